@@ -1,0 +1,36 @@
+# `make demo` and `make test` do all the set-up on a fresh machine.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint bench clean
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet -e ".[plots]"
+	touch $@
+
+$(VENV)/.test: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet -e ".[test]"
+	touch $@
+
+demo: $(VENV)/.demo  ## install, then run the main job
+	$(BIN)/adte demo
+
+test: $(VENV)/.test lint  ## install what the tests need, then run them all
+	$(BIN)/python -m pytest -q
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.test  ## the figures of docs/benchmarks.md
+	$(BIN)/python benchmarks/views.py
+	$(BIN)/python benchmarks/head.py
+	$(BIN)/python benchmarks/prior.py
+
+clean:
+	rm -rf $(VENV) adte-demo .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,49 @@
+"""The cost of the ADTE head beside the Shannon head, for 64 × 1000 logits.
+
+    python benchmarks/head.py [--views 64] [--classes 1000] [--json FILE]
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import timing
+import torch
+
+from adte import functional as F
+
+
+def run(views: int = 64, classes: int = 1000, repeats: int = 301) -> dict[str, Any]:
+    """Entropy, selection and aggregation of one image: Shannon against adaptive Tsallis."""
+    torch.set_num_threads(1)
+    g = torch.Generator().manual_seed(0)
+    logits = 5 * torch.randn(views, classes, generator=g)
+    log_prior = torch.log_softmax(torch.randn(classes, generator=g), -1)
+    keep = F.keep_count(views)
+
+    def head(entropy: Any) -> torch.Tensor:
+        log_p = F.log_probs(logits)
+        kept = F.rank_views(entropy(log_p))[:keep]
+        return F.mean_probs(F.take_views(log_p, kept))
+
+    def adte(log_p: torch.Tensor) -> torch.Tensor:
+        return F.adaptive_tsallis(log_p, F.q_from_prior(log_prior))
+
+    def vanishing(log_p: torch.Tensor) -> torch.Tensor:
+        return F.adaptive_tsallis(log_p, F.q_from_prior(log_prior), "vanishing")
+
+    seconds = timing.medians(
+        {
+            "Shannon head": lambda: head(F.shannon),
+            "ADTE head (q from the prior included)": lambda: head(adte),
+            "ADTE head, vanishing form": lambda: head(vanishing),
+        },
+        repeats,
+    )
+    base = seconds["Shannon head"]
+    rows = [{"name": n, "seconds": s, "ratio": s / base} for n, s in seconds.items()]
+    return {"rows": rows, "ratio": rows[1]["ratio"], "meaning": "ADTE head over Shannon head"}
+
+
+if __name__ == "__main__":
+    timing.main(run, views=64, classes=1000, repeats=301)

@@ -1,0 +1,38 @@
+"""The library's own exceptions. Each message names the input and the mend in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+__all__ = ["AdteError", "InputError", "MissingExtra", "StateError", "unknown"]
+
+
+class AdteError(Exception):
+    """Base of every error that `adte` raises on purpose."""
+
+
+class InputError(AdteError, ValueError):
+    """What was passed in cannot be used."""
+
+
+class StateError(AdteError):
+    """A saved state does not fit: other classes, another method, another version."""
+
+
+class MissingExtra(AdteError, ImportError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs {package}, which is not installed; "
+            f"install it with: pip install 'adte[{extra}]'"
+        )
+
+
+def unknown(kind: str, name: object, known: Iterable[str]) -> InputError:
+    """The error for a name that is not in a registry; it suggests and lists what is."""
+    names = sorted(known)
+    close = get_close_matches(str(name), names, n=1)
+    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    return InputError(f"unknown {kind} {name!r}{hint}; choose one of: {', '.join(names)}")

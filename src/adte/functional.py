@@ -1,0 +1,253 @@
+"""Entropies, q rules, view selection, aggregation and logit adjustment, as pure functions.
+
+Everything works on log-probabilities, is batched over leading dimensions and differentiable.
+Shapes: V views, K kept views, L classes, D features; `…` stands for any leading dimensions.
+Half-precision input is widened to float32 first.
+
+Reference: Wu et al., "Adaptive Debiasing Tsallis Entropy for Test-Time Adaptation", ICLR 2026.
+"The paper" below is that paper, "the release" its published code; where they differ, both exist.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from adte.errors import InputError, unknown
+
+__all__ = [
+    "QDirection",
+    "QRule",
+    "adaptive_tsallis",
+    "adjust",
+    "correction",
+    "keep_count",
+    "log_probs",
+    "mean_logits",
+    "mean_probs",
+    "q_from_prior",
+    "rank_views",
+    "shannon",
+    "take_views",
+    "tcr",
+    "tsallis",
+    "vote",
+]
+
+QRule = Literal["minmax", "zscore", "decimal", "sigmoid"]
+QDirection = Literal["released", "paper"]
+EntropyForm = Literal["paper", "vanishing"]
+
+# Stands in for log 0: far below any float32 log-probability, yet finite, so 0 · log 0 is 0.
+_LOG_ZERO = -1e30
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def log_probs(logits: Tensor) -> Tensor:
+    """Log-softmax over classes, in float32 or wider.  (…, L) → (…, L)"""
+    return torch.log_softmax(_wide(logits), dim=-1)
+
+
+# --------------------------------------------------------------------------- entropies
+
+
+def shannon(log_p: Tensor) -> Tensor:
+    """Shannon entropy −Σ P log P in nats.  (…, L) → (…)
+
+    >>> shannon(torch.tensor([0.5, 0.5]).log())
+    tensor(0.6931)
+    """
+    log_p = _wide(log_p).clamp_min(_LOG_ZERO)
+    return -(log_p.exp() * log_p).sum(-1)
+
+
+def tsallis(log_p: Tensor, q: float | Tensor) -> Tensor:
+    """Tsallis entropy Σ (P^q − P)/(1 − q), q > 0; Shannon where q = 1.  (…, L) → (…)
+
+    With one q this is (Σ P^q − 1)/(1 − q). With a q for every class, (L,), it is the form that
+    vanishes on one-hot distributions. Each term is computed as P^min(q,1) · φ(|1−q|, log P) with
+    φ(d, x) = −expm1(d·x)/d, which has no cancellation and passes smoothly through q = 1.
+
+    >>> tsallis(torch.tensor([0.5, 0.5]).log(), 2.0)
+    tensor(0.5000)
+    """
+    log_p = _wide(log_p).clamp_min(_LOG_ZERO)
+    q = torch.as_tensor(q, dtype=log_p.dtype, device=log_p.device)
+    d = (1 - q).abs()
+    is_one = d == 0
+    phi = torch.where(is_one, -log_p, -torch.expm1(d * log_p) / torch.where(is_one, 1.0, d))
+    return ((q.clamp_max(1) * log_p).exp() * phi).sum(-1)
+
+
+def adaptive_tsallis(log_p: Tensor, q: Tensor, form: EntropyForm = "paper") -> Tensor:
+    """ADTE's entropy with a q for every class, 0 < q < 1.  (…, L), (L,) → (…)
+
+    `paper`: Σ P^q / (1 − q), the paper's Eq. (7). A view that is certain of class l scores
+    1/(1 − q_l), not 0, so the entropy itself prefers the classes of small q.
+    `vanishing`: Σ (P^q − P)/(1 − q), zero on every one-hot distribution.
+    """
+    if form == "vanishing":
+        return tsallis(log_p, q)
+    if form != "paper":
+        raise unknown("entropy form", form, ("paper", "vanishing"))
+    log_p = _wide(log_p)
+    q = q.to(log_p)
+    return (q * log_p).exp() @ (1 / (1 - q))
+
+
+def correction(p: Tensor, q: float | Tensor) -> Tensor:
+    """F(p, q) = p^q/(1 − q) + p log p: how far Tsallis lifts one class's share over Shannon's."""
+    log_p = _wide(p).log().clamp_min(_LOG_ZERO)
+    return (q * log_p).exp() / (1 - q) + log_p.exp() * log_p
+
+
+def tcr(similarities: Tensor, k: int) -> Tensor:
+    """Tcr_K, top-K cumulative reliability: the sum of the K highest similarities.  (…, L) → (…)"""
+    if not 1 <= k <= similarities.shape[-1]:
+        raise InputError(
+            f"k={k} is not between 1 and the number of classes, "
+            f"{similarities.shape[-1]}; choose another k"
+        )
+    return _wide(similarities).topk(k, dim=-1).values.sum(-1)
+
+
+# --------------------------------------------------------------------------- q from the prior
+
+
+def q_from_prior(
+    log_prior: Tensor,
+    alpha: float = 0.01,
+    beta: float = 0.9,
+    rule: QRule = "minmax",
+    direction: QDirection = "released",
+) -> Tensor:
+    """A class-specific q in [α, β] from the log of the estimated class prior.  (…, L) → (…, L)
+
+    `direction`: `released` gives favoured (head) classes β and tail classes α, as the release
+    does; `paper` gives head classes α and tail classes β, as the paper's text says.
+
+    `rule` maps x = ±log p̃ to u in [0, 1], and q = α + (β − α)·u:
+      minmax   (x − min)/(max − min); a flat prior gives u = 0, so q = α for every class
+      zscore   three standard deviations either side of the mean fill the interval, clipped
+      decimal  |log p̃| / 10^j with the smallest j that brings all of it to at most 1
+      sigmoid  the logistic function of the z-score
+    In the release z-score and decimal scaling end in a min-max, which makes them equal to
+    `minmax`; here they differ.
+    """
+    check_interval(alpha, beta)
+    if direction not in ("released", "paper"):
+        raise unknown("direction of q", direction, ("released", "paper"))
+    log_prior = _wide(log_prior)
+    x = log_prior if direction == "released" else -log_prior
+    if rule == "minmax":
+        low, high = x.aminmax(dim=-1, keepdim=True)
+        span = high - low
+        u = (x - low) / torch.where(span > 0, span, 1.0)
+    elif rule in ("zscore", "sigmoid"):
+        centred = x - x.mean(-1, keepdim=True)
+        std = centred.square().mean(-1, keepdim=True).sqrt()
+        z = centred / torch.where(std > 0, std, 1.0)
+        u = z.sigmoid() if rule == "sigmoid" else (z / 6 + 0.5).clamp(0, 1)
+    elif rule == "decimal":
+        size = log_prior.abs()
+        top = size.amax(-1, keepdim=True)
+        power = torch.where(top > 0, top.log10().ceil(), 0.0).clamp_min(0)
+        share = size / 10**power
+        u = share if direction == "paper" else 1 - share
+    else:
+        raise unknown("q rule", rule, ("minmax", "zscore", "decimal", "sigmoid"))
+    return alpha + (beta - alpha) * u
+
+
+def check_interval(alpha: float, beta: float) -> None:
+    if not 0 < alpha < beta < 1:
+        raise InputError(
+            f"the interval of q is alpha={alpha}, beta={beta}; it must satisfy 0 < alpha < beta < 1"
+        )
+
+
+# --------------------------------------------------------------------------- selection
+
+
+def keep_count(views: int, ratio: float = 0.1, count: int | None = None) -> int:
+    """How many of `views` to keep: `count`, or ⌊ratio · views⌋, never fewer than one."""
+    if count is not None:
+        if not 1 <= count <= views:
+            raise InputError(
+                f"count={count} views to keep is not between 1 and {views}; "
+                "lower it or make more views"
+            )
+        return count
+    if not 0 < ratio <= 1:
+        raise InputError(f"ratio={ratio} of views to keep is outside (0, 1]; choose e.g. 0.1")
+    return max(1, int(ratio * views + 1e-9))  # 0.29 * 100 is 28.999… in binary
+
+
+def rank_views(entropy: Tensor) -> Tensor:
+    """View indices, most confident first; ties go to the lower index.  (…, V) → (…, V)"""
+    return entropy.argsort(dim=-1, stable=True)
+
+
+def take_views(x: Tensor, index: Tensor) -> Tensor:
+    """The rows of x named by index.  (…, V, L), (…, K) → (…, K, L)"""
+    return x.gather(-2, index.unsqueeze(-1).expand(*index.shape, x.shape[-1]))
+
+
+# --------------------------------------------------------------------------- aggregation
+
+
+def mean_probs(log_p: Tensor) -> Tensor:
+    """Log of the mean distribution of the views.  (…, K, L) → (…, L)"""
+    log_p = _wide(log_p)
+    return log_p.exp().mean(-2).clamp_min(torch.finfo(log_p.dtype).tiny).log()
+
+
+def mean_logits(logits: Tensor) -> Tensor:
+    """Log-probabilities of the mean logits, the normalised geometric mean.  (…, K, L) → (…, L)"""
+    return log_probs(_wide(logits).mean(-2))
+
+
+def vote(log_p: Tensor, order: Tensor, keep: int) -> Tensor:
+    """Zero's aggregation: each kept view votes for its top class.  (…, V, L), (…, V) → (…, L)
+
+    Softmax at temperature → 0 is a vote. A tie is settled by the remaining views in order of
+    confidence: the first whose top class is among the tied ones adds a vote. If none is, the tied
+    class that scores highest in the most confident unused view wins (in the most confident view,
+    if all were kept). Returns shares of the votes cast.
+    """
+    ballots = log_p.argmax(-1).gather(-1, order)  # (…, V) in order of confidence
+    votes = torch.zeros_like(log_p[..., 0, :])
+    votes.scatter_add_(
+        -1, ballots[..., :keep], torch.ones_like(ballots[..., :keep], dtype=votes.dtype)
+    )
+    tied = votes == votes.amax(-1, keepdim=True)  # (…, L)
+    views = order.shape[-1]
+    fallback_view = order[..., keep if keep < views else 0]
+    scores = take_views(log_p, fallback_view.unsqueeze(-1)).squeeze(-2)
+    winner = scores.masked_fill(~tied, -torch.inf).argmax(-1)
+    if keep < views:
+        rest = ballots[..., keep:]
+        decides = tied.gather(-1, rest)  # (…, V−K)
+        first = decides.to(torch.uint8).argmax(-1, keepdim=True)
+        winner = torch.where(decides.any(-1), rest.gather(-1, first).squeeze(-1), winner)
+    is_tie = (tied.sum(-1, keepdim=True) > 1).to(votes.dtype)
+    votes.scatter_add_(-1, winner.unsqueeze(-1), is_tie)
+    return votes / votes.sum(-1, keepdim=True)
+
+
+# --------------------------------------------------------------------------- logit adjustment
+
+
+def adjust(logits: Tensor, log_prior: Tensor, tau: float = 1.0) -> Tensor:
+    """Logit adjustment: log-probabilities of z − τ·log p̃.  (…, L), (L,) → (…, L)
+
+    Where it is applied decides the answer: on all views before the entropy, on the kept views
+    before they are averaged, or on the averaged distribution. `methods.base` names the places.
+    """
+    logits = _wide(logits)
+    return log_probs(logits - tau * log_prior.to(logits))

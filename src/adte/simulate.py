@@ -1,0 +1,104 @@
+"""A simulated stream whose class prior is known, to hold estimators against the truth.
+
+Class vectors lie on a sphere. An image is its class vector with noise that its views share; a view
+adds noise of its own and shows more or less of the object, as a random crop does. A model that was
+trained on a long-tailed set adds log π to its logits; π is known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from adte.errors import InputError, unknown
+from adte.methods.base import Sample
+from adte.options import option
+
+__all__ = ["SimulatedStream"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulatedStream:
+    """An iterable of (sample, label), the same at every pass.
+
+    >>> stream = SimulatedStream(classes=5, images=3, views=4)
+    >>> [tuple(sample.logits.shape) for sample, label in stream]
+    [(4, 5), (4, 5), (4, 5)]
+    """
+
+    classes: int = option(100, "number of classes L")
+    images: int = option(1000, "length of the stream")
+    views: int = option(64, "views an image V")
+    dim: int = option(64, "width D of the features")
+    imbalance: float = option(20.0, "prior of the most over that of the least favoured class")
+    shared: float = option(1.5, "noise that the views of an image share, against a unit signal")
+    private: float = option(1.5, "noise of each view")
+    scale: float = option(12.0, "factor on the cosine")
+    labels: Literal["balanced", "long-tailed", "sorted"] = option(
+        "balanced", "the stream's own labels: uniform at random, drawn by the prior, or in order"
+    )
+    seed: int = option(0, "seed of everything")
+
+    def __post_init__(self) -> None:
+        for name in ("classes", "images", "views", "dim"):
+            if getattr(self, name) < 1:
+                raise InputError(
+                    f"{name}={getattr(self, name)} of the simulated stream must be at least 1"
+                )
+        if self.imbalance < 1:
+            raise InputError(f"imbalance={self.imbalance} must be at least 1 (1 is no imbalance)")
+        if self.labels not in (kinds := ("balanced", "long-tailed", "sorted")):
+            raise unknown("labels of the simulated stream", self.labels, kinds)
+
+    def _generator(self, *salt: int) -> torch.Generator:
+        seed = hash((self.seed, *salt)) & 0x7FFF_FFFF_FFFF_FFFF  # integers hash the same everywhere
+        return torch.Generator().manual_seed(seed)
+
+    @cached_property
+    def prior(self) -> Tensor:
+        """π (L,), float64: exponential from most to least favoured, over shuffled classes."""
+        rank = torch.randperm(self.classes, generator=self._generator(1)).double()
+        pi = self.imbalance ** (-rank / max(self.classes - 1, 1))
+        return pi / pi.sum()
+
+    @cached_property
+    def class_weights(self) -> Tensor:
+        """Unit class vectors (L, D)."""
+        w = torch.randn(self.classes, self.dim, generator=self._generator(2))
+        return torch.nn.functional.normalize(w, dim=-1)
+
+    @cached_property
+    def targets(self) -> Tensor:
+        """The true label of every image (N,)."""
+        g = self._generator(3)
+        if self.labels == "long-tailed":
+            return torch.multinomial(self.prior, self.images, replacement=True, generator=g)
+        even = torch.arange(self.images) % self.classes
+        if self.labels == "sorted":
+            return even.sort().values
+        return even[torch.randperm(self.images, generator=g)]
+
+    def __len__(self) -> int:
+        return self.images
+
+    def __getitem__(self, index: int) -> tuple[Sample, int]:
+        if not 0 <= index < self.images:
+            raise IndexError(index)
+        g, label = self._generator(4, index), int(self.targets[index])
+        unit = self.dim**-0.5
+        shown = torch.rand(self.views, 1, generator=g).sqrt()  # how much of the object a view shows
+        shown[0] = 0.8
+        image = self.shared * unit * torch.randn(self.dim, generator=g)
+        noise = self.private * unit * torch.randn(self.views, self.dim, generator=g)
+        features = shown * self.class_weights[label] + image + noise  # (V, D)
+        features = torch.nn.functional.normalize(features, dim=-1)
+        bias = self.prior.log().float()
+        return Sample(self.scale * features @ self.class_weights.T + bias, features=features), label
+
+    def __iter__(self) -> Iterator[tuple[Sample, int]]:
+        return (self[i] for i in range(self.images))

@@ -1,0 +1,1 @@
+"""Checks that every registered method must pass; tests/test_methods.py runs them."""

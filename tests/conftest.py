@@ -1,0 +1,23 @@
+"""Shared fixtures: where real data lies, small models, streams."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    torch.set_num_threads(1)  # small tensors are fastest so
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of lent data, which is not part of the project."""
+    folder = ROOT.parent / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip("needs the development data in ../shared/data, which is not here")
+    return folder
