@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from checks.method_checks import CHECKS
 
 from adte import InputError, Sample, SimulatedStream, create_method, list_methods
 from adte import functional as F
 from adte.evaluate import predictions, run
 from adte.methods import method_info
+from checks.method_checks import CHECKS
 
 LA = [
     (name, place)

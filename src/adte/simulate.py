@@ -1,8 +1,9 @@
 """A simulated stream whose class prior is known, to hold estimators against the truth.
 
 Class vectors lie on a sphere. An image is its class vector with noise that its views share; a view
-adds noise of its own and shows more or less of the object, as a random crop does. A model that was
-trained on a long-tailed set adds log π to its logits; π is known here.
+adds noise of its own and shows more or less of the object, as a random crop does. All features lean
+towards one common direction, and class vectors lean towards it by how favoured they are, so that
+the logits of a class carry log π on top of what the image says: a biased softmax, of known bias.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from adte.errors import InputError, unknown
 from adte.methods.base import Sample
@@ -68,9 +70,11 @@ class SimulatedStream:
 
     @cached_property
     def class_weights(self) -> Tensor:
-        """Unit class vectors (L, D)."""
-        w = torch.randn(self.classes, self.dim, generator=self._generator(2))
-        return torch.nn.functional.normalize(w, dim=-1)
+        """Unit class vectors (L, D + 1); the last axis is the common direction."""
+        w = normalize(torch.randn(self.classes, self.dim, generator=self._generator(2)), dim=-1)
+        log_pi = self.prior.log()
+        lean = ((log_pi - log_pi.mean()) / self.scale).float().clamp(-0.9, 0.9)[:, None]
+        return torch.cat([(1 - lean**2).sqrt() * w, lean], dim=-1)
 
     @cached_property
     def targets(self) -> Tensor:
@@ -90,15 +94,16 @@ class SimulatedStream:
         if not 0 <= index < self.images:
             raise IndexError(index)
         g, label = self._generator(4, index), int(self.targets[index])
-        unit = self.dim**-0.5
+        signal, unit = self.class_weights[label, :-1], self.dim**-0.5
         shown = torch.rand(self.views, 1, generator=g).sqrt()  # how much of the object a view shows
         shown[0] = 0.8
         image = self.shared * unit * torch.randn(self.dim, generator=g)
         noise = self.private * unit * torch.randn(self.views, self.dim, generator=g)
-        features = shown * self.class_weights[label] + image + noise  # (V, D)
-        features = torch.nn.functional.normalize(features, dim=-1)
-        bias = self.prior.log().float()
-        return Sample(self.scale * features @ self.class_weights.T + bias, features=features), label
+        seen = normalize(shown * signal + image + noise, dim=-1)  # (V, D)
+        features = torch.cat([seen, torch.ones(self.views, 1)], dim=-1) / 2**0.5
+        scale = self.scale * 2**0.5
+        logits = scale * features @ self.class_weights.T
+        return Sample(logits, features, self.class_weights, scale), label
 
     def __iter__(self) -> Iterator[tuple[Sample, int]]:
         return (self[i] for i in range(self.images))

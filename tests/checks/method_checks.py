@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -15,6 +16,12 @@ STREAM = SimulatedStream(classes=7, images=24, views=9, dim=16)
 
 def samples(count: int = 24) -> list[Sample]:
     return [STREAM[i][0] for i in range(count)]
+
+
+def one_class_sample() -> Sample:
+    features = torch.nn.functional.normalize(torch.randn(5, 4), dim=-1)
+    weights = torch.nn.functional.normalize(torch.ones(1, 4), dim=-1)
+    return Sample(10 * features @ weights.T, features, weights, 10.0)
 
 
 def same(a, b) -> None:
@@ -133,7 +140,7 @@ def check_dtypes(name: str) -> None:
     for dtype in (torch.float32, torch.bfloat16, torch.float64):
         method = create_method(name)
         for sample in samples(12):
-            p = method.step(Sample(sample.logits.to(dtype), features=sample.features))
+            p = method.step(replace(sample, logits=sample.logits.to(dtype)))
             assert p.probs.dtype in (torch.float32, torch.float64)
             assert torch.isfinite(p.probs).all()
 
@@ -141,7 +148,7 @@ def check_dtypes(name: str) -> None:
 def check_one_class(name: str) -> None:
     method = create_method(name)
     for _ in range(3):
-        p = method.step(Sample(torch.randn(5, 1), features=torch.randn(5, 4)))
+        p = method.step(one_class_sample())
         assert p.index == 0
         assert p.confidence == pytest.approx(1)
 
@@ -149,7 +156,7 @@ def check_one_class(name: str) -> None:
 def check_one_view(name: str) -> None:
     method = create_method(name)
     for sample in samples(8):
-        p = method.step(Sample(sample.logits[:1], features=sample.features[:1]))
+        p = method.step(replace(sample, logits=sample.logits[:1], features=sample.features[:1]))
         assert p.kept is None or p.kept.tolist() == [0]
 
 
@@ -186,7 +193,7 @@ def check_permutation(name: str) -> None:
     a, b = create_method(name), create_method(name)
     for s in samples():
         p = a.step(s)
-        r = b.step(Sample(s.logits[:, order], features=s.features))
+        r = b.step(replace(s, logits=s.logits[:, order], class_weights=s.class_weights[order]))
         torch.testing.assert_close(p.probs[order], r.probs, rtol=1e-4, atol=1e-5)
 
 

@@ -10,7 +10,7 @@ __all__ = ["accuracy", "bootstrap_difference", "ece", "spearman", "thirds"]
 
 def accuracy(correct: ArrayLike) -> float:
     """Share of correct predictions."""
-    return float(np.mean(correct))
+    return float(np.asarray(correct, float).mean())
 
 
 def ece(confidence: ArrayLike, correct: ArrayLike, bins: int = 15) -> float:

@@ -24,13 +24,26 @@ class Sample:
 
     Attributes:
         logits: (V, L); view 0 is the base view.
-        features: (V, D) unit vectors, where a method needs them.
+        features: (V, D) unit vectors, and class_weights: (L, D) unit vectors, where a method needs
+            them; then logits = scale · features · class_weightsᵀ.
         pixels: (V, 3, H, W) normalised, only for methods that declare it.
     """
 
     logits: Tensor
     features: Tensor | None = None
+    class_weights: Tensor | None = None
+    scale: float = 1.0
     pixels: Tensor | None = None
+
+    def require(self, name: str) -> Tensor:
+        """A part that a method cannot do without."""
+        value: Tensor | None = getattr(self, name)
+        if value is None:
+            raise InputError(
+                f"this method needs {name.replace('_', ' ')}, but the sample has none; "
+                f"pass Sample(logits, {name}=…)"
+            )
+        return value
 
     def __post_init__(self) -> None:
         if self.logits.ndim != 2 or 0 in self.logits.shape:

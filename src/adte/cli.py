@@ -1,0 +1,254 @@
+"""The command line: arguments in, calls out."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from adte import __version__, console
+from adte.errors import AdteError, InputError, MissingExtra
+
+JSON = click.option(
+    "--json", "json_to", is_flag=False, flag_value="-", default=None, metavar="[FILE]",
+    help="Write the same facts as JSON to FILE, or to standard output if no file is given.",
+)  # fmt: skip
+SET = click.option(
+    "--set", "settings", multiple=True, metavar="NAME=VALUE",
+    help="Option of the method, as in beta=0.8; may be repeated. `adte methods NAME` lists them.",
+)  # fmt: skip
+
+
+class Main(click.Group):
+    """Bad input ends in one sentence and exit code 2, not in a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except AdteError as error:
+            click.echo(f"error: {error}", err=True)
+            ctx.exit(2)
+
+
+@click.group(cls=Main, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="adte")
+def main() -> None:
+    """Make a vision-language classifier better while it is used, without labels or training.
+
+    Start with `adte demo`, then `adte predict photo.jpg --classes "cat, dog, car"`.
+    """
+
+
+def _settings(method: str, texts: tuple[str, ...]) -> dict[str, Any]:
+    from adte.methods import method_info
+    from adte.options import parse
+
+    pairs: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InputError(f"--set {text!r} has no '='; write it as NAME=VALUE")
+        pairs[name.strip()] = value.strip()
+    return parse(method_info(method).cls, pairs)
+
+
+def _classes(text: str) -> list[str]:
+    """Names with commas between them, or @FILE with one a line."""
+    if not text.startswith("@"):
+        return [name.strip() for name in text.split(",") if name.strip()]
+    path = Path(text[1:])
+    if not path.is_file():
+        raise InputError(
+            f"the file of class names {str(path)!r} does not exist; "
+            "give one name a line in a text file"
+        )
+    return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+
+
+@main.command()
+@click.option("--out", default="adte-demo", show_default=True, help="Folder for report.html.")
+@click.option("--limit", type=int, help="Use only the first images of the bundle.")
+@JSON
+def demo(out: str, limit: int | None, json_to: str | None) -> None:
+    """The main job: compare the methods on real photographs, and write a report.
+
+    Replays features of 64 views of held-out photographs, made with the embedded model `tiny`, whose
+    training was imbalanced in a known way. Needs no network and no labels but to score.
+    """
+    from adte.evaluate.compare import COLUMNS, format_rows
+    from adte.evaluate.demo import passes, run_demo
+    from adte.evaluate.replay import Replay
+    from adte.evaluate.report import demo_report
+
+    replay = Replay.load().first(limit)
+    with console.progress("replaying", passes() * len(replay)) as bar:
+        done = run_demo(replay, lambda: bar.advance(0))  # type: ignore[arg-type]
+    if json_to:
+        console.emit_json(done.facts(), json_to)
+    if json_to != "-":
+        console.table(
+            f"{len(replay)} photographs, {len(replay.classes)} classes, "
+            f"{replay.features.shape[1]} views, model {replay.facts['model']}",
+            COLUMNS,
+            format_rows(done.rows),
+            "Accuracies in %; head, mid, tail: thirds of the classes by training frequency.",
+        )
+        console.table(
+            "Estimated class prior against the true training frequency",
+            ("estimator", "Spearman"),
+            [[e["name"], f"{e['spearman']:.3f}"] for e in done.estimators],
+        )
+    try:
+        click.echo(f"report: {demo_report(done, out)}", err=json_to == "-")
+    except MissingExtra as error:
+        click.echo(f"no report: {error}", err=True)
+
+
+@main.command()
+@click.argument("images", nargs=-1, required=True, type=click.Path())
+@click.option("--classes", help="Names with commas between them, or @FILE with one name a line.")
+@click.option(
+    "--model", default="tiny", show_default=True, help="The model; `tiny` needs no network."
+)
+@click.option("--method", default="adte", show_default=True, help="See `adte methods`.")
+@click.option("--views", default=64, show_default=True, help="Views of each image.")
+@click.option(
+    "--template",
+    "templates",
+    multiple=True,
+    metavar="TEXT",
+    help="Prompt with {} for the name; may be repeated.  [default: a photo of a {}.]",
+)
+@click.option("--seed", default=0, show_default=True, help="Seed of the views.")
+@click.option(
+    "--state",
+    type=click.Path(),
+    metavar="FILE",
+    help="Go on from this saved state if it exists, and save it there afterwards.",
+)
+@click.option("--top", default=5, show_default=True, help="Classes to show for each image.")
+@SET
+@JSON
+def predict(images: tuple[str, ...], classes: str | None, model: str, method: str, views: int,
+            templates: tuple[str, ...], seed: int, state: str | None, top: int,
+            settings: tuple[str, ...], json_to: str | None) -> None:  # fmt: skip
+    """Label IMAGES, files or folders, as one stream.
+
+    Each image is predicted and then learned from, so later images profit from earlier ones.
+    """
+    from adte.classifier import Classifier
+    from adte.data.images import find_images
+    from adte.prompts import SINGLE
+
+    paths = [p for source in images for p in find_images(source)]
+    if state and Path(state).exists():
+        clf = Classifier.load(state)
+        if classes and _classes(classes) != clf.classes:
+            raise InputError(
+                f"--state {state!r} was saved for other classes than --classes names; "
+                "leave --classes out, or choose another state file"
+            )
+    elif classes is None:
+        raise InputError("no classes were given; name them as in --classes 'cat, dog, car'")
+    else:
+        clf = Classifier(
+            model,
+            _classes(classes),
+            method,
+            templates=templates or SINGLE,
+            views=views,
+            seed=seed,
+            **_settings(method, settings),
+        )
+    rows = []
+    with console.progress("predicting", len(paths), show=len(paths) > 1) as bar:
+        for path, p in zip(paths, clf.stream(paths), strict=True):
+            bar.advance(0)  # type: ignore[arg-type]
+            named = [(clf.classes[i], x) for i, x in p.top(top)]
+            best = [{"class": c, "probability": x} for c, x in named]
+            rows.append({"image": str(path), "label": p.label, "index": p.index,
+                         "confidence": p.confidence, "top": best,
+                         "kept": [] if p.kept is None else p.kept.tolist()})  # fmt: skip
+            if json_to != "-":
+                console.bars(str(path), named)
+    if state:
+        clf.save(state)
+    if json_to:
+        console.emit_json(
+            {"model": clf.model.name, "method": clf.method.name, "rows": rows}, json_to
+        )
+
+
+@main.command()
+@click.argument("name", required=False)
+@JSON
+def methods(name: str | None, json_to: str | None) -> None:
+    """List the methods, or the options of the method NAME."""
+    from adte.methods import list_methods, method_info
+
+    rows = [method_info(n).row() for n in ([name] if name else list_methods())]
+    if json_to:
+        return console.emit_json(rows, json_to)
+    if name:
+        options = [[o["name"], str(o["default"]), o["help"]] for o in rows[0]["options"]]
+        return console.table(f"{name}: {rows[0]['summary']}", ("option", "default", "what it does"),
+                             options, rows[0]["reference"], text=True)  # fmt: skip
+    facts = [[r["name"], ", ".join(r["needs"]), "yes" if r["stateful"] else "no", r["summary"]]
+             for r in rows]  # fmt: skip
+    console.table(
+        "Methods",
+        ("name", "needs", "keeps state", "what it does"),
+        facts,
+        "`adte methods NAME` shows a method's options and reference.",
+        text=True,
+    )
+
+
+@main.command()
+@click.option("--images", default=1000, show_default=True, help="Length of the stream.")
+@click.option("--classes", default=100, show_default=True, help="Number of classes.")
+@click.option("--views", default=64, show_default=True, help="Views an image.")
+@click.option(
+    "--imbalance", default=20.0, show_default=True, help="Most over least favoured class."
+)
+@click.option(
+    "--labels",
+    default="balanced",
+    show_default=True,
+    type=click.Choice(["balanced", "long-tailed", "sorted"]),
+    help="Labels of the stream.",
+)
+@click.option("--seed", default=0, show_default=True, help="Seed of the stream.")
+@JSON
+def simulate(json_to: str | None, **options: Any) -> None:
+    """Run the methods on a simulated stream whose class prior is known."""
+    from adte.evaluate.compare import COLUMNS, LADDER, compare, format_rows, rows
+    from adte.simulate import SimulatedStream
+
+    stream = SimulatedStream(**options)
+    data = list(stream)
+    passes = sum(2 if e.protocol == "two-pass" else 1 for e in LADDER)
+    with console.progress("simulating", passes * len(data)) as bar:
+        outcomes = compare(data, LADDER, lambda: bar.advance(0))  # type: ignore[arg-type]
+    table = rows(outcomes, stream.prior.numpy())
+    if json_to:
+        console.emit_json({"stream": options, "rows": table}, json_to)
+    if json_to != "-":
+        console.table(
+            f"Simulated stream: {stream.images} images, {stream.classes} classes, prior "
+            f"{stream.imbalance:g} : 1",
+            COLUMNS,
+            format_rows(table),
+            "head, middle, tail: thirds of the classes by the true prior.",
+        )
+        best = max((r for r in table if r["spearman"] is not None), key=lambda r: r["spearman"])
+        console.out.print(
+            f"Estimated against true prior: Spearman {best['spearman']:.3f} "
+            f"({best['method']}, {best['protocol']})."
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""The demo: the paper's ladder on the embedded bundle of real photographs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from adte.evaluate import metrics
+from adte.evaluate.compare import LADDER, Outcome, compare, rows
+from adte.evaluate.replay import Replay
+from adte.methods import Sample, create_method
+
+__all__ = ["Demo", "estimators", "passes", "run_demo"]
+
+
+def passes() -> int:
+    """How many times the demo goes over the stream."""
+    return sum(2 if e.protocol == "two-pass" else 1 for e in LADDER) + len(ESTIMATORS)
+
+
+ESTIMATORS: dict[str, dict[str, Any]] = {
+    "fixed point, all items": {"estimator": "fixed-point", "bank": "all"},
+    "fixed point, last 10 a class": {"estimator": "fixed-point", "bank": "fifo"},
+    "fixed point, surest 10 a class": {"estimator": "fixed-point", "bank": "gap-larger"},
+    "marginal": {"estimator": "marginal"},
+}
+
+
+@dataclass
+class Demo:
+    """Everything that the table and the report show."""
+
+    replay: Replay
+    outcomes: list[Outcome]
+    rows: list[dict[str, Any]]
+    estimators: list[dict[str, Any]]
+
+    def facts(self) -> dict[str, Any]:
+        """As JSON."""
+        about = {k: v for k, v in self.replay.facts.items() if k not in ("classes", "frequency")}
+        return {
+            "rows": self.rows,
+            "estimators": [
+                {k: v for k, v in e.items() if k != "log_prior"} for e in self.estimators
+            ],
+            "images": len(self.replay),
+            "views": self.replay.features.shape[1],
+            "classes": len(self.replay.classes),
+            "bundle": about,
+        }
+
+
+def estimators(replay: Replay, tick: Callable[[], None] = lambda: None) -> list[dict[str, Any]]:
+    """How well each estimate of the prior, from the unlabelled stream, ranks the true frequency."""
+    found = []
+    truth = np.log(replay.frequency)
+    for name, options in ESTIMATORS.items():
+        method = create_method("zero-shot", adjust="after", **options)
+        for sample, _ in replay:
+            method.learn(Sample(sample.logits[:1]))
+            tick()
+        log_prior = method.prior.log_prior.numpy()  # type: ignore[attr-defined]
+        found.append(
+            {
+                "name": name,
+                "spearman": metrics.spearman(log_prior, truth),
+                "bias_std": float(log_prior.std()),
+                "log_prior": log_prior,
+            }
+        )
+    return found
+
+
+def run_demo(replay: Replay, tick: Callable[[], None] = lambda: None) -> Demo:
+    """Every row of the ladder, then the estimators."""
+    torch.set_num_threads(1)  # the tensors of one image are small; threads only get in the way
+    outcomes = compare(replay, LADDER, tick)
+    return Demo(replay, outcomes, rows(outcomes, replay.frequency), estimators(replay, tick))

@@ -1,0 +1,56 @@
+"""The contract of a model: pixels and text into one unit sphere."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from adte.views import Preprocess
+
+__all__ = ["Model"]
+
+
+class Model(nn.Module):
+    """A vision-language model with two towers.
+
+    Gradients flow through both `encode_*`; callers that do not want them wrap the call in
+    `torch.inference_mode()`.
+
+    Attributes:
+        name: what `load_model` was asked for; it is saved with a classifier's state.
+        dim: width D of the shared space.
+        preprocess: how pixels must be prepared.
+        logit_scale: factor on the cosine (100 for CLIP), already exponentiated.
+        logit_bias: added to every logit (0 but for SigLIP); softmax does not see it.
+    """
+
+    name: str
+    dim: int
+    preprocess: Preprocess
+    logit_scale: float
+    logit_bias: float = 0.0
+
+    @abstractmethod
+    def encode_image(self, pixels: Tensor) -> Tensor:
+        """Pixels (N, 3, H, W), normalised, to unit vectors (N, D)."""
+
+    @abstractmethod
+    def encode_text(self, texts: Sequence[str]) -> Tensor:
+        """Texts to unit vectors (N, D)."""
+
+    def logits(self, features: Tensor, class_weights: Tensor) -> Tensor:
+        """Features (…, D) and unit class weights (L, D) to logits (…, L), float32 or wider."""
+        dtype = torch.promote_types(features.dtype, torch.float32)
+        cosines = features.to(dtype) @ class_weights.to(features.device, dtype).T
+        return self.logit_scale * cosines + self.logit_bias
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return next(self.parameters()).dtype

@@ -1,0 +1,418 @@
+"""An image becomes views: the base view first, then random resized crops, resized and normalised.
+
+The crops of an image depend on its key and the seed alone, so they are the same in every batch,
+order and worker, and its first k views are the same however many are asked for.
+
+Resizing agrees with Pillow's `crop(box).resize(…)` to within two grey levels. Pillow itself makes
+the base view and bicubic crops. Bilinear crops, the common case, are made as products with banded
+matrices, by torch's uint8 kernels where the processor has AVX, or by its float kernels on a device.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from PIL import Image, ImageOps
+from torch import Tensor
+
+from adte.errors import InputError
+from adte.options import option
+
+__all__ = ["Crop", "Preprocess", "Views", "base_view", "load_image"]
+
+Pixels = npt.NDArray[np.uint8]  # (H, W, 3)
+Floats = npt.NDArray[np.float32]
+
+FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
+CHOOSE = "choose bilinear or bicubic"
+TRIES = 10  # draws of a crop before the central one is taken, as in torchvision
+
+
+def _check(good: bool, name: str, value: object, mend: str) -> None:
+    if not good:
+        raise InputError(f"{name}={value!r} cannot be used; {mend}")
+
+
+@dataclass(frozen=True)
+class Preprocess:
+    """What a model expects of its input; the defaults are CLIP's.
+
+    >>> Preprocess().size
+    224
+    """
+
+    size: int = option(224, "side of the square input")
+    mean: tuple[float, float, float] = option((0.48145466, 0.4578275, 0.40821073), "channel means")
+    std: tuple[float, float, float] = option((0.26862954, 0.26130258, 0.27577711), "and deviations")
+    interpolation: Literal["bilinear", "bicubic"] = option("bicubic", "filter of the base view")
+    resize: Literal["shortest", "squash"] = option("shortest", "centre square, or squashed whole")
+
+    def __post_init__(self) -> None:
+        _check(self.size >= 1, "size", self.size, "give at least one pixel")
+        _check(len(self.mean) == 3, "mean", self.mean, "give one number for each of R, G and B")
+        _check(len(self.std) == 3 and min(self.std) > 0, "std", self.std, "give three above 0")
+        _check(self.interpolation in FILTERS, "interpolation", self.interpolation, CHOOSE)
+        mend = "choose shortest or squash"
+        _check(self.resize in ("shortest", "squash"), "resize", self.resize, mend)
+
+    def normalise(self, levels: Tensor) -> Tensor:
+        """Grey levels 0…255 (…, 3, H, W) to what the model expects, in place."""
+        mean, std = levels.new_tensor([self.mean, self.std])[..., None, None]  # (3, 1, 1)
+        return levels.mul_(1 / (255 * std)).sub_(mean / std)
+
+
+class Crop(NamedTuple):
+    """A box of the image in pixels, and whether it is mirrored left to right afterwards."""
+
+    top: int
+    left: int
+    height: int
+    width: int
+    flip: bool = False
+
+
+def load_image(source: Any, exif: bool = True) -> Pixels:
+    """Any image as contiguous RGB bytes (H, W, 3).
+
+    Args:
+        source: a path, encoded bytes, a Pillow image, a uint8 array (H, W), (H, W, C) or a uint8
+            tensor (C, H, W), (H, W, C); alpha is dropped, 16 bits become 8.
+        exif: turn the image the way its EXIF orientation says.
+
+    >>> load_image(np.zeros((2, 3), np.uint8)).shape
+    (2, 3, 3)
+    """
+    if isinstance(source, np.ndarray | Tensor):
+        return _from_array(source)
+    opened: Callable[[], AbstractContextManager[Image.Image]]
+    if isinstance(source, bytes | bytearray | memoryview):
+        name, opened = f"these {len(source)} bytes", lambda: Image.open(io.BytesIO(source))
+    elif isinstance(source, str | Path):
+        name, opened = repr(str(source)), lambda: Image.open(source)
+    elif isinstance(source, Image.Image):
+        name, opened = f"this {source.mode} image", lambda: nullcontext(source)
+    else:
+        raise InputError(
+            f"cannot read an image from a {type(source).__name__}; give a path, bytes, "
+            "a Pillow image, a uint8 array or a uint8 tensor"
+        )
+    try:
+        with opened() as image:
+            return _rgb(image, exif)
+    except Exception as error:  # by format: OSError, SyntaxError, ValueError, struct.error, …
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise InputError(
+            f"cannot read {name} as an image ({reason or type(error).__name__}); "
+            "give a complete file in a format that Pillow can read"
+        ) from error
+
+
+def _rgb(image: Image.Image, exif: bool) -> Pixels:
+    image.load()  # a truncated file raises here
+    image = ImageOps.exif_transpose(image) if exif else image
+    if image.mode.startswith("I"):  # 16 bits; Pillow's own conversion would clip them at 255
+        grey = np.asarray(image).astype(np.float64).clip(0, 65535) / 257
+        image = Image.fromarray(grey.round().astype(np.uint8))
+    elif "transparency" in image.info:  # a palette with an alpha for each colour
+        image = image.convert("RGBA")
+    return np.array(image.convert("RGB"))
+
+
+def _from_array(source: np.ndarray[Any, Any] | Tensor) -> Pixels:
+    kind = "tensor" if isinstance(source, Tensor) else "array"
+    name = f"a {kind} of shape {tuple(source.shape)} and dtype {source.dtype}"
+    array = source.detach().cpu().numpy() if isinstance(source, Tensor) else source
+    if array.dtype != np.uint8:
+        raise InputError(f"{name} is not an image; give uint8 grey levels 0 to 255")
+    if array.ndim == 3 and kind == "tensor" and array.shape[0] in (1, 3, 4):
+        array = array.transpose(1, 2, 0)
+    elif array.ndim == 2:
+        array = array[:, :, None]
+    if array.ndim != 3 or array.size == 0 or array.shape[2] not in (1, 3, 4):
+        order = "(H, W), (H, W, 3)" + (" or (3, H, W)" if kind == "tensor" else "")
+        raise InputError(f"{name} is not an image; give shape {order} with at least one pixel")
+    rgb = np.repeat(array, 3, 2) if array.shape[2] == 1 else array[:, :, :3]
+    return np.ascontiguousarray(rgb)
+
+
+@dataclass(frozen=True)
+class Views:
+    """Random views of an image: call it with an image and a `Preprocess`.
+
+    >>> image = np.full((40, 60, 3), 128, np.uint8)
+    >>> Views(count=4)(image, Preprocess(size=8), key="photo.jpg").shape
+    torch.Size([4, 3, 8, 8])
+    """
+
+    count: int = option(64, "views an image, the base view among them")
+    scale: tuple[float, float] = option((0.08, 1.0), "area of a crop, as a share of the image")
+    ratio: tuple[float, float] = option((3 / 4, 4 / 3), "width of a crop over its height")
+    flip: float = option(0.5, "probability that a crop is mirrored")
+    interpolation: Literal["bilinear", "bicubic"] = option("bilinear", "filter of the crops")
+    augmix: bool = option(False, "mix chains of distortions into the crops, as TPT does")
+    seed: int = option(0, "seed of the crops; an image's own key is added to it")
+
+    def __post_init__(self) -> None:
+        _check(self.count >= 1, "count", self.count, "ask for at least one view")
+        low, high = self.scale
+        _check(0 < low <= high <= 1, "scale", self.scale, "give 0 < low ≤ high ≤ 1")
+        low, high = self.ratio
+        _check(0 < low <= high < math.inf, "ratio", self.ratio, "give 0 < low ≤ high")
+        _check(0 <= self.flip <= 1, "flip", self.flip, "give a probability")
+        _check(self.interpolation in FILTERS, "interpolation", self.interpolation, CHOOSE)
+
+    def __call__(
+        self,
+        image: Any,
+        preprocess: Preprocess,
+        key: int | str | None = None,
+        device: torch.device | str | None = None,
+    ) -> Tensor:
+        """The views (count, 3, S, S), normalised, in float32; the base view is the first.
+
+        Args:
+            image: whatever `load_image` reads.
+            key: names the image; None takes a digest of its pixels.
+            device: where to resize the crops and leave the views; None stays on the CPU.
+        """
+        pixels = load_image(image)
+        seed = self._digest(pixels, key)
+        crops = self._crops(pixels.shape[0], pixels.shape[1], seed)
+        out = torch.empty(self.count, 3, preprocess.size, preprocess.size, device=device)
+        out[0] = base_view(pixels, preprocess)
+        if self.interpolation == "bicubic":
+            _resize_pillow(pixels, crops, preprocess, out[1:])
+        elif device is not None or "AVX" in torch.backends.cpu.get_cpu_capability():
+            dtype = torch.uint8 if device is None else torch.float32
+            _resize_torch(pixels, crops, preprocess, out[1:], dtype)
+        else:
+            _resize_bands(pixels, crops, preprocess, out[1:])
+        if self.augmix:
+            for i in range(1, self.count):
+                _augmix(out[i], preprocess, _generator(seed, i))
+        return out
+
+    def boxes(self, height: int, width: int, key: int | str) -> list[Crop]:
+        """The count − 1 crops of an image of this size under this key."""
+        return self._crops(height, width, self._digest(None, key))
+
+    def _digest(self, pixels: Pixels | None, key: int | str | None) -> int:
+        if key is None and pixels is not None:
+            text = f"{self.seed}:pixels:{pixels.shape}:".encode() + pixels.tobytes()
+        else:
+            good = isinstance(key, str | int | np.integer)
+            _check(good, "key", key, "name the image with an integer or a string")
+            text = f"{self.seed}:{'str' if isinstance(key, str) else 'int'}:{key}".encode()
+        return int.from_bytes(blake2b(text, digest_size=16).digest(), "little")
+
+    def _crops(self, height: int, width: int, seed: int) -> list[Crop]:
+        # Every crop takes the same number of draws, so a longer list begins with the shorter one.
+        draws = _generator(seed, 0).random((self.count - 1, 2 * TRIES + 3))  # (V, 23)
+        low, high = np.log(self.ratio)
+        area = height * width * (self.scale[0] + np.ptp(self.scale) * draws[:, :TRIES])
+        ratio = np.exp(low + (high - low) * draws[:, TRIES : 2 * TRIES])
+        w = np.rint(np.sqrt(area * ratio)).astype(int)  # (V, TRIES)
+        h = np.rint(np.sqrt(area / ratio)).astype(int)
+        fits = (w > 0) & (w <= width) & (h > 0) & (h <= height)
+        first = np.arange(len(fits)), fits.argmax(1)
+        w, h = w[first], h[first]  # (V,)
+        top = (draws[:, -3] * (height - h + 1)).astype(int)
+        left = (draws[:, -2] * (width - w + 1)).astype(int)
+        flip = draws[:, -1] < self.flip
+        boxes = np.stack([top, left, h, w], 1)
+        boxes[~fits.any(1)] = self._central(height, width)
+        return [Crop(*b, flip=f) for b, f in zip(boxes.tolist(), flip.tolist(), strict=True)]
+
+    def _central(self, height: int, width: int) -> tuple[int, int, int, int]:
+        shape = min(max(width / height, self.ratio[0]), self.ratio[1])
+        h = min(height, max(1, round(width / shape)))
+        w = min(width, max(1, round(height * shape)))
+        return (height - h) // 2, (width - w) // 2, h, w
+
+
+def base_view(image: Any, preprocess: Preprocess) -> Tensor:
+    """The whole image, or its central square, as the model expects it (3, S, S)."""
+    pixels = load_image(image)
+    height, width = pixels.shape[:2]
+    side, short = preprocess.size, min(height, width)
+    image, kind = Image.fromarray(pixels), FILTERS[preprocess.interpolation]
+    if preprocess.resize == "squash":
+        return preprocess.normalise(_levels(image.resize((side, side), kind)))
+    # torchvision resizes to (wide, tall) and cuts; here, with its rounding, the box is cut first.
+    wide, tall = int(side * width / short), int(side * height / short)
+    left, top = round((wide - side) / 2) * width / wide, round((tall - side) / 2) * height / tall
+    right, bottom = left + side * width / wide, top + side * height / tall
+    image = image.resize((side, height), kind, (left, 0, min(right, width), height))
+    image = image.resize((side, side), kind, (0, top, side, min(bottom, height)))
+    return preprocess.normalise(_levels(image))
+
+
+def _levels(view: Image.Image) -> Tensor:
+    return torch.from_numpy(np.array(view)).permute(2, 0, 1).float()  # (3, H, W)
+
+
+def _generator(seed: int, stream: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(key=seed, counter=stream << 128))
+
+
+def _resize_pillow(pixels: Pixels, crops: list[Crop], preprocess: Preprocess, out: Tensor) -> None:
+    """Resize bicubically. Pillow clips between its two passes, in an order that it chooses."""
+    image, size = Image.fromarray(pixels), (preprocess.size, preprocess.size)
+    for view, (top, left, h, w, flip) in zip(out, crops, strict=True):
+        crop = image.crop((left, top, left + w, top + h)).resize(size, FILTERS["bicubic"])
+        view.copy_(preprocess.normalise(_levels(ImageOps.mirror(crop) if flip else crop)))
+
+
+class _Bands(NamedTuple):
+    """One axis of a resize as a stack of small matrix products.
+
+    Output is cut into blocks of B neighbours; a block needs a window of K inputs. Windows start at
+    `start` plus the block's digits, in a mixed radix, times `steps`: places that plain strides can
+    reach, so that no window is copied. A window may run `margin` past the axis, at weight 0.
+    """
+
+    weights: Floats  # (*radices, B, K)
+    start: int
+    steps: tuple[int, ...]
+    margin: int
+
+
+@lru_cache(maxsize=2048)
+def _bands(size: int, side: int, flip: bool = False) -> _Bands:
+    """The bands that resize `size` pixels to `side`, with Pillow's bilinear filter."""
+    scale = size / side
+    support = max(scale, 1.0)  # wider than a pixel where the image shrinks: antialiasing
+    centre = (np.arange(side) + 0.5) * scale
+    centre = centre[::-1] if flip else centre
+    low = (centre - support + 0.5).astype(int).clip(0)  # Pillow's rounding
+    high = (centre + support + 0.5).astype(int).clip(max=size)
+
+    # Long blocks multiply by many zeros, short ones pay for each product; this weighs the two.
+    lengths = [b for b in range(1, side + 1) if side % b == 0]
+    block = min(lengths, key=lambda b: (b * scale + 2 * support + 2) * (1 + 4 / b))
+    radices = _primes(side // block) or (1,)
+    digits = np.indices(radices).reshape(len(radices), -1)  # (digits, blocks)
+    units = [block * math.prod(radices[i + 1 :]) for i in range(len(radices))]
+    steps = np.rint(np.array(units) * (-scale if flip else scale)).astype(int)
+
+    starts = steps @ digits  # (blocks,)
+    first, last = low.reshape(-1, block).min(1), high.reshape(-1, block).max(1)
+    starts -= (starts - first).max()
+    length = int((last - starts).max())
+    taps = starts[:, None, None] + np.arange(length)  # (blocks, 1, K)
+    weights = (1 - np.abs(taps + 0.5 - centre.reshape(-1, block, 1)) / support).clip(0)
+    weights[(taps < low.reshape(-1, block, 1)) | (taps >= high.reshape(-1, block, 1))] = 0
+    weights /= weights.sum(2, keepdims=True)  # (blocks, B, K)
+    return _Bands(
+        weights.astype(np.float32).reshape(*radices, block, length),
+        int(starts[0]),
+        tuple(steps.tolist()),
+        max(0, -int(starts.min()), int(starts.max()) + length - size),
+    )
+
+
+def _primes(number: int) -> tuple[int, ...]:
+    factors = []
+    for p in range(2, number + 1):
+        while number % p == 0:
+            factors.append(p)
+            number //= p
+    return tuple(reversed(factors))
+
+
+def _resize_bands(pixels: Pixels, crops: list[Crop], preprocess: Preprocess, out: Tensor) -> None:
+    """Resize in two passes of banded products: first the columns, then the rows.
+
+    Normalising is linear and is done once, on the source. The source is laid out column by column,
+    so the first pass reads rows of a matrix; the second reads its result transposed, which costs a
+    matrix product next to nothing.
+    """
+    if not crops:
+        return
+    height, width, side = *pixels.shape[:2], preprocess.size
+    plans = [(_bands(c.width, side, c.flip), _bands(c.height, side)) for c in crops]
+    pad = height * max(x.margin for x, _ in plans)
+    source = np.zeros(pixels.size + 2 * pad, np.float32)
+    planes = source[pad : pad + pixels.size].reshape(3, width, height)
+    planes[:] = pixels.transpose(2, 1, 0)
+    preprocess.normalise(torch.from_numpy(planes))
+
+    edge = max(y.margin for _, y in plans)
+    middle = np.zeros(3 * side * max(c.height for c in crops) + 2 * edge, np.float32)
+    for view, (top, left, h, _, _), (x, y) in zip(out.numpy(), crops, plans, strict=True):
+        at = pad + (left + x.start) * height + top
+        columns = _windows(source, at, x, h, (width * height, height, 1))  # (3, …, K, h)
+        shape = 3, *x.weights.shape[:-1], h  # (3, …, B, h) is (3, S, h)
+        np.matmul(x.weights, columns, out=middle[edge : edge + 3 * side * h].reshape(shape))
+        rows = _windows(middle, edge + y.start, y, side, (side * h, 1, h))  # (3, …, K, S)
+        np.matmul(y.weights, rows, out=view.reshape(3, *y.weights.shape[:-1], side))
+
+
+def _windows(
+    data: Floats, at: int, bands: _Bands, count: int, strides: tuple[int, int, int]
+) -> Floats:
+    """The windows (3, …, K, count) of flat data from `at` on; strides of channel, K and count."""
+    channel, along, across = strides
+    *radices, _, length = bands.weights.shape
+    steps = channel, *(step * along for step in bands.steps), along, across
+    shape, item = (3, *radices, length, count), data.itemsize
+    return np.ndarray(shape, data.dtype, data, at * item, [step * item for step in steps])
+
+
+def _resize_torch(
+    pixels: Pixels, crops: list[Crop], preprocess: Preprocess, out: Tensor, dtype: torch.dtype
+) -> None:
+    """Resize with torch's antialiased kernels, in uint8 or in floats."""
+    source = torch.from_numpy(np.require(pixels, requirements="W"))
+    source = source.permute(2, 0, 1)[None].to(out.device, dtype)  # (1, 3, H, W), channels last
+    for view, (top, left, h, w, flip) in zip(out, crops, strict=True):
+        crop = source[:, :, top : top + h, left : left + w]
+        crop = F.interpolate(crop, out.shape[2:], mode="bilinear", antialias=True)[0]
+        preprocess.normalise(view.copy_(crop.flip(-1) if flip else crop))
+
+
+def _warp(image: Image.Image, *matrix: float) -> Image.Image:
+    return image.transform(image.size, Image.Transform.AFFINE, matrix, Image.Resampling.BILINEAR)
+
+
+# AugMix at severity 1: the strength u is in ±[0.1, 1], a tenth of each operation's maximum.
+_DISTORTIONS: tuple[Callable[[Image.Image, float], Image.Image], ...] = (
+    lambda image, u: ImageOps.autocontrast(image),
+    lambda image, u: ImageOps.equalize(image),
+    lambda image, u: ImageOps.posterize(image, 4),
+    lambda image, u: image.rotate(int(3 * u), Image.Resampling.BILINEAR),
+    lambda image, u: ImageOps.solarize(image, 256 - int(25.6 * abs(u))),
+    lambda image, u: _warp(image, 1, 0.03 * u, 0, 0, 1, 0),
+    lambda image, u: _warp(image, 1, 0, 0, 0.03 * u, 1, 0),
+    lambda image, u: _warp(image, 1, 0, int(image.width * u / 30), 0, 1, 0),
+    lambda image, u: _warp(image, 1, 0, 0, 0, 1, int(image.height * u / 30)),
+)
+
+
+def _augmix(view: Tensor, preprocess: Preprocess, random: np.random.Generator) -> None:
+    """Blend a crop (3, S, S), in place, with a mix of three chains of distortions of it."""
+    black, white = preprocess.normalise(view.new_tensor([0, 255]).repeat(3, 1).T[..., None, None])
+    levels = ((view - black) * (255 / (white - black))).round().clamp(0, 255).byte()
+    plain = levels.permute(1, 2, 0).cpu().numpy()
+    chains = []
+    for _ in range(3):
+        image = Image.fromarray(plain)
+        for _ in range(random.integers(1, 4)):
+            strength = random.uniform(0.1, 1) * random.choice((-1, 1))
+            image = _DISTORTIONS[random.integers(len(_DISTORTIONS))](image, strength)
+        chains.append(np.asarray(image, np.float32))
+    mix = np.tensordot(random.dirichlet(np.ones(3)).astype(np.float32), np.stack(chains), 1)
+    mixed = torch.from_numpy(mix).permute(2, 0, 1).to(view.device)  # (3, S, S)
+    view.lerp_(preprocess.normalise(mixed), 1 - random.beta(1, 1))
