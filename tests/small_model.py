@@ -11,9 +11,11 @@ from torch import Tensor, nn
 from adte.models.base import Model
 from adte.views import Preprocess
 
+WORDS, LENGTH, WIDTH = 97, 12, 10
+
 
 class SmallModel(Model):
-    """A convolution, a pooling and a projection; texts are hashed to vectors."""
+    """Convolution, batch norm, layer norm and projection; one attention layer for texts."""
 
     def __init__(self, name: str = "small", dim: int = 16) -> None:
         super().__init__()
@@ -22,19 +24,41 @@ class SmallModel(Model):
             size=24, mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25), interpolation="bicubic"
         )
         g = torch.Generator().manual_seed(0)
-        self.conv = nn.Conv2d(3, 12, 5, stride=3)
-        self.project = nn.Linear(12 * 9, dim)
+        self.image_tower = nn.Sequential(
+            nn.Conv2d(3, 12, 5, stride=3),
+            nn.BatchNorm2d(12),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(3),
+            nn.Flatten(),
+            nn.LayerNorm(12 * 9),
+            nn.Linear(12 * 9, dim),
+        )
+        self.embedding = nn.Embedding(WORDS, WIDTH, padding_idx=0)
+        self.positions = nn.Parameter(torch.zeros(LENGTH, WIDTH))
+        self.mix = nn.Linear(WIDTH, WIDTH)
+        self.project = nn.Linear(WIDTH, dim)
         with torch.no_grad():
             for p in self.parameters():
-                p.copy_(0.2 * torch.randn(p.shape, generator=g))
+                if p.ndim > 1:
+                    p.copy_(torch.randn(p.shape, generator=g) * p.shape[-1] ** -0.5)
+        self.eval()
 
     def encode_image(self, pixels: Tensor) -> Tensor:
-        x = nn.functional.adaptive_avg_pool2d(self.conv(pixels).relu(), 3).flatten(1)
-        return nn.functional.normalize(self.project(x), dim=-1)
+        return nn.functional.normalize(self.image_tower(pixels), dim=-1)
+
+    def _ids(self, texts: Sequence[str]) -> Tensor:
+        """One token a word, hashed; 0 pads."""
+        rows = [[1 + zlib.crc32(w.encode()) % (WORDS - 1) for w in t.split()] for t in texts]
+        return torch.tensor([(r + [0] * LENGTH)[:LENGTH] for r in rows])
+
+    def token_embeddings(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        ids = self._ids(texts)
+        return ids, self.embedding(ids)
+
+    def encode_embeddings(self, ids: Tensor, embeddings: Tensor) -> Tensor:
+        real = (ids > 0).unsqueeze(-1).to(embeddings.dtype)
+        x = torch.tanh(self.mix(embeddings + self.positions)) * real
+        return nn.functional.normalize(self.project(x.sum(1) / real.sum(1)), dim=-1)
 
     def encode_text(self, texts: Sequence[str]) -> Tensor:
-        rows = []
-        for text in texts:
-            g = torch.Generator().manual_seed(zlib.crc32(text.encode()))
-            rows.append(torch.randn(self.dim, generator=g))
-        return nn.functional.normalize(torch.stack(rows), dim=-1)
+        return self.encode_embeddings(*self.token_embeddings(texts))

@@ -66,11 +66,6 @@ class Classifier:
             self.method = method
         else:
             self.method = create_method(method, **options)
-        if unmet := self.method.needs - {"logits", "features", "class weights", "pixels"}:
-            raise InputError(
-                f"method {self.method.name!r} needs the {min(unmet)}; "
-                "Classifier supplies logits, features, class weights and pixels"
-            )
         self.frozen = False
         self.class_weights = class_weights(self.model, self.classes, self.templates)
 
@@ -106,8 +101,15 @@ class Classifier:
         with torch.no_grad():
             features = self.model.encode_image(pixels.to(self.model.device, self.model.dtype))
             logits = self.model.logits(features, self.class_weights)
-        keep = pixels if "pixels" in self.method.needs else None
-        return Sample(logits, features, self.class_weights, self.model.logit_scale, pixels=keep)
+        return Sample(
+            logits,
+            features,
+            self.class_weights,
+            self.model.logit_scale,
+            pixels=pixels if "pixels" in self.method.needs else None,
+            model=self.model,
+            classes=self.classes,
+        )
 
     def _step(self, sample: Sample) -> Prediction:
         p = self.method.predict(sample) if self.frozen else self.method.step(sample)

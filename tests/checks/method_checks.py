@@ -4,24 +4,56 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from functools import lru_cache
 
 import pytest
 import torch
 
-from adte import InputError, Sample, SimulatedStream, StateError, create_method
+from adte import InputError, Sample, StateError, create_method
 from adte.evaluate import predictions
+from adte.prompts import class_weights
+from small_model import SmallModel
 
-STREAM = SimulatedStream(classes=7, images=24, views=9, dim=16)
+CLASSES = ("cat", "golden retriever", "car", "oak tree", "bus", "cup of coffee", "fish")
+
+
+@lru_cache
+def world(count: int = 24, views: int = 9, classes: int = 7) -> tuple[Sample, ...]:
+    """Samples with everything a method can ask for, from a small model and random pictures."""
+    model, g = SmallModel(), torch.Generator().manual_seed(0)
+    names = CLASSES[:classes]
+    with torch.no_grad():
+        weights = class_weights(model, names)
+        out = []
+        for _ in range(count):
+            base = torch.randn(1, 3, 6, 6, generator=g)
+            coarse = base + 0.6 * torch.randn(views, 3, 6, 6, generator=g)
+            pixels = torch.nn.functional.interpolate(coarse, size=(24, 24), mode="bilinear")
+            features = model.encode_image(pixels)
+            logits = model.logits(features, weights)
+            out.append(Sample(logits, features, weights, model.logit_scale, pixels, model, names))
+    return tuple(out)
 
 
 def samples(count: int = 24) -> list[Sample]:
-    return [STREAM[i][0] for i in range(count)]
+    return list(world()[:count])
 
 
-def one_class_sample() -> Sample:
-    features = torch.nn.functional.normalize(torch.randn(5, 4), dim=-1)
-    weights = torch.nn.functional.normalize(torch.ones(1, 4), dim=-1)
-    return Sample(10 * features @ weights.T, features, weights, 10.0)
+def permuted(sample: Sample, order: torch.Tensor) -> Sample:
+    """The same image with the classes in another order."""
+    names = [sample.classes[i] for i in order]
+    return replace(
+        sample,
+        logits=sample.logits[:, order],
+        class_weights=sample.class_weights[order],
+        classes=names,
+    )
+
+
+def one_view(sample: Sample) -> Sample:
+    return replace(
+        sample, logits=sample.logits[:1], features=sample.features[:1], pixels=sample.pixels[:1]
+    )
 
 
 def same(a, b) -> None:
@@ -147,8 +179,8 @@ def check_dtypes(name: str) -> None:
 
 def check_one_class(name: str) -> None:
     method = create_method(name)
-    for _ in range(3):
-        p = method.step(one_class_sample())
+    for i in range(3):
+        p = method.step(world(3, classes=1)[i])
         assert p.index == 0
         assert p.confidence == pytest.approx(1)
 
@@ -156,7 +188,7 @@ def check_one_class(name: str) -> None:
 def check_one_view(name: str) -> None:
     method = create_method(name)
     for sample in samples(8):
-        p = method.step(replace(sample, logits=sample.logits[:1], features=sample.features[:1]))
+        p = method.step(one_view(sample))
         assert p.kept is None or p.kept.tolist() == [0]
 
 
@@ -172,7 +204,7 @@ def check_nan(name: str) -> None:
 
 
 def check_protocols(name: str) -> None:
-    """Episodic forgets, frozen does not learn, two-pass does not depend on the order of pass two."""
+    """Episodic forgets, frozen does not learn, pass two of two-pass has no order."""
     method = create_method(name)
     episodic = list(predictions(method, samples(6), "episodic"))
     for p, s in zip(episodic, samples(6), strict=True):
@@ -193,7 +225,7 @@ def check_permutation(name: str) -> None:
     a, b = create_method(name), create_method(name)
     for s in samples():
         p = a.step(s)
-        r = b.step(replace(s, logits=s.logits[:, order], class_weights=s.class_weights[order]))
+        r = b.step(permuted(s, order))
         torch.testing.assert_close(p.probs[order], r.probs, rtol=1e-4, atol=1e-5)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -14,6 +14,9 @@ from adte import functional as F
 from adte.errors import InputError, StateError, unknown
 from adte.options import option
 from adte.prior import ClassPrior, PriorOptions
+
+if TYPE_CHECKING:
+    from adte.models.base import Model
 
 __all__ = ["Method", "Prediction", "PriorMethod", "Sample", "ViewMethod"]
 
@@ -26,7 +29,8 @@ class Sample:
         logits: (V, L); view 0 is the base view.
         features: (V, D) unit vectors, and class_weights: (L, D) unit vectors, where a method needs
             them; then logits = scale · features · class_weightsᵀ.
-        pixels: (V, 3, H, W) normalised, only for methods that declare it.
+        pixels: (V, 3, H, W) normalised, and model and classes (names): only for methods that
+            declare the need of a tower.
     """
 
     logits: Tensor
@@ -34,10 +38,12 @@ class Sample:
     class_weights: Tensor | None = None
     scale: float = 1.0
     pixels: Tensor | None = None
+    model: Model | None = None
+    classes: Sequence[str] | None = None
 
-    def require(self, name: str) -> Tensor:
+    def require(self, name: str) -> Any:
         """A part that a method cannot do without."""
-        value: Tensor | None = getattr(self, name)
+        value = getattr(self, name)
         if value is None:
             raise InputError(
                 f"this method needs {name.replace('_', ' ')}, but the sample has none; "
@@ -69,6 +75,7 @@ class Prediction:
         kept: indices of the views that were used, most confident first.
         q: (L,) the class-specific q, for adaptive methods.
         prior: (L,) the class prior that was in force, if one was.
+        scores: (L,) one score a class, for methods that allow several labels at once.
     """
 
     probs: Tensor
@@ -76,6 +83,7 @@ class Prediction:
     kept: Tensor | None = None
     q: Tensor | None = None
     prior: Tensor | None = None
+    scores: Tensor | None = None
     label: str | None = None
 
     @property

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from adte.errors import InputError
 from adte.views import Preprocess
 
 __all__ = ["Model"]
@@ -40,6 +41,23 @@ class Model(nn.Module):
     @abstractmethod
     def encode_text(self, texts: Sequence[str]) -> Tensor:
         """Texts to unit vectors (N, D)."""
+
+    def token_embeddings(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """Token ids (N, T), padded, and their embeddings (N, T, w), before positions are added.
+
+        With `encode_embeddings` this opens the text tower for prompt tuning; not every model can.
+        """
+        raise InputError(
+            f"the text tower of model {self.name!r} does not take embeddings; "
+            "choose another model for prompt tuning"
+        )
+
+    def encode_embeddings(self, ids: Tensor, embeddings: Tensor) -> Tensor:
+        """The rest of `encode_text`: ids (N, T), embeddings (N, T, w) → unit vectors (N, D)."""
+        raise InputError(
+            f"the text tower of model {self.name!r} does not take embeddings; "
+            "choose another model for prompt tuning"
+        )
 
     def logits(self, features: Tensor, class_weights: Tensor) -> Tensor:
         """Features (…, D) and unit class weights (L, D) to logits (…, L), float32 or wider."""
