@@ -38,9 +38,11 @@ class SmallModel(Model):
         self.mix = nn.Linear(WIDTH, WIDTH)
         self.project = nn.Linear(WIDTH, dim)
         with torch.no_grad():
-            for p in self.parameters():
+            for name, p in self.named_parameters():
                 if p.ndim > 1:
                     p.copy_(torch.randn(p.shape, generator=g) * p.shape[-1] ** -0.5)
+                elif name.endswith("bias"):
+                    p.zero_()
         self.eval()
 
     def encode_image(self, pixels: Tensor) -> Tensor:

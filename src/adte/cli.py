@@ -77,12 +77,12 @@ def demo(out: str, limit: int | None, json_to: str | None) -> None:
     Replays features of 64 views of held-out photographs, made with the embedded model `tiny`, whose
     training was imbalanced in a known way. Needs no network and no labels but to score.
     """
+    from adte.evaluate.cache import Cache
     from adte.evaluate.compare import COLUMNS, format_rows
     from adte.evaluate.demo import passes, run_demo
-    from adte.evaluate.replay import Replay
     from adte.evaluate.report import demo_report
 
-    replay = Replay.load().first(limit)
+    replay = Cache().first(limit)
     with console.progress("replaying", passes() * len(replay)) as bar:
         done = run_demo(replay, lambda: bar.advance(0))  # type: ignore[arg-type]
     if json_to:
@@ -90,7 +90,7 @@ def demo(out: str, limit: int | None, json_to: str | None) -> None:
     if json_to != "-":
         console.table(
             f"{len(replay)} photographs, {len(replay.classes)} classes, "
-            f"{replay.features.shape[1]} views, model {replay.facts['model']}",
+            f"{replay.facts['views']['count']} views, model {replay.facts['model']}",
             COLUMNS,
             format_rows(done.rows),
             "Accuracies in %; head, mid, tail: thirds of the classes by training frequency.",

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from adte.errors import InputError
 from adte.evaluate import metrics
+from adte.evaluate.cache import Cache
 from adte.evaluate.compare import LADDER, Outcome, compare, rows
-from adte.evaluate.replay import Replay
 from adte.methods import Sample, create_method
 
 __all__ = ["Demo", "estimators", "passes", "run_demo"]
@@ -34,30 +36,40 @@ ESTIMATORS: dict[str, dict[str, Any]] = {
 class Demo:
     """Everything that the table and the report show."""
 
-    replay: Replay
+    replay: Cache
     outcomes: list[Outcome]
     rows: list[dict[str, Any]]
     estimators: list[dict[str, Any]]
 
     def facts(self) -> dict[str, Any]:
         """As JSON."""
-        about = {k: v for k, v in self.replay.facts.items() if k not in ("classes", "frequency")}
+        long = ("classes", "class_ids", "frequency")
+        about = {k: v for k, v in self.replay.facts.items() if k not in long}
         return {
             "rows": self.rows,
             "estimators": [
                 {k: v for k, v in e.items() if k != "log_prior"} for e in self.estimators
             ],
             "images": len(self.replay),
-            "views": self.replay.features.shape[1],
+            "views": self.replay.facts["views"]["count"],
             "classes": len(self.replay.classes),
             "bundle": about,
         }
 
 
-def estimators(replay: Replay, tick: Callable[[], None] = lambda: None) -> list[dict[str, Any]]:
+def known_frequency(replay: Cache) -> NDArray[np.float64]:
+    if replay.frequency is None:
+        raise InputError(
+            f"the cache {str(replay.folder)!r} does not say how often the model saw each class in "
+            "training; the demo needs one that does"
+        )
+    return replay.frequency
+
+
+def estimators(replay: Cache, tick: Callable[[], None] = lambda: None) -> list[dict[str, Any]]:
     """How well each estimate of the prior, from the unlabelled stream, ranks the true frequency."""
     found = []
-    truth = np.log(replay.frequency)
+    truth = np.log(known_frequency(replay))
     for name, options in ESTIMATORS.items():
         method = create_method("zero-shot", adjust="after", **options)
         for sample, _ in replay:
@@ -75,8 +87,8 @@ def estimators(replay: Replay, tick: Callable[[], None] = lambda: None) -> list[
     return found
 
 
-def run_demo(replay: Replay, tick: Callable[[], None] = lambda: None) -> Demo:
+def run_demo(replay: Cache, tick: Callable[[], None] = lambda: None) -> Demo:
     """Every row of the ladder, then the estimators."""
     torch.set_num_threads(1)  # the tensors of one image are small; threads only get in the way
     outcomes = compare(replay, LADDER, tick)
-    return Demo(replay, outcomes, rows(outcomes, replay.frequency), estimators(replay, tick))
+    return Demo(replay, outcomes, rows(outcomes, known_frequency(replay)), estimators(replay, tick))

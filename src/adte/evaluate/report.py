@@ -12,7 +12,7 @@ import numpy as np
 
 from adte.errors import MissingExtra
 from adte.evaluate.compare import COLUMNS, Outcome, format_rows
-from adte.evaluate.demo import Demo
+from adte.evaluate.demo import Demo, known_frequency
 from adte.methods import create_method
 from adte.state import write_whole
 
@@ -102,7 +102,7 @@ def _views_of_one(demo: Demo, ax: Any) -> str:
     se, adte = _find(demo, "se"), _find(demo, "adte, no LA", "two-pass")
     rescued = np.flatnonzero(~se.run.correct & adte.run.correct)
     index = int(rescued[0]) if len(rescued) else 0
-    sample, label = demo.replay[index]
+    sample, label = demo.replay.at(index)
     for shift, (name, method, colour) in enumerate(
         (("Shannon", create_method("se"), "#8a94a0"), ("ADTE", adte.method, "#0b6e4f"))
     ):
@@ -173,10 +173,10 @@ def demo_report(demo: Demo, folder: str | Path) -> Path:
     """Write report.html into the folder, which is made if need be."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    replay, frequency = demo.replay, demo.replay.frequency
+    replay, frequency = demo.replay, known_frequency(demo.replay)
     captions: list[str] = []
     best = max(demo.estimators, key=lambda e: e["spearman"])
-    q = _find(demo, "adte", "two-pass").method.predict(replay[0][0]).q
+    q = _find(demo, "adte", "two-pass").method.predict(replay.at(0)[0]).q
 
     def scatter(values: Any, label: str) -> Callable[[Any], None]:
         def draw(ax: Any) -> None:
@@ -187,8 +187,9 @@ def demo_report(demo: Demo, folder: str | Path) -> Path:
 
     one = figure(lambda ax: captions.append(_views_of_one(demo, ax)), "")
     parts = [
-        f"<p>{len(replay)} photographs, {len(replay.classes)} classes, {replay.features.shape[1]} "
-        f"views each, model <code>{html.escape(str(replay.facts['model']))}</code>. The model was "
+        f"<p>{len(replay)} photographs, {len(replay.classes)} classes, "
+        f"{replay.facts['views']['count']} views each, model "
+        f"<code>{html.escape(str(replay.facts['model']))}</code>. The model was "
         "trained on a long-tailed set of known class frequencies; no method sees a label.</p>",
         "<h2>Methods</h2>",
         table(COLUMNS, format_rows(demo.rows), best=2),
