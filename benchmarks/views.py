@@ -61,13 +61,10 @@ def _normalise(view: Tensor, preprocess: Preprocess) -> Tensor:
     return view.sub_(mean.view(-1, 1, 1)).div_(std.view(-1, 1, 1))
 
 
-def _median(call: Callable[[], Any], repeats: int) -> float:
-    seconds = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        call()
-        seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds)
+def _seconds(call: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
 
 
 def run(image: Any = None, repeats: int = 15) -> dict[str, Any]:
@@ -84,8 +81,8 @@ def run(image: Any = None, repeats: int = 15) -> dict[str, Any]:
         # One call of each in turn, so that a busy moment of the machine meets both.
         pairs = [
             (
-                _median(lambda: usual(pillow, crops, preprocess), 1),
-                _median(lambda: views(pixels, preprocess, key=0), 1),
+                _seconds(lambda: usual(pillow, crops, preprocess)),
+                _seconds(lambda: views(pixels, preprocess, key=0)),
             )
             for _ in range(repeats)
         ]

@@ -53,6 +53,14 @@ def log_probs(logits: Tensor) -> Tensor:
     return torch.log_softmax(_wide(logits), dim=-1)
 
 
+def _check_classes(values: Tensor, log_p: Tensor, name: str) -> None:
+    if values.ndim and values.shape[-1] != log_p.shape[-1]:
+        raise InputError(
+            f"{name} has {values.shape[-1]} entries, but there are {log_p.shape[-1]} classes; "
+            "give one a class"
+        )
+
+
 # --------------------------------------------------------------------------- entropies
 
 
@@ -78,6 +86,9 @@ def tsallis(log_p: Tensor, q: float | Tensor) -> Tensor:
     """
     log_p = _wide(log_p).clamp_min(_LOG_ZERO)
     q = torch.as_tensor(q, dtype=log_p.dtype, device=log_p.device)
+    _check_classes(q, log_p, "q")
+    if not bool((q > 0).all()):
+        raise InputError(f"q={q.tolist()} of a Tsallis entropy must be positive; choose e.g. 0.5")
     d = (1 - q).abs()
     is_one = d == 0
     phi = torch.where(is_one, -log_p, -torch.expm1(d * log_p) / torch.where(is_one, 1.0, d))
@@ -97,6 +108,12 @@ def adaptive_tsallis(log_p: Tensor, q: Tensor, form: EntropyForm = "paper") -> T
         raise unknown("entropy form", form, ("paper", "vanishing"))
     log_p = _wide(log_p)
     q = q.to(log_p)
+    _check_classes(q, log_p, "q")
+    if not bool(((q > 0) & (q < 1)).all()):
+        raise InputError(
+            f"q of the adaptive entropy spans {float(q.min())} to {float(q.max())}; "
+            "every class needs 0 < q < 1, as q_from_prior gives"
+        )
     return (q * log_p).exp() @ (1 / (1 - q))
 
 
@@ -176,6 +193,8 @@ def check_interval(alpha: float, beta: float) -> None:
 
 def keep_count(views: int, ratio: float = 0.1, count: int | None = None) -> int:
     """How many of `views` to keep: `count`, or ⌊ratio · views⌋, never fewer than one."""
+    if views < 1:
+        raise InputError(f"views={views}: there is nothing to keep; make at least one view")
     if count is not None:
         if not 1 <= count <= views:
             raise InputError(
@@ -220,6 +239,8 @@ def vote(log_p: Tensor, order: Tensor, keep: int) -> Tensor:
     class that scores highest in the most confident unused view wins (in the most confident view,
     if all were kept). Returns shares of the votes cast.
     """
+    log_p = _wide(log_p)
+    keep_count(order.shape[-1], count=keep)
     ballots = log_p.argmax(-1).gather(-1, order)  # (…, V) in order of confidence
     votes = torch.zeros_like(log_p[..., 0, :])
     votes.scatter_add_(
@@ -229,7 +250,8 @@ def vote(log_p: Tensor, order: Tensor, keep: int) -> Tensor:
     views = order.shape[-1]
     fallback_view = order[..., keep if keep < views else 0]
     scores = take_views(log_p, fallback_view.unsqueeze(-1)).squeeze(-2)
-    winner = scores.masked_fill(~tied, -torch.inf).argmax(-1)
+    scores = scores.clamp_min(_LOG_ZERO).masked_fill(~tied, -torch.inf)
+    winner = scores.argmax(-1)
     if keep < views:
         rest = ballots[..., keep:]
         decides = tied.gather(-1, rest)  # (…, V−K)
@@ -250,4 +272,5 @@ def adjust(logits: Tensor, log_prior: Tensor, tau: float = 1.0) -> Tensor:
     before they are averaged, or on the averaged distribution. `methods.base` names the places.
     """
     logits = _wide(logits)
+    _check_classes(log_prior, logits, "the prior")
     return log_probs(logits - tau * log_prior.to(logits))

@@ -53,6 +53,8 @@ def fixed_point(
     tensor([0.6667, 0.3333], dtype=torch.float64)
     """
     apply = matrix if callable(matrix) else lambda p: matrix @ p
+    if norm not in ("l1", "l2"):
+        raise unknown("norm", norm, ("l1", "l2"))
     order = {"l1": 1, "l2": 2}[norm]
     p = start / torch.linalg.vector_norm(start, order)
     for step in range(1, max_iter + 1):
@@ -105,10 +107,10 @@ class PriorOptions:
             raise unknown("empty", self.empty, ("uniform", "zero"))
         for name, low, high in (
             ("size", 1, None), ("max_iter", 1, None), ("eps", 0, None), ("smoothing", 0, None),
-            ("damping", 0, 1), ("noise", 0, 1),
+            ("damping", 0, 1), ("noise", 0, 1), ("threshold", float("-inf"), None),
         ):  # fmt: skip
             value = getattr(self, name)
-            if value < low or (high is not None and value > high):
+            if not (value >= low and (high is None or value <= high)):  # NaN compares false
                 bound = f"at least {low}" if high is None else f"between {low} and {high}"
                 raise InputError(f"{name}={value} of the class prior must be {bound}")
 
@@ -167,10 +169,10 @@ class ClassPrior:
             )
         o = self.options
         log_p = log_p.detach().to(self._sums)
-        top = log_p.topk(min(2, self.num_classes))
-        label = int(top.indices[0])
-        gap = float(top.values[0] - top.values[1]) if self.num_classes > 1 else float("inf")
-        if not gap >= 0:  # NaN compares false
+        label = int(log_p.argmax())  # of equals, the first
+        top = log_p.topk(min(2, self.num_classes)).values
+        gap = float(top[0] - top[1]) if self.num_classes > 1 else float("inf")
+        if bool(log_p.isnan().any()):
             raise InputError(
                 "a prediction with NaN reached the class prior; check the model's output"
             )
@@ -201,7 +203,9 @@ class ClassPrior:
             if slot >= o.size:
                 return False
         else:
-            slot = int(self._gaps[label].argmin())
+            # The smallest gap goes; of equals the newest, so that the order of arrival decides.
+            smallest = self._gaps[label] == self._gaps[label].min()
+            slot = int(self._arrival[label].where(smallest, -1).argmax())
             if o.bank == "gap-larger" and gap <= float(self._gaps[label, slot]):
                 return False
         self._items[label, slot] = p.to(self.dtype)
@@ -225,7 +229,7 @@ class ClassPrior:
     def _apply(self, p: Tensor) -> Tensor:
         """A p without forming A. For a batch of rows p (…, L): (…, L)."""
         L, o = self.num_classes, self.options
-        weight = self._counts + o.smoothing
+        weight = self._counts.to(p.dtype) + o.smoothing
         scaled = p / weight.clamp_min(1e-300)
         filled = weight > 0
         out = torch.where(filled, scaled, 0.0) @ self._sums

@@ -36,7 +36,6 @@ Pixels = npt.NDArray[np.uint8]  # (H, W, 3)
 Floats = npt.NDArray[np.float32]
 
 FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
-CHOOSE = "choose bilinear or bicubic"
 TRIES = 10  # draws of a crop before the central one is taken, as in torchvision
 
 
@@ -47,11 +46,7 @@ def _check(good: bool, name: str, value: object, mend: str) -> None:
 
 @dataclass(frozen=True)
 class Preprocess:
-    """What a model expects of its input; the defaults are CLIP's.
-
-    >>> Preprocess().size
-    224
-    """
+    """What a model expects of its input; the defaults are CLIP's."""
 
     size: int = option(224, "side of the square input")
     mean: tuple[float, float, float] = option((0.48145466, 0.4578275, 0.40821073), "channel means")
@@ -63,9 +58,10 @@ class Preprocess:
         _check(self.size >= 1, "size", self.size, "give at least one pixel")
         _check(len(self.mean) == 3, "mean", self.mean, "give one number for each of R, G and B")
         _check(len(self.std) == 3 and min(self.std) > 0, "std", self.std, "give three above 0")
-        _check(self.interpolation in FILTERS, "interpolation", self.interpolation, CHOOSE)
-        mend = "choose shortest or squash"
-        _check(self.resize in ("shortest", "squash"), "resize", self.resize, mend)
+        good = self.interpolation in FILTERS
+        _check(good, "interpolation", self.interpolation, "choose bilinear or bicubic")
+        good = self.resize in ("shortest", "squash")
+        _check(good, "resize", self.resize, "choose shortest or squash")
 
     def normalise(self, levels: Tensor) -> Tensor:
         """Grey levels 0…255 (…, 3, H, W) to what the model expects, in place."""
@@ -104,19 +100,15 @@ def load_image(source: Any, exif: bool = True) -> Pixels:
     elif isinstance(source, Image.Image):
         name, opened = f"this {source.mode} image", lambda: nullcontext(source)
     else:
-        raise InputError(
-            f"cannot read an image from a {type(source).__name__}; give a path, bytes, "
-            "a Pillow image, a uint8 array or a uint8 tensor"
-        )
+        kind = type(source).__name__
+        raise InputError(f"{kind} is no image; give a path, bytes, a Pillow image or uint8 pixels")
     try:
         with opened() as image:
             return _rgb(image, exif)
     except Exception as error:  # by format: OSError, SyntaxError, ValueError, struct.error, …
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
-        raise InputError(
-            f"cannot read {name} as an image ({reason or type(error).__name__}); "
-            "give a complete file in a format that Pillow can read"
-        ) from error
+        why = f"cannot read {name} as an image ({reason or type(error).__name__})"
+        raise InputError(f"{why}; give a complete file that Pillow can read") from error
 
 
 def _rgb(image: Image.Image, exif: bool) -> Pixels:
@@ -141,7 +133,7 @@ def _from_array(source: np.ndarray[Any, Any] | Tensor) -> Pixels:
     elif array.ndim == 2:
         array = array[:, :, None]
     if array.ndim != 3 or array.size == 0 or array.shape[2] not in (1, 3, 4):
-        order = "(H, W), (H, W, 3)" + (" or (3, H, W)" if kind == "tensor" else "")
+        order = "(3, H, W)" if kind == "tensor" else "(H, W, 3)"
         raise InputError(f"{name} is not an image; give shape {order} with at least one pixel")
     rgb = np.repeat(array, 3, 2) if array.shape[2] == 1 else array[:, :, :3]
     return np.ascontiguousarray(rgb)
@@ -171,7 +163,8 @@ class Views:
         low, high = self.ratio
         _check(0 < low <= high < math.inf, "ratio", self.ratio, "give 0 < low ≤ high")
         _check(0 <= self.flip <= 1, "flip", self.flip, "give a probability")
-        _check(self.interpolation in FILTERS, "interpolation", self.interpolation, CHOOSE)
+        good = self.interpolation in FILTERS
+        _check(good, "interpolation", self.interpolation, "choose bilinear or bicubic")
 
     def __call__(
         self,
@@ -180,10 +173,9 @@ class Views:
         key: int | str | None = None,
         device: torch.device | str | None = None,
     ) -> Tensor:
-        """The views (count, 3, S, S), normalised, in float32; the base view is the first.
+        """The views (count, 3, S, S) in float32, normalised, of whatever `load_image` reads.
 
         Args:
-            image: whatever `load_image` reads.
             key: names the image; None takes a digest of its pixels.
             device: where to resize the crops and leave the views; None stays on the CPU.
         """
@@ -192,7 +184,7 @@ class Views:
         crops = self._crops(pixels.shape[0], pixels.shape[1], seed)
         out = torch.empty(self.count, 3, preprocess.size, preprocess.size, device=device)
         out[0] = base_view(pixels, preprocess)
-        if self.interpolation == "bicubic":
+        if self.interpolation == "bicubic" or not crops:
             _resize_pillow(pixels, crops, preprocess, out[1:])
         elif device is not None or "AVX" in torch.backends.cpu.get_cpu_capability():
             dtype = torch.uint8 if device is None else torch.float32
@@ -212,8 +204,9 @@ class Views:
         if key is None and pixels is not None:
             text = f"{self.seed}:pixels:{pixels.shape}:".encode() + pixels.tobytes()
         else:
-            good = isinstance(key, str | int | np.integer)
-            _check(good, "key", key, "name the image with an integer or a string")
+            _check(
+                isinstance(key, str | int | np.integer), "key", key, "give an integer or a string"
+            )
             text = f"{self.seed}:{'str' if isinstance(key, str) else 'int'}:{key}".encode()
         return int.from_bytes(blake2b(text, digest_size=16).digest(), "little")
 
@@ -230,10 +223,10 @@ class Views:
         w, h = w[first], h[first]  # (V,)
         top = (draws[:, -3] * (height - h + 1)).astype(int)
         left = (draws[:, -2] * (width - w + 1)).astype(int)
-        flip = draws[:, -1] < self.flip
         boxes = np.stack([top, left, h, w], 1)
         boxes[~fits.any(1)] = self._central(height, width)
-        return [Crop(*b, flip=f) for b, f in zip(boxes.tolist(), flip.tolist(), strict=True)]
+        flips = (draws[:, -1] < self.flip).tolist()
+        return [Crop(*box) for box in zip(*boxes.T.tolist(), flips, strict=True)]
 
     def _central(self, height: int, width: int) -> tuple[int, int, int, int]:
         shape = min(max(width / height, self.ratio[0]), self.ratio[1])
@@ -248,19 +241,20 @@ def base_view(image: Any, preprocess: Preprocess) -> Tensor:
     height, width = pixels.shape[:2]
     side, short = preprocess.size, min(height, width)
     image, kind = Image.fromarray(pixels), FILTERS[preprocess.interpolation]
-    if preprocess.resize == "squash":
-        return preprocess.normalise(_levels(image.resize((side, side), kind)))
-    # torchvision resizes to (wide, tall) and cuts; here, with its rounding, the box is cut first.
-    wide, tall = int(side * width / short), int(side * height / short)
-    left, top = round((wide - side) / 2) * width / wide, round((tall - side) / 2) * height / tall
-    right, bottom = left + side * width / wide, top + side * height / tall
-    image = image.resize((side, height), kind, (left, 0, min(right, width), height))
-    image = image.resize((side, side), kind, (0, top, side, min(bottom, height)))
-    return preprocess.normalise(_levels(image))
+    if preprocess.resize == "shortest":
+        # torchvision resizes to (wide, tall) and cuts; here, with its rounding, only what stays is
+        # resized. One axis at a time: of a cut box Pillow may take them in the other order.
+        wide, tall = int(side * width / short), int(side * height / short)
+        left, top = round((wide - side) / 2), round((tall - side) / 2)
+        x, y = width / wide, height / tall  # pixels of the image for one of the view
+        box = left * x, 0, min((left + side) * x, width), height
+        image = image.resize((side, height), kind, box)
+        image = image.resize((side, side), kind, (0, top * y, side, min((top + side) * y, height)))
+    return preprocess.normalise(_levels(image.resize((side, side), kind)))
 
 
 def _levels(view: Image.Image) -> Tensor:
-    return torch.from_numpy(np.array(view)).permute(2, 0, 1).float()  # (3, H, W)
+    return torch.from_numpy(np.array(view)).permute(2, 0, 1).contiguous().float()  # (3, H, W)
 
 
 def _generator(seed: int, stream: int) -> np.random.Generator:
@@ -289,6 +283,13 @@ class _Bands(NamedTuple):
     margin: int
 
 
+def _factors(number: int) -> tuple[int, ...]:
+    for p in range(2, number):
+        if number % p == 0:
+            return *_factors(number // p), p
+    return (number,)
+
+
 @lru_cache(maxsize=2048)
 def _bands(size: int, side: int, flip: bool = False) -> _Bands:
     """The bands that resize `size` pixels to `side`, with Pillow's bilinear filter."""
@@ -298,11 +299,9 @@ def _bands(size: int, side: int, flip: bool = False) -> _Bands:
     centre = centre[::-1] if flip else centre
     low = (centre - support + 0.5).astype(int).clip(0)  # Pillow's rounding
     high = (centre + support + 0.5).astype(int).clip(max=size)
-
-    # Long blocks multiply by many zeros, short ones pay for each product; this weighs the two.
-    lengths = [b for b in range(1, side + 1) if side % b == 0]
-    block = min(lengths, key=lambda b: (b * scale + 2 * support + 2) * (1 + 4 / b))
-    radices = _primes(side // block) or (1,)
+    # Long blocks multiply by many zeros, short ones pay for each product; eight is a fair middle.
+    block = min((b for b in range(1, side + 1) if side % b == 0), key=lambda b: abs(b - 8))
+    radices = _factors(side // block)
     digits = np.indices(radices).reshape(len(radices), -1)  # (digits, blocks)
     units = [block * math.prod(radices[i + 1 :]) for i in range(len(radices))]
     steps = np.rint(np.array(units) * (-scale if flip else scale)).astype(int)
@@ -315,32 +314,17 @@ def _bands(size: int, side: int, flip: bool = False) -> _Bands:
     weights = (1 - np.abs(taps + 0.5 - centre.reshape(-1, block, 1)) / support).clip(0)
     weights[(taps < low.reshape(-1, block, 1)) | (taps >= high.reshape(-1, block, 1))] = 0
     weights /= weights.sum(2, keepdims=True)  # (blocks, B, K)
-    return _Bands(
-        weights.astype(np.float32).reshape(*radices, block, length),
-        int(starts[0]),
-        tuple(steps.tolist()),
-        max(0, -int(starts.min()), int(starts.max()) + length - size),
-    )
-
-
-def _primes(number: int) -> tuple[int, ...]:
-    factors = []
-    for p in range(2, number + 1):
-        while number % p == 0:
-            factors.append(p)
-            number //= p
-    return tuple(reversed(factors))
+    margin = max(0, -int(starts.min()), int(starts.max()) + length - size)
+    weights = weights.astype(np.float32).reshape(*radices, block, length)
+    return _Bands(weights, int(starts[0]), tuple(steps.tolist()), margin)
 
 
 def _resize_bands(pixels: Pixels, crops: list[Crop], preprocess: Preprocess, out: Tensor) -> None:
     """Resize in two passes of banded products: first the columns, then the rows.
 
-    Normalising is linear and is done once, on the source. The source is laid out column by column,
-    so the first pass reads rows of a matrix; the second reads its result transposed, which costs a
-    matrix product next to nothing.
+    Normalising is linear and is done once, on the source. The source lies column by column, so the
+    first pass reads rows of a matrix; the second reads its result transposed, at little cost.
     """
-    if not crops:
-        return
     height, width, side = *pixels.shape[:2], preprocess.size
     plans = [(_bands(c.width, side, c.flip), _bands(c.height, side)) for c in crops]
     pad = height * max(x.margin for x, _ in plans)
@@ -348,21 +332,18 @@ def _resize_bands(pixels: Pixels, crops: list[Crop], preprocess: Preprocess, out
     planes = source[pad : pad + pixels.size].reshape(3, width, height)
     planes[:] = pixels.transpose(2, 1, 0)
     preprocess.normalise(torch.from_numpy(planes))
-
     edge = max(y.margin for _, y in plans)
     middle = np.zeros(3 * side * max(c.height for c in crops) + 2 * edge, np.float32)
     for view, (top, left, h, _, _), (x, y) in zip(out.numpy(), crops, plans, strict=True):
         at = pad + (left + x.start) * height + top
-        columns = _windows(source, at, x, h, (width * height, height, 1))  # (3, …, K, h)
+        columns = _windows(source, at, x, h, width * height, height, 1)  # (3, …, K, h)
         shape = 3, *x.weights.shape[:-1], h  # (3, …, B, h) is (3, S, h)
         np.matmul(x.weights, columns, out=middle[edge : edge + 3 * side * h].reshape(shape))
-        rows = _windows(middle, edge + y.start, y, side, (side * h, 1, h))  # (3, …, K, S)
+        rows = _windows(middle, edge + y.start, y, side, side * h, 1, h)  # (3, …, K, S)
         np.matmul(y.weights, rows, out=view.reshape(3, *y.weights.shape[:-1], side))
 
 
-def _windows(
-    data: Floats, at: int, bands: _Bands, count: int, strides: tuple[int, int, int]
-) -> Floats:
+def _windows(data: Floats, at: int, bands: _Bands, count: int, *strides: int) -> Floats:
     """The windows (3, …, K, count) of flat data from `at` on; strides of channel, K and count."""
     channel, along, across = strides
     *radices, _, length = bands.weights.shape

@@ -51,3 +51,20 @@ def test_bootstrap_covers_the_difference():
         inside += low <= 0.1 <= high
     assert 85 <= inside <= 100  # nominal 95
     assert metrics.bootstrap_difference(a, a) == (0, 0)
+
+
+def test_mcnemar_is_the_binomial_test():
+    from scipy.stats import binomtest
+
+    rng = np.random.default_rng(3)
+    a, b = rng.random(200) < 0.6, rng.random(200) < 0.5
+    only_a, only_b = int((a & ~b).sum()), int((b & ~a).sum())
+    want = binomtest(min(only_a, only_b), only_a + only_b, 0.5).pvalue
+    assert metrics.mcnemar(a, b) == pytest.approx(want)
+    assert metrics.mcnemar(a, a) == 1
+
+
+def test_mean_per_class_and_nll():
+    assert metrics.mean_per_class([1, 1, 1, 0], [0, 0, 0, 2]) == pytest.approx(0.5)
+    assert metrics.nll([0.5, 0.25]) == pytest.approx(-np.log([0.5, 0.25]).mean())
+    assert np.isfinite(metrics.nll([0.0]))

@@ -62,6 +62,7 @@ class FeatureStream(ABC):
     facts: dict[str, Any]
     class_weights: Tensor  # (L, D)
     model: Model | None
+    seen: list[tuple[str, str, int]]  # id, domain and group of the last pass
 
     @abstractmethod
     def encoded(self) -> Iterator[Encoded]:
@@ -82,7 +83,10 @@ class FeatureStream(ABC):
         return None if known is None else np.asarray(known, dtype=np.float64)
 
     def __iter__(self) -> Iterator[tuple[Sample, int]]:
-        return ((self.sample(e), e.label) for e in self.encoded())
+        self.seen = []
+        for e in self.encoded():
+            self.seen.append((e.id, e.domain, e.group))
+            yield self.sample(e), e.label
 
     def sample(self, e: Encoded) -> Sample:
         features = e.features.float()

@@ -2,15 +2,50 @@
 
 from __future__ import annotations
 
+from math import exp, lgamma, log
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["accuracy", "bootstrap_difference", "ece", "spearman", "thirds"]
+__all__ = [
+    "accuracy",
+    "bootstrap_difference",
+    "ece",
+    "mcnemar",
+    "mean_per_class",
+    "nll",
+    "spearman",
+    "thirds",
+]
 
 
 def accuracy(correct: ArrayLike) -> float:
     """Share of correct predictions."""
     return float(np.asarray(correct, float).mean())
+
+
+def mean_per_class(correct: ArrayLike, labels: ArrayLike) -> float:
+    """Accuracy of each class that occurs, averaged over classes."""
+    correct, labels = np.asarray(correct, float), np.asarray(labels)
+    counts = np.bincount(labels)
+    right = np.bincount(labels, weights=correct)
+    return float((right[counts > 0] / counts[counts > 0]).mean())
+
+
+def nll(truth: ArrayLike) -> float:
+    """Mean negative log-probability of the true class, in nats; at most 69 an image (1e-30)."""
+    return float(-np.log(np.clip(np.asarray(truth, float), 1e-30, 1)).mean())
+
+
+def mcnemar(a: ArrayLike, b: ArrayLike) -> float:
+    """Exact two-sided p-value that two methods are right equally often, paired by image."""
+    a, b = np.asarray(a, bool), np.asarray(b, bool)
+    only_a, only_b = int((a & ~b).sum()), int((b & ~a).sum())
+    n, k = only_a + only_b, min(only_a, only_b)
+    log_terms = [
+        lgamma(n + 1) - lgamma(i + 1) - lgamma(n - i + 1) - n * log(2) for i in range(k + 1)
+    ]
+    return min(1.0, 2 * sum(exp(t) for t in log_terms))
 
 
 def ece(confidence: ArrayLike, correct: ArrayLike, bins: int = 15) -> float:

@@ -69,6 +69,8 @@ class Run:
     labels: NDArray[np.int64]
     predicted: NDArray[np.int64]
     confidence: NDArray[np.float64]
+    truth: NDArray[np.float64]  # probability of the true class
+    rank: NDArray[np.int64]  # of the true class, 0 = predicted
     seconds: float
     last: Prediction | None = field(default=None, repr=False)
 
@@ -104,11 +106,18 @@ def run(
 ) -> Run:
     """Predict a labelled stream. The labels are only compared with, never shown to the method."""
     samples = _Samples(stream, tick)
-    predicted, confidence, last = [], [], None
+    predicted: list[int] = []
+    confidence: list[float] = []
+    truth: list[float] = []
+    rank: list[int] = []
+    last: Prediction | None = None
     start = time.perf_counter()
     for last in predictions(method, samples, protocol):
+        label = samples.labels[len(predicted)]
         predicted.append(last.index)
         confidence.append(last.confidence)
+        truth.append(float(last.probs[label]))
+        rank.append(int((last.probs > last.probs[label]).sum()))
     return Run(
         method=method.name,
         protocol=protocol,
@@ -116,6 +125,8 @@ def run(
         labels=np.array(samples.labels, dtype=np.int64),
         predicted=np.array(predicted, dtype=np.int64),
         confidence=np.array(confidence),
+        truth=np.array(truth),
+        rank=np.array(rank, dtype=np.int64),
         seconds=time.perf_counter() - start,
         last=last,
     )

@@ -1,0 +1,155 @@
+"""Options that carry their help: what `describe` lists and what `parse` accepts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Literal
+
+import pytest
+
+from adte.errors import InputError
+from adte.options import describe, option, parse
+from adte.prior import PriorOptions
+
+
+@dataclass
+class Knobs:
+    beta: float = option(0.9, "upper end of q")
+    count: int = option(3, "how many")
+    keep: int | None = option(None, "how many, or as the ratio says")
+    rate: float | None = option(0.5, "a share, or none")
+    mixed: int | float = option(1, "a whole number if it is one")
+    flag: bool = option(False, "a switch")
+    mode: Literal["fast", "slow-ish"] = option("fast", "which way")
+    name: str = option("x", "any text")
+    lower_case: float = option(0.1, "spelt with an underscore")
+    hidden: int = 7  # no help: not an option
+    cache: list[int] = field(default_factory=list)
+
+
+# --------------------------------------------------------------------------- describe
+
+
+def test_describe_lists_every_option_in_order() -> None:
+    rows = describe(Knobs)
+    assert [row["name"] for row in rows] == [
+        "beta", "count", "keep", "rate", "mixed", "flag", "mode", "name", "lower_case"
+    ]  # fmt: skip
+    by_name = {row["name"]: row for row in rows}
+    assert by_name["beta"] == {
+        "name": "beta", "default": 0.9, "choices": None, "help": "upper end of q"
+    }  # fmt: skip
+    assert by_name["mode"]["choices"] == ["fast", "slow-ish"]
+    assert by_name["keep"]["default"] is None
+    assert by_name["flag"]["default"] is False
+
+
+def test_describe_follows_inheritance() -> None:
+    @dataclass
+    class Child(Knobs):
+        extra: int = option(1, "one more")
+
+    assert [r["name"] for r in describe(Child)] == [r["name"] for r in describe(Knobs)] + ["extra"]
+
+
+def test_an_option_is_an_ordinary_default() -> None:
+    assert Knobs().beta == 0.9
+    assert Knobs(beta=0.5).beta == 0.5
+
+
+def test_prior_options_are_all_described() -> None:
+    """Every field of the prior has help, its own default, and choices where it has names."""
+    rows = describe(PriorOptions)
+    assert [r["name"] for r in rows] == [f.name for f in fields(PriorOptions)]
+    defaults = PriorOptions()
+    for row in rows:
+        assert row["help"]
+        assert row["default"] == getattr(defaults, row["name"])
+        if isinstance(row["default"], str):
+            assert row["default"] in row["choices"]
+    banks = next(r["choices"] for r in rows if r["name"] == "bank")
+    assert banks == ["all", "gap", "gap-larger", "fifo", "reservoir"]
+
+
+# --------------------------------------------------------------------------- parse
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("beta", "0.8", 0.8),
+        ("beta", "1e-3", 1e-3),
+        ("beta", "1", 1.0),
+        ("count", "12", 12),
+        ("count", "-4", -4),
+        ("keep", "5", 5),
+        ("keep", "none", None),
+        ("keep", "None", None),
+        ("rate", "0.25", 0.25),
+        ("rate", "NONE", None),
+        ("mixed", "2", 2),
+        ("mixed", "2.5", 2.5),
+        ("flag", "true", True),
+        ("flag", "False", False),
+        ("mode", "slow-ish", "slow-ish"),
+        ("name", "none", "none"),
+        ("name", "", ""),
+        ("lower-case", "0.2", 0.2),
+        ("lower_case", "0.2", 0.2),
+    ],
+)
+def test_parse_types_its_texts(name: str, text: str, value: object) -> None:
+    got = parse(Knobs, {name: text})
+    assert got == {name.replace("-", "_"): value}
+    (parsed,) = got.values()
+    assert type(parsed) is type(value)
+
+
+def test_parse_of_nothing_is_nothing() -> None:
+    """Defaults stay the dataclass's own business."""
+    assert parse(Knobs, {}) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("beta", "much"), ("beta", ""), ("beta", "none"), ("count", "1.5"), ("count", "none"),
+     ("keep", "some"), ("rate", "half"), ("flag", "yes"), ("flag", "1"), ("mode", "Fast"),
+     ("mode", "slow"), ("mixed", "two")],
+)  # fmt: skip
+def test_a_bad_value_is_named(name: str, text: str) -> None:
+    with pytest.raises(InputError) as error:
+        parse(Knobs, {name: text})
+    assert name in str(error.value)
+    assert repr(text) in str(error.value)
+
+
+def test_a_bad_choice_lists_the_good_ones() -> None:
+    with pytest.raises(InputError, match=r"did you mean 'slow-ish'\?") as error:
+        parse(Knobs, {"mode": "slowish"})
+    assert "fast" in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["bata", "hidden", "cache", "Beta", ""])
+def test_an_unknown_option_is_an_error(name: str) -> None:
+    """A field without help is none either."""
+    with pytest.raises(InputError, match="unknown option") as error:
+        parse(Knobs, {"count": "1", name: "0.5"})
+    assert repr(name) in str(error.value)
+
+
+def test_an_unknown_option_suggests_the_nearest() -> None:
+    with pytest.raises(InputError, match=r"did you mean 'beta'\?"):
+        parse(Knobs, {"bata": "0.5"})
+
+
+def test_what_is_parsed_can_be_passed_on() -> None:
+    texts = {"bank": "gap-larger", "size": "20", "threshold": "1.0", "max-iter": "50"}
+    options = PriorOptions(**parse(PriorOptions, texts))
+    assert (options.bank, options.size, options.threshold) == ("gap-larger", 20, 1.0)
+    assert options.max_iter == 50
+
+
+def test_every_described_choice_parses() -> None:
+    for row in describe(PriorOptions):
+        for choice in row["choices"] or []:
+            assert parse(PriorOptions, {row["name"]: choice}) == {row["name"]: choice}

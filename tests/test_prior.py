@@ -1,0 +1,734 @@
+"""The class prior: oracle agreement, invariants of every bank, merging, saving, noise, cost."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.testing import assert_close
+
+import oracle
+from adte.errors import InputError, StateError
+from adte.prior import ClassPrior, PriorOptions, fixed_point
+
+BANKS = ["all", "gap", "gap-larger", "fifo", "reservoir"]
+NAIVE = BANKS[:-1]  # the oracle replays these; a reservoir's draws are its own
+PAPER = {"bank": "fifo", "size": 10, "norm": "l1"}
+RELEASED = {"bank": "gap", "size": 20, "threshold": 1.0, "norm": "l2", "empty": "zero"}
+EXACT = {"eps": 1e-13, "max_iter": 20_000}  # so that both sides iterate to the same point
+
+quick = settings(deadline=None, max_examples=30)
+seeds = st.integers(0, 2**32 - 1)
+
+
+def stream(classes: int, n: int, seed: int = 0, scale: float = 1.5) -> np.ndarray:
+    """n log-distributions that favour some classes, as a biased model's would."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(scale=scale, size=(n, classes)) + rng.normal(size=classes)
+    return np.log(oracle.softmax(z))
+
+
+def observed(rows: Iterable[np.ndarray], classes: int, **options: Any) -> ClassPrior:
+    prior = ClassPrior(classes, PriorOptions(**options), dtype=torch.float64)
+    for row in rows:
+        prior.observe(torch.from_numpy(np.asarray(row)))
+    return prior
+
+
+def bank_of(prior: ClassPrior) -> list[list[tuple[float, ...]]]:
+    """The stored items of every class, sorted: two banks are equal when these are."""
+    state = prior.state_dict()
+    parts = state["items"].split(state["counts"].tolist())
+    return [sorted(tuple(row) for row in part.tolist()) for part in parts]
+
+
+def rebuilt(prior: ClassPrior) -> np.ndarray:
+    """A from the stored items alone, with the oracle's loops."""
+    o = prior.options
+    naive = oracle.NaiveBank(prior.num_classes)
+    naive.items = [[(0.0, np.array(item)) for item in column] for column in bank_of(prior)]
+    return naive.matrix(o.empty, o.smoothing)
+
+
+def assert_distribution(p: Tensor) -> None:
+    assert p.dtype == torch.float64
+    assert p.isfinite().all()
+    assert (p > 0).all()
+    assert float(p.sum()) == pytest.approx(1, abs=1e-9)
+
+
+# --------------------------------------------------------------------------- oracle agreement
+
+
+@pytest.mark.parametrize(("classes", "n"), [(1, 5), (2, 60), (3, 7), (10, 300), (50, 400)])
+@pytest.mark.parametrize("options", [PAPER, RELEASED], ids=["paper", "released"])
+def test_matrix_and_prior_match_the_oracle(options: dict[str, Any], classes: int, n: int) -> None:
+    _compare(options, classes, n, every=max(1, n // 3))
+
+
+@pytest.mark.parametrize("options", [PAPER, RELEASED], ids=["paper", "released"])
+def test_a_thousand_classes_match_the_oracle(options: dict[str, Any]) -> None:
+    _compare(options, 1000, 120, every=120)
+
+
+@pytest.mark.parametrize("bank", NAIVE)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"damping": 0.1}, {"smoothing": 0.7}, {"empty": "zero", "threshold": 0.5},
+     {"norm": "l2", "damping": 0.05, "smoothing": 2.0}],
+    ids=["plain", "damped", "smoothed", "zero", "mixed"],
+)  # fmt: skip
+def test_every_bank_matches_the_oracle(bank: str, options: dict[str, Any]) -> None:
+    for classes, size, seed in ((2, 1, 0), (6, 3, 1), (30, 4, 2)):
+        _compare({"bank": bank, "size": size} | options, classes, 90, every=40, seed=seed)
+
+
+def _compare(options: dict[str, Any], classes: int, n: int, every: int, seed: int = 0) -> None:
+    """Asks for the prior along the way, so the last solution is a warm-started one."""
+    get = ({"size": 10, "threshold": 0.0, "empty": "uniform"} | options).get
+    naive = oracle.NaiveBank(classes, options["bank"], get("size"), get("threshold"))
+    prior = ClassPrior(classes, PriorOptions(**options, **EXACT), dtype=torch.float64)
+    for i, row in enumerate(stream(classes, n, seed)):
+        assert prior.observe(torch.from_numpy(row)) == naive.observe(np.exp(row))
+        if (i + 1) % every and i + 1 < n:
+            continue
+        empty, smoothing = get("empty"), get("smoothing", 0.0)
+        np.testing.assert_allclose(prior.matrix, naive.matrix(empty, smoothing), atol=1e-9)
+        order = {"l1": 1, "l2": 2}[get("norm", "l1")]
+        want = naive.prior(empty, smoothing, order, 1e-13, 20_000, get("damping", 0.0))
+        np.testing.assert_allclose(prior.prior, want, rtol=1e-6, atol=1e-9)
+        assert_close(prior.log_prior, prior.prior.log())
+        assert_close(prior.bias, -prior.log_prior)
+
+
+def test_float32_items_stay_close_to_the_oracle() -> None:
+    """The default storage type: items are rounded, sums and solutions are not."""
+    naive = oracle.NaiveBank(8, "fifo", 5)
+    prior = ClassPrior(8, PriorOptions(bank="fifo", size=5, **EXACT))
+    for row in stream(8, 100):
+        naive.observe(np.exp(row))
+        prior.observe(torch.from_numpy(row).float())
+    np.testing.assert_allclose(prior.matrix, naive.matrix(), atol=1e-6)
+    want = naive.prior(eps=1e-13, max_iter=20_000)
+    np.testing.assert_allclose(prior.prior, want, rtol=1e-4)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3, 5.0])
+def test_marginal_is_the_mean_of_everything_seen(smoothing: float) -> None:
+    """Threshold and bank do not matter to it; smoothing adds items of the uniform."""
+    rows = stream(7, 50)
+    prior = observed(rows, 7, estimator="marginal", bank="gap", size=1, threshold=3.0,
+                     smoothing=smoothing)  # fmt: skip
+    want = (np.exp(rows).sum(0) + smoothing / 7) / (50 + smoothing)
+    np.testing.assert_allclose(prior.prior, want, rtol=1e-9)
+
+
+def test_nothing_seen_is_uniform() -> None:
+    for estimator in ("fixed-point", "marginal"):
+        prior = ClassPrior(5, PriorOptions(estimator=estimator))
+        assert_close(prior.prior, torch.full((5,), 0.2, dtype=torch.float64))
+        assert prior.seen == 0
+
+
+def test_nothing_admitted_is_uniform() -> None:
+    prior = observed(stream(5, 20), 5, threshold=1e6)
+    assert prior.seen == 20
+    assert_close(prior.prior, torch.full((5,), 0.2, dtype=torch.float64))
+
+
+def test_the_gap_bank_replaces_even_by_a_smaller_gap() -> None:
+    """The release's habit, and what `gap-larger` mends."""
+    big, small = np.log([0.9, 0.1]), np.log([0.6, 0.4])
+    assert bank_of(observed([big, small], 2, bank="gap", size=1))[0][0][0] == pytest.approx(0.6)
+    kept = bank_of(observed([big, small], 2, bank="gap-larger", size=1))[0]
+    assert kept[0][0] == pytest.approx(0.9)
+
+
+def test_the_threshold_is_inclusive() -> None:
+    prior = ClassPrior(2, PriorOptions(threshold=1.0))
+    assert prior.observe(torch.tensor([-0.25, -1.25]))
+    assert not prior.observe(torch.tensor([-0.25, -1.1875]))
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10, 16, 100, 1000])
+@pytest.mark.parametrize("bank", ["all", "fifo"])
+def test_a_tie_at_the_top_goes_to_the_lowest_class(bank: str, classes: int) -> None:
+    """Duplicated class names give identical columns; argmax takes the lower index."""
+    row = torch.full((classes,), -9.0, dtype=torch.float64)
+    row[[0, 1, classes - 1]] = -1.0
+    prior = ClassPrior(classes, PriorOptions(bank=bank, size=1))
+    prior.observe(torch.log_softmax(row, 0))
+    assert int(prior.state_dict()["counts"].argmax()) == 0
+
+
+# --------------------------------------------------------------------------- the solver
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+def test_fixed_point_matches_the_oracle_step_by_step(norm: str) -> None:
+    """Same number of steps, same iterate, from one step to convergence, for both returns."""
+    rng = np.random.default_rng(0)
+    order = {"l1": 1, "l2": 2}[norm]
+    for L in (1, 2, 5, 40):
+        A = rng.dirichlet(np.full(L, 0.5), size=L).T + 1e-3
+        start = torch.full((L,), 1 / L, dtype=torch.float64)
+        for limit in (1, 2, 5, 500):
+            for damping in (0.0, 0.1):
+                for previous in (False, True):
+                    want, steps = oracle.fixed_point(A, order, 1e-6, limit, damping, previous)
+                    got, taken = fixed_point(
+                        torch.from_numpy(A), start, norm, 1e-6, limit, damping, previous
+                    )
+                    assert taken == steps
+                    np.testing.assert_allclose(got, want, rtol=1e-9)
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+def test_fixed_point_is_the_leading_eigenvector(norm: str) -> None:
+    """An answer that no iteration was needed for; given as a matrix and as a map."""
+    A = np.random.default_rng(1).dirichlet(np.full(6, 0.7), size=6).T
+    values, vectors = np.linalg.eig(A)
+    lead = np.abs(vectors[:, values.real.argmax()].real)
+    lead /= np.linalg.norm(lead, {"l1": 1, "l2": 2}[norm])
+    At, start = torch.from_numpy(A), torch.full((6,), 1 / 6, dtype=torch.float64)
+    for matrix in (At, lambda p: At @ p):
+        got, _ = fixed_point(matrix, start, norm, eps=1e-14, max_iter=10_000)
+        np.testing.assert_allclose(got, lead, rtol=1e-9)
+
+
+def test_damping_tames_a_nearly_diagonal_matrix() -> None:
+    """At λ = 1 the prior is uniform; a little of it moves an ill-conditioned one towards that."""
+    A = np.array([[0.9999, 0.01], [0.0001, 0.99]])
+    start = torch.full((2,), 0.5, dtype=torch.float64)
+    tail = [
+        float(fixed_point(torch.from_numpy(A), start, damping=d, eps=1e-12, max_iter=10**5)[0][1])
+        for d in (0.0, 0.1, 1.0)
+    ]
+    assert tail[0] < 0.011 < 0.4 < tail[1] < tail[2]
+    assert tail[2] == pytest.approx(0.5)
+
+
+def test_the_norm_does_not_change_the_prior() -> None:
+    rows = stream(6, 80)
+    l1, l2 = (observed(rows, 6, norm=n, **EXACT).prior for n in ("l1", "l2"))
+    assert_close(l1, l2, rtol=1e-9, atol=1e-12)
+
+
+def test_an_unknown_norm_is_named() -> None:
+    with pytest.raises(InputError, match="l3"):
+        fixed_point(torch.eye(2), torch.ones(2), norm="l3")
+
+
+@quick
+@given(seed=seeds, classes=st.integers(1, 12), n=st.integers(1, 40), bank=st.sampled_from(BANKS))
+def test_warm_start_reaches_the_cold_solution(seed: int, classes: int, n: int, bank: str) -> None:
+    """Solved after every item, or once at the end: the same prior."""
+    rows = stream(classes, n, seed, scale=1.0)
+    warm = ClassPrior(classes, PriorOptions(bank=bank, size=3, **EXACT), dtype=torch.float64)
+    for row in rows:
+        warm.observe(torch.from_numpy(row))
+        assert_distribution(warm.prior)
+    cold = observed(rows, classes, bank=bank, size=3, **EXACT)
+    assert_close(warm.prior, cold.prior, rtol=1e-6, atol=1e-9)
+
+
+# --------------------------------------------------------------------------- invariants
+
+
+@st.composite
+def any_options(draw: st.DrawFn) -> dict[str, Any]:
+    return {
+        "bank": draw(st.sampled_from(BANKS)),
+        "estimator": draw(st.sampled_from(["fixed-point", "marginal"])),
+        "size": draw(st.integers(1, 4)),
+        "threshold": draw(st.sampled_from([0.0, 0.5, 2.0])),
+        "norm": draw(st.sampled_from(["l1", "l2"])),
+        "damping": draw(st.sampled_from([0.0, 0.1, 1.0])),
+        "smoothing": draw(st.sampled_from([0.0, 0.1, 3.0])),
+        "empty": draw(st.sampled_from(["uniform", "zero"])),
+        "noise": draw(st.sampled_from([0.0, 0.5, 1.0])),
+        "max_iter": draw(st.sampled_from([1, 50])),
+        "seed": draw(st.integers(0, 3)),
+    }
+
+
+@st.composite
+def any_stream(draw: st.DrawFn) -> np.ndarray:
+    """Flat, ordinary, saturated and exactly one-hot predictions (log-probabilities of −inf)."""
+    classes, n = draw(st.integers(1, 7)), draw(st.integers(0, 25))
+    rng = np.random.default_rng(draw(seeds))
+    rows = []
+    for scale in draw(st.lists(st.sampled_from([0.0, 2.0, 1e3, None]), min_size=n, max_size=n)):
+        if scale is None:
+            with np.errstate(divide="ignore"):
+                rows.append(np.log(np.eye(classes)[rng.integers(classes)]))
+        else:
+            z = scale * rng.normal(size=classes)
+            rows.append(z - z.max() - np.log(np.exp(z - z.max()).sum()))
+    return np.array(rows).reshape(n, classes)
+
+
+@settings(deadline=None, max_examples=80)
+@given(rows=any_stream(), options=any_options())
+def test_the_prior_is_a_probability_vector(rows: np.ndarray, options: dict[str, Any]) -> None:
+    classes = rows.shape[1]
+    prior = ClassPrior(classes, PriorOptions(**options), dtype=torch.float64)
+    assert_distribution(prior.prior)
+    for i, row in enumerate(rows):
+        prior.observe(torch.from_numpy(row))
+        if i % 3 == 0:  # also between items, so that every solution is warm-started
+            assert_distribution(prior.prior)
+    assert_distribution(prior.prior)
+    assert prior.log_prior.isfinite().all()
+    assert prior.seen == len(rows)
+    # Why the paper's table of biases cannot come from an L1 prior (Jensen).
+    assert float(prior.log_prior.mean()) <= -math.log(classes) + 1e-9
+
+
+@quick
+@given(seed=seeds, classes=st.integers(1, 9), n=st.integers(0, 60), options=any_options())
+def test_the_incremental_matrix_equals_the_rebuilt_one(
+    seed: int, classes: int, n: int, options: dict[str, Any]
+) -> None:
+    rows = stream(classes, n, seed)
+    if options["bank"] != "all":
+        prior = observed(rows, classes, **options)
+        np.testing.assert_allclose(prior.matrix, rebuilt(prior), atol=1e-9)
+        return
+    prior = observed(rows, classes, **(options | {"noise": 0.0}))  # noise hides the labels
+    naive = oracle.NaiveBank(classes, "all", threshold=options["threshold"])
+    for row in rows:
+        naive.observe(np.exp(row))
+    want = naive.matrix(options["empty"], options["smoothing"])
+    np.testing.assert_allclose(prior.matrix, want, atol=1e-9)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 1e-3, 7.7])
+def test_columns_sum_to_one(smoothing: float) -> None:
+    """In float64, as the docstring says; a column that leaks biases the fixed point."""
+    prior = observed(stream(5, 12), 5, smoothing=smoothing)
+    ones = torch.ones(5, dtype=torch.float64)
+    assert_close(prior.matrix.sum(0), ones, rtol=1e-12, atol=1e-12)
+
+
+@quick
+@given(seed=seeds, n=st.integers(1, 80), size=st.integers(1, 5), bank=st.sampled_from(BANKS[1:]))
+def test_a_bank_holds_at_most_size_items_of_its_own_class(
+    seed: int, n: int, size: int, bank: str
+) -> None:
+    rows = np.exp(stream(4, n, seed))
+    offered = [rows[rows.argmax(1) == label] for label in range(4)]
+    held = bank_of(observed(np.log(rows), 4, bank=bank, size=size))
+    for label, items in enumerate(held):
+        assert len(items) == min(size, len(offered[label]))
+        for item in items:
+            assert np.isclose(offered[label], item, atol=1e-12).all(1).any()
+
+
+def test_a_reservoir_is_uniform_over_the_stream() -> None:
+    """Over many seeds every position is kept about equally often: 3 of 12, 400 times."""
+    rows = [np.log([0.5 + 0.03 * i, 0.5 - 0.03 * i]) for i in range(1, 13)]
+    hits = np.zeros(12)
+    for seed in range(400):
+        for item in bank_of(observed(rows, 2, bank="reservoir", size=3, seed=seed))[0]:
+            hits[round((item[0] - 0.5) / 0.03) - 1] += 1
+    assert hits.sum() == 1200
+    assert ((hits - 100) ** 2 / 100).sum() < 40  # chi-square, 11 degrees: about 1 in 30,000
+
+
+@pytest.mark.parametrize("empty", ["uniform", "zero"])
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+def test_an_empty_class_never_gives_minus_infinity(norm: str, empty: str) -> None:
+    """No item, and no other class leaks to it: the release's log p̃ reaches −inf here."""
+    with np.errstate(divide="ignore"):
+        rows = np.log(np.eye(3)[[0, 1, 0, 1, 1]])
+    prior = observed(rows, 3, norm=norm, empty=empty, bank="gap")
+    assert_distribution(prior.prior)
+    assert prior.log_prior.isfinite().all()
+    if empty == "zero":
+        assert float(prior.prior[2]) < 1e-9
+
+
+# --------------------------------------------------------------------------- merging
+
+
+@st.composite
+def two_streams(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
+    classes = draw(st.integers(1, 6))
+    sizes = draw(st.integers(0, 30)), draw(st.integers(0, 30))
+    a, b = (stream(classes, n, draw(seeds)) for n in sizes)
+    return a.reshape(-1, classes), b.reshape(-1, classes)
+
+
+@quick
+@given(two=two_streams(), smoothing=st.sampled_from([0.0, 0.5]))
+def test_merging_all_equals_the_joined_stream(
+    two: tuple[np.ndarray, np.ndarray], smoothing: float
+) -> None:
+    a, b = two
+    for estimator in ("fixed-point", "marginal"):
+        options = {"smoothing": smoothing, "estimator": estimator, **EXACT}
+        merged, other = (observed(rows, a.shape[1], **options) for rows in (a, b))
+        merged.prior, other.prior  # noqa: B018  (solved before, so the merge must invalidate)
+        merged.merge(other)
+        joined = observed(np.concatenate([a, b]), a.shape[1], **options)
+        assert merged.seen == joined.seen
+        for name in ("counts", "offered"):
+            assert torch.equal(merged.state_dict()[name], joined.state_dict()[name])
+        assert_close(merged.matrix, joined.matrix, rtol=1e-9, atol=1e-12)
+        assert_close(merged.prior, joined.prior, rtol=1e-6, atol=1e-9)
+
+
+@quick
+@given(two=two_streams(), size=st.integers(1, 5), bank=st.sampled_from(["fifo", "gap-larger"]))
+def test_merging_fifo_and_gap_larger_is_exact(
+    two: tuple[np.ndarray, np.ndarray], size: int, bank: str
+) -> None:
+    a, b = two
+    classes = a.shape[1]
+    # Damped, so that a bank of confident items does not take thousands of steps to solve.
+    options = {"bank": bank, "size": size, "threshold": 0.3, "damping": 0.1, **EXACT}
+    merged = observed(a, classes, **options)
+    merged.merge(observed(b, classes, **options))
+    joined = observed(np.concatenate([a, b]), classes, **options)
+    assert bank_of(merged) == bank_of(joined)
+    assert_close(merged.prior, joined.prior, rtol=1e-6, atol=1e-9)
+    for row in stream(classes, 10, seed=99):  # and the two go on alike
+        assert merged.observe(torch.from_numpy(row)) == joined.observe(torch.from_numpy(row))
+    assert bank_of(merged) == bank_of(joined)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("bank", ["fifo", "gap-larger"])
+def test_merging_is_exact_when_gaps_tie(bank: str, size: int) -> None:
+    """Items of one class and one gap: which of them stays must not depend on where the cut is."""
+    shapes = np.log(np.array([[8, 5, 2, 1], [8, 5, 1, 2], [9, 4, 2, 1]]) / 16)  # two tie
+    for picks in itertools.product(range(3), repeat=4):
+        rows = shapes[list(picks)]
+        joined = bank_of(observed(rows, 4, bank=bank, size=size))
+        for cut in (1, 2, 3):
+            merged = observed(rows[:cut], 4, bank=bank, size=size)
+            merged.merge(observed(rows[cut:], 4, bank=bank, size=size))
+            assert bank_of(merged) == joined, (picks, cut)
+
+
+@quick
+@given(two=two_streams(), size=st.integers(1, 5), bank=st.sampled_from(["gap", "reservoir"]))
+def test_merging_gap_and_reservoir_keeps_items_of_either_side(
+    two: tuple[np.ndarray, np.ndarray], size: int, bank: str
+) -> None:
+    classes = two[0].shape[1]
+    merged, other = (observed(rows, classes, bank=bank, size=size) for rows in two)
+    mine, theirs = bank_of(merged), bank_of(other)
+    merged.merge(other)
+    for got, left, right in zip(bank_of(merged), mine, theirs, strict=True):
+        both = sorted(left + right)
+        assert len(got) == min(size, len(both))
+        for item in got:
+            both.remove(item)  # raises if it is of neither side, or taken twice
+        if bank == "gap":  # the items of largest gap stay
+            gaps = sorted((_gap(item) for item in left + right), reverse=True)
+            assert sorted((_gap(i) for i in got), reverse=True) == pytest.approx(gaps[: len(got)])
+    assert bank_of(other) == theirs
+    # A later merge or admission weighs by how many were offered, on both sides together.
+    offered = [int(p.state_dict()["offered"].sum()) for p in (merged, other)]
+    assert offered == [len(two[0]) + len(two[1]), len(two[1])]
+    np.testing.assert_allclose(merged.matrix, rebuilt(merged), atol=1e-9)
+    assert_distribution(merged.prior)
+
+
+def _gap(item: tuple[float, ...]) -> float:
+    top = sorted(item, reverse=True)
+    return math.log(top[0] / top[1]) if len(top) > 1 else 0.0
+
+
+def test_a_merged_reservoir_draws_in_proportion_to_what_was_offered() -> None:
+    """90 items against 30: three quarters of the merged bank should come from the longer side."""
+    left = 0
+    for seed in range(60):
+        a = observed([np.log([0.9, 0.1])] * 90, 2, bank="reservoir", size=8, seed=seed)
+        a.merge(observed([np.log([0.6, 0.4])] * 30, 2, bank="reservoir", size=8, seed=seed))
+        left += sum(item[0] > 0.8 for item in bank_of(a)[0])
+    # Exactly 0.75 for a draw from the joined stream; 8 + 8 items, weighted, give a little less.
+    assert 0.66 < left / 480 < 0.78
+
+
+def test_merging_into_an_empty_prior_copies() -> None:
+    for bank in BANKS:
+        full = observed(stream(4, 50), 4, bank=bank, size=3, **EXACT)
+        empty = ClassPrior(4, full.options, dtype=torch.float64)
+        empty.merge(full)
+        assert_close(empty.matrix, full.matrix)
+        assert_close(empty.prior, full.prior, rtol=1e-6, atol=1e-9)
+        assert empty.seen == 50
+
+
+def test_merging_other_classes_or_options_is_refused() -> None:
+    prior = observed(stream(3, 10), 3)
+    before = prior.state_dict()
+    with pytest.raises(StateError, match="4 classes"):
+        prior.merge(ClassPrior(4))
+    for change in ({"bank": "fifo"}, {"threshold": 0.5}, {"estimator": "marginal"}):
+        with pytest.raises(StateError, match=next(iter(change))):
+            prior.merge(ClassPrior(3, PriorOptions(**change)))
+    assert_same_state(prior.state_dict(), before)
+
+
+# --------------------------------------------------------------------------- saving and loading
+
+
+def assert_same_state(a: dict[str, Tensor], b: dict[str, Tensor]) -> None:
+    assert a.keys() == b.keys()
+    for name in a:
+        assert a[name].dtype == b[name].dtype, name
+        assert torch.equal(a[name], b[name]), name
+
+
+@quick
+@given(
+    seed=seeds, classes=st.integers(1, 6), n=st.integers(0, 40), options=any_options(),
+    solved=st.booleans(),
+)  # fmt: skip
+def test_a_loaded_prior_continues_identically(
+    seed: int, classes: int, n: int, options: dict[str, Any], solved: bool
+) -> None:
+    rows = stream(classes, n + 20, seed)
+    for dtype in (torch.float32, torch.float64):
+        old = ClassPrior(classes, PriorOptions(**options), dtype=dtype)
+        for row in rows[:n]:
+            old.observe(torch.from_numpy(row))
+        if solved:
+            assert_distribution(old.prior)
+        new = ClassPrior(classes, PriorOptions(**options), dtype=dtype)
+        new.observe(torch.from_numpy(rows[-1]))  # what it held must not shine through
+        new.load_state_dict(old.state_dict())
+        assert_same_state(new.state_dict(), old.state_dict())
+        for row in rows[n:]:
+            assert new.observe(torch.from_numpy(row)) == old.observe(torch.from_numpy(row))
+        assert torch.equal(new.prior, old.prior)
+        assert torch.equal(new.matrix, old.matrix)
+        assert_same_state(new.state_dict(), old.state_dict())
+
+
+def test_a_saved_state_is_a_copy() -> None:
+    for bank in BANKS:
+        prior = observed(stream(3, 10), 3, bank=bank, size=2)
+        state = prior.state_dict()
+        kept = {name: value.clone() for name, value in state.items()}
+        other = ClassPrior(3, prior.options, dtype=torch.float64)
+        other.load_state_dict(state)
+        for row in stream(3, 20, seed=5):
+            prior.observe(torch.from_numpy(row))
+            other.observe(torch.from_numpy(row))
+        assert_same_state(state, kept)
+
+
+ENTRIES = [
+    (bank, name)
+    for bank in ("all", "fifo", "gap")
+    for name in ["seen", "fresh", "counts", "offered", "total", "solution"]
+    + (["sums"] if bank == "all" else ["items", "gaps", "arrival"])
+]
+
+
+def _refused(bank: str, state: dict[str, Tensor], name: str) -> None:
+    prior = observed(stream(4, 30), 4, bank=bank, size=3)
+    before, p = prior.state_dict(), prior.prior.clone()
+    before["fresh"] = torch.tensor(True)  # asking for the prior solved it
+    with pytest.raises(StateError, match=name):
+        prior.load_state_dict(state)
+    assert_same_state(prior.state_dict() | {"solution": before["solution"]}, before)
+    assert torch.equal(prior.prior, p)
+
+
+def _state(bank: str, classes: int = 4, size: int = 3) -> dict[str, Tensor]:
+    return observed(stream(classes, 40, seed=1), classes, bank=bank, size=size).state_dict()
+
+
+@pytest.mark.parametrize(("bank", "name"), ENTRIES)
+def test_a_missing_entry_is_named(bank: str, name: str) -> None:
+    state = _state(bank)
+    del state[name]
+    _refused(bank, state, f"'{name}'")
+
+
+@pytest.mark.parametrize(("bank", "name"), ENTRIES)
+def test_a_wrong_shape_is_named(bank: str, name: str) -> None:
+    state = _state(bank)
+    value = state[name]
+    state[name] = value[None] if value.ndim == 0 else torch.cat([value, value[:1]])
+    _refused(bank, state, f"'{name}'")
+
+
+@pytest.mark.parametrize(("bank", "name"), ENTRIES)
+def test_a_wrong_dtype_is_named(bank: str, name: str) -> None:
+    state = _state(bank)
+    state[name] = state[name].to(torch.float16)
+    _refused(bank, state, f"'{name}'")
+
+
+@pytest.mark.parametrize("bank", BANKS)
+def test_an_unexpected_entry_is_named(bank: str) -> None:
+    _refused(bank, _state(bank) | {"surplus": torch.zeros(1)}, "'surplus'")
+
+
+@pytest.mark.parametrize("classes", [3, 5])
+@pytest.mark.parametrize("bank", BANKS)
+def test_a_state_of_other_classes_is_refused(bank: str, classes: int) -> None:
+    _refused(bank, _state(bank, classes), "counts|items|total|sums|solution|offered")
+
+
+def test_a_state_of_another_bank_is_refused() -> None:
+    _refused("all", _state("fifo"), "arrival|gaps|items|sums")
+    _refused("fifo", _state("all"), "arrival|gaps|items|sums")
+
+
+def test_a_state_of_a_larger_bank_is_refused() -> None:
+    _refused("fifo", _state("fifo", size=9), "size=3")
+
+
+def test_a_state_of_another_storage_type_is_refused() -> None:
+    half = ClassPrior(4, PriorOptions(bank="fifo", size=3))
+    half.observe(torch.tensor([0.4, 0.3, 0.2, 0.1]).log())
+    _refused("fifo", half.state_dict(), "'items'")
+
+
+def test_reset_forgets_everything() -> None:
+    for bank in BANKS:
+        prior = observed(stream(4, 30), 4, bank=bank, size=3)
+        assert_distribution(prior.prior)
+        prior.reset()
+        fresh = ClassPrior(4, prior.options, dtype=torch.float64)
+        assert_same_state(prior.state_dict(), fresh.state_dict())
+        assert_close(prior.prior, torch.full((4,), 0.25, dtype=torch.float64))
+
+
+# --------------------------------------------------------------------------- noise
+
+
+def _labels(n: int, classes: int, **options: Any) -> np.ndarray:
+    """How many of n predictions, all of class 0, went to each class."""
+    row = np.log(np.full(classes, 0.5 / (classes - 1)))
+    row[0] = math.log(0.5)
+    return observed([row] * n, classes, **options).state_dict()["counts"].numpy()
+
+
+def test_noise_of_one_makes_labels_uniform() -> None:
+    counts = _labels(3000, 10, noise=1.0)
+    assert counts.sum() == 3000
+    assert ((counts - 300) ** 2 / 300).sum() < 35  # chi-square, 9 degrees: about 1 in 17,000
+
+
+def test_noise_of_one_half_replaces_half() -> None:
+    """A replaced label may fall on the old one: 1 − 0.5 · 9/10 keep it."""
+    counts = _labels(3000, 10, noise=0.5)
+    assert abs(counts[0] / 3000 - 0.55) < 0.04
+    assert _labels(50, 10, noise=0.0).tolist() == [50] + [0] * 9
+
+
+@pytest.mark.parametrize("bank", NAIVE)
+def test_noise_of_zero_draws_nothing(bank: str) -> None:
+    rows = stream(5, 60)
+    states = [observed(rows, 5, bank=bank, size=3, noise=0.0, seed=s).state_dict() for s in (0, 1)]
+    assert_same_state(*states)
+
+
+@pytest.mark.parametrize("bank", BANKS)
+def test_the_seed_decides(bank: str) -> None:
+    rows = stream(5, 60)
+
+    def run(seed: int) -> dict[str, Tensor]:
+        return observed(rows, 5, bank=bank, size=3, noise=0.7, seed=seed).state_dict()
+
+    assert_same_state(run(7), run(7))
+    # Of a fifo bank only what it holds differs, not always how much.
+    name = "sums" if bank == "all" else "gaps"
+    one, two = run(7)[name], run(8)[name]
+    assert one.shape != two.shape or not torch.equal(one, two)
+
+
+def test_global_random_state_is_not_touched() -> None:
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    _labels(10, 3, noise=1.0, bank="reservoir")
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+# --------------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize("estimator", ["fixed-point", "marginal"])
+@pytest.mark.parametrize("classes", [1, 2, 3, 10])
+def test_nan_is_refused_and_changes_nothing(classes: int, estimator: str) -> None:
+    prior = observed(stream(classes, 5), classes, estimator=estimator)
+    before = prior.state_dict()
+    for position in range(classes):
+        row = torch.full((classes,), -math.log(classes))
+        row[position] = math.nan
+        with pytest.raises(InputError, match="NaN"):
+            prior.observe(row)
+    assert_same_state(prior.state_dict(), before)
+    assert_distribution(prior.prior)
+
+
+@pytest.mark.parametrize("shape", [(4,), (1, 3), (), (2, 3)])
+def test_a_wrong_shape_of_prediction_is_named(shape: tuple[int, ...]) -> None:
+    with pytest.raises(InputError, match="3 classes") as error:
+        ClassPrior(3).observe(torch.zeros(shape))
+    assert str(shape) in str(error.value)
+
+
+@pytest.mark.parametrize("classes", [0, -2])
+def test_no_classes_is_refused(classes: int) -> None:
+    with pytest.raises(InputError, match=str(classes)):
+        ClassPrior(classes)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("bank", "lifo"), ("estimator", "mean"), ("norm", "l3"), ("empty", "one"),
+     ("size", 0), ("max_iter", 0), ("eps", -1e-3), ("smoothing", -0.5),
+     ("damping", -0.1), ("damping", 1.5), ("noise", -0.1), ("noise", 1.25),
+     ("eps", math.nan), ("smoothing", math.nan), ("damping", math.nan), ("noise", math.nan),
+     ("threshold", math.nan)],
+)  # fmt: skip
+def test_a_bad_option_is_named(name: str, value: Any) -> None:
+    with pytest.raises(InputError, match=name) as error:
+        ClassPrior(3, PriorOptions(**{name: value}))
+    assert str(value) in str(error.value)
+
+
+def test_gradients_do_not_pile_up() -> None:
+    prior = ClassPrior(3)
+    row = torch.tensor([0.5, 0.3, 0.2]).log().requires_grad_()
+    prior.observe(row)
+    assert not prior.prior.requires_grad
+
+
+# --------------------------------------------------------------------------- cost
+
+
+@pytest.mark.parametrize("bank", BANKS)
+def test_the_state_does_not_grow_with_the_stream(bank: str) -> None:
+    """100 items fill the bank (20 of each class, 10 kept); 900 more add no byte."""
+    rows = np.exp(stream(5, 1000))
+    for i, row in enumerate(rows):  # each class in turn on top, so that every column fills
+        top = row.argmax()
+        row[[i % 5, top]] = row[[top, i % 5]]
+    prior = ClassPrior(5, PriorOptions(bank=bank, size=10))
+    sizes = []
+    for i, row in enumerate(rows):
+        prior.observe(torch.from_numpy(np.log(row)))
+        if i + 1 in (100, 1000):
+            sizes.append(sum(value.nbytes for value in prior.state_dict().values()))
+    assert sizes[0] == sizes[1]
+    held = [v for v in vars(prior).values() if isinstance(v, Tensor)]
+    assert sum(v.nbytes for v in held) < 10_000
