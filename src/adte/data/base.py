@@ -115,16 +115,17 @@ class Dataset(Sequence[Example]):
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         i = range(len(self))[index]
-        return Example(
-            self.sources[i],
-            int(self.labels[i]),
-            self.ids[i],
-            self.name if self.domains is None else self.domains[i],
-            None if self.groups is None else int(self.groups[i]),
-        )
+        group = None if self.groups is None else int(self.groups[i])
+        return Example(self.sources[i], int(self.labels[i]), *self.identify(i), group)
+
+    def identify(self, index: int) -> tuple[str, str]:
+        """Id and domain of an image, without touching its source."""
+        return self.ids[index], self.name if self.domains is None else self.domains[index]
 
     def __repr__(self) -> str:
-        return f"<Dataset {self.name}: {len(self)} images, {len(self.classes)} classes, {self.split}>"
+        return (
+            f"<Dataset {self.name}: {len(self)} images, {len(self.classes)} classes, {self.split}>"
+        )
 
     @property
     def counts(self) -> NDArray[np.int64]:

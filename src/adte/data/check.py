@@ -1,0 +1,161 @@
+"""Is the set on disk the set that was meant? Ask before spending hours of computing."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from adte.data.base import Dataset
+from adte.data.coop import CoopReader
+from adte.data.names import imagenet_classes
+from adte.data.reading import iterate
+from adte.data.registry import DatasetInfo, Found, create_reader, looks_like
+from adte.errors import AdteError, InputError
+
+__all__ = ["Finding", "check_dataset"]
+
+# MD5 of the split files in circulation, the same in two independent repositories.
+SPLITS = {
+    "caltech101": "385cabeb25ebeebaa36167d7028ebc52",
+    "dtd": "02ff57f1bbd002a43320737a3ecbc113",
+    "eurosat": "989e1eca757dec43cfcee28faf6b28fc",
+    "flowers": "cfeaf0508c398ca993bf48ca5f034569",
+    "pets": "fadad0caba06c4d0d2baf192015f50b4",
+    "cars": "91255fab2e15280e6d9d9d24cc87efdb",
+    "ucf101": "3a70ae2e43036a21111f3692a43fc839",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at, and what came of it."""
+
+    what: str
+    status: Literal["ok", "note", "wrong"]
+    detail: str
+
+    def row(self) -> dict[str, str]:
+        return asdict(self)
+
+
+def check_dataset(
+    name: str, path: str, sample: int = 32, seed: int = 0, **options: Any
+) -> list[Finding]:
+    """Layout, counts, classes and a decoded sample of a set on disk; the set is wrong if any is.
+
+    Args:
+        name: of the set; path: as for `load_dataset`.
+        sample: how many images to decode, drawn with `seed`; the first and the last are among them.
+        options: of the reader.
+    """
+    part = create_reader(name, **{**options, "complete": False})
+    try:
+        data = part.load(path)
+    except AdteError as error:
+        return [Finding("layout", "wrong", str(error))]
+    root = Path(path).expanduser()
+    found = part.find(root) or Found(root, data.split)
+    out = [Finding("layout", "ok", data.split)]
+    out += _counts(data, found, part.info)
+    out += _order(data)
+    if isinstance(part, CoopReader) and found.split and found.split.suffix == ".json":
+        out += _split_file(name, found.split)
+    out += _sample(data, sample, seed)
+    if any(f.status == "wrong" for f in out) and (other := looks_like(root, but=name)):
+        out.append(Finding("looks like", "note", other))
+    if part.info.zero_shot:
+        best = ", ".join(f"{k} {100 * v:.1f} %" for k, v in list(part.info.zero_shot.items())[:3])
+        out.append(Finding("zero-shot to expect", "note", f"{best} ({part.info.zero_shot_source})"))
+    return out
+
+
+def _counts(data: Dataset, found: Found, info: DatasetInfo) -> list[Finding]:
+    n, want, counts = len(data), found.images, data.counts
+    good = want is None or n == want
+    text = f"{n} images" + ("" if want is None else f", {want} expected")
+    out = [Finding("images", "ok" if good else "wrong", text)]
+    good = info.classes is None or len(data.classes) == info.classes
+    text = f"{len(data.classes)} classes" + ("" if good else f", {info.classes} expected")
+    out.append(Finding("classes", "ok" if good else "wrong", text))
+    empty = [data.class_ids[i] for i in np.flatnonzero(counts == 0)]
+    if empty:
+        status: Literal["note", "wrong"] = "note" if found.gaps else "wrong"
+        more = f" and {len(empty) - 3} more" if len(empty) > 3 else ""
+        out.append(Finding("empty classes", status, ", ".join(empty[:3]) + more))
+    else:
+        text = f"{counts.min()} to {counts.max()} images a class"
+        out.append(Finding("class sizes", "ok", text))
+    return out
+
+
+def _order(data: Dataset) -> list[Finding]:
+    """Names against WordNet ids, and whether each folder of images has one label."""
+    known = dict(imagenet_classes())
+    out = []
+    if all(c in known for c in data.class_ids):
+        wrong = [c for c, n in zip(data.class_ids, data.classes, strict=True) if known[c] != n]
+        sorted_ = list(data.class_ids) == sorted(data.class_ids)
+        status: Literal["ok", "note", "wrong"] = "ok" if sorted_ else "wrong"
+        text = "WordNet ids in sorted order" if sorted_ else "WordNet ids are not sorted"
+        if wrong and sorted_:
+            status, text = "note", f"{text}; {len(wrong)} names differ from OpenAI's ({wrong[0]})"
+        out.append(Finding("class order", status, text))
+    folders: dict[str, set[int]] = {}
+    for name, label in zip(data.ids, data.labels.tolist(), strict=True):
+        folders.setdefault(name.rpartition("/")[0], set()).add(label)
+    if len(folders) >= len(data.classes) > 1 and not out:
+        mixed = [f for f, ys in folders.items() if len(ys) > 1]
+        text = f"folder {mixed[0]!r} has several labels" if mixed else "one label a folder"
+        out.append(Finding("class order", "note" if mixed else "ok", text))
+    ends = f"0 {data.classes[0]!r}, 1 {data.classes[min(1, len(data.classes) - 1)]!r}, …, " \
+           f"{len(data.classes) - 1} {data.classes[-1]!r}"  # fmt: skip
+    out.append(Finding("names", "note", ends))
+    twice = sorted({n for n in data.classes if data.classes.count(n) > 1})
+    if twice:
+        text = f"{', '.join(twice)} occur more than once; classes are told apart by index"
+        out.append(Finding("repeated names", "note", text))
+    return out
+
+
+def _split_file(name: str, path: Path) -> list[Finding]:
+    if name not in SPLITS:
+        return []
+    same = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest() == SPLITS[name]
+    text = "the file in circulation" if same else "not the file in circulation; results may differ"
+    return [Finding("split file", "ok" if same else "note", f"{path.name}: {text}")]
+
+
+def _sample(data: Dataset, sample: int, seed: int) -> list[Finding]:
+    drawn = np.random.default_rng(seed).permutation(len(data))[: max(sample - 2, 0)]
+    places = sorted({0, len(data) - 1, *drawn.tolist()})
+    images = iterate(_Picked(data, places))  # type: ignore[arg-type]
+    try:
+        shapes = [image.shape for _, image in images]
+    except InputError as error:  # none was readable
+        return [Finding("sample", "wrong", str(error))]
+    sides = [side for shape in shapes for side in shape[:2]]
+    text = f"{len(shapes)} of {len(places)} decoded, sides {min(sides)} to {max(sides)} pixels"
+    if images.skipped:
+        text += f"; {images.skipped[0].id}: {images.skipped[0].reason}"
+    return [Finding("sample", "wrong" if images.skipped else "ok", text)]
+
+
+@dataclass(frozen=True)
+class _Picked:
+    """Some places of a data set, as a sequence."""
+
+    data: Dataset
+    places: list[int]
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.data[self.places[index]]
+
+    def identify(self, index: int) -> tuple[str, str]:
+        return self.data.identify(self.places[index])

@@ -1,0 +1,82 @@
+"""Corrupted sets: published ones by type and severity, and any set corrupted on the fly.
+
+A domain of a corrupted set is called "type/severity", as in "fog/3"; streams go by that name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from adte.data.base import Dataset
+from adte.data.corruptions import COMMON, CORRUPTIONS, Corruption, canonical
+from adte.errors import InputError
+from adte.views import load_image
+
+__all__ = ["corrupted", "corruption_list", "severity_list"]
+
+
+def corruption_list(given: str | Iterable[str]) -> tuple[str, ...]:
+    """Types from "fog, frost", "common" (15), "all" (19) or a list, in the order given.
+
+    >>> corruption_list("fog, motion-blur")
+    ('fog', 'motion_blur')
+    """
+    names = [n.strip() for n in given.split(",")] if isinstance(given, str) else list(given)
+    groups = {"common": COMMON, "all": CORRUPTIONS}
+    found = [t for n in names for t in groups.get(n, ()) or (canonical(n),)]
+    return tuple(dict.fromkeys(found))
+
+
+def severity_list(given: int | str | Iterable[int]) -> tuple[int, ...]:
+    """Severities from 5, "5", "1,3", "1-5" or a list.
+
+    >>> severity_list("1-3"), severity_list(5)
+    ((1, 2, 3), (5,))
+    """
+    try:
+        if isinstance(given, str):
+            found: list[int] = []
+            for piece in given.split(","):
+                low, _, high = piece.partition("-")
+                found += range(int(low), int(high or low) + 1)
+        else:
+            found = [given] if isinstance(given, int) else [int(s) for s in given]
+    except (TypeError, ValueError):
+        found = []
+    if not found or not all(1 <= s <= 5 for s in found):
+        raise InputError(f"severity={given!r} cannot be used; give 1 to 5, as in 5, '1,3' or '1-5'")
+    return tuple(dict.fromkeys(found))
+
+
+@dataclass(frozen=True)
+class _Corrupted(Sequence[Any]):
+    """Sources that are decoded and corrupted when asked for."""
+
+    sources: Sequence[Any]
+    ids: Sequence[str]
+    corruption: Corruption
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, index: Any) -> Any:
+        image = load_image(self.sources[index], exif=False)
+        return self.corruption(image, key=self.ids[index])
+
+
+def corrupted(data: Dataset, corruption: str, severity: int = 5, seed: int = 0) -> Dataset:
+    """The same set with every image corrupted by `adte.data.corruptions`, in a domain of its own.
+
+    What an image gets depends on its id and the seed alone. Such images are like the published
+    ones in distribution only; `split` says that they are generated.
+    """
+    do = Corruption(corruption, severity, seed=seed)
+    words = f"{data.split}; {do.name} at severity {do.severity}, generated with seed {seed}"
+    return replace(
+        data,
+        sources=_Corrupted(data.sources, data.ids, do),
+        domains=[f"{do.name}/{do.severity}"] * len(data),
+        split=words.removeprefix("; "),
+    )

@@ -1,0 +1,117 @@
+"""A Hugging Face data set on disk, as `save_to_disk` writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from adte.data.base import Dataset
+from adte.data.cards import CARDS
+from adte.data.names import read_names
+from adte.data.registry import Found, Reader, register_dataset
+from adte.errors import InputError, MissingExtra
+from adte.options import option
+
+__all__ = ["HuggingFace"]
+
+
+def _load(folder: Path, part: str | None) -> Any:
+    try:
+        library = import_module("datasets")
+    except ImportError as error:
+        raise MissingExtra("datasets", "hf", "reading a Hugging Face data set") from error
+    data = library.load_from_disk(str(folder))
+    if not isinstance(data, dict):
+        return data
+    if part is None:
+        part = next((p for p in ("test", "validation", "val", *data) if p in data), None)
+    if part not in data:
+        raise InputError(
+            f"{str(folder)!r} has no part {part!r}; pass part=NAME, one of: {', '.join(data)}"
+        )
+    return data[part]
+
+
+@dataclass
+class _Rows(Sequence[Any]):
+    """Encoded images of a column; the data set is opened when needed and never pickled."""
+
+    folder: Path
+    part: str | None
+    column: str
+    length: int
+    _data: Any = field(default=None, repr=False)
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: Any) -> Any:
+        if self._data is None:
+            encoded = import_module("datasets").Image(decode=False)
+            self._data = _load(self.folder, self.part).cast_column(self.column, encoded)
+        row = self._data[int(index)][self.column]
+        return row["bytes"] if row["bytes"] is not None else Path(row["path"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_data": None}
+
+
+@register_dataset(CARDS["hf"])
+@dataclass(frozen=True, kw_only=True)
+class HuggingFace(Reader):
+    """The first image column and the first class-label column, unless they are named."""
+
+    generic = True
+
+    part: str | None = option(
+        None, "split to read; None takes test, else validation, else the first"
+    )
+    image: str | None = option(None, "column of images")
+    label: str | None = option(None, "column of labels")
+    classes: str | None = option(None, "file of class names, where the column has none")
+
+    def find(self, root: Path) -> Found | None:
+        marks = "dataset_dict.json", "dataset_info.json", "state.json"
+        here = any((root / mark).is_file() for mark in marks)
+        return Found(root, f"saved data set, part {self.part or 'by default'}") if here else None
+
+    def read(self, root: Path, found: Found) -> Dataset:
+        data = _load(root, self.part)
+        kinds = {name: type(feature).__name__ for name, feature in data.features.items()}
+        image = self._column("image", self.image, kinds, "Image")
+        label = self._column("label", self.label, kinds, "ClassLabel")
+        if self.classes:
+            names = tuple(read_names(Path(self.classes).expanduser()).values())
+        elif kinds[label] == "ClassLabel":
+            names = tuple(data.features[label].names)
+        else:
+            raise InputError(
+                f"column {label!r} of {str(root)!r} has no class names; pass classes=FILE"
+            )
+        unique = len(set(names)) == len(names)
+        return Dataset(
+            name=root.resolve().name,
+            classes=names,
+            class_ids=names if unique else tuple(map(str, range(len(names)))),
+            sources=_Rows(root, self.part, image, len(data)),
+            labels=np.array(data.select_columns([label])[label][:], dtype=np.int64),
+            ids=[f"{data.split or 'all'}/{i:06d}" for i in range(len(data))],
+            split=f"saved data set, part {data.split or 'without a name'}",
+            root=root,
+        )
+
+    def _column(self, what: str, given: str | None, kinds: dict[str, str], kind: str) -> str:
+        if given is not None and given in kinds:
+            return given
+        found = [name for name, k in kinds.items() if k == kind]
+        if given is not None or not found:
+            raise InputError(
+                f"the data set has no {what} column {given or f'of kind {kind}'!r}; pass "
+                f"{what}=NAME, one of: {', '.join(kinds)}"
+            )
+        return found[0]

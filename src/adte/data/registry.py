@@ -1,0 +1,233 @@
+"""Names for data sets: register a reader, load a set, list what there is."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from adte.data.base import PHOTO, Dataset
+from adte.errors import InputError, unknown
+from adte.options import describe, option
+
+__all__ = [
+    "DatasetInfo",
+    "Download",
+    "Found",
+    "Reader",
+    "create_reader",
+    "dataset_info",
+    "list_datasets",
+    "load_dataset",
+    "looks_like",
+    "reader",
+    "register_dataset",
+]
+
+R = TypeVar("R", bound="type[Reader]")
+
+
+@dataclass(frozen=True)
+class Download:
+    """One file of a set.
+
+    Attributes:
+        file: its name; url: where it lies, None where it cannot be had without a person.
+        bytes: its size, None where unknown.
+        checksum: "md5:…" or "sha256:…", empty where none is published.
+        into: folder to unpack into, below the target; inner: archives inside it to unpack too.
+    """
+
+    file: str
+    url: str | None = None
+    bytes: int | None = None
+    checksum: str = ""
+    into: str = ""
+    inner: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """What is known of a data set before it is on disk.
+
+    Attributes:
+        images, classes: the published counts; None where the user's data decide.
+        zero_shot: accuracy (fraction) to expect of OpenAI CLIP by model, see `zero_shot_source`.
+        how: how to get it, in one sentence; terms: of use; downloads: its files.
+        layouts: the trees that the reader accepts; column: the paper's name for the set.
+    """
+
+    name: str
+    title: str
+    images: int | None = None
+    classes: int | None = None
+    how: str = ""
+    terms: str = ""
+    layouts: tuple[str, ...] = ()
+    templates: tuple[str, ...] = PHOTO
+    zero_shot: Mapping[str, float] = field(default_factory=dict)
+    zero_shot_source: str = ""
+    column: str | None = None
+    downloads: tuple[Download, ...] = ()
+
+    def row(self) -> dict[str, Any]:
+        """The facts that `adte datasets --json` prints."""
+        row = asdict(self)
+        options = describe(_READERS[self.name]) if self.name in _READERS else []
+        return {**row, "zero_shot": dict(self.zero_shot), "options": options}
+
+
+@dataclass(frozen=True)
+class Found:
+    """Where a reader found its set, in which layout, and how many images it must then hold."""
+
+    folder: Path
+    layout: str
+    images: int | None = None
+    split: Path | None = None  # the split file or list that names the images
+    gaps: bool = False  # classes without images are part of this split
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reader(ABC):
+    """Reads one data set. Options are the fields; `load` probes, reads and asserts the counts."""
+
+    info: ClassVar[DatasetInfo]
+    generic: ClassVar[bool] = False  # reads anybody's data, not one published set
+
+    complete: bool = option(
+        True, "assert the published counts and an image for every class; false reads a part"
+    )
+
+    @abstractmethod
+    def find(self, root: Path) -> Found | None:
+        """The set below root in one of its layouts; cheap."""
+
+    @abstractmethod
+    def read(self, root: Path, found: Found) -> Dataset:
+        """The set as it lies there."""
+
+    def recognise(self, root: Path) -> bool:
+        """Whether root looks like this set and no other; used to name what was given instead."""
+        return self.find(root) is not None
+
+    def load(self, path: str | os.PathLike[str] | None) -> Dataset:
+        """Find and read the set below a path."""
+        if path is None:
+            raise InputError(
+                f"data set {self.info.name!r} needs a path; write it as {self.info.name}:PATH"
+            )
+        root = Path(path).expanduser()
+        if not root.exists():
+            raise InputError(
+                f"{str(root)!r}, given for data set {self.info.name!r}, does not exist; "
+                f"check the path (how to get the set: {self.info.how or 'it is your own'})"
+            )
+        found = self.find(root)
+        if found is None:
+            raise InputError(
+                f"{str(root)!r} does not hold {self.info.title} in a layout that adte knows "
+                f"({'; '.join(self.info.layouts)}){self._hint(root)}"
+            )
+        data = self.read(root, found)
+        self._assert(data, root, found)
+        return data
+
+    def _assert(self, data: Dataset, root: Path, found: Found) -> None:
+        where = f"{self.info.title} in {str(root)!r} ({found.layout})"
+        if not len(data):
+            raise InputError(f"{where} has no images{self._hint(root)}")
+        if not self.complete:
+            return
+        counts = data.counts
+        if (counts == 0).any() and not found.gaps:
+            i = int((counts == 0).argmax())
+            raise InputError(
+                f"{where} has no image for {int((counts == 0).sum())} of {len(counts)} classes, "
+                f"the first being {i} {data.classes[i]!r} ({data.class_ids[i]})"
+                f"{self._hint(root)}, or complete=False to read a part"
+            )
+        if found.images is not None and len(data) != found.images:
+            raise InputError(
+                f"{where} has {len(data)} images instead of {found.images}{self._hint(root)}, or "
+                "complete=False to read a part"
+            )
+
+    def _hint(self, root: Path) -> str:
+        other = looks_like(root, but=self.info.name)
+        if other is None:
+            return "; unpack the set again or check the path"
+        return f"; it looks like {other}: read it as {other}:PATH"
+
+
+_READERS: dict[str, type[Reader]] = {}
+
+
+def register_dataset(info: DatasetInfo) -> Callable[[R], R]:
+    """Class decorator: make a reader known under the name of its card."""
+
+    def add(cls: R) -> R:
+        cls.info = info
+        _READERS[info.name] = cls
+        return cls
+
+    return add
+
+
+def list_datasets() -> list[str]:
+    """The names of all data sets, in the order of registration."""
+    return list(_READERS)
+
+
+def reader(name: str) -> type[Reader]:
+    """The reader of a set; its fields are the set's options."""
+    if name not in _READERS:
+        raise unknown("data set", name, _READERS)
+    return _READERS[name]
+
+
+def create_reader(name: str, **options: Any) -> Reader:
+    """The reader of a set with these options."""
+    cls = reader(name)
+    known = [o["name"] for o in describe(cls)]
+    for given in options:
+        if given not in known:
+            raise unknown(f"option of data set {name!r}", given, known)
+    return cls(**options)
+
+
+def dataset_info(name: str) -> DatasetInfo:
+    """The card of a set."""
+    return reader(name).info
+
+
+def looks_like(root: Path, but: str = "") -> str | None:
+    """The name of the set whose layout lies at root; a published set before a generic one."""
+    for generic in (False, True):
+        for name, cls in _READERS.items():
+            if name == but or cls.generic != generic:
+                continue
+            try:
+                known = cls().recognise(root)
+            except InputError:  # it is this set, with something amiss
+                known = True
+            if known:
+                return name
+    return None
+
+
+def load_dataset(spec: str, **options: Any) -> Dataset:
+    """A data set by "name:PATH". An unknown name or option is an error that lists what exists.
+
+    Args:
+        spec: such as "imagenet-a:~/data/imagenet-a", "folder:photos", "csv:test.csv",
+            "webdataset:shards/test-{000..009}.tar", "hf:saved".
+        options: of the reader, see `dataset_info(name).row()["options"]`.
+    """
+    name, colon, path = spec.partition(":")
+    if name not in _READERS and not colon and Path(spec).expanduser().exists():
+        raise InputError(f"{spec!r} is a path; write NAME:PATH, or folder:{spec} for any folder")
+    return create_reader(name, **options).load(path or None)

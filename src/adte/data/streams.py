@@ -1,0 +1,312 @@
+"""Orders over data sets, as data: the same parameters and seed give the same stream.
+
+Two choices are independent: in which order the images of a domain come (`order`), and how domains
+follow each other (`domains`). A third, `imbalance`, thins classes out first.
+
+Orders
+    file         as the set has them; mostly sorted by class
+    shuffled     a seeded permutation
+    class-ordered  one class after the other
+    correlated   Dirichlet, as in NOTE (Gong et al., 2022): there are as many chunks as classes;
+                 each class is spread over the chunks by proportions ~ Dir(δ), a chunk that holds
+                 its share of N takes no more; in a chunk, classes come as blocks in random order.
+                 Small δ makes long runs of one class; what counts is δ·L, so many classes take
+                 a smaller δ for the same effect.
+Domains
+    sequence     one after the other
+    mixed        the union in one shuffle; the order within each domain is kept
+    gradual      "type/severity" domains in steps 1 2 3 4 5 4 3 2 1 for each type
+Imbalance, over classes k = 0 … L−1 in seeded order, of the n images that the largest class has
+    exponential  n ρ^(−k/(L−1)) images are kept
+    zipf         n (k+1)^(−s), with s such that the last class has n/ρ
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any, Literal, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adte.data.base import Dataset, Example
+from adte.errors import InputError, unknown
+from adte.options import option
+
+__all__ = ["Stream", "StreamOptions", "make_stream"]
+
+Ints = NDArray[np.int64]
+ORDERS = ("file", "shuffled", "class-ordered", "correlated")
+DOMAINS = ("sequence", "mixed", "gradual")
+TRIES = 10  # draws of the Dirichlet order before the best one is taken
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamOptions:
+    """What a stream is made from, besides the data."""
+
+    order: Literal["file", "shuffled", "class-ordered", "correlated"] = option(
+        "shuffled", "order of the images within a domain"
+    )
+    domains: Literal["sequence", "mixed", "gradual"] = option(
+        "sequence", "domains one after the other, in one shuffle, or by rising and falling severity"
+    )
+    imbalance: Literal["none", "exponential", "zipf"] = option(
+        "none", "how classes are thinned out"
+    )
+    ratio: float = option(10.0, "images of the most over those of the least frequent class")
+    delta: float = option(0.1, "concentration δ of the correlated order; small makes long runs")
+    labels: Literal["own", "shared"] = option(
+        "own", "each set keeps its label space, or all are mapped to the union by class id"
+    )
+    limit: int | None = option(None, "keep the first images of the stream only")
+    seed: int = option(0, "seed of everything")
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("order of a stream", self.order, ORDERS),
+            ("arrangement of domains", self.domains, DOMAINS),
+            ("imbalance", self.imbalance, ("none", "exponential", "zipf")),
+            ("label space", self.labels, ("own", "shared")),
+        ):
+            if value not in known:
+                raise unknown(name, value, known)
+        for option_, good, mend in (
+            ("ratio", self.ratio >= 1, "give at least 1, which is no imbalance"),
+            ("delta", self.delta > 0, "give a number above 0"),
+            ("limit", self.limit is None or self.limit >= 1, "give at least one image, or None"),
+            ("seed", self.seed >= 0, "give a whole number from 0 on"),
+        ):
+            if not good:
+                raise InputError(f"{option_}={getattr(self, option_)} cannot be used; {mend}")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Stream(Sequence[Example]):
+    """Examples in order, from one or several sets; iterate as often as you like.
+
+    Attributes:
+        datasets: where they come from; options: how they were ordered.
+        places: (N, 2) data set and index in it, of each.
+        maps: for each set, its labels in the stream's label space; None leaves them.
+        spaces: class names of each set, or of the one shared label space.
+    """
+
+    datasets: tuple[Dataset, ...]
+    options: StreamOptions
+    places: Ints
+    maps: tuple[Ints | None, ...]
+    classes: tuple[str, ...] | None
+    class_ids: tuple[str, ...] | None
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    @overload
+    def __getitem__(self, index: int) -> Example: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Example]: ...
+    def __getitem__(self, index: int | slice) -> Example | list[Example]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        k, i = map(int, self.places[index])
+        example, labels = self.datasets[k][i], self.maps[k]
+        return example if labels is None else replace(example, label=int(labels[example.label]))
+
+    def __repr__(self) -> str:
+        names = ", ".join(d.name for d in self.datasets)
+        return f"<Stream of {len(self)} images from {names}: {self.options}>"
+
+    def identify(self, index: int) -> tuple[str, str]:
+        """Id and domain of an image, without touching its source."""
+        k, i = map(int, self.places[index])
+        return self.datasets[k].identify(i)
+
+    @cached_property
+    def labels(self) -> Ints:
+        """(N,) in the stream's label space."""
+        out = np.empty(len(self), np.int64)
+        for k, (data, labels) in enumerate(zip(self.datasets, self.maps, strict=True)):
+            own = data.labels[self.places[self.places[:, 0] == k, 1]]
+            out[self.places[:, 0] == k] = own if labels is None else labels[own]
+        return out
+
+    @cached_property
+    def domains(self) -> list[str]:
+        """The domain of each image."""
+        return [self.datasets[k].identify(i)[1] for k, i in self.places.tolist()]
+
+    @property
+    def spaces(self) -> dict[str, tuple[str, ...]]:
+        """Class names by domain: they differ where sets keep their own label spaces."""
+        spaces: dict[str, tuple[str, ...]] = {}
+        for domain, k in zip(self.domains, self.places[:, 0].tolist(), strict=True):
+            spaces.setdefault(domain, self.classes or self.datasets[k].classes)
+        return spaces
+
+    def describe(self) -> dict[str, Any]:
+        """The protocol facts, fit for JSON; `digest` tells two orders apart."""
+        names, counts = np.unique(np.array(self.domains), return_counts=True)
+        order = "\n".join(f"{d}\t{i}" for i, d in map(self.identify, range(len(self))))
+        return {
+            **asdict(self.options),
+            "images": len(self),
+            "datasets": [{"name": d.name, "split": d.split, "images": len(d),
+                          "classes": len(d.classes)} for d in self.datasets],
+            "domain_counts": dict(zip(names.tolist(), counts.tolist(), strict=True)),
+            "classes": None if self.classes is None else len(self.classes),
+            "changes": int((np.diff(self.labels) != 0).sum()),  # of the label, along the stream
+            "digest": blake2b(order.encode(), digest_size=8).hexdigest(),
+        }  # fmt: skip
+
+
+def make_stream(
+    data: Dataset | Sequence[Dataset] | Mapping[str, Dataset],
+    options: StreamOptions | None = None,
+    **changes: Any,
+) -> Stream:
+    """A stream over one or several sets.
+
+    Args:
+        data: a set, a list of sets, or sets by the name that their domain shall have.
+        options: see `StreamOptions`; `changes` are its fields, by name.
+    """
+    known = StreamOptions.__dataclass_fields__
+    for name in changes:
+        if name not in known:
+            raise unknown("option of a stream", name, known)
+    options = replace(options or StreamOptions(), **changes)
+    if isinstance(data, Mapping):
+        sets = tuple(replace(d, domains=[name] * len(d)) for name, d in data.items())
+    else:
+        sets = (data,) if isinstance(data, Dataset) else tuple(data)
+    if not sets or not all(len(d) for d in sets):
+        raise InputError("a stream needs at least one data set, and an image in each of them")
+    parts = _parts(sets)
+    ordered = {name: _ordered(sets, places, options, n)
+               for n, (name, places) in enumerate(parts.items())}  # fmt: skip
+    places = _arranged(ordered, options)[: options.limit]
+    return Stream(sets, options, places, *_label_space(sets, options))
+
+
+def _parts(sets: tuple[Dataset, ...]) -> dict[str, Ints]:
+    """Places (M, 2) of each domain, in order of appearance."""
+    parts: dict[str, Ints] = {}
+    for k, data in enumerate(sets):
+        names = np.array(data.domains if data.domains is not None else [data.name] * len(data))
+        _, first = np.unique(names, return_index=True)
+        for name in names[np.sort(first)].tolist():
+            if name in parts:
+                raise InputError(
+                    f"two data sets have the domain {name!r}; pass a mapping of domain names to "
+                    "data sets to tell them apart"
+                )
+            where = np.flatnonzero(names == name)
+            parts[name] = np.stack([np.full_like(where, k), where], 1)
+    return parts
+
+
+def _label_space(sets: tuple[Dataset, ...], options: StreamOptions) -> Any:
+    same = all(d.class_ids == sets[0].class_ids and d.classes == sets[0].classes for d in sets)
+    if same:
+        return (None,) * len(sets), sets[0].classes, sets[0].class_ids
+    if options.labels == "own":
+        return (None,) * len(sets), None, None
+    names: dict[str, str] = {}
+    for data in sets:
+        for c, name in zip(data.class_ids, data.classes, strict=True):
+            names.setdefault(c, name)
+    rank = {c: i for i, c in enumerate(names)}
+    maps = tuple(np.array([rank[c] for c in d.class_ids], np.int64) for d in sets)
+    return maps, tuple(names.values()), tuple(names)
+
+
+def _ordered(sets: tuple[Dataset, ...], places: Ints, o: StreamOptions, part: int) -> Ints:
+    """The images of one domain, thinned and ordered."""
+    rng = np.random.default_rng([o.seed, part])
+    labels = sets[places[0, 0]].labels[places[:, 1]]
+    if o.imbalance != "none":
+        kept = _thin(labels, o, rng)
+        places, labels = places[kept], labels[kept]
+    if o.order == "file":
+        return places
+    if o.order == "class-ordered":
+        return places[np.argsort(labels, kind="stable")]
+    if o.order == "shuffled":
+        return places[rng.permutation(len(places))]
+    return places[_correlated(labels, o.delta, rng)]
+
+
+def _thin(labels: Ints, o: StreamOptions, rng: np.random.Generator) -> Ints:
+    """Indices of the images that stay, ascending."""
+    classes, counts = np.unique(labels, return_counts=True)
+    rank = rng.permutation(len(classes))
+    top = max(len(classes) - 1, 1)
+    if o.imbalance == "exponential":
+        share = o.ratio ** (-rank / top)
+    else:
+        share = (rank + 1.0) ** (-np.log(o.ratio) / np.log(top + 1))
+    want = np.minimum(counts, np.maximum(np.rint(counts.max() * share), 1)).astype(int)
+    return np.sort(np.concatenate([
+        rng.permutation(np.flatnonzero(labels == c))[:n] for c, n in zip(classes, want, strict=True)
+    ]))  # fmt: skip
+
+
+def _correlated(labels: Ints, delta: float, rng: np.random.Generator) -> Ints:
+    """Dirichlet order: the first of TRIES draws whose chunks are all filled, else the best one."""
+    classes, counts = np.unique(labels, return_counts=True)
+    chunks, share = len(classes), len(labels) / len(classes)
+    enough = min(10, share / 2)
+    best, least = np.zeros((chunks, chunks), np.int64), -1
+    for _ in range(TRIES):
+        held = np.zeros(chunks, np.int64)
+        sizes = np.zeros((chunks, chunks), np.int64)  # images of a class (row) in a chunk
+        proportions = rng.dirichlet(np.full(chunks, delta), size=chunks)
+        for c in rng.permutation(chunks):
+            p = proportions[c] * (held < share)
+            p = p if p.sum() > 0 else (held < share).astype(float)
+            ends = (p.cumsum() / p.sum() * counts[c]).astype(int)
+            ends[-1] = counts[c]
+            sizes[c] = np.diff(ends, prepend=0)
+            held += sizes[c]
+        if held.min() > least:
+            best, least = sizes, int(held.min())
+        if least >= enough:
+            break
+    # By class, then drawn at random within it, images take their chunks from left to right.
+    by_class = np.lexsort((rng.random(len(labels)), labels))
+    block = np.repeat(np.arange(chunks * chunks), best.ravel())  # class · chunks + chunk
+    turn = rng.random(chunks * chunks)  # of a class among the blocks of its chunk
+    order: Ints = by_class[np.lexsort((block, turn[block], block % chunks))]
+    return order
+
+
+def _arranged(parts: dict[str, Ints], o: StreamOptions) -> Ints:
+    """The domains put together."""
+    if o.domains == "sequence":
+        return np.concatenate(list(parts.values()))
+    if o.domains == "mixed":
+        rng = np.random.default_rng([o.seed, len(parts), 1])
+        turn = rng.permutation(np.repeat(np.arange(len(parts)), [len(p) for p in parts.values()]))
+        out = np.empty((len(turn), 2), np.int64)
+        for i, places in enumerate(parts.values()):
+            out[turn == i] = places
+        return out
+    return np.concatenate([parts[name] for name in _gradual(list(parts))])
+
+
+def _gradual(names: list[str]) -> list[str]:
+    """Domains "type/severity", type by type, severity up and down again."""
+    types: dict[str, list[tuple[int, str]]] = {}
+    for name in names:
+        kind, _, level = name.rpartition("/")
+        if not kind or not level.isdigit():
+            raise InputError(
+                f"domain {name!r} has no severity; a gradual stream needs domains such as fog/3, "
+                "as the corrupted sets with severity=1-5 have"
+            )
+        types.setdefault(kind, []).append((int(level), name))
+    return [n for steps in types.values() for _, n in [*sorted(steps), *sorted(steps)[-2::-1]]]

@@ -1,0 +1,161 @@
+"""WebDataset tars, read with random access: `<key>.jpg` beside `<key>.cls` or `<key>.json`.
+
+An index of offsets is built once, from the tar headers; images are then read straight from the
+files. Compressed tars allow no random access and are refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tarfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from glob import glob, has_magic
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from adte.data.base import Dataset
+from adte.data.cards import CARDS
+from adte.data.files import first, is_image
+from adte.data.names import read_names
+from adte.data.registry import Found, Reader, register_dataset
+from adte.errors import InputError
+from adte.options import option
+
+__all__ = ["TarMembers", "WebDataset", "expand"]
+
+
+def expand(pattern: str) -> list[str]:
+    """Paths of a pattern with {000..012} or * in it, or the tars of a folder.
+
+    >>> expand("a-{08..10}.tar")
+    ['a-08.tar', 'a-09.tar', 'a-10.tar']
+    """
+    match = re.search(r"\{(\d+)\.\.(\d+)\}", pattern)
+    if match:
+        low, high = match.groups()
+        head, tail = pattern[: match.start()], pattern[match.end() :]
+        return [p for i in range(int(low), int(high) + 1)
+                for p in expand(f"{head}{i:0{len(low)}d}{tail}")]  # fmt: skip
+    if os.path.isdir(pattern):
+        return sorted(glob(os.path.join(pattern, "**", "*.tar"), recursive=True))
+    return sorted(glob(pattern)) if has_magic(pattern) else [pattern]
+
+
+@dataclass
+class TarMembers(Sequence[Any]):
+    """Members of tars as bytes, by offset; files are opened for each read."""
+
+    paths: list[str]
+    where: np.ndarray[Any, Any]  # (N, 3): tar, offset, size
+
+    def __len__(self) -> int:
+        return len(self.where)
+
+    def __getitem__(self, index: Any) -> Any:
+        tar, offset, size = self.where[index].tolist()
+        with open(self.paths[tar], "rb") as file:
+            file.seek(offset)
+            return file.read(size)
+
+
+@register_dataset(CARDS["webdataset"])
+@dataclass(frozen=True, kw_only=True)
+class WebDataset(Reader):
+    """Labels are numbers; names come from `classes`, or a classes.json or classnames.txt nearby."""
+
+    generic = True
+
+    classes: str | None = option(None, "file of class names; else classes.json or classnames.txt")
+    label_key: str = option("label", "key of the label, where labels are in .json members")
+
+    def find(self, root: Path) -> Found | None:
+        return Found(root, "tars")
+
+    def recognise(self, root: Path) -> bool:
+        return (root.is_dir() and bool(list(root.glob("*.tar")))) or root.suffix == ".tar"
+
+    def load(self, path: str | os.PathLike[str] | None) -> Dataset:
+        if path is None:
+            return super().load(path)
+        pattern = os.path.expanduser(path)
+        tars = expand(str(pattern))
+        lost = [t for t in tars if not os.path.isfile(t)]
+        if lost or not tars:
+            raise InputError(
+                f"{(lost or [pattern])[0]!r} is no tar; give a file, a folder of tars, or a "
+                "pattern such as test-{000..009}.tar"
+            )
+        found = Found(Path(tars[0]).parent, f"{len(tars)} tars")
+        data = self._read(tars, found)
+        self._assert(data, Path(pattern), found)
+        return data
+
+    def read(self, root: Path, found: Found) -> Dataset:
+        return self._read(expand(str(root)), found)
+
+    def _read(self, tars: list[str], found: Found) -> Dataset:
+        rows = [(i, *row) for i, tar in enumerate(tars) for row in self._index(tar)]
+        labels = np.array([row[4] for row in rows], dtype=np.int64)
+        names = self._names(found.folder)
+        return Dataset(
+            name=found.folder.resolve().name,
+            classes=tuple(names.values()),
+            class_ids=tuple(names),
+            sources=TarMembers(tars, np.array([row[:3] for row in rows], np.int64).reshape(-1, 3)),
+            labels=labels,
+            ids=[f"{Path(tars[row[0]]).stem}/{row[3]}" for row in rows],
+            split=found.layout,
+            root=found.folder,
+        )
+
+    def _names(self, folder: Path) -> dict[str, str]:
+        if self.classes:
+            return read_names(Path(self.classes).expanduser())
+        places = ("classes.json", "classnames.txt", "../classes.json", "../classnames.txt")
+        path = first(folder, places, Path.is_file)
+        if path is None:
+            raise InputError(
+                f"no class names lie with the tars in {str(folder)!r}; pass classes=FILE, or put "
+                "classnames.txt there, one name a line"
+            )
+        return read_names(path)
+
+    def _index(self, tar: str) -> Iterator[tuple[int, int, str, int]]:
+        """Offset, size, key and label of every image of a tar."""
+        samples: dict[str, dict[str, Any]] = {}
+        try:
+            with tarfile.open(tar, "r:") as archive:
+                for member in archive:
+                    folder, _, file = member.name.rpartition("/")
+                    stem, _, kind = file.partition(".")
+                    if not member.isfile() or not stem:
+                        continue
+                    sample = samples.setdefault(f"{folder}/{stem}".lstrip("./"), {})
+                    if kind in ("cls", "json"):
+                        content = archive.extractfile(member)
+                        sample[kind] = content.read() if content else b""
+                    elif is_image(f"x.{kind}"):
+                        sample["image"] = member.offset_data, member.size
+        except (tarfile.TarError, OSError) as error:
+            raise InputError(
+                f"{tar!r} cannot be read as a plain tar ({error}); unpack compressed tars first"
+            ) from error
+        for key, sample in samples.items():
+            if "image" in sample:
+                yield *sample["image"], key, self._label(tar, key, sample)
+
+    def _label(self, tar: str, key: str, sample: dict[str, Any]) -> int:
+        try:
+            if "cls" in sample:
+                return int(sample["cls"])
+            return int(json.loads(sample["json"])[self.label_key])
+        except (KeyError, ValueError, TypeError) as error:
+            raise InputError(
+                f"image {key!r} in {tar!r} has no whole number as label in .cls or under "
+                f"{self.label_key!r} in .json; pass label_key=KEY if it is called otherwise"
+            ) from error

@@ -1,0 +1,189 @@
+"""Streams: reproducible orders that carry labels and domains."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adte.data import Dataset, Stream, StreamOptions, make_stream
+from adte.data.corrupted import corruption_list, severity_list
+from adte.errors import InputError
+from adte.options import describe
+
+
+def dataset(name: str = "a", classes: int = 5, each: int = 20, ids: tuple[str, ...] | None = None,
+            domains: list[str] | None = None) -> Dataset:  # fmt: skip
+    labels = np.repeat(np.arange(classes), each)
+    names = [f"{y}/{k}.jpg" for y in range(classes) for k in range(each)]
+    ids = ids or tuple(f"c{i}" for i in range(classes))
+    return Dataset.of_files(name, Path("x"), zip(names, labels, strict=True), classes=ids,
+                            class_ids=ids, domains=domains)  # fmt: skip
+
+
+def keys(stream: Stream) -> list[tuple[str, str]]:
+    return [(e.domain, e.id) for e in stream]
+
+
+def changes(stream: Stream) -> int:
+    return int((np.diff(stream.labels) != 0).sum())
+
+
+ORDERS = ["file", "shuffled", "class-ordered", "correlated"]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("domains", ["sequence", "mixed"])
+def test_a_stream_is_a_reproducible_permutation(order: str, domains: str) -> None:
+    sets = [dataset("a"), dataset("b", each=7)]
+    one = make_stream(sets, order=order, domains=domains, seed=4)
+    two = make_stream([dataset("a"), dataset("b", each=7)], order=order, domains=domains, seed=4)
+    assert keys(one) == keys(two)  # from the parameters alone
+    assert keys(one) == [(e.domain, e.id) for e in one]  # and at every pass
+    assert sorted(keys(one)) == sorted((d.name, e.id) for d in sets for e in d)
+    assert one.describe() == two.describe()
+    assert one.labels.tolist() == [e.label for e in one]
+    assert one.domains == [e.domain for e in one]
+    assert keys(pickle.loads(pickle.dumps(one))) == keys(one)
+    other = make_stream(sets, order=order, domains=domains, seed=5)
+    if order in ("shuffled", "correlated") or domains == "mixed":
+        assert keys(other) != keys(one)
+        assert other.describe()["digest"] != one.describe()["digest"]
+
+
+def test_a_domain_s_order_does_not_depend_on_the_others() -> None:
+    alone = make_stream([dataset("a")], seed=1)
+    both = make_stream([dataset("a"), dataset("b")], seed=1, domains="mixed")
+    assert [e.id for e in both if e.domain == "a"] == [e.id for e in alone]
+
+
+def test_orders_differ_in_their_runs() -> None:
+    data = dataset(classes=20, each=50)
+    runs = {o: changes(make_stream(data, order=o)) for o in ("shuffled", "class-ordered")}
+    assert runs["class-ordered"] == 19
+    assert runs["shuffled"] > 900
+    tight, loose = (changes(make_stream(data, order="correlated", delta=d)) for d in (0.01, 10.0))
+    assert 19 <= tight < 100 < loose < runs["shuffled"]
+
+
+def test_correlated_chunks_are_filled() -> None:
+    data = dataset(classes=10, each=100)
+    labels = make_stream(data, order="correlated", delta=0.1).labels
+    share = [len(np.unique(labels[i : i + 100])) for i in range(0, 1000, 100)]
+    assert np.mean(share) < 6  # of ten classes, a tenth of the stream sees few
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 6), st.integers(1, 9), st.floats(1e-4, 10), st.integers(0, 99))
+def test_correlated_order_is_a_permutation(
+    classes: int, each: int, delta: float, seed: int
+) -> None:
+    data = dataset(classes=classes, each=each)
+    stream = make_stream(data, order="correlated", delta=delta, seed=seed)
+    assert sorted(e.id for e in stream) == sorted(data.ids)
+
+
+def test_exponential_and_zipf_imbalance() -> None:
+    data = dataset(classes=5, each=80)
+    for kind, want in (
+        ("exponential", [80 * 16 ** (-k / 4) for k in range(5)]),
+        ("zipf", [80 * (k + 1) ** (-np.log(16) / np.log(5)) for k in range(5)]),
+    ):
+        stream = make_stream(data, imbalance=kind, ratio=16, seed=2)
+        counts = sorted(np.bincount(stream.labels).tolist(), reverse=True)
+        assert counts == [round(w) for w in want]
+        assert counts[0] == 16 * counts[-1]
+    orders = {
+        tuple(np.bincount(make_stream(data, imbalance="zipf", seed=s).labels)) for s in range(6)
+    }
+    assert len(orders) > 1  # which class is frequent is drawn
+    assert len(make_stream(data, imbalance="exponential", ratio=1)) == len(data)
+
+
+def test_mixed_is_interleaved() -> None:
+    stream = make_stream([dataset("a"), dataset("b"), dataset("c")], domains="mixed")
+    turns = sum(x != y for x, y in zip(stream.domains, stream.domains[1:], strict=False))
+    assert turns > 150  # of 299
+    assert stream.describe()["domain_counts"] == {"a": 100, "b": 100, "c": 100}
+    sequence = make_stream([dataset("a"), dataset("b")])
+    assert sequence.domains == ["a"] * 100 + ["b"] * 100
+
+
+def test_label_spaces() -> None:
+    whole = dataset("imagenet", classes=6)
+    part = dataset("imagenet-a", classes=2, ids=("c4", "c1"))
+    own = make_stream([whole, part], domains="mixed")
+    assert own.classes is None
+    assert own.spaces == {"imagenet": whole.classes, "imagenet-a": part.classes}
+    assert {e.label for e in own if e.domain == "imagenet-a"} == {0, 1}
+    shared = make_stream([whole, part], domains="mixed", labels="shared")
+    assert shared.classes == whole.classes
+    assert shared.class_ids == whole.class_ids
+    for e in shared:
+        folder = int(e.id.split("/")[0])
+        assert e.label == (folder if e.domain == "imagenet" else {0: 4, 1: 1}[folder])
+    assert shared.labels.tolist() == [e.label for e in shared]
+    assert set(shared.spaces.values()) == {whole.classes}
+
+
+def test_gradual_severity_goes_up_and_down() -> None:
+    levels = [f"{t}/{s}" for t in ("fog", "snow") for s in (3, 1, 2)]
+    data = dataset(classes=2, each=30, domains=[x for x in levels for _ in range(10)])
+    stream = make_stream(data, domains="gradual")
+    steps = (1, 2, 3, 2, 1)
+    assert stream.domains[::10] == [f"{t}/{s}" for t in ("fog", "snow") for s in steps]
+    with pytest.raises(InputError, match="domain 'a' has no severity"):
+        make_stream(dataset(), domains="gradual")
+
+
+def test_names_for_domains_and_limit() -> None:
+    with pytest.raises(InputError, match="two data sets have the domain 'a'"):
+        make_stream([dataset("a"), dataset("a")])
+    stream = make_stream({"clean": dataset("a"), "odd": dataset("a")}, domains="mixed", limit=30)
+    assert len(stream) == 30
+    assert set(stream.domains) == {"clean", "odd"}
+    assert [e.id for e in stream[3:5]] == [stream[3].id, stream[4].id]
+    with pytest.raises(IndexError):
+        stream[30]
+    assert stream[-1] == stream[29]
+
+
+def test_the_description_is_json_and_options_explain_themselves() -> None:
+    facts = make_stream(dataset(), order="correlated", seed=9).describe()
+    assert json.loads(json.dumps(facts)) == facts
+    assert (facts["seed"], facts["order"], facts["images"]) == (9, "correlated", 100)
+    assert {o["name"] for o in describe(StreamOptions)} == set(StreamOptions.__dataclass_fields__)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"order": "random"}, "unknown order of a stream 'random'"),
+        ({"ordre": "file"}, "unknown option of a stream 'ordre'"),
+        ({"delta": 0.0}, "delta=0.0 cannot"),
+        ({"ratio": 0.5}, "ratio=0.5 cannot"),
+        ({"limit": 0}, "limit=0 cannot"),
+        ({"seed": -1}, "seed=-1 cannot"),
+        ({"domains": "x"}, "unknown arrangement"),
+    ],
+)
+def test_bad_options(bad: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make_stream(dataset(), **bad)
+    with pytest.raises(InputError, match="at least one data set"):
+        make_stream([])
+
+
+def test_lists_of_corruptions_and_severities() -> None:
+    assert len(corruption_list("common")) == 15
+    assert len(corruption_list("all")) == 19
+    assert corruption_list(["elastic", "fog", "fog"]) == ("elastic_transform", "fog")
+    assert severity_list([1, 5]) == (1, 5)
+    for bad in ("0", "1-6", "x", [], None):
+        with pytest.raises(InputError, match="severity="):
+            severity_list(bad)  # type: ignore[arg-type]
