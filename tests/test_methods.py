@@ -81,7 +81,7 @@ def test_adjustment_happens_where_it_says(name, place):
     log_p = F.log_probs(z)
     if place == "before":
         log_p = F.adjust(z, prior, 0.7)
-    order = F.rank_views(method.entropy(log_p, prior))
+    order = F.rank_views(method.measure(log_p, prior))
     keep = F.keep_count(len(z), method.ratio)
     if place == "per-view":
         log_p = F.adjust(z, prior, 0.7)

@@ -150,7 +150,7 @@ def q_from_prior(
 
     `rule` maps x = ±log p̃ to u in [0, 1], and q = α + (β − α)·u:
       minmax   (x − min)/(max − min); a flat prior gives u = 0, so q = α for every class
-      zscore   three standard deviations either side of the mean fill the interval, clipped
+      zscore   three (population) standard deviations either side of the mean fill it, clipped
       decimal  |log p̃| / 10^j with the smallest j that brings all of it to at most 1
       sigmoid  the logistic function of the z-score
     In the release z-score and decimal scaling end in a min-max, which makes them equal to

@@ -371,9 +371,10 @@ class ClassPrior:
             weights = [int(self._offered[label]) / max(a, 1)] * a
             weights += [int(other._offered[label]) / max(b, 1)] * b
             keys = [draw.random() ** (1 / w) for w in weights]
-            order = torch.tensor(keys).argsort(descending=True)
+            order = torch.tensor(keys, dtype=torch.float64).argsort(descending=True)
         else:
-            order = gaps.argsort(descending=True, stable=True)
+            oldest = arrival.argsort()  # of equal gaps the older stays
+            order = oldest[gaps[oldest].argsort(descending=True, stable=True)]
         keep = order[: o.size].sort().values.to(items.device)
         n = len(keep)
         self._items[label, :n], self._gaps[label, :n] = items[keep], gaps[keep]

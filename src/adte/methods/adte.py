@@ -73,7 +73,7 @@ class ADTE(ViewMethod):
             return None
         return F.q_from_prior(log_prior, self.alpha, self.beta, self.rule, self.direction)
 
-    def entropy(self, log_p: Tensor, log_prior: Tensor | None) -> Tensor:
+    def measure(self, log_p: Tensor, log_prior: Tensor | None) -> Tensor:
         q = self.class_q(log_prior)
         return F.shannon(log_p) if q is None else F.adaptive_tsallis(log_p, q, self.form)
 

@@ -283,7 +283,7 @@ class ViewMethod(PriorMethod):
             raise unknown("aggregation", self.aggregate, ("probs", "logits", "vote"))
 
     @abstractmethod
-    def entropy(self, log_p: Tensor, log_prior: Tensor | None) -> Tensor:
+    def measure(self, log_p: Tensor, log_prior: Tensor | None) -> Tensor:
         """Uncertainty of every view, low = sure.  (…, V, L) → (…, V)"""
 
     def class_q(self, log_prior: Tensor | None) -> Tensor | None:
@@ -307,7 +307,7 @@ class ViewMethod(PriorMethod):
         prior = log_prior if log_prior is None else log_prior.to(log_p)
         if place == "before" and prior is not None:
             log_p = F.adjust(log_p, prior, self.tau)
-        entropy = self.entropy(log_p, prior)  # (B, V)
+        entropy = self.measure(log_p, prior)  # (B, V)
         order = F.rank_views(entropy)
         keep = F.keep_count(order.shape[-1], self.ratio, self.count)
         kept = order[:, :keep]

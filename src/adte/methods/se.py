@@ -29,5 +29,5 @@ class SE(ViewMethod):
 
     reference = "Shannon 1948; view selection as in Shu et al., TPT, NeurIPS 2022"
 
-    def entropy(self, log_p: Tensor, log_prior: Tensor | None) -> Tensor:
+    def measure(self, log_p: Tensor, log_prior: Tensor | None) -> Tensor:
         return F.shannon(log_p)

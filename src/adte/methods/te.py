@@ -38,5 +38,5 @@ class TE(ViewMethod):
         if not self.q > 0:
             raise InputError(f"q={self.q} of the Tsallis entropy must be positive; choose e.g. 0.5")
 
-    def entropy(self, log_p: Tensor, log_prior: Tensor | None) -> Tensor:
+    def measure(self, log_p: Tensor, log_prior: Tensor | None) -> Tensor:
         return F.tsallis(log_p, self.q)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from adte.methods.base import ViewMethod
+from adte.methods.measure import EntropyMethod
 from adte.methods.registry import register
-from adte.methods.se import SE
 from adte.options import option
 
 __all__ = ["Zero"]
@@ -14,12 +15,12 @@ __all__ = ["Zero"]
 
 @register("zero")
 @dataclass(kw_only=True, eq=False)
-class Zero(SE):
-    """The views of lowest Shannon entropy vote for their top class.
+class Zero(EntropyMethod, ViewMethod):
+    """The views of lowest entropy vote for their top class.
 
     Averaging at temperature → 0 is a vote. A tie is settled by the remaining views in order of
     confidence. The authors' code first kept 10 % of the views, later 30 %; the ADTE paper compares
-    with 10 %, the default here.
+    with 10 %, the default here. `entropy` puts Tsallis' or ADTE's measure in Shannon's place.
 
     >>> import torch
     >>> from adte import Sample

@@ -30,7 +30,7 @@ class ZeroShot(ViewMethod):
         "Radford et al., Learning Transferable Visual Models From Natural Language, ICML 2021"
     )
 
-    def entropy(self, log_p: Tensor, log_prior: Tensor | None) -> Tensor:
+    def measure(self, log_p: Tensor, log_prior: Tensor | None) -> Tensor:
         return F.shannon(log_p)
 
     def predict_many(self, samples: list[Sample]) -> list[Prediction]:  # type: ignore[override]

@@ -1,0 +1,109 @@
+"""DiffTPT: TPT on augmented and generated views, without those that drifted from the original."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from adte import functional as F
+from adte.errors import InputError
+from adte.methods.registry import register
+from adte.methods.tpt import TPT
+from adte.options import option
+from adte.views import Pixels, load_image
+
+__all__ = ["DiffTPT", "generated_views"]
+
+Generator = Callable[[Any], Iterable[Any]]
+
+
+@register("difftpt")
+@dataclass(kw_only=True, eq=False)
+class DiffTPT(TPT):
+    """TPT on the views whose logits resemble the original's, generated ones among them.
+
+    1. c_i = cos(z_0, z_i) of the logit vectors; of the views beyond the first `originals`, the
+       80 % of highest c stay. Cosines of CLIP's logits are all near 1: they are ranked.
+    2. Of these and the originals together, the 30 % of lowest entropy are kept.
+    3. As TPT, with four steps; both choices are made once, before the first.
+
+    View 0 is the original image. With `originals=1`, as published, augmented and generated views
+    are filtered alike; set to the number of views that were not generated, only those are.
+    `generated_views` brings generated images in.
+
+    >>> z = torch.tensor([[2.0, 0.5, 0.1], [0.2, 3.0, 0.1], [1.0, 1.1, 0.9], [0.0, 0.5, 2.5]])
+    >>> DiffTPT(similar=0.67, ratio=0.7).select(z)[1]
+    tensor([1, 0])
+    """
+
+    reference = (
+        "Feng et al., Diverse Data Augmentation with Diffusions for Effective TPT, ICCV 2023"
+    )
+
+    ratio: float = option(0.3, "share of the resembling views to keep, at least one view")
+    steps: int = option(4, "steps of AdamW an image")
+    similar: float = option(0.8, "share of the other views that pass the cosine filter")
+    originals: int = option(1, "leading views that are exempt from the cosine filter")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        F.keep_count(1, self.similar)
+        if self.originals < 1:
+            raise InputError(f"originals={self.originals} must be at least 1: view 0 is original")
+
+    def select(self, logits: Tensor, log_prior: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        entropy, _ = super().select(logits, log_prior)
+        others = logits[self.originals :]
+        pool = torch.arange(len(logits)).to(entropy.device, torch.long)
+        if len(others):
+            cosine = torch.nn.functional.cosine_similarity(others, logits[:1], dim=-1)
+            near = cosine.argsort(descending=True, stable=True) + self.originals
+            alike = near[: F.keep_count(len(others), self.similar)].sort().values
+            pool = torch.cat([pool[: self.originals], alike])
+        keep = F.keep_count(len(pool), self.ratio, self.count)
+        return entropy, pool[F.rank_views(entropy[pool])[:keep]]
+
+
+def generated_views(
+    source: Generator | str | os.PathLike[str], image: Any, key: str
+) -> list[Pixels]:
+    """The generated views of an image, each as RGB bytes (H, W, 3).
+
+    Args:
+        source: a function from an image to images, or a folder that holds those of image `key` as
+            key-0.png, key-1.png, … (or key_0.png, …) or as all images in a folder called key.
+        image: what the function gets; a folder does not need it.
+        key: the image's id; with slashes, a path below the folder.
+    """
+    from adte.data.images import SUFFIXES, find_images  # late: methods do not need the readers
+
+    if callable(source):
+        found = [load_image(made) for made in source(image)]
+        if not found:
+            raise InputError(f"the generator made no view of image {key!r}; it must make some")
+        return found
+    parts, folder = PurePosixPath(key).parts, Path(source)
+    if not parts or ".." in parts or PurePosixPath(key).is_absolute():
+        raise InputError(f"the image id {key!r} is not a name below a folder; pass e.g. 'cat/12'")
+    if not folder.is_dir():
+        raise InputError(f"the folder of generated views {str(folder)!r} does not exist")
+    place = folder.joinpath(*parts)
+    if place.is_dir():
+        return [load_image(path) for path in find_images(place)]
+    pattern, numbered = re.compile(re.escape(parts[-1]) + r"[-_](\d+)"), []
+    for path in place.parent.glob("*") if place.parent.is_dir() else ():
+        if path.suffix.lower() in SUFFIXES and (match := pattern.fullmatch(path.stem)):
+            numbered.append((int(match[1]), path))
+    if not numbered:
+        raise InputError(
+            f"the folder {str(folder)!r} holds no generated view of image {key!r}; "
+            f"name them {key}-0.png, {key}-1.png, …"
+        )
+    return [load_image(path) for _, path in sorted(numbered)]

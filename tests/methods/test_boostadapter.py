@@ -1,0 +1,93 @@
+"""BoostAdapter: the card's union, plain loops, and TDA where there is nothing to add."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from adte import InputError, Sample
+from adte.methods.boostadapter import BoostAdapter
+from adte.methods.tda import TDA, Cache, Look
+from methods.test_tda import ALL, LoopTDA, shannon, softmax
+
+
+def test_card():
+    """METHODS card 21: [.2, .5, .9] joined by [.1, .6] with δ = 1 is [.1, .2, .5, .6]."""
+    cache = Cache(2, 3, 4, masks=False, like=torch.zeros(1))
+    keys = torch.nn.functional.normalize(torch.randn(3, 4), dim=-1)
+    for rank, key in zip((0.2, 0.5, 0.9), keys, strict=True):
+        cache.insert(0, rank, key)
+    before = {k: v.clone() for k, v in cache.tensors.items()}
+    views = torch.nn.functional.normalize(torch.randn(2, 4), dim=-1)
+    look = Look(
+        feature=views[0], logits=torch.zeros(2), probs=torch.zeros(2), entropy=0.3,
+        view_features=views, view_logits=torch.tensor([[2.0, 0.0], [1.0, 0.0]]),
+        view_entropy=torch.tensor([0.2, 1.2]), scale=2.0, kept=torch.tensor([0, 1]),
+        mine=torch.tensor([0]), log_prior=None,
+    )  # fmt: skip
+    method = BoostAdapter(boost=1, positive_sharpness=3.0)
+    total = method.positive(cache, look)
+    used = torch.stack([views[0], keys[0], keys[1], views[1]])  # .1, .2, .5, .6 after scaling
+    want = (-3 * (1 - used @ views[0])).exp().sum()
+    torch.testing.assert_close(total, torch.stack([want, torch.tensor(0.0)]))
+    torch.testing.assert_close(cache.tensors, before, rtol=0, atol=0)
+
+
+class LoopBoost(LoopTDA):
+    """The temporary cache as a copied list."""
+
+    boost = 1
+
+    def step(self, sample: Sample) -> list[float]:
+        self.sample = sample
+        return super().step(sample)
+
+    def positive(self, f, label):
+        items = list(self.pos.get(label, []))
+        z, features = self.sample.logits.tolist(), self.sample.features.tolist()
+        touched = False
+        for i in self.kept:
+            if z[i].index(max(z[i])) == label:
+                items.append((features[i], shannon(softmax(z[i]))))
+                touched = True
+        items = sorted(items, key=lambda i: i[1])[: 3 + self.boost] if touched else items
+        return self.score(f, items, 5.0)
+
+
+@pytest.mark.parametrize("boost", [0, 1, 3])
+def test_against_plain_loops(boost):
+    method, loops = BoostAdapter(ratio=0.5, boost=boost), LoopBoost(0.5, newest=True)
+    loops.boost = boost
+    tda, differs = TDA(ratio=0.5, negative_keep="newest"), 0
+    for s in ALL:
+        got = method.step(s).probs
+        torch.testing.assert_close(got, torch.tensor(loops.step(s)), atol=1e-5, rtol=1e-4)
+        differs += not torch.allclose(got, tda.step(s).probs, atol=1e-3)
+    assert differs > 30
+
+
+def test_one_view_is_tda():
+    method, tda = BoostAdapter(boost=3), TDA(negative_keep="newest")
+    for s in ALL[:30]:
+        s = replace(s, logits=s.logits[:1], features=s.features[:1])
+        torch.testing.assert_close(method.step(s).probs, tda.step(s).probs, rtol=0, atol=0)
+
+
+def test_views_boost_the_base_view_too():
+    """With key='base' the image is its base view, yet the surest views have their say."""
+    method, tda = BoostAdapter(key="base"), TDA(key="base", negative_keep="newest")
+    for s in ALL[:10]:
+        method.learn(s)
+        tda.learn(s)
+    a, b = method.predict(ALL[11]), tda.predict(ALL[11])
+    assert b.kept.tolist() == [0]
+    assert a.kept.tolist() == [int(a.entropy.argmin())]
+    assert not torch.allclose(a.probs, b.probs)
+    torch.testing.assert_close(method.state_dict(), tda.state_dict(), rtol=0, atol=0)
+
+
+def test_bad_options():
+    with pytest.raises(InputError, match="boost=-1"):
+        BoostAdapter(boost=-1)

@@ -1,0 +1,175 @@
+"""DiffTPT: card 5, a plain-loop oracle, generated views from a function and from a folder."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import oracle
+import prompt_oracle as slow
+from adte import InputError, create_method
+from adte.methods.difftpt import DiffTPT, generated_views
+from adte.methods.tpt import TPT
+
+Z = torch.from_numpy(oracle.F_LOGITS)
+
+
+def cosine(a, b):
+    return sum(x * y for x, y in zip(a, b, strict=True)) / np.sqrt((a @ a) * (b @ b))
+
+
+def filtered(z, similar, ratio, originals=1):
+    """The kept views by the card's steps, in plain loops."""
+    others = range(originals, len(z))
+    near = sorted(others, key=lambda i: (-cosine(z[0], z[i]), i))
+    pool = list(range(min(originals, len(z)))) + near[: oracle.keep_count(len(near), similar)]
+    entropy = {i: oracle.shannon(oracle.softmax(z[i])) for i in pool}
+    ranked = sorted(pool, key=lambda i: (entropy[i], i))
+    return ranked[: oracle.keep_count(len(pool), ratio)]
+
+
+def test_card_5():
+    near = [cosine(oracle.F_LOGITS[0], oracle.F_LOGITS[i]) for i in (1, 2, 3)]
+    np.testing.assert_allclose(near, [0.3076, 0.7360, 0.0950], atol=5e-5)
+    method = DiffTPT(similar=0.67, ratio=0.7)
+    entropy, kept = method.select(Z)
+    assert kept.tolist() == [1, 0]
+    assert entropy.shape == (4,)
+    assert float(method.loss(Z[kept])) == pytest.approx(0.9046, abs=5e-5)
+
+
+def test_published_numbers_of_views():
+    """127 others: 101 pass the cosine filter; of these and the original, 30 are kept."""
+    z = torch.randn(128, 10, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    _, kept = DiffTPT().select(z)
+    assert len(kept) == 30
+    assert kept.tolist() == filtered(z.numpy(), 0.8, 0.3)
+
+
+@pytest.mark.parametrize("originals", [1, 2, 5, 9, 20])
+def test_originals_are_exempt_from_the_cosine_filter(originals):
+    z = torch.randn(9, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    _, kept = DiffTPT(originals=originals, similar=0.5, ratio=0.6).select(z)
+    if originals < 9:
+        assert kept.tolist() == filtered(z.numpy(), 0.5, 0.6, originals)
+    else:
+        assert kept.tolist() == TPT(ratio=0.6).select(z)[1].tolist()
+
+
+def test_the_original_is_not_exempt_from_the_entropy_filter():
+    z = torch.tensor([[0.1, 0.0], [5.0, 0.0], [4.0, 0.0], [0.0, 6.0]])
+    _, kept = DiffTPT(similar=0.67, ratio=0.4).select(z)
+    assert kept.tolist() == [1]
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+def test_against_plain_loops(steps):
+    model, samples = slow.world(2, views=10)
+    towers, method = slow.Towers(model, slow.NAMES), DiffTPT(steps=steps)
+    for sample in samples:
+        f = sample.features.numpy()
+        kept = filtered(towers.logits(f, towers.start, sample.scale), 0.8, 0.3)
+
+        def loss(c, f=f, kept=kept, sample=sample):
+            return slow.marginal_entropy(towers.logits(f[kept], c, sample.scale))
+
+        tuned = slow.adamw(loss, towers.start, steps)
+        got = method.predict(sample)
+        assert got.kept.tolist() == kept
+        want = oracle.softmax(towers.logits(f[:1], tuned, sample.scale))[0]
+        np.testing.assert_allclose(got.probs, want, atol=1e-7)
+
+
+def test_everything_kept_is_tpt():
+    _, (sample,) = slow.world(1)
+    a = DiffTPT(similar=1.0, ratio=0.25, steps=1).predict(sample)
+    b = TPT(ratio=0.25).predict(sample)
+    assert torch.equal(a.probs, b.probs)
+
+
+def test_leaves_no_trace():
+    model, samples = slow.world(2)
+    before = slow.trace(model)
+    method = create_method("difftpt", chunk=2)
+    for sample in samples:
+        method.step(sample)
+    assert slow.untouched(before, slow.trace(model))
+    assert not method.state_dict()
+
+
+def test_bad_options():
+    for options in ({"originals": 0}, {"similar": 0.0}, {"similar": 1.2}, {"ratio": 2.0}):
+        with pytest.raises(InputError):
+            create_method("difftpt", **options)
+
+
+# --------------------------------------------------------------------------- generated views
+
+
+def picture(level):
+    return Image.fromarray(np.full((4, 5, 3), level, np.uint8))
+
+
+def levels(views):
+    assert all(v.shape == (4, 5, 3) and v.dtype == np.uint8 for v in views)
+    return [int(v[0, 0, 0]) for v in views]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name, level in (
+        ("cat-0.png", 10), ("cat-2.png", 12), ("cat-10.png", 11), ("cat_1_0.png", 20),
+        ("cat_1_1.png", 21), ("cat1-0.png", 30), ("cat-x.png", 40), ("sub/dog_3.bmp", 50),
+        ("whole/b.png", 61), ("whole/a.png", 60),
+    ):  # fmt: skip
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        picture(level).save(tmp_path / name)
+    (tmp_path / "cat-3.txt").write_text("not a picture")
+    return tmp_path
+
+
+def test_generated_views_from_a_folder(folder):
+    assert levels(generated_views(folder, None, "cat")) == [10, 12, 11]  # by number, not by text
+    assert levels(generated_views(str(folder), None, "cat_1")) == [20, 21]
+    assert levels(generated_views(folder, None, "sub/dog")) == [50]
+    assert levels(generated_views(folder, None, "whole")) == [60, 61]
+
+
+def test_generated_views_from_a_function():
+    def dim(image):
+        for step in range(3):
+            yield image.point(lambda v, step=step: v - step)
+
+    assert levels(generated_views(dim, picture(9), "any")) == [9, 8, 7]
+
+
+def test_generated_views_refuse(folder):
+    for source, key, message in (
+        (folder, "mouse", "no generated view of image 'mouse'"),
+        (folder, "no/mouse", "no generated view"),
+        (folder, "../cat", "not a name below"),
+        (folder, "/cat", "not a name below"),
+        (folder, "", "not a name below"),
+        (folder / "none", "cat", "does not exist"),
+        (lambda image: [], "cat", "made no view"),
+    ):
+        with pytest.raises(InputError, match=message):
+            generated_views(source, None, key)
+
+
+def test_generated_views_reach_the_prediction():
+    """Views appended to a sample take part; all of them drifted, they change nothing."""
+    _, (sample,) = slow.world(1, views=6)
+    method = DiffTPT(originals=6, similar=0.5, ratio=1.0)
+    twice = replace(
+        sample,
+        logits=torch.cat([sample.logits, sample.logits[:4]]),
+        features=torch.cat([sample.features, sample.features[:4]]),
+    )
+    kept = method.predict(twice).kept.tolist()
+    assert len(kept) == 8
+    assert {6} < set(kept)  # view 6 repeats view 0: cosine 1

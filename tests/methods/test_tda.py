@@ -1,0 +1,265 @@
+"""TDA: the card's three images, plain loops, and what its state promises."""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from adte import InputError, Sample, SimulatedStream, StateError
+from adte.methods.tda import TDA
+
+STREAM = SimulatedStream(classes=6, images=60, views=12, dim=8, scale=6.0)
+ALL = [sample for sample, _ in STREAM]
+
+
+def card_samples() -> list[Sample]:
+    weights = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.8, 0.6]], dtype=torch.float64)
+    out = []
+    for x in ([1.0, 0.2], [0.95, 0.3], [0.1, 1.0]):
+        f = torch.nn.functional.normalize(torch.tensor([x], dtype=torch.float64), dim=-1)
+        out.append(Sample(10 * f @ weights.T, f, weights, 10.0))
+    return out
+
+
+def test_card():
+    """METHODS card 6, whose logits are compared up to what softmax forgets, a constant."""
+    method = TDA()
+    wanted = [(11.6888, 1.9612, 8.9043), (13.2446, 3.0113, 9.2021), (1.0286, 11.9504, 6.6447)]
+    for sample, want in zip(card_samples(), wanted, strict=True):
+        out = method.step(sample).probs.double().log()
+        logits = torch.tensor(want, dtype=torch.float64)
+        torch.testing.assert_close(out - out[0], logits - logits[0], atol=2e-4, rtol=0)
+    ranks = method.state_dict()
+    assert ranks["positive.rank"].isfinite().sum(1).tolist() == [2, 1, 0]
+    assert ranks["negative.rank"].isfinite().sum(1).tolist() == [2, 0, 0]
+    torch.testing.assert_close(ranks["positive.rank"][0, 0].item(), 0.6241, atol=5e-5, rtol=0)
+
+
+# --------------------------------------------------------------------------- plain loops
+
+
+def softmax(z: list[float]) -> list[float]:
+    top = max(z)
+    e = [math.exp(v - top) for v in z]
+    return [v / sum(e) for v in e]
+
+
+def shannon(p: list[float]) -> float:
+    return -sum(v * math.log(v) for v in p if v > 0)
+
+
+def mean(rows: list[list[float]]) -> list[float]:
+    return [sum(c) / len(rows) for c in zip(*rows, strict=True)]
+
+
+class LoopTDA:
+    """The formulas with dictionaries of lists; `dot` and friends spelled out."""
+
+    def __init__(self, ratio: float = 0.1, newest: bool = False) -> None:
+        self.pos: dict[int, list] = {}
+        self.neg: dict[int, list] = {}
+        self.ratio, self.newest = ratio, newest
+
+    def look(self, sample: Sample):
+        z, f = sample.logits.tolist(), sample.features.tolist()
+        order = sorted(range(len(z)), key=lambda i: shannon(softmax(z[i])))
+        self.kept = order[: max(1, int(self.ratio * len(z)))]
+        zs, fs = mean([z[i] for i in self.kept]), mean([f[i] for i in self.kept])
+        return zs, fs, mean([softmax(z[i]) for i in self.kept])
+
+    def positive(self, f, label):
+        return self.score(f, self.pos.get(label, []), 5.0)
+
+    def score(self, f, items, beta):
+        return sum(
+            math.exp(-beta * (1 - sum(a * b for a, b in zip(f, k, strict=True)))) for k, *_ in items
+        )
+
+    def step(self, sample: Sample) -> list[float]:
+        z, f, p = self.look(sample)
+        h, label = shannon(p), z.index(max(z))
+        self.pos[label] = sorted([*self.pos.get(label, []), (f, h)], key=lambda i: i[1])[:3]
+        if 0.2 < h / math.log2(len(z)) < 0.5:
+            items = [*self.neg.get(label, []), (f, h, [0.03 < v < 1 for v in p])]
+            self.neg[label] = items[-2:] if self.newest else sorted(items, key=lambda i: i[1])[:2]
+        out = list(z)
+        for c in range(len(z)):
+            out[c] += 2.0 * self.positive(f, c)
+            for items in self.neg.values():
+                for item in items:
+                    out[c] -= 0.117 * self.score(f, [item], 1.0) * item[2][c]
+        return softmax(out)
+
+
+@pytest.mark.parametrize(("ratio", "views"), [(0.1, 12), (0.5, 12), (0.1, 1)])
+@pytest.mark.parametrize("keep", ["surest", "newest"])
+def test_against_plain_loops(ratio, views, keep):
+    method, loops = TDA(ratio=ratio, negative_keep=keep), LoopTDA(ratio, keep == "newest")
+    for s in ALL:
+        s = replace(s, logits=s.logits[:views], features=s.features[:views])
+        got = method.step(s)
+        want = torch.tensor(loops.step(s))
+        torch.testing.assert_close(got.probs, want, atol=1e-5, rtol=1e-4)
+        assert got.kept.tolist() == loops.kept
+    assert sum(map(len, loops.neg.values())) > 4  # both caches were at work, and one ran over
+    assert max(map(len, loops.pos.values())) == 3
+
+
+# --------------------------------------------------------------------------- options
+
+
+def test_base_key_ignores_the_other_views():
+    alone, many = TDA(), TDA(key="base")
+    for s in ALL[:20]:
+        one = replace(s, logits=s.logits[:1], features=s.features[:1])
+        torch.testing.assert_close(many.step(s).probs, alone.step(one).probs)
+
+
+def test_a_full_cache_is_displaced_only_by_a_surer_image():
+    f, w = torch.eye(2)[:1], torch.eye(2)
+    method = TDA(positive_size=1)
+    for gap, want in ((1.0, 1.0), (0.5, 1.0), (1.0, 1.0), (2.0, 2.0)):
+        z = torch.tensor([[gap, 0.0]])
+        method.learn(Sample(z, f, w))
+        p = torch.tensor([[want, 0.0]]).softmax(-1)
+        assert method.state_dict()["positive.rank"][0, 0] == pytest.approx(
+            float(-(p * p.log()).sum()), abs=1e-6
+        )
+
+
+@pytest.mark.parametrize("entropy", ["tsallis", "adaptive"])
+def test_the_measure_enters_caches_and_choice(entropy):
+    """Entropy of the views is the measure's; ranks are it over its scale, comparable with nats."""
+    method = TDA(entropy=entropy, q=0.4, ratio=0.25)
+    for s in ALL[:30]:
+        method.learn(s)
+    got, log_prior = method.predict(ALL[30]), method.log_prior()
+    log_p = ALL[30].logits.log_softmax(-1)
+    torch.testing.assert_close(got.entropy, method.measure(log_p, log_prior))
+    assert got.kept.tolist() == got.entropy.argsort(stable=True)[:3].tolist()
+    assert (got.q is not None) == (entropy == "adaptive")
+    assert (method.prior is not None) == (entropy == "adaptive")
+    ranks = method.state_dict()["negative.rank"]
+    share = ranks[ranks.isfinite()] / math.log2(6)
+    assert len(share) > 3
+    assert share.min() > 0.2
+    assert share.max() < 0.5
+
+
+@pytest.mark.parametrize("place", ["before", "per-view", "after"])
+def test_logit_adjustment(place):
+    """Where it happens shows in what is adjusted: the views' entropy, or the outcome alone."""
+    plain, adjusted = TDA(ratio=0.25), TDA(ratio=0.25, adjust=place, tau=0.7)
+    for s in ALL[:40]:
+        plain.learn(s)
+        adjusted.learn(s)
+    a, b = plain.predict(ALL[41]), adjusted.predict(ALL[41])
+    shift = 0.7 * adjusted.log_prior().float()
+    moved = (a.probs.log() - shift).softmax(-1)
+    if place == "after":
+        torch.testing.assert_close(b.probs, moved, rtol=1e-4, atol=1e-6)
+    else:  # the keys differ as well
+        assert not torch.allclose(b.probs, moved, atol=1e-4)
+    assert torch.allclose(a.entropy, b.entropy) == (place != "before")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"positive_size": 0}, "positive_size=0"),
+        ({"negative_size": 0}, "negative_size=0"),
+        ({"key": "first"}, "first"),
+        ({"negative_keep": "oldest"}, "oldest"),
+        ({"ratio": 0.0}, r"outside \(0, 1\]"),
+        ({"entropy": "gini"}, "gini"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(InputError, match=message):
+        TDA(**options)
+
+
+def test_samples_that_do_not_fit_leave_the_state_alone():
+    method = TDA()
+    with pytest.raises(InputError, match="needs features"):
+        method.step(Sample(torch.zeros(2, 3)))
+    assert not method.state_dict()
+    method.learn(ALL[0])
+    before = method.state_dict()
+    for bad in (
+        replace(ALL[1], logits=ALL[1].logits[:, :4]),
+        replace(ALL[1], features=ALL[1].features[:, :4]),
+    ):
+        with pytest.raises(InputError, match="has learned from"):
+            method.learn(bad)
+        with pytest.raises(InputError, match="has learned from"):
+            method.predict(bad)
+    torch.testing.assert_close(method.state_dict(), before, rtol=0, atol=0)
+
+
+# --------------------------------------------------------------------------- state
+
+
+@pytest.mark.parametrize("options", [{}, {"negative_keep": "newest"}, {"adjust": "after"}])
+def test_merged_caches_are_those_of_one_stream(options):
+    whole, first, second = TDA(**options), TDA(**options), TDA(**options)
+    for i, s in enumerate(ALL):
+        whole.learn(s)
+        (first if i < 25 else second).learn(s)
+    empty = TDA(**options)
+    empty.merge(second)  # into nothing: as it is
+    torch.testing.assert_close(empty.predict(ALL[3]).probs, second.predict(ALL[3]).probs)
+    first.merge(second)
+    for key, value in whole.state_dict().items():
+        if "rank" in key and "newest" in options.values():
+            value = value.isfinite()
+            assert torch.equal(first.state_dict()[key].isfinite(), value)
+        elif key not in ("prior.solution", "prior.fresh"):
+            torch.testing.assert_close(first.state_dict()[key], value)
+    probs = first.predict(ALL[0]).probs
+    torch.testing.assert_close(probs, whole.predict(ALL[0]).probs, atol=1e-3, rtol=0)
+
+
+def test_merge_refuses_other_sizes_and_policies():
+    a = TDA()
+    a.learn(ALL[0])
+    for other in (TDA(positive_size=4), TDA(negative_keep="newest")):
+        other.learn(ALL[1])
+        before = a.state_dict()
+        with pytest.raises(StateError):
+            a.merge(other)
+        torch.testing.assert_close(a.state_dict(), before, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("options", [{}, {"entropy": "adaptive"}])
+def test_loading_is_checked_and_changes_nothing_on_failure(options):
+    method = TDA(**options)
+    for s in ALL[:20]:
+        method.learn(s)
+    good = method.state_dict()
+    bads = [
+        {k: v for k, v in good.items() if k != "negative.masks"},
+        good | {"extra": torch.zeros(1)},
+        good | {"positive.keys": good["positive.keys"].double()},
+        good | {"positive.keys": good["positive.keys"][:, :2]},
+        good | {"negative.masks": good["negative.masks"][:, :, :2]},
+        {k: v for k, v in good.items() if k != "positive.keys"},
+    ]
+    if options:
+        bads += [
+            {k: v for k, v in good.items() if not k.startswith("prior.")},
+            good | {"prior.counts": good["prior.counts"][:3]},
+            good | {"prior.total": good["prior.total"].float()},
+        ]
+    else:
+        bads.append(good | {"prior.counts": torch.zeros(6)})
+    for bad in bads:
+        with pytest.raises(StateError):
+            method.load_state_dict(copy.deepcopy(bad))
+        torch.testing.assert_close(method.state_dict(), good, rtol=0, atol=0)
+    method.load_state_dict({})
+    assert not method.state_dict()
