@@ -16,7 +16,7 @@ from rich.table import Table
 
 from adte.state import write_whole
 
-__all__ = ["bars", "emit_json", "out", "progress", "table"]
+__all__ = ["bars", "bench_table", "emit_json", "out", "progress", "table"]
 
 out = Console(highlight=False)
 
@@ -45,6 +45,30 @@ def table(
     for row in rows:
         t.add_row(*row)
     out.print(t)
+
+
+def bench_table(title: str, rows: Sequence[dict[str, Any]]) -> None:
+    """Print rows over seeds, as `adte.evaluate.bench.aggregate` makes them."""
+
+    def percent(x: float | None, sign: str = "") -> str:
+        return "" if x is None else f"{100 * x:{sign}.1f}"
+
+    cells = [
+        [
+            r["method"],
+            "—" if r["protocol"] == "stateless" else r["protocol"],
+            percent(r["accuracy"]),
+            "" if r["ci95"] is None else "±" + percent(r["ci95"][1] - r["accuracy"]),
+            percent(r["gain"], "+"),
+            percent(r["ece"]),
+            *(percent(r[k]) for k in ("head", "middle", "tail")),
+            f"{1e3 / r['images_per_s']:.1f}",
+        ]
+        for r in rows
+    ]
+    columns = ("method", "protocol", "acc.", "95 %", "vs SE", "ECE", "head", "mid", "tail", "ms")
+    caption = "Accuracies in %, over seeds; ms: milliseconds an image."
+    table(title, columns, cells, caption)
 
 
 def bars(title: str, values: Sequence[tuple[str, float]], width: int = 40) -> None:

@@ -16,10 +16,10 @@ import pytest
 import torch
 
 from adte import InputError, StateError, Views, create_method
-from adte.data.base import Dataset
+from adte.data import Dataset, make_stream
 from adte.evaluate import run
 from adte.evaluate.cache import Cache, extract
-from adte.evaluate.features import Live, Skipped
+from adte.evaluate.features import Live
 from adte.prompts import class_weights
 from small_model import SmallModel
 
@@ -44,7 +44,7 @@ def live(count: int = 11, views: int = 5, **options) -> Live:
     return Live(
         model=model,
         class_weights=class_weights(model, NAMES),
-        dataset=pictures(count),
+        stream=make_stream(pictures(count), order="file"),
         views=Views(count=views),
         **options,
     )
@@ -171,7 +171,7 @@ def test_another_recipe_is_refused_by_name(tmp_path):
     other = live()
     with torch.no_grad():
         other.model.project.weight.mul_(2)
-    other = Live(other.model, other.class_weights, other.dataset, other.views)
+    other = Live(other.model, other.class_weights, other.stream, other.views)
     with pytest.raises(StateError, match="another fingerprint"):
         extract(other, tmp_path / "c", shard=4)
     with pytest.raises(InputError, match="no prompt set 'cupl'"):
@@ -188,7 +188,7 @@ def test_several_prompt_sets_share_the_features(tmp_path):
     first = live()
     extract(first, tmp_path / "c", shard=4)
     weights = class_weights(first.model, NAMES, ["art of the {}."])
-    second = Live(first.model, weights, first.dataset, first.views)
+    second = Live(first.model, weights, first.stream, first.views)
     extract(second, tmp_path / "c", "art", shard=4)
     assert torch.equal(Cache(tmp_path / "c", "art").class_weights, weights)
     assert not torch.equal(Cache(tmp_path / "c").class_weights, weights)
@@ -198,10 +198,11 @@ def test_unreadable_images_are_counted_never_silent(tmp_path):
     broken = pictures(6)
     broken.sources[2] = b"not an image"
     model = SmallModel()
+    broken = make_stream(broken, order="file")
     stream = Live(model, class_weights(model, NAMES), broken, Views(count=3))
     cache = extract(stream, tmp_path / "c", shard=4)
     assert len(cache) == 5
-    assert [s["id"] for s in stream.skipped.images] == ["002"]
-    strict = Live(model, stream.class_weights, broken, Views(count=3), skipped=Skipped(strict=True))
+    assert [s.id for s in stream.skipped] == ["002"]
+    strict = Live(model, stream.class_weights, broken, Views(count=3), strict=True)
     with pytest.raises(InputError):
         list(strict.encoded())

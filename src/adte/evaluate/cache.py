@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from hashlib import blake2b
 from importlib import resources
 from pathlib import Path
@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 from torch import Tensor
 
+from adte.data.reading import Skipped
 from adte.errors import InputError, StateError
-from adte.evaluate.features import Encoded, FeatureStream, Live, Skipped
+from adte.evaluate.features import Encoded, FeatureStream, Live
 from adte.methods import Sample
 from adte.models.base import Model
 from adte.state import load_state, save_state, write_whole
@@ -79,18 +80,19 @@ def extract(
         {"prompts": live.prompts, "classes": live.classes},
     )
     total = len(live)
-    order = list(range(len(live.dataset))) if live.indices is None else list(live.indices)
+    skipped: list[Skipped] = []
     for number, start in enumerate(range(0, total, shard)):
         stop = min(start + shard, total)
         path = _shard(folder, number)
         if path.exists():
             _load_shard(path)  # raises if it is damaged
         else:
-            part = replace(live, indices=order[start:stop], skipped=Skipped(live.skipped.strict))
-            _write_shard(path, list(_counted(part, tick)), part.skipped, live)
-            live.skipped.images += part.skipped.images
+            part = replace(live, part=range(start, stop))
+            _write_shard(path, list(_counted(part, tick)), part)
+            skipped += part.skipped
             continue
         tick(stop - start)
+    live.skipped = skipped
     return Cache(folder, prompt_set)
 
 
@@ -100,7 +102,7 @@ def _counted(part: Live, tick: Callable[[int], None]) -> Iterator[Encoded]:
         tick(1)
 
 
-def _write_shard(path: Path, items: list[Encoded], skipped: Skipped, live: Live) -> None:
+def _write_shard(path: Path, items: list[Encoded], live: Live) -> None:
     v, d = live.views.count, live.model.dim
     tensors = {
         "features": torch.stack([e.features for e in items])
@@ -114,7 +116,7 @@ def _write_shard(path: Path, items: list[Encoded], skipped: Skipped, live: Live)
         "ids": ids,
         "domains": [e.domain for e in items],
         "digest": _digest(tensors, ids),
-        "skipped": skipped.images,
+        "skipped": [asdict(s) for s in live.skipped],
     })  # fmt: skip
 
 

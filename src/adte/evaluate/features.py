@@ -21,13 +21,14 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
-from adte.data.base import Dataset
+from adte.data.reading import Skipped
+from adte.data.streams import Stream
 from adte.errors import InputError
 from adte.methods import Sample
 from adte.models.base import Model
-from adte.views import Views, load_image
+from adte.views import Preprocess, Views, load_image
 
-__all__ = ["Encoded", "FeatureStream", "Live", "Skipped", "default_workers", "fingerprint"]
+__all__ = ["Encoded", "FeatureStream", "Live", "default_workers", "fingerprint", "label_space"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,20 +41,6 @@ class Encoded:
     domain: str = ""
     group: int = -1
     pixels: Tensor | None = None
-
-
-@dataclass
-class Skipped:
-    """Images that could not be read: never silently left out."""
-
-    strict: bool = False
-    images: list[dict[str, str]] = field(default_factory=list)
-
-    def add(self, id: str, reason: str) -> None:
-        if self.strict:
-            raise InputError(reason)
-        if all(known["id"] != id for known in self.images):
-            self.images.append({"id": id, "reason": reason})
 
 
 class FeatureStream(ABC):
@@ -121,17 +108,17 @@ def fingerprint(model: Model) -> str:
 class _ViewsOf(TorchDataset[tuple[int, Tensor | str]]):
     """Index to views, or to the reason why there are none."""
 
-    def __init__(self, dataset: Dataset, views: Views, model: Model) -> None:
-        self.dataset, self.views, self.preprocess = dataset, views, model.preprocess
+    def __init__(self, stream: Stream, views: Views, preprocess: Preprocess) -> None:
+        self.stream, self.views, self.preprocess = stream, views, preprocess
 
     def __len__(self) -> int:
-        return len(self.dataset)
+        return len(self.stream)
 
     def __getitem__(self, index: int) -> tuple[int, Tensor | str]:
         try:
-            image = load_image(self.dataset[index].source, exif=False)
+            image = load_image(self.stream[index].source, exif=False)
             return index, self.views(image, self.preprocess)
-        except InputError as error:
+        except (InputError, OSError) as error:
             return index, str(error)
 
 
@@ -141,28 +128,36 @@ def _alone(item: Any) -> Any:
 
 @dataclass(eq=False)
 class Live(FeatureStream):
-    """Features made on the fly from a data set.
+    """Features made on the fly.
 
     Args:
         model, class_weights: the towers' side.
-        dataset: labelled images; views: how each becomes many.
-        indices: which images, in which order; all in order by default.
+        stream: labelled images in order; views: how each becomes many.
+        part: which of them, for work in pieces; all by default.
         keep_pixels: hand the pixels on, for methods that need the image tower.
         workers: processes that decode and crop; 0 does it in this one.
+        strict: stop at an unreadable image. Otherwise it is skipped and listed in `skipped`.
     """
 
     model: Model
     class_weights: Tensor
-    dataset: Dataset
+    stream: Stream
     views: Views = field(default_factory=Views)
-    indices: Sequence[int] | None = None
+    prompts: dict[str, Any] = field(default_factory=dict)
+    part: range | None = None
     keep_pixels: bool = False
     workers: int = 0
-    skipped: Skipped = field(default_factory=Skipped)
-    prompts: dict[str, Any] = field(default_factory=dict)
+    strict: bool = False
+    skipped: list[Skipped] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.class_weights = self.class_weights.float()
+        names, ids = label_space(self.stream)
+        if len(names) != len(self.class_weights):
+            raise InputError(
+                f"the stream has {len(names)} classes, but there are {len(self.class_weights)} "
+                "class weights; make them from the stream's class names"
+            )
         self.facts = {
             "model": self.model.name,
             "fingerprint": fingerprint(self.model),
@@ -171,42 +166,57 @@ class Live(FeatureStream):
             "bias": float(self.model.logit_bias),
             "preprocess": asdict(self.model.preprocess),
             "views": asdict(self.views),
-            "data": {
-                "name": self.dataset.name,
-                "split": self.dataset.split,
-                "images": len(self),
-            },
-            "classes": list(self.dataset.classes),
-            "class_ids": list(self.dataset.class_ids),
+            "data": self.stream.describe(),
+            "classes": list(names),
+            "class_ids": list(ids),
             "prompts": self.prompts,
         }
 
     def __len__(self) -> int:
-        return len(self.dataset) if self.indices is None else len(self.indices)
+        return len(self.stream if self.part is None else self.part)
 
     def encoded(self) -> Iterator[Encoded]:
-        order = range(len(self.dataset)) if self.indices is None else self.indices
         loader: DataLoader[Any] = DataLoader(
-            _ViewsOf(self.dataset, self.views, self.model),
+            _ViewsOf(self.stream, self.views, self.model.preprocess),
             batch_size=None,
-            sampler=order,
+            sampler=range(len(self.stream)) if self.part is None else self.part,
             num_workers=self.workers,
             collate_fn=_alone,
             prefetch_factor=4 if self.workers else None,
         )
+        self.skipped = []
         for index, views in loader:
-            example = self.dataset[index]
+            id, domain = self.stream.identify(index)
             if isinstance(views, str):
-                self.skipped.add(example.id, views)
+                if self.strict:
+                    raise InputError(
+                        f"{views} (image {id!r}); leave strict off to skip such images"
+                    )
+                self.skipped.append(Skipped(index, id, domain, views))
                 continue
             with torch.no_grad():
                 pixels = views.to(self.model.device, self.model.dtype)
                 features = self.model.encode_image(pixels).half().cpu()
+            group = self.stream[index].group
             yield Encoded(
                 features,
-                example.label,
-                example.id,
-                example.domain,
-                -1 if example.group is None else example.group,
+                int(self.stream.labels[index]),
+                id,
+                domain,
+                -1 if group is None else group,
                 pixels if self.keep_pixels else None,
             )
+
+
+def label_space(stream: Stream) -> tuple[Sequence[str], Sequence[str]]:
+    """Class names and ids of a stream with one label space."""
+    if stream.classes is not None and stream.class_ids is not None:
+        return stream.classes, stream.class_ids
+    first, *others = stream.datasets
+    for other in others:
+        if other.class_ids != first.class_ids:
+            raise InputError(
+                f"data sets {first.name!r} and {other.name!r} have different classes; "
+                "stream them with labels='shared', or one at a time"
+            )
+    return first.classes, first.class_ids

@@ -14,6 +14,7 @@ __all__ = [
     "mcnemar",
     "mean_per_class",
     "nll",
+    "seed_interval",
     "spearman",
     "thirds",
 ]
@@ -80,6 +81,23 @@ def bootstrap_difference(
     means = samples @ values / len(difference)
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
+
+
+# Two-sided 97.5 % quantiles of Student's t for 1 to 30 degrees of freedom; beyond, the normal's.
+_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+      2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
+      2.052, 2.048, 2.045, 2.042)  # fmt: skip
+
+
+def seed_interval(values: ArrayLike) -> list[float] | None:
+    """95 % interval of the mean over seeds; None for a single one."""
+    values = np.asarray(values, float)
+    n = len(values)
+    if n < 2:
+        return None
+    t = _T[n - 2] if n - 2 < len(_T) else 1.96
+    half = t * float(values.std(ddof=1)) / n**0.5
+    return [float(values.mean()) - half, float(values.mean()) + half]
 
 
 def spearman(a: ArrayLike, b: ArrayLike) -> float:

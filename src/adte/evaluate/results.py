@@ -52,7 +52,9 @@ def summarise(
     for name, keys in (("by_domain", domains), ("by_group", groups)):
         if keys is not None and len(set(keys)) > 1:
             array = np.array(keys)
-            out[name] = {str(k): metrics.accuracy(correct[array == k]) for k in sorted(set(keys), key=str)}
+            out[name] = {
+                str(k): metrics.accuracy(correct[array == k]) for k in sorted(set(keys), key=str)
+            }
             out[f"worst_{name.removeprefix('by_')}"] = min(out[name].values())
     return out
 

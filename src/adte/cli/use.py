@@ -1,57 +1,14 @@
-"""The command line: arguments in, calls out."""
+"""`demo` and `predict`."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import Any
 
 import click
 
-from adte import __version__, console
-from adte.errors import AdteError, InputError, MissingExtra
-
-JSON = click.option(
-    "--json", "json_to", is_flag=False, flag_value="-", default=None, metavar="[FILE]",
-    help="Write the same facts as JSON to FILE, or to standard output if no file is given.",
-)  # fmt: skip
-SET = click.option(
-    "--set", "settings", multiple=True, metavar="NAME=VALUE",
-    help="Option of the method, as in beta=0.8; may be repeated. `adte methods NAME` lists them.",
-)  # fmt: skip
-
-
-class Main(click.Group):
-    """Bad input ends in one sentence and exit code 2, not in a traceback."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except AdteError as error:
-            click.echo(f"error: {error}", err=True)
-            ctx.exit(2)
-
-
-@click.group(cls=Main, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="adte")
-def main() -> None:
-    """Make a vision-language classifier better while it is used, without labels or training.
-
-    Start with `adte demo`, then `adte predict photo.jpg --classes "cat, dog, car"`.
-    """
-
-
-def _settings(method: str, texts: tuple[str, ...]) -> dict[str, Any]:
-    from adte.methods import method_info
-    from adte.options import parse
-
-    pairs: dict[str, str] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise InputError(f"--set {text!r} has no '='; write it as NAME=VALUE")
-        pairs[name.strip()] = value.strip()
-    return parse(method_info(method).cls, pairs)
+from adte import console
+from adte.cli._group import JSON, SET, main, read_settings
+from adte.errors import InputError, MissingExtra
 
 
 def _classes(text: str) -> list[str]:
@@ -160,7 +117,7 @@ def predict(images: tuple[str, ...], classes: str | None, model: str, method: st
             templates=templates or SINGLE,
             views=views,
             seed=seed,
-            **_settings(method, settings),
+            **read_settings(method, settings),
         )
     rows = []
     with console.progress("predicting", len(paths), show=len(paths) > 1) as bar:
@@ -179,76 +136,3 @@ def predict(images: tuple[str, ...], classes: str | None, model: str, method: st
         console.emit_json(
             {"model": clf.model.name, "method": clf.method.name, "rows": rows}, json_to
         )
-
-
-@main.command()
-@click.argument("name", required=False)
-@JSON
-def methods(name: str | None, json_to: str | None) -> None:
-    """List the methods, or the options of the method NAME."""
-    from adte.methods import list_methods, method_info
-
-    rows = [method_info(n).row() for n in ([name] if name else list_methods())]
-    if json_to:
-        return console.emit_json(rows, json_to)
-    if name:
-        options = [[o["name"], str(o["default"]), o["help"]] for o in rows[0]["options"]]
-        return console.table(f"{name}: {rows[0]['summary']}", ("option", "default", "what it does"),
-                             options, rows[0]["reference"], text=True)  # fmt: skip
-    facts = [[r["name"], ", ".join(r["needs"]), "yes" if r["stateful"] else "no", r["summary"]]
-             for r in rows]  # fmt: skip
-    console.table(
-        "Methods",
-        ("name", "needs", "keeps state", "what it does"),
-        facts,
-        "`adte methods NAME` shows a method's options and reference.",
-        text=True,
-    )
-
-
-@main.command()
-@click.option("--images", default=1000, show_default=True, help="Length of the stream.")
-@click.option("--classes", default=100, show_default=True, help="Number of classes.")
-@click.option("--views", default=64, show_default=True, help="Views an image.")
-@click.option(
-    "--imbalance", default=20.0, show_default=True, help="Most over least favoured class."
-)
-@click.option(
-    "--labels",
-    default="balanced",
-    show_default=True,
-    type=click.Choice(["balanced", "long-tailed", "sorted"]),
-    help="Labels of the stream.",
-)
-@click.option("--seed", default=0, show_default=True, help="Seed of the stream.")
-@JSON
-def simulate(json_to: str | None, **options: Any) -> None:
-    """Run the methods on a simulated stream whose class prior is known."""
-    from adte.evaluate.compare import COLUMNS, LADDER, compare, format_rows, rows
-    from adte.simulate import SimulatedStream
-
-    stream = SimulatedStream(**options)
-    data = list(stream)
-    passes = sum(2 if e.protocol == "two-pass" else 1 for e in LADDER)
-    with console.progress("simulating", passes * len(data)) as bar:
-        outcomes = compare(data, LADDER, lambda: bar.advance(0))  # type: ignore[arg-type]
-    table = rows(outcomes, stream.prior.numpy())
-    if json_to:
-        console.emit_json({"stream": options, "rows": table}, json_to)
-    if json_to != "-":
-        console.table(
-            f"Simulated stream: {stream.images} images, {stream.classes} classes, prior "
-            f"{stream.imbalance:g} : 1",
-            COLUMNS,
-            format_rows(table),
-            "head, middle, tail: thirds of the classes by the true prior.",
-        )
-        best = max((r for r in table if r["spearman"] is not None), key=lambda r: r["spearman"])
-        console.out.print(
-            f"Estimated against true prior: Spearman {best['spearman']:.3f} "
-            f"({best['method']}, {best['protocol']})."
-        )
-
-
-if __name__ == "__main__":
-    sys.exit(main())

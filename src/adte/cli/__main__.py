@@ -1,0 +1,3 @@
+from adte.cli import main
+
+main()

@@ -1,0 +1,308 @@
+"""`eval`, `compare`, `sweep`, `extract`, `replay` and `simulate`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from adte import console
+from adte.cli._group import JSON, SET, main, read_settings
+from adte.errors import InputError
+
+if TYPE_CHECKING:
+    from adte.evaluate.bench import Task
+    from adte.evaluate.build import Source
+    from adte.evaluate.features import FeatureStream
+
+PROTOCOL = click.option(
+    "--protocol", default="online", show_default=True,
+    type=click.Choice(["online", "two-pass", "episodic", "frozen"]), help="How the stream is used.",
+)  # fmt: skip
+SEEDS = click.option("--seeds", default=1, show_default=True, help="Shuffles of the stream.")
+RUNS = click.option(
+    "--runs", metavar="FOLDER",
+    help="Keep one JSON a run there; finished runs are not run again.",
+)  # fmt: skip
+
+
+def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that say which images, which model and which views."""
+    for add in reversed((
+        click.option("--model", default="tiny", show_default=True, help="See `adte models`."),
+        click.option("--weights", help="A checkpoint file, or 'random'."),
+        click.option("--data", "data", multiple=True, metavar="NAME:PATH",
+                     help="A data set, as in folder:photos; may be repeated. See `adte datasets`."),
+        click.option("--views", default=64, show_default=True, help="Views of each image."),
+        click.option("--seed", default=0, show_default=True, help="Seed of views and stream."),
+        click.option("--limit", type=int, help="Only the first images of the stream."),
+        click.option("--order", default="shuffled", show_default=True,
+                     type=click.Choice(["file", "shuffled", "class-ordered", "correlated"]),
+                     help="Order of the images."),
+        click.option("--domains", default="sequence", show_default=True,
+                     type=click.Choice(["sequence", "mixed", "gradual"]),
+                     help="How several sets or corruptions follow each other."),
+        click.option("--imbalance", default="none", show_default=True,
+                     type=click.Choice(["none", "exponential", "zipf"]), help="Thin out classes."),
+        click.option("--ratio", "imbalance_ratio", default=10.0, show_default=True,
+                     help="Most over least frequent class, with --imbalance."),
+        click.option("--shared-labels", is_flag=True, help="Several sets share one label space."),
+        click.option("--corrupt", default="", metavar="TYPES",
+                     help="Corruptions made on the fly, as in 'fog,jpeg_compression' or 'common'."),
+        click.option("--severity", default="5", show_default=True, help="1 to 5, as in 3 or 1-5."),
+        click.option("--clean/--no-clean", default=True, help="Keep the clean images as a domain."),
+        click.option("--prompts", "templates", default=None, metavar="SET|TEXT",
+                     help="Template set (single, seven, eighty, …) or a text with {}; by default "
+                     "the data set's own."),
+        click.option("--descriptions", metavar="FILE", help="Sentences a class, as CuPL's files."),
+        click.option("--workers", default=None, type=int, help="Processes that decode and crop."),
+        click.option("--strict", is_flag=True, help="Stop at an unreadable image."),
+    )):  # fmt: skip
+        command = add(command)
+    return command
+
+
+def make_source(o: dict[str, Any]) -> Source:
+    """What the options of `source_options` say."""
+    from adte.data import StreamOptions
+    from adte.evaluate.build import Source
+    from adte.evaluate.features import default_workers
+    from adte.prompts import Prompts
+    from adte.views import Views
+
+    prompts = None
+    if o["templates"] or o["descriptions"]:
+        prompts = Prompts.of(o["templates"] or "single", o["descriptions"])
+    return Source(
+        data=o["data"],
+        model=o["model"],
+        weights=o["weights"],
+        prompts=prompts,
+        views=Views(count=o["views"], seed=o["seed"]),
+        stream=StreamOptions(
+            order=o["order"],
+            domains=o["domains"],
+            imbalance=o["imbalance"],
+            ratio=o["imbalance_ratio"],
+            labels="shared" if o["shared_labels"] else "own",
+            limit=o["limit"],
+            seed=o["seed"],
+        ),
+        corrupt=o["corrupt"],
+        severity=o["severity"],
+        clean=o["clean"],
+        workers=default_workers() if o["workers"] is None else o["workers"],
+        strict=o["strict"],
+    )
+
+
+def run_and_show(
+    stream: FeatureStream,
+    tasks: Sequence[Task],
+    runs: str | None,
+    json_to: str | None,
+    title: str,
+) -> None:
+    """Run tasks with progress, print the table, write the JSON."""
+    from adte.evaluate.bench import aggregate, run_tasks
+    from adte.evaluate.results import Results
+
+    passes = sum(2 if t.protocol == "two-pass" else 1 for t in tasks)
+    with console.progress("", passes * len(stream)) as bar:
+        records = run_tasks(
+            stream,
+            tasks,
+            Results(runs) if runs else None,
+            lambda: bar.advance(bar.task_ids[0]),
+            lambda task: bar.update(bar.task_ids[0], description=task.name),
+        )
+    for record in records:
+        record.pop("correct", None)
+    rows = aggregate(records)
+    if json_to:
+        single = len(records) == 1
+        extra = {k: records[0][k] for k in ("metrics", "protocol")} if single else {"runs": records}
+        console.emit_json({"rows": rows, **extra}, json_to)
+    if json_to != "-":
+        console.bench_table(title, rows)
+        if skipped := records[0]["protocol"]["skipped"]:
+            console.out.print(f"{len(skipped)} images could not be read and were skipped, the "
+                              f"first: {skipped[0]['reason']}", markup=False)  # fmt: skip
+
+
+def _needs_pixels(tasks: Sequence[Task]) -> bool:
+    from adte.evaluate.build import needs_pixels
+    from adte.methods import create_method
+
+    return needs_pixels([create_method(t.method, **t.options) for t in tasks])
+
+
+def _title(stream: FeatureStream) -> str:
+    facts = stream.facts
+    return f"{len(stream)} images, {len(stream.classes)} classes, model {facts['model']}"
+
+
+@main.command("eval")
+@source_options
+@click.option("--method", default="adte", show_default=True, help="See `adte methods`.")
+@PROTOCOL
+@SET
+@RUNS
+@JSON
+def eval_(method: str, protocol: Any, settings: tuple[str, ...], runs: str | None,
+          json_to: str | None, **source: Any) -> None:  # fmt: skip
+    """Evaluate one method on labelled images, live or from a cache (--data cache:FOLDER)."""
+    from adte.evaluate.bench import Task
+
+    task = Task(method, read_settings(method, settings), protocol, source["seed"])
+    stream = make_source(source).open(_needs_pixels([task]))
+    run_and_show(stream, [task], runs, json_to, _title(stream))
+
+
+@main.command()
+@source_options
+@click.option(
+    "--methods",
+    "names",
+    default="",
+    metavar="NAMES",
+    help="Methods with commas between them; all that features suffice for by default.",
+)
+@click.option("--protocols", default="online", show_default=True, help="With commas between them.")
+@SEEDS
+@RUNS
+@JSON
+def compare(names: str, protocols: str, seeds: int, runs: str | None, json_to: str | None,
+            **source: Any) -> None:  # fmt: skip
+    """Compare methods on one stream, by default the embedded bundle."""
+    from adte.evaluate.bench import method_tasks
+    from adte.evaluate.cache import Cache
+
+    wanted = [n.strip() for n in names.split(",") if n.strip()]
+    tasks = method_tasks(wanted, [p.strip() for p in protocols.split(",")], range(seeds))
+    if source["data"]:
+        stream = make_source(source).open(_needs_pixels(tasks))
+    else:
+        from adte.models import load_model
+
+        stream = Cache(model=load_model("tiny")).first(source["limit"])
+    run_and_show(stream, tasks, runs, json_to, _title(stream))
+
+
+@main.command()
+@click.argument("grid_texts", nargs=-1, required=True, metavar="NAME=A,B,C...")
+@source_options
+@click.option("--method", default="adte", show_default=True, help="See `adte methods`.")
+@PROTOCOL
+@SEEDS
+@RUNS
+@JSON
+def sweep(grid_texts: tuple[str, ...], method: str, protocol: Any, seeds: int, runs: str | None,
+          json_to: str | None, **source: Any) -> None:  # fmt: skip
+    """Run a method over every combination of option values, as in `adte sweep beta=0.5,0.9`."""
+    from adte.evaluate.bench import grid
+    from adte.evaluate.cache import Cache
+
+    for text in grid_texts:
+        if "=" not in text:
+            raise InputError(f"{text!r} is not NAME=VALUES; write it as in beta=0.5,0.9")
+    tasks = grid(method, grid_texts, protocol, range(seeds))
+    stream = make_source(source).open() if source["data"] else Cache().first(source["limit"])
+    run_and_show(stream, tasks, runs, json_to, _title(stream))
+
+
+@main.command()
+@source_options
+@click.option("--out", required=True, metavar="FOLDER", help="The cache; resumed if unfinished.")
+@click.option("--prompt-set", default="default", show_default=True, help="Name for these prompts.")
+def extract(out: str, prompt_set: str, **source: Any) -> None:
+    """Encode the views of a data set once, into a cache that `replay` and `compare` read."""
+    from adte.evaluate.cache import extract as write_cache
+    from adte.evaluate.features import Live
+
+    live = make_source(source).open()
+    if not isinstance(live, Live):
+        raise InputError("extract reads images, but --data names a cache; give it a data set")
+    size = len(live) * live.views.count * live.model.dim * 2 / 1e6
+    console.out.print(f"{_title(live)}: about {size:,.0f} MB")
+    with console.progress("encoding", len(live)) as bar:
+        cache = write_cache(live, out, prompt_set, tick=lambda n: bar.advance(bar.task_ids[0], n))
+    console.out.print(f"{len(cache)} images in {out}", markup=False)
+    for s in live.skipped:
+        console.out.print(f"skipped {s.id}: {s.reason}", markup=False)
+
+
+@main.command()
+@click.argument("cache")
+@click.option("--method", default="adte", show_default=True, help="See `adte methods`.")
+@click.option("--prompt-set", default="default", show_default=True, help="Prompts in the cache.")
+@click.option("--limit", type=int, help="Only the first images.")
+@click.option("--seed", default=0, show_default=True, help="0 keeps the order; others shuffle it.")
+@PROTOCOL
+@SET
+@RUNS
+@JSON
+def replay(cache: str, method: str, prompt_set: str, limit: int | None, seed: int, protocol: Any,
+           settings: tuple[str, ...], runs: str | None, json_to: str | None) -> None:  # fmt: skip
+    """Run a method on the features in CACHE, without the image tower."""
+    from adte.evaluate.bench import Task
+    from adte.evaluate.cache import Cache
+    from adte.methods import create_method
+    from adte.models import load_model
+
+    task = Task(method, read_settings(method, settings), protocol, seed)
+    needs = create_method(method, **task.options).needs
+    if needs & {"image tower", "pixels"}:
+        raise InputError(
+            f"method {method!r} needs the image tower, and a cache holds features only; "
+            "use `adte eval` on images"
+        )
+    stream = Cache(cache, prompt_set).first(limit)
+    if "text tower" in needs:
+        stream.model = load_model(stream.facts["model"])
+    run_and_show(stream, [task], runs, json_to, _title(stream))
+
+
+@main.command()
+@click.option("--images", default=1000, show_default=True, help="Length of the stream.")
+@click.option("--classes", default=100, show_default=True, help="Number of classes.")
+@click.option("--views", default=64, show_default=True, help="Views an image.")
+@click.option(
+    "--imbalance", default=20.0, show_default=True, help="Most over least favoured class."
+)
+@click.option(
+    "--labels",
+    default="balanced",
+    show_default=True,
+    type=click.Choice(["balanced", "long-tailed", "sorted"]),
+    help="Labels of the stream.",
+)
+@click.option("--seed", default=0, show_default=True, help="Seed of the stream.")
+@JSON
+def simulate(json_to: str | None, **options: Any) -> None:
+    """Run the methods on a simulated stream whose class prior is known."""
+    from adte.evaluate.compare import COLUMNS, LADDER, compare, format_rows, rows
+    from adte.simulate import SimulatedStream
+
+    stream = SimulatedStream(**options)
+    data = list(stream)
+    passes = sum(2 if e.protocol == "two-pass" else 1 for e in LADDER)
+    with console.progress("simulating", passes * len(data)) as bar:
+        outcomes = compare(data, LADDER, lambda: bar.advance(0))  # type: ignore[arg-type]
+    table = rows(outcomes, stream.prior.numpy())
+    if json_to:
+        console.emit_json({"stream": options, "rows": table}, json_to)
+    if json_to != "-":
+        console.table(
+            f"Simulated stream: {stream.images} images, {stream.classes} classes, prior "
+            f"{stream.imbalance:g} : 1",
+            COLUMNS,
+            format_rows(table),
+            "head, middle, tail: thirds of the classes by the true prior.",
+        )
+        best = max((r for r in table if r["spearman"] is not None), key=lambda r: r["spearman"])
+        console.out.print(
+            f"Estimated against true prior: Spearman {best['spearman']:.3f} "
+            f"({best['method']}, {best['protocol']})."
+        )

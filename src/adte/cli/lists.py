@@ -1,0 +1,136 @@
+"""`methods`, `models`, `datasets` and `data`: what there is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from adte import console
+from adte.cli._group import JSON, main
+
+
+@main.command()
+@click.argument("name", required=False)
+@JSON
+def methods(name: str | None, json_to: str | None) -> None:
+    """List the methods, or the options of the method NAME."""
+    from adte.methods import list_methods, method_info
+
+    rows = [method_info(n).row() for n in ([name] if name else list_methods())]
+    if json_to:
+        return console.emit_json(rows, json_to)
+    if name:
+        options = [[o["name"], str(o["default"]), o["help"]] for o in rows[0]["options"]]
+        return console.table(f"{name}: {rows[0]['summary']}", ("option", "default", "what it does"),
+                             options, rows[0]["reference"], text=True)  # fmt: skip
+    facts = [[r["name"], ", ".join(r["needs"]), "yes" if r["stateful"] else "no", r["summary"]]
+             for r in rows]  # fmt: skip
+    console.table(
+        "Methods",
+        ("name", "needs", "keeps state", "what it does"),
+        facts,
+        "`adte methods NAME` shows a method's options and reference.",
+        text=True,
+    )
+
+
+@main.command()
+@click.argument("pattern", default="*")
+@JSON
+def models(pattern: str, json_to: str | None) -> None:
+    """List the models whose name matches PATTERN, such as 'ViT*'.
+
+    Names of the Hugging Face hub (hf:ID or hf:FOLDER) and of timm (timm:NAME) work too, but are too
+    many to list.
+    """
+    from adte.models import list_models
+
+    names = list_models(pattern)
+    if json_to:
+        return console.emit_json([{"name": n} for n in names], json_to)
+    for name in names:
+        console.out.print(name, markup=False)
+
+
+@main.command()
+@click.argument("name", required=False)
+@JSON
+def datasets(name: str | None, json_to: str | None) -> None:
+    """List the data sets, or say how to get the set NAME and how it must lie on disk."""
+    from adte.data import dataset_info, list_datasets
+
+    rows = [dataset_info(n).row() for n in ([name] if name else list_datasets())]
+    if json_to:
+        return console.emit_json(rows, json_to)
+    if name:
+        return _one_set(rows[0])
+    cells = [
+        [r["name"], _count(r["images"]), _count(r["classes"]), *_expected(r), r["title"]]
+        for r in rows
+    ]
+    columns = ("name", "images", "classes", "B/16", "L/14", "what")
+    console.table("Data sets", columns, cells, "B/16, L/14: zero-shot accuracy of OpenAI CLIP to "
+                  "expect, %. `adte datasets NAME` says how to get a set.", text=True)  # fmt: skip
+
+
+def _count(n: int | None) -> str:
+    return "" if n is None else f"{n:,}"
+
+
+def _expected(row: dict[str, Any]) -> list[str]:
+    known = row["zero_shot"]
+    values = (next((v for k, v in known.items() if size in k), None) for size in ("B-16", "L-14"))
+    return ["" if v is None else f"{100 * v:.1f}" for v in values]
+
+
+def _one_set(row: dict[str, Any]) -> None:
+    facts = [[k, str(v)] for k, v in row.items() if v and k in ("title", "how", "terms", "column")]
+    facts += [["images, classes", f"{_count(row['images'])}, {_count(row['classes'])}"]]
+    facts += [["layout", layout] for layout in row["layouts"]]
+    facts += [["template", t] for t in row["templates"]]
+    facts += [[f"option {o['name']}", f"{o['help']} [{o['default']}]"] for o in row["options"]]
+    console.table(row["name"], ("", ""), facts, text=True)
+
+
+@main.group()
+def data() -> None:
+    """Check a data set on disk, or download one."""
+
+
+@data.command()
+@click.argument("name")
+@click.argument("path")
+@click.option("--sample", default=32, show_default=True, help="Images to decode.")
+@JSON
+def check(name: str, path: str, sample: int, json_to: str | None) -> None:
+    """Verify layout, counts, class order and a sample of the set NAME at PATH."""
+    from adte.data import check_dataset
+
+    findings = check_dataset(name, path, sample)
+    rows = [f.row() for f in findings]
+    if json_to:
+        console.emit_json(rows, json_to)
+    if json_to != "-":
+        cells = [[r["what"], r["status"], r["detail"]] for r in rows]
+        console.table(f"{name} at {path}", ("check", "result", "detail"), cells, text=True)
+    if any(f.status == "wrong" for f in findings):
+        raise click.exceptions.Exit(2)
+
+
+@data.command()
+@click.argument("name")
+@click.argument("folder")
+@click.option("--mirror", help="Address of a folder with the same files.")
+@click.option("--keep", is_flag=True, help="Leave the archives after unpacking.")
+def get(name: str, folder: str, mirror: str | None, keep: bool) -> None:
+    """Download the set NAME into FOLDER: resumable, checksummed, unpacked."""
+    from adte.data import download
+
+    with console.progress(name, 1) as bar:
+
+        def show(file: str, done: int, total: int | None) -> None:
+            bar.update(bar.task_ids[0], description=file, completed=done, total=total)
+
+        for path in download(name, folder, show, mirror, keep):
+            console.out.print(f"done: {path}", markup=False)

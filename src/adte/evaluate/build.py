@@ -1,0 +1,100 @@
+"""From names and paths to a stream of features: what `eval`, `extract` and `compare` begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from adte.data import Dataset, StreamOptions, corrupted, load_dataset, make_stream
+from adte.data.corrupted import corruption_list, severity_list
+from adte.errors import InputError
+from adte.evaluate.cache import Cache
+from adte.evaluate.features import FeatureStream, Live, label_space
+from adte.methods import Method
+from adte.models import Model, load_model
+from adte.prompts import Prompts, class_weights
+from adte.views import Views
+
+__all__ = ["Source", "needs_pixels"]
+
+
+def needs_pixels(methods: Sequence[Method]) -> bool:
+    """Whether any of them looks at more than features."""
+    return any(m.needs & {"pixels", "image tower"} for m in methods)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Where labelled features come from.
+
+    Attributes:
+        data: "name:PATH" of one or several data sets, or one "cache:FOLDER".
+        model: a name for `load_model`; weights, device, dtype: passed on to it.
+        prompts: what is said of each class; None takes the templates of the (first) data set.
+        views, stream: how images become views, and sets become a stream.
+        corrupt, severity: corruptions to make on the fly, added to the clean images as domains.
+        clean: whether the clean images stay when corruptions are asked for.
+    """
+
+    data: Sequence[str]
+    model: str | Model = "tiny"
+    weights: str | None = None
+    prompts: Prompts | None = None
+    views: Views = field(default_factory=Views)
+    stream: StreamOptions = field(default_factory=StreamOptions)
+    corrupt: str = ""
+    severity: str = "5"
+    clean: bool = True
+    workers: int = 0
+    strict: bool = False
+
+    def open(self, pixels: bool = False) -> FeatureStream:
+        """The stream; features are made as it goes, or read where `data` is a cache."""
+        model = self._model()
+        if len(self.data) == 1 and self.data[0].startswith("cache:"):
+            if pixels:
+                raise InputError(
+                    f"{self.data[0]!r} holds features, but a method asked for needs the image "
+                    "tower; give it images, as in --data folder:PATH"
+                )
+            return Cache(self.data[0].removeprefix("cache:"), model=model)
+        stream = make_stream(self._sets(), self.stream)
+        names, _ = label_space(stream)
+        prompts = self.prompts or Prompts.of(stream.datasets[0].templates)
+        return Live(
+            model=model,
+            class_weights=class_weights(model, names, prompts),
+            stream=stream,
+            views=self.views,
+            prompts=prompts.describe(),
+            keep_pixels=pixels,
+            workers=self.workers,
+            strict=self.strict,
+        )
+
+    def _model(self) -> Model:
+        if isinstance(self.model, Model):
+            return self.model
+        model: Any = load_model(self.model, weights=self.weights)
+        if not isinstance(model, Model):
+            raise InputError(
+                f"model {self.model!r} has fixed classes and no text tower; choose a "
+                "vision-language model here"
+            )
+        return model
+
+    def _sets(self) -> list[Dataset]:
+        if not self.data:
+            raise InputError("no data was given; name it as in --data folder:PATH")
+        sets = [load_dataset(spec) for spec in self.data]
+        if not self.corrupt:
+            return sets
+        seed = self.stream.seed
+        worse = [
+            corrupted(d, kind, level, seed)
+            for d in sets
+            for kind in corruption_list(self.corrupt)
+            for level in severity_list(self.severity)
+        ]
+        return [*sets, *worse] if self.clean else worse
