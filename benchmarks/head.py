@@ -1,15 +1,15 @@
 """The cost of the ADTE head beside the Shannon head, for 64 × 1000 logits.
 
-    python benchmarks/head.py [--views 64] [--classes 1000] [--json FILE]
+python benchmarks/head.py [--views 64] [--classes 1000] [--json FILE]
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import timing
 import torch
 
+import timing
 from adte import functional as F
 
 

@@ -1,15 +1,15 @@
 """The cost of one more item for the class prior: incremental and warm against rebuilt and cold.
 
-    python benchmarks/prior.py [--classes 1000] [--size 10] [--json FILE]
+python benchmarks/prior.py [--classes 1000] [--size 10] [--json FILE]
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import timing
 import torch
 
+import timing
 from adte import ClassPrior, PriorOptions, fixed_point
 
 

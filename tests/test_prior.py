@@ -23,13 +23,13 @@ BANKS = ["all", "gap", "gap-larger", "fifo", "reservoir"]
 NAIVE = BANKS[:-1]  # the oracle replays these; a reservoir's draws are its own
 PAPER = {"bank": "fifo", "size": 10, "norm": "l1"}
 RELEASED = {"bank": "gap", "size": 20, "threshold": 1.0, "norm": "l2", "empty": "zero"}
-EXACT = {"eps": 1e-13, "max_iter": 20_000}  # so that both sides iterate to the same point
+EXACT = {"eps": 1e-13, "max_iter": 10_000}  # so that both sides iterate to the same point
 
 quick = settings(deadline=None, max_examples=30)
 seeds = st.integers(0, 2**32 - 1)
 
 
-def stream(classes: int, n: int, seed: int = 0, scale: float = 1.5) -> np.ndarray:
+def stream(classes: int, n: int, seed: int = 0, scale: float = 1.0) -> np.ndarray:
     """n log-distributions that favour some classes, as a biased model's would."""
     rng = np.random.default_rng(seed)
     z = rng.normal(scale=scale, size=(n, classes)) + rng.normal(size=classes)
@@ -76,7 +76,7 @@ def test_matrix_and_prior_match_the_oracle(options: dict[str, Any], classes: int
 
 @pytest.mark.parametrize("options", [PAPER, RELEASED], ids=["paper", "released"])
 def test_a_thousand_classes_match_the_oracle(options: dict[str, Any]) -> None:
-    _compare(options, 1000, 120, every=120)
+    _compare(options, 1000, 60, every=60)
 
 
 @pytest.mark.parametrize("bank", NAIVE)
@@ -87,8 +87,8 @@ def test_a_thousand_classes_match_the_oracle(options: dict[str, Any]) -> None:
     ids=["plain", "damped", "smoothed", "zero", "mixed"],
 )  # fmt: skip
 def test_every_bank_matches_the_oracle(bank: str, options: dict[str, Any]) -> None:
-    for classes, size, seed in ((2, 1, 0), (6, 3, 1), (30, 4, 2)):
-        _compare({"bank": bank, "size": size} | options, classes, 90, every=40, seed=seed)
+    for classes, size, seed in ((2, 1, 0), (6, 3, 1), (20, 2, 2)):
+        _compare({"bank": bank, "size": size} | options, classes, 60, every=30, seed=seed)
 
 
 def _compare(options: dict[str, Any], classes: int, n: int, every: int, seed: int = 0) -> None:
@@ -103,7 +103,7 @@ def _compare(options: dict[str, Any], classes: int, n: int, every: int, seed: in
         empty, smoothing = get("empty"), get("smoothing", 0.0)
         np.testing.assert_allclose(prior.matrix, naive.matrix(empty, smoothing), atol=1e-9)
         order = {"l1": 1, "l2": 2}[get("norm", "l1")]
-        want = naive.prior(empty, smoothing, order, 1e-13, 20_000, get("damping", 0.0))
+        want = naive.prior(empty, smoothing, order, 1e-13, 10_000, get("damping", 0.0))
         np.testing.assert_allclose(prior.prior, want, rtol=1e-6, atol=1e-9)
         assert_close(prior.log_prior, prior.prior.log())
         assert_close(prior.bias, -prior.log_prior)
@@ -117,7 +117,7 @@ def test_float32_items_stay_close_to_the_oracle() -> None:
         naive.observe(np.exp(row))
         prior.observe(torch.from_numpy(row).float())
     np.testing.assert_allclose(prior.matrix, naive.matrix(), atol=1e-6)
-    want = naive.prior(eps=1e-13, max_iter=20_000)
+    want = naive.prior(eps=1e-13, max_iter=10_000)
     np.testing.assert_allclose(prior.prior, want, rtol=1e-4)
 
 
@@ -227,11 +227,11 @@ def test_an_unknown_norm_is_named() -> None:
         fixed_point(torch.eye(2), torch.ones(2), norm="l3")
 
 
-@quick
-@given(seed=seeds, classes=st.integers(1, 12), n=st.integers(1, 40), bank=st.sampled_from(BANKS))
+@settings(deadline=None, max_examples=20)
+@given(seed=seeds, classes=st.integers(1, 12), n=st.integers(1, 25), bank=st.sampled_from(BANKS))
 def test_warm_start_reaches_the_cold_solution(seed: int, classes: int, n: int, bank: str) -> None:
     """Solved after every item, or once at the end: the same prior."""
-    rows = stream(classes, n, seed, scale=1.0)
+    rows = stream(classes, n, seed)
     warm = ClassPrior(classes, PriorOptions(bank=bank, size=3, **EXACT), dtype=torch.float64)
     for row in rows:
         warm.observe(torch.from_numpy(row))
@@ -334,14 +334,14 @@ def test_a_bank_holds_at_most_size_items_of_its_own_class(
 
 
 def test_a_reservoir_is_uniform_over_the_stream() -> None:
-    """Over many seeds every position is kept about equally often: 3 of 12, 400 times."""
+    """Over many seeds every position is kept about equally often: 3 of 12, 200 times."""
     rows = [np.log([0.5 + 0.03 * i, 0.5 - 0.03 * i]) for i in range(1, 13)]
     hits = np.zeros(12)
-    for seed in range(400):
+    for seed in range(200):
         for item in bank_of(observed(rows, 2, bank="reservoir", size=3, seed=seed))[0]:
             hits[round((item[0] - 0.5) / 0.03) - 1] += 1
-    assert hits.sum() == 1200
-    assert ((hits - 100) ** 2 / 100).sum() < 40  # chi-square, 11 degrees: about 1 in 30,000
+    assert hits.sum() == 600
+    assert ((hits - 50) ** 2 / 50).sum() < 40  # chi-square, 11 degrees: about 1 in 30,000
 
 
 @pytest.mark.parametrize("empty", ["uniform", "zero"])
@@ -406,17 +406,17 @@ def test_merging_fifo_and_gap_larger_is_exact(
     assert bank_of(merged) == bank_of(joined)
 
 
-@pytest.mark.parametrize("size", [1, 2])
 @pytest.mark.parametrize("bank", ["fifo", "gap-larger"])
-def test_merging_is_exact_when_gaps_tie(bank: str, size: int) -> None:
+def test_merging_is_exact_when_gaps_tie(bank: str) -> None:
     """Items of one class and one gap: which of them stays must not depend on where the cut is."""
-    shapes = np.log(np.array([[8, 5, 2, 1], [8, 5, 1, 2], [9, 4, 2, 1]]) / 16)  # two tie
-    for picks in itertools.product(range(3), repeat=4):
-        rows = shapes[list(picks)]
-        joined = bank_of(observed(rows, 4, bank=bank, size=size))
+    shapes = [[7, 6, 2, 1], [8, 5, 2, 1], [8, 5, 1, 2], [9, 4, 2, 1]]
+    rows = np.log(np.array(shapes) / 16)  # the middle two tie
+    for picks in itertools.permutations(range(4)):
+        ordered = rows[list(picks)]
+        joined = bank_of(observed(ordered, 4, bank=bank, size=2))
         for cut in (1, 2, 3):
-            merged = observed(rows[:cut], 4, bank=bank, size=size)
-            merged.merge(observed(rows[cut:], 4, bank=bank, size=size))
+            merged = observed(ordered[:cut], 4, bank=bank, size=2)
+            merged.merge(observed(ordered[cut:], 4, bank=bank, size=2))
             assert bank_of(merged) == joined, (picks, cut)
 
 
@@ -451,14 +451,30 @@ def _gap(item: tuple[float, ...]) -> float:
 
 
 def test_a_merged_reservoir_draws_in_proportion_to_what_was_offered() -> None:
-    """90 items against 30: three quarters of the merged bank should come from the longer side."""
+    """45 items against 15: three quarters of the merged bank should come from the longer side."""
     left = 0
     for seed in range(60):
-        a = observed([np.log([0.9, 0.1])] * 90, 2, bank="reservoir", size=8, seed=seed)
-        a.merge(observed([np.log([0.6, 0.4])] * 30, 2, bank="reservoir", size=8, seed=seed))
+        a = observed([np.log([0.9, 0.1])] * 45, 2, bank="reservoir", size=4, seed=seed)
+        a.merge(observed([np.log([0.6, 0.4])] * 15, 2, bank="reservoir", size=4, seed=seed))
         left += sum(item[0] > 0.8 for item in bank_of(a)[0])
-    # Exactly 0.75 for a draw from the joined stream; 8 + 8 items, weighted, give a little less.
-    assert 0.66 < left / 480 < 0.78
+    # Exactly 0.75 for a draw from the joined stream; 4 + 4 items, weighted, give a little less.
+    assert 0.64 < left / 240 < 0.82
+
+
+def test_a_merged_reservoir_is_fair_after_a_very_long_stream() -> None:
+    """Two equal sides of a billion items: the draw's keys must keep their digits."""
+    left = 0
+    for seed in range(60):
+        sides = []
+        for p in (0.9, 0.6):
+            side = observed([np.log([p, 1 - p])] * 4, 2, bank="reservoir", size=4, seed=seed)
+            state = side.state_dict()
+            state["offered"][0] = 10**9
+            side.load_state_dict(state)
+            sides.append(side)
+        sides[0].merge(sides[1])
+        left += sum(item[0] > 0.8 for item in bank_of(sides[0])[0])
+    assert 0.38 < left / 240 < 0.62
 
 
 def test_merging_into_an_empty_prior_copies() -> None:
@@ -540,7 +556,7 @@ ENTRIES = [
 
 
 def _refused(bank: str, state: dict[str, Tensor], name: str) -> None:
-    prior = observed(stream(4, 30), 4, bank=bank, size=3)
+    prior = observed(stream(4, 12), 4, bank=bank, size=3)
     before, p = prior.state_dict(), prior.prior.clone()
     before["fresh"] = torch.tensor(True)  # asking for the prior solved it
     with pytest.raises(StateError, match=name):
@@ -550,7 +566,7 @@ def _refused(bank: str, state: dict[str, Tensor], name: str) -> None:
 
 
 def _state(bank: str, classes: int = 4, size: int = 3) -> dict[str, Tensor]:
-    return observed(stream(classes, 40, seed=1), classes, bank=bank, size=size).state_dict()
+    return observed(stream(classes, 20, seed=1), classes, bank=bank, size=size).state_dict()
 
 
 @pytest.mark.parametrize(("bank", "name"), ENTRIES)
@@ -622,15 +638,15 @@ def _labels(n: int, classes: int, **options: Any) -> np.ndarray:
 
 
 def test_noise_of_one_makes_labels_uniform() -> None:
-    counts = _labels(3000, 10, noise=1.0)
-    assert counts.sum() == 3000
-    assert ((counts - 300) ** 2 / 300).sum() < 35  # chi-square, 9 degrees: about 1 in 17,000
+    counts = _labels(1000, 10, noise=1.0)
+    assert counts.sum() == 1000
+    assert ((counts - 100) ** 2 / 100).sum() < 35  # chi-square, 9 degrees: about 1 in 17,000
 
 
 def test_noise_of_one_half_replaces_half() -> None:
     """A replaced label may fall on the old one: 1 − 0.5 · 9/10 keep it."""
-    counts = _labels(3000, 10, noise=0.5)
-    assert abs(counts[0] / 3000 - 0.55) < 0.04
+    counts = _labels(1000, 10, noise=0.5)
+    assert abs(counts[0] / 1000 - 0.55) < 0.06
     assert _labels(50, 10, noise=0.0).tolist() == [50] + [0] * 9
 
 

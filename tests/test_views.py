@@ -51,14 +51,12 @@ def pillow_crop(pixels: np.ndarray, crop: Crop, side: int, kind: str) -> np.ndar
 def pillow_base(pixels: np.ndarray, preprocess: Preprocess) -> np.ndarray:
     """torchvision's Resize and CenterCrop."""
     image, side = Image.fromarray(pixels), preprocess.size
-    if preprocess.resize == "squash":
-        image = image.resize((side, side), KINDS[preprocess.interpolation])
-    else:
-        short = min(image.size)
-        grid = [int(side * n / short) for n in image.size]
-        image = image.resize(grid, KINDS[preprocess.interpolation])
-        left, top = (round((n - side) / 2.0) for n in grid)
-        image = image.crop((left, top, left + side, top + side))
+    full, short = int(side / preprocess.crop + 1e-6), min(image.size)
+    squash = preprocess.resize == "squash"
+    grid = [full if squash else int(full * n / short) for n in image.size]
+    image = image.resize(grid, KINDS[preprocess.interpolation])
+    left, top = (round((n - side) / 2.0) for n in grid)
+    image = image.crop((left, top, left + side, top + side))
     return np.asarray(image, np.float64).transpose(2, 0, 1)
 
 
@@ -86,8 +84,8 @@ def test_matches_pillow_on_noise(shape: tuple[int, int], kind: str) -> None:
 @pytest.mark.parametrize("resize", ["shortest", "squash"])
 @pytest.mark.parametrize("kind", ["bilinear", "bicubic"])
 def test_base_view_matches_pillow(shape: tuple[int, int], resize: str, kind: str) -> None:
-    for side in (224, 32, 97):
-        preprocess = Preprocess(size=side, interpolation=kind, resize=resize)  # type: ignore[arg-type]
+    for side, crop in ((224, 1.0), (32, 1.0), (97, 1.0), (64, 64 / 72), (224, 0.875)):
+        preprocess = Preprocess(size=side, interpolation=kind, resize=resize, crop=crop)  # type: ignore[arg-type]
         view = base_view(noise(*shape), preprocess)
         assert view.shape == (3, side, side)
         error = np.abs(levels(view, preprocess) - pillow_base(noise(*shape), preprocess))
@@ -421,7 +419,14 @@ def test_bad_views_are_named(options: dict[str, object], name: str) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"size": 0}, {"mean": (0.5,)}, {"std": (1, 0, 1)}, {"interpolation": "box"}, {"resize": "x"}],
+    [
+        {"size": 0},
+        {"mean": (0.5,)},
+        {"std": (1, 0, 1)},
+        {"interpolation": "box"},
+        {"resize": "x"},
+        {"crop": 0.0},
+    ],
 )
 def test_bad_preprocess_is_named(options: dict[str, object]) -> None:
     with pytest.raises(InputError, match=next(iter(options))):

@@ -15,7 +15,7 @@ from adte.data.images import find_images
 from adte.errors import InputError, StateError
 from adte.methods import Method, Prediction, Sample, create_method
 from adte.models import Model, load_model
-from adte.prompts import SINGLE, check_classes, check_templates, class_weights
+from adte.prompts import SINGLE, Prompts, Templates, check_classes, class_weights
 from adte.state import load_state, save_state
 from adte.views import Views, load_image
 
@@ -31,7 +31,8 @@ class Classifier:
         model: a name for `load_model`, or a `Model`.
         classes: class names; classes are told apart by index, so names may repeat.
         method: a name for `create_method`, or a `Method`.
-        templates: prompt templates with {} for the name; their vectors are averaged.
+        templates: prompt templates with {} for the name, a set's name ("seven"), or `Prompts`
+            with descriptions; their vectors are averaged.
         views: how many views, or a `Views` with all its options.
         seed: of the views. The views of an image depend on it and on the pixels alone, so the
             answer does not depend on batch, order or worker, except through what was learned.
@@ -48,15 +49,15 @@ class Classifier:
         classes: Sequence[str] = (),
         method: str | Method = "adte",
         *,
-        templates: Sequence[str] = SINGLE,
+        templates: Templates | Prompts = SINGLE,
         views: int | Views = 64,
         seed: int = 0,
         **options: Any,
     ) -> None:
         self.classes = check_classes(classes)
-        self.templates = check_templates(templates)
+        self.prompts = templates if isinstance(templates, Prompts) else Prompts.of(templates)
         self.views = Views(count=views, seed=seed) if isinstance(views, int) else views
-        self.model = load_model(model) if isinstance(model, str) else model.eval()
+        self.model: Model = load_model(model) if isinstance(model, str) else model.eval()
         if isinstance(method, Method):
             if options:
                 raise InputError(
@@ -67,7 +68,7 @@ class Classifier:
         else:
             self.method = create_method(method, **options)
         self.frozen = False
-        self.class_weights = class_weights(self.model, self.classes, self.templates)
+        self.class_weights = class_weights(self.model, self.classes, self.prompts)
 
     # ------------------------------------------------------------------ predicting
 
@@ -137,7 +138,7 @@ class Classifier:
             "version": version("adte"),
             "model": self.model.name,
             "classes": self.classes,
-            "templates": self.templates,
+            "prompts": asdict(self.prompts),
             "method": self.method.name,
             "options": self.method.params,
             "views": asdict(self.views),
@@ -154,6 +155,7 @@ class Classifier:
                 f"{str(path)!r} was saved with model {facts['model']!r}, but "
                 f"{model.name!r} was passed; pass the same model"
             )
+        said = facts["prompts"]
         views: dict[str, Any] = {
             k: tuple(v) if isinstance(v, list) else v for k, v in facts["views"].items()
         }
@@ -161,7 +163,7 @@ class Classifier:
             model or facts["model"],
             facts["classes"],
             create_method(facts["method"], **facts["options"]),
-            templates=facts["templates"],
+            templates=Prompts(**{**said, "templates": tuple(said["templates"])}),
             views=Views(**views),
         )
         clf.method.load_state_dict(tensors)

@@ -1,19 +1,59 @@
-"""Class names and templates to class weights: one unit vector a class."""
+"""Class names to class weights: prompts, their ensemble, and a cache of the result.
+
+A class has one or more prompts: templates filled with its name, sentences that describe it, or
+both. With unit text vectors t, the class weight is the unit vector of their mean (CLIP, CuPL):
+
+    w_k = m_k / ‖m_k‖,   m_k = (1/n_k) Σ_i t_ki
+
+Averaging is in embedding space, never over logits, and n_k may differ between classes.
+
+References: Radford et al. 2021 (templates), Pratt et al. 2023 (CuPL, descriptions), Zhou et al.
+2022 (CoOp, one template for each data set).
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+from importlib import resources
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from adte.errors import InputError
+from adte.errors import InputError, StateError, unknown
+from adte.models._weights import fingerprint
 from adte.models.base import Model
+from adte.options import option
+from adte.state import load_state, save_state
 
-__all__ = ["SINGLE", "check_classes", "check_templates", "class_weights"]
+__all__ = [
+    "SINGLE",
+    "Prompts",
+    "check_classes",
+    "check_templates",
+    "class_weights",
+    "encode_prompts",
+    "ensemble",
+    "read_descriptions",
+    "template_sets",
+]
 
 SINGLE = ("a photo of a {}.",)
+BUNDLED = {"tiny-imagenet": "tiny-descriptions.json"}  # descriptions that come with the package
+Use = Literal["templates", "descriptions", "both"]
+Descriptions = Mapping[str, Sequence[str]]
+Templates = str | Sequence[str]
+
+
+# ---------------------------------------------------------------------- names and templates
 
 
 def check_classes(classes: Sequence[str]) -> list[str]:
@@ -25,18 +65,58 @@ def check_classes(classes: Sequence[str]) -> list[str]:
         raise InputError("no class names were given; pass at least one")
     if blank := [i for i, n in enumerate(names) if not n]:
         raise InputError(f"class name number {blank[0]} is empty; give it a name or remove it")
-    if repeated := sorted({n for n in names if names.count(n) > 1}):
+    if len(set(names)) < len(names):
+        repeated = min(n for n in set(names) if names.count(n) > 1)
         warnings.warn(
-            f"class name {repeated[0]!r} occurs more than once; classes are kept apart by "
+            f"class name {repeated!r} occurs more than once; classes are kept apart by "
             "index, and a tie goes to the first",
             stacklevel=3,
         )
     return names
 
 
-def check_templates(templates: Sequence[str]) -> list[str]:
-    """Templates as a list; each must have a place for the name."""
-    templates = [templates] if isinstance(templates, str) else list(templates)
+def template_sets() -> dict[str, tuple[str, ...]]:
+    """The named sets: "single", "seven", "eighty" and one for each data set.
+
+    >>> [len(template_sets()[name]) for name in ("single", "seven", "eighty")]
+    [1, 7, 80]
+    """
+    return {name: tuple(templates) for name, templates in _templates()["sets"].items()}
+
+
+@lru_cache(maxsize=1)
+def _templates() -> dict[str, dict[str, Any]]:
+    table: dict[str, dict[str, Any]] = json.loads(_asset("templates.json"))
+    return table
+
+
+def _template_set(name: str) -> tuple[str, ...] | None:
+    """A set by its name or another name of it, case and separators ignored."""
+    sets = {_plain(n): templates for n, templates in template_sets().items()}
+    aliases = {_plain(n): _plain(known) for n, known in _templates()["aliases"].items()}
+    return sets.get(aliases.get(_plain(name), _plain(name)))
+
+
+def _asset(name: str) -> str:
+    return resources.files("adte").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def check_templates(templates: Templates) -> list[str]:
+    """Templates as a list: from a set's name, one text or several, each with a place for the name.
+
+    >>> check_templates("dtd")
+    ['{} texture.']
+    """
+    if isinstance(templates, str):
+        if named := _template_set(templates):
+            return list(named)
+        if "{" not in templates:
+            raise InputError(
+                f"template {templates!r} must hold {{}} once, where the class name goes, or be "
+                f"the name of a set: {', '.join(template_sets())}"
+            )
+        templates = [templates]
+    templates = list(templates)
     if not templates:
         raise InputError(
             "no prompt template was given; pass at least one, such as 'a photo of a {}.'"
@@ -47,14 +127,239 @@ def check_templates(templates: Sequence[str]) -> list[str]:
     return templates
 
 
-def class_weights(
-    model: Model, classes: Sequence[str], templates: Sequence[str] = SINGLE
-) -> Tensor:
-    """Unit class vectors (L, D): each prompt's unit vector, averaged over templates, made unit."""
-    names = [c.replace("_", " ") for c in classes]
-    total = torch.zeros(len(names), model.dim)
+def _plain(name: str) -> str:
+    """A set's name without case and separators: Oxford_Pets is oxford-pets."""
+    return "".join(c for c in name.lower() if c.isalnum())
+
+
+# ---------------------------------------------------------------------- descriptions
+
+
+def read_descriptions(source: str | os.PathLike[str]) -> dict[str, tuple[str, ...]]:
+    """Sentences by class name, from a file in CuPL's format {class name: [sentence, …]}.
+
+    A JSON list of lists is read by class index, under the keys "0", "1", …
+
+    Args:
+        source: a path, or "tiny-imagenet" for the descriptions that come with the package.
+
+    >>> read_descriptions("tiny-imagenet")["acorn"][0]
+    'Acorn: a small brown nut in a rough cup.'
+    """
+    name = str(source)
+    if name in BUNDLED:
+        text = _asset(BUNDLED[name])
+    else:
+        try:
+            text = Path(source).read_text(encoding="utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(
+                f"cannot read the description file {name!r} ({error}); give a JSON file, or one "
+                f"of: {', '.join(BUNDLED)}"
+            ) from error
+    try:
+        table = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{name!r} is not JSON ({error}); save the descriptions again") from error
+    if isinstance(table, list):
+        table = {str(i): sentences for i, sentences in enumerate(table)}
+    if not isinstance(table, dict):
+        raise InputError(f"{name!r} is not in CuPL's format {{class name: [sentence, …]}}")
+    for key, sentences in table.items():
+        texts = sentences if isinstance(sentences, list) else [None]
+        if not texts or not all(isinstance(s, str) and s.strip() for s in texts):
+            raise InputError(
+                f"in {name!r}, class {key!r} has no list of sentences; give it at least one text"
+            )
+    return {str(key): tuple(s.strip() for s in sentences) for key, sentences in table.items()}
+
+
+def _fold(name: str) -> str:
+    return " ".join(name.casefold().replace("_", " ").split())
+
+
+def match_descriptions(table: Descriptions, classes: Sequence[str]) -> list[Sequence[str] | None]:
+    """The sentences of each class, by index; None where there are none.
+
+    Keys that are the numbers 0 … L−1 are class indices. Other keys are names: as written, or else
+    with case, underscores and spaces folded.
+    """
+    if set(table) == {str(i) for i in range(len(classes))}:
+        return [table[str(i)] for i in range(len(classes))]
+    folded = {_fold(key): key for key in reversed(list(table))}
+    return [table.get(c) or table.get(folded.get(_fold(c), "")) for c in classes]
+
+
+# ---------------------------------------------------------------------- prompts
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """What is said of each class.
+
+    >>> Prompts(("a {}.", "the {}.")).texts(["polar_bear"])
+    [['a polar bear.', 'the polar bear.']]
+    """
+
+    templates: tuple[str, ...] = option(SINGLE, "texts with {} for the class name")
+    descriptions: Mapping[str, Sequence[str]] | None = option(None, "sentences by name or index")
+    use: Literal["templates", "descriptions", "both"] | None = option(
+        None, "which to say; by default the descriptions where there are any"
+    )
+    allow_missing: bool = option(False, "classes without descriptions fall back to templates")
+    name: str = option("", "what the prompts are called in reports")
+
+    def __post_init__(self) -> None:
+        if self.use is None:
+            object.__setattr__(self, "use", "descriptions" if self.descriptions else "templates")
+        if self.use not in get_args(Use):
+            raise unknown("use of prompts", self.use, get_args(Use))
+        if self.use != "templates" and self.descriptions is None:
+            raise InputError(f"use={self.use!r} needs descriptions; pass a file of them")
+        object.__setattr__(self, "templates", tuple(check_templates(self.templates)))
+
+    @classmethod
+    def of(
+        cls,
+        templates: Templates = "single",
+        descriptions: str | os.PathLike[str] | Descriptions | None = None,
+        use: Use | None = None,
+        allow_missing: bool = False,
+    ) -> Prompts:
+        """Prompts from names and files.
+
+        Args:
+            templates: a set's name, one template or several.
+            descriptions: a file, "tiny-imagenet", or a mapping.
+            use: by default the descriptions alone where they are given, as in CuPL; "both" adds
+                the templates to them.
+            allow_missing: let classes without descriptions fall back to the templates.
+        """
+        source = descriptions if isinstance(descriptions, str | os.PathLike) else None
+        table = read_descriptions(source) if source is not None else descriptions
+        use = use or ("templates" if table is None else "descriptions")
+        words = templates if isinstance(templates, str) else f"{len(templates)} templates"
+        said = Path(source).name if source is not None else "descriptions"
+        label = {"templates": words, "descriptions": said, "both": f"{words} + {said}"}.get(use, "")
+        chosen = tuple(check_templates(templates))
+        return cls(chosen, table, use, allow_missing, label)  # type: ignore[arg-type]
+
+    def texts(self, classes: Sequence[str]) -> list[list[str]]:
+        """The prompts of each class, in order."""
+        names = [c.replace("_", " ") for c in classes]
+        filled = [[t.replace("{}", n) for t in self.templates] for n in names]
+        if self.use == "templates" or self.descriptions is None:
+            return filled
+        found = match_descriptions(self.descriptions, classes)
+        if missing := [c for c, sentences in zip(classes, found, strict=True) if not sentences]:
+            self._report(missing, len(classes))
+        both = self.use == "both"
+        return [
+            [*(f if both or not sentences else []), *(sentences or [])]
+            for f, sentences in zip(filled, found, strict=True)
+        ]
+
+    def _report(self, missing: Sequence[str], total: int) -> None:
+        shown = ", ".join(map(repr, missing[:10])) + (", …" if len(missing) > 10 else "")
+        what = f"the descriptions {self.name!r} lack {len(missing)} of {total} classes: {shown}"
+        if not self.allow_missing:
+            raise InputError(f"{what}; add them, or pass allow_missing to use templates there")
+        warnings.warn(f"{what}; these use the templates", stacklevel=4)
+
+    def describe(self) -> dict[str, Any]:
+        """The facts that a result records of its prompts."""
+        table = self.descriptions or {}
+        digest = sha256(json.dumps({k: list(v) for k, v in table.items()}).encode()).hexdigest()
+        return {
+            "name": self.name,
+            "use": self.use,
+            "templates": list(self.templates),
+            "descriptions": len(table),
+            "sentences": sum(map(len, table.values())),
+            "digest": digest[:16] if table else None,
+        }
+
+
+# ---------------------------------------------------------------------- class weights
+
+
+def encode_prompts(model: Model, texts: Iterable[str], batch: int = 256) -> Tensor:
+    """Unit vectors (P, D), float32, of texts of any number; a repeated text is encoded once."""
+    texts = list(texts)
+    unique = sorted(set(texts), key=lambda t: (len(t), t))  # texts of a batch are of like length
     with torch.no_grad():
-        for template in check_templates(templates):
-            vectors = model.encode_text([template.format(n) for n in names])
-            total += vectors.to(total)
-    return torch.nn.functional.normalize(total, dim=-1)
+        parts = [
+            model.encode_text(unique[i : i + batch]).float() for i in range(0, len(unique), batch)
+        ]
+    row = {text: i for i, text in enumerate(unique)}
+    return torch.cat(parts)[[row[t] for t in texts]]
+
+
+def ensemble(vectors: Tensor, counts: Sequence[int]) -> Tensor:
+    """Unit mean of each segment: the first `counts[0]` of vectors (P, D), then the next, … (L, D).
+
+    >>> ensemble(torch.tensor([[1.0, 0.0], [0.6, 0.8]]), [2])
+    tensor([[0.8944, 0.4472]])
+    """
+    if len(vectors) != sum(counts) or min(counts, default=0) < 1:
+        raise InputError(
+            f"{len(vectors)} vectors cannot be cut into segments {list(counts)}; give the number "
+            "of prompts of each class, at least one"
+        )
+    offsets = list(accumulate(counts, initial=0))
+    means = [vectors[a:b].mean(0) for a, b in pairwise(offsets)]
+    return torch.nn.functional.normalize(torch.stack(means), dim=-1)
+
+
+def class_weights(
+    model: Model,
+    classes: Sequence[str],
+    templates: Templates | Prompts = SINGLE,
+    *,
+    cache: str | os.PathLike[str] | None = None,
+) -> Tensor:
+    """Unit class vectors (L, D), float32: each prompt's unit vector, averaged, made unit.
+
+    Args:
+        templates: templates, a set's name, or `Prompts`.
+        cache: folder in which to keep the result; by default the one that the environment
+            variable ADTE_CACHE names, if any. A change of weights, dtype or prompts is a new entry.
+    """
+    if not hasattr(model, "encode_text"):
+        raise InputError(
+            f"model {getattr(model, 'name', model)!r} has fixed classes and no text tower; choose "
+            "a vision-language model, or use its own logits"
+        )
+    prompts = templates if isinstance(templates, Prompts) else Prompts.of(templates)
+    texts = prompts.texts(classes)
+    folder = cache or os.environ.get("ADTE_CACHE")
+    entry = _entry(Path(folder), model, texts) if folder else None
+    if entry is not None and (kept := _recall(entry)) is not None:
+        return kept.to(model.device)
+    vectors = encode_prompts(model, (t for of_class in texts for t in of_class))
+    weights = ensemble(vectors, [len(of_class) for of_class in texts])
+    if entry is not None:
+        facts = {"kind": "class weights", "model": model.name, "prompts": prompts.describe()}
+        save_state(entry, {"class_weights": weights}, facts)
+    return weights
+
+
+def _entry(folder: Path, model: Model, texts: list[list[str]]) -> Path:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"cannot use {str(folder)!r} as a cache folder: {error.strerror}"
+        ) from error
+    key = json.dumps([model.name, fingerprint(model), str(model.dtype), texts])
+    return folder / f"text-{sha256(key.encode()).hexdigest()[:40]}.safetensors"
+
+
+def _recall(entry: Path) -> Tensor | None:
+    if not entry.is_file():
+        return None
+    try:
+        return load_state(entry)[0]["class_weights"]
+    except (StateError, KeyError):
+        warnings.warn(f"the cache entry {str(entry)!r} is damaged; it is made anew", stacklevel=3)
+        return None

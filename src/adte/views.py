@@ -53,6 +53,7 @@ class Preprocess:
     std: tuple[float, float, float] = option((0.26862954, 0.26130258, 0.27577711), "and deviations")
     interpolation: Literal["bilinear", "bicubic"] = option("bicubic", "filter of the base view")
     resize: Literal["shortest", "squash"] = option("shortest", "centre square, or squashed whole")
+    crop: float = option(1.0, "share of that square's side that the base view shows")
 
     def __post_init__(self) -> None:
         _check(self.size >= 1, "size", self.size, "give at least one pixel")
@@ -62,6 +63,7 @@ class Preprocess:
         _check(good, "interpolation", self.interpolation, "choose bilinear or bicubic")
         good = self.resize in ("shortest", "squash")
         _check(good, "resize", self.resize, "choose shortest or squash")
+        _check(0 < self.crop <= 1, "crop", self.crop, "give a share in (0, 1]")
 
     def normalise(self, levels: Tensor) -> Tensor:
         """Grey levels 0…255 (…, 3, H, W) to what the model expects, in place."""
@@ -241,16 +243,20 @@ def base_view(image: Any, preprocess: Preprocess) -> Tensor:
     height, width = pixels.shape[:2]
     side, short = preprocess.size, min(height, width)
     image, kind = Image.fromarray(pixels), FILTERS[preprocess.interpolation]
-    if preprocess.resize == "shortest":
+    full = int(side / preprocess.crop + 1e-6)  # the square before it is cut
+    if preprocess.resize == "squash":
+        edge = round((full - side) / 2)
+        image = image.resize((full, full), kind).crop((edge, edge, edge + side, edge + side))
+    else:
         # torchvision resizes to (wide, tall) and cuts; here, with its rounding, only what stays is
         # resized. One axis at a time: of a cut box Pillow may take them in the other order.
-        wide, tall = int(side * width / short), int(side * height / short)
+        wide, tall = int(full * width / short), int(full * height / short)
         left, top = round((wide - side) / 2), round((tall - side) / 2)
         x, y = width / wide, height / tall  # pixels of the image for one of the view
         box = left * x, 0, min((left + side) * x, width), height
         image = image.resize((side, height), kind, box)
         image = image.resize((side, side), kind, (0, top * y, side, min((top + side) * y, height)))
-    return preprocess.normalise(_levels(image.resize((side, side), kind)))
+    return preprocess.normalise(_levels(image))
 
 
 def _levels(view: Image.Image) -> Tensor:

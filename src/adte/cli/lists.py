@@ -132,5 +132,5 @@ def get(name: str, folder: str, mirror: str | None, keep: bool) -> None:
         def show(file: str, done: int, total: int | None) -> None:
             bar.update(bar.task_ids[0], description=file, completed=done, total=total)
 
-        for path in download(name, folder, show, mirror, keep):
+        for path in download(name, folder, show, mirror, keep=keep):
             console.out.print(f"done: {path}", markup=False)

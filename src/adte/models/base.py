@@ -1,4 +1,4 @@
-"""The contract of a model: pixels and text into one unit sphere."""
+"""The contracts of models: two towers into one unit sphere, or a classifier of fixed classes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from adte.errors import InputError
 from adte.views import Preprocess
 
-__all__ = ["Model"]
+__all__ = ["ImageModel", "Model"]
 
 
 class Model(nn.Module):
@@ -64,6 +64,36 @@ class Model(nn.Module):
         dtype = torch.promote_types(features.dtype, torch.float32)
         cosines = features.to(dtype) @ class_weights.to(features.device, dtype).T
         return self.logit_scale * cosines + self.logit_bias
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return next(self.parameters()).dtype
+
+
+class ImageModel(nn.Module):
+    """A classifier with fixed classes and no text tower.
+
+    Gradients flow through `logits`; callers turn them off.
+
+    Attributes:
+        name: what `load_model` was asked for.
+        classes: names by label.
+        ids: stable ids by label, such as WordNet's; the labels as text where there are none.
+        preprocess: how pixels must be prepared.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    ids: tuple[str, ...]
+    preprocess: Preprocess
+
+    @abstractmethod
+    def logits(self, pixels: Tensor) -> Tensor:
+        """Pixels (N, 3, H, W), normalised, to logits (N, L), float32 or wider."""
 
     @property
     def device(self) -> torch.device:

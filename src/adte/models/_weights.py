@@ -1,0 +1,136 @@
+"""Weights from a file or a hub: read safely, looked for on disk first, checked before use."""
+
+from __future__ import annotations
+
+import os
+import urllib.error
+import urllib.request
+import warnings
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile, is_zipfile
+
+import torch
+from torch import Tensor, nn
+
+from adte.errors import InputError
+from adte.models._torchvision import import_late
+
+__all__ = ["fetch", "fingerprint", "hub_reachable", "load_checked", "read_checkpoint"]
+
+RANDOM = "random"
+_PATIENCE = 3.0  # seconds to wait for a hub before it counts as out of reach
+
+
+def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, of a PyTorch checkpoint or of a TorchScript archive.
+
+    Pickles are read with `weights_only`, so a file cannot run code. OpenAI's own CLIP files are
+    TorchScript archives.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise InputError(f"the checkpoint {str(path)!r} does not exist; check the path")
+    try:
+        if file.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            state: Any = load_file(file)
+        elif _is_script(file):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch discourages TorchScript, not this file
+                state = torch.jit.load(file, map_location="cpu").state_dict()  # type: ignore[no-untyped-call]
+        else:
+            state = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # the formats raise half a dozen kinds
+        reason = str(error).split("\n")[0]
+        raise InputError(
+            f"{str(path)!r} is not a checkpoint or is damaged ({reason}); download it again"
+        ) from error
+    for key in ("state_dict", "model", "model_state_dict"):
+        if isinstance(state, Mapping) and isinstance(state.get(key), Mapping):
+            state = state[key]
+    if not isinstance(state, Mapping) or not state:
+        raise InputError(f"{str(path)!r} holds no named tensors; give a checkpoint of a model")
+    tensors = {str(k): v for k, v in state.items() if isinstance(v, Tensor)}
+    if all(k.startswith("module.") for k in tensors):  # saved from a data-parallel wrapper
+        tensors = {k[len("module.") :]: v for k, v in tensors.items()}
+    return tensors
+
+
+def _is_script(file: Path) -> bool:
+    if not is_zipfile(file):
+        return False
+    with ZipFile(file) as archive:
+        return any(name.endswith("/constants.pkl") for name in archive.namelist())
+
+
+def load_checked(module: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
+    """Load tensors into a module; the first that does not fit is named with both shapes."""
+    ours = {k: tuple(v.shape) for k, v in module.state_dict().items()}
+    theirs = {k: tuple(v.shape) for k, v in state.items()}
+    wrong = next((k for k in ours if k in theirs and ours[k] != theirs[k]), None)
+    wrong = wrong or next((k for k in ours if k not in theirs), None)
+    wrong = wrong or next((k for k in theirs if k not in ours), None)
+    if wrong is not None:
+        there, here = (
+            f"has shape {shapes[wrong]}" if wrong in shapes else "is absent"
+            for shapes in (theirs, ours)
+        )
+        raise InputError(
+            f"{source} is a checkpoint of another architecture: tensor {wrong!r} {there} in the "
+            f"file and {here} in the model; name the architecture it was made with"
+        )
+    module.load_state_dict(dict(state))
+
+
+def hub_reachable(url: str | None = None) -> bool:
+    """Whether the hub, or the host of `url`, answers within a few seconds."""
+    hub = _hub()
+    if hub.constants.HF_HUB_OFFLINE:
+        return False
+    request = urllib.request.Request(url or hub.constants.ENDPOINT, method="HEAD")
+    try:
+        with urllib.request.urlopen(request, timeout=_PATIENCE):
+            return True
+    except urllib.error.HTTPError:
+        return True  # it answered
+    except (OSError, ValueError):
+        return False
+
+
+def _hub() -> Any:
+    return import_late("huggingface_hub", "huggingface_hub", "hf", "loading weights from a hub")
+
+
+def fetch(repo: str, names: Iterable[str]) -> str | None:
+    """The first of the named files of a hub repository, from the local cache if it is there.
+
+    None when it is not cached and the hub is out of reach or does not have it.
+    """
+    hub, names = _hub(), list(names)
+    for name in names:
+        if isinstance(path := hub.try_to_load_from_cache(repo, name), str):
+            return path
+    if not hub_reachable():
+        return None
+    for name in names:
+        try:
+            return str(hub.hf_hub_download(repo, name))
+        except hub.errors.EntryNotFoundError:
+            continue
+        except (OSError, hub.errors.HfHubHTTPError):
+            return None
+    return None
+
+
+def fingerprint(module: nn.Module) -> str:
+    """A digest of every tensor of a module: equal weights, equal fingerprint."""
+    digest = blake2b(digest_size=16)
+    for name, tensor in module.state_dict().items():
+        digest.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)};".encode())
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        digest.update(flat.view(torch.uint8).numpy().data)
+    return digest.hexdigest()

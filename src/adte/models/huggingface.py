@@ -1,0 +1,251 @@
+"""CLIP, SigLIP and SigLIP2 of transformers, by hub id or by folder: `load_model("hf:…")`.
+
+A folder holds what `save_pretrained` writes: config.json, the weights, the tokenizer's files and
+preprocessor_config.json. SigLIP's logits go through a softmax over classes; see `openclip.py`.
+
+SigLIP2's flexible-resolution models take patches. Views are square, so they are cut into the square
+grid with the most patches that the model takes, and a photograph is squashed to it.
+
+Reference: `huggingface/transformers`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from adte.errors import InputError
+from adte.models._tokens import has_words, swappable, swapped
+from adte.models._torchvision import import_late
+from adte.models._weights import RANDOM, fetch, hub_reachable, load_checked, read_checkpoint
+from adte.models.base import Model
+from adte.views import Preprocess
+
+__all__ = ["HuggingFace", "load_hugging_face"]
+
+T = TypeVar("T")
+KINDS = ("clip", "siglip", "siglip2")
+_RESAMPLE = {2: "bilinear", 3: "bicubic"}  # Pillow's numbers
+_HALF = (0.5, 0.5, 0.5)
+_PATCHES = 256  # of SigLIP2's flexible models, where the folder does not say
+
+
+class HuggingFace(Model):
+    """A model of transformers under the contract of `Model`; `net` is transformers' own module.
+
+    Features are normalised in float32 whatever the dtype of the weights.
+    """
+
+    net: Any
+
+    def __init__(self, net: nn.Module, tokenizer: Any, preprocess: Preprocess, name: str) -> None:
+        super().__init__()
+        self.net = net
+        self.tokenizer = tokenizer
+        self.preprocess = preprocess
+        self.name = name
+        text = self.net.config.text_config
+        self.kind = str(self.net.config.model_type)
+        self.context = int(text.max_position_embeddings)
+        clip = self.kind == "clip"
+        self.dim = int(self.net.config.projection_dim if clip else text.projection_size)
+        self.logit_scale = float(self.net.logit_scale.detach().exp())
+        bias = getattr(self.net, "logit_bias", None)
+        self.logit_bias = 0.0 if bias is None else float(bias.detach())
+        swappable(self._layer)
+
+    @property
+    def _layer(self) -> nn.Module:
+        return self.net.text_model.embeddings.token_embedding  # type: ignore[no-any-return]
+
+    def encode_image(self, pixels: Tensor) -> Tensor:
+        pixels = pixels.to(self.dtype)
+        if self.kind != "siglip2":
+            return _unit(self.net.get_image_features(pixel_values=pixels))
+        side = self.net.config.vision_config.patch_size
+        n, _, height, width = pixels.shape
+        grid = height // side, width // side
+        x = pixels.reshape(n, 3, grid[0], side, grid[1], side)
+        x = x.permute(0, 2, 4, 3, 5, 1).reshape(n, grid[0] * grid[1], -1)  # (N, patches, 3 side²)
+        shapes = torch.tensor([grid] * n, device=x.device)
+        mask = torch.ones(x.shape[:2], dtype=torch.long, device=x.device)
+        return _unit(
+            self.net.get_image_features(
+                pixel_values=x, pixel_attention_mask=mask, spatial_shapes=shapes
+            )
+        )
+
+    def encode_text(self, texts: Sequence[str]) -> Tensor:
+        return _unit(self.net.get_text_features(input_ids=self._ids(texts)))
+
+    def token_embeddings(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """Token ids (N, T) and their embeddings (N, T, w), without positions."""
+        ids = self._ids(texts)
+        return ids, self._layer(ids)
+
+    def encode_embeddings(self, ids: Tensor, embeddings: Tensor) -> Tensor:
+        """Unit vectors (N, D) of embedded tokens; `ids` say where the text ends."""
+        with swapped(embeddings):
+            return _unit(self.net.get_text_features(input_ids=ids))
+
+    def _ids(self, texts: Sequence[str]) -> Tensor:
+        # CLIP reads the end token and sees nothing behind it; SigLIP was trained on full length
+        padding = "longest" if self.kind == "clip" else "max_length"
+        batch = self.tokenizer(
+            list(texts),
+            padding=padding,
+            truncation=True,
+            max_length=self.context,
+            return_tensors="pt",
+        )
+        return batch["input_ids"].to(self.device)  # type: ignore[no-any-return]  # (N, T)
+
+
+def _unit(out: Any) -> Tensor:
+    x: Tensor = out if isinstance(out, Tensor) else out.pooler_output
+    return F.normalize(x.to(torch.promote_types(x.dtype, torch.float32)), dim=-1)
+
+
+# ---------------------------------------------------------------------- loading
+
+
+def load_hugging_face(
+    source: str,
+    weights: str | os.PathLike[str] | None = None,
+    tokenizer: str | os.PathLike[str] | Any | None = None,
+) -> HuggingFace:
+    """A model by hub id or folder, in float32 on the CPU.
+
+    Args:
+        source: a folder, or an id such as "openai/clip-vit-base-patch16".
+        weights: a checkpoint file to use instead, or "random"; the shape still comes from `source`.
+        tokenizer: a folder with the tokenizer's files, or a tokenizer of transformers, where the
+            source has none.
+    """
+    transformers = import_late("transformers", "transformers", "hf", "a Hugging Face model")
+    folder = Path(source).expanduser()
+    if not folder.is_dir() and (source.startswith((".", "/", "~")) or source.count("/") > 1):
+        raise InputError(f"the model folder {source!r} does not exist; check the path")
+    where = str(folder) if folder.is_dir() else source
+    config = _local_first(transformers.AutoConfig.from_pretrained, where, "config.json")
+    if config.model_type not in KINDS:
+        raise InputError(
+            f"{source!r} is a model of type {config.model_type!r}, which cannot be used here; "
+            f"choose one of type {', '.join(KINDS)}"
+        )
+    tokens = _tokenizer(where, tokenizer, transformers)
+    if weights is None:
+        net = _local_first(_pretrained(transformers), where, "model.safetensors")
+    else:
+        net = transformers.AutoModel.from_config(config)
+        if str(weights) != RANDOM:
+            load_checked(net, read_checkpoint(weights), repr(str(weights)))
+    return HuggingFace(net, tokens, _preprocess(where, config), f"hf:{source}")
+
+
+def _pretrained(transformers: Any) -> Callable[..., Any]:
+    def load(where: str, **options: Any) -> Any:
+        try:
+            net, info = transformers.AutoModel.from_pretrained(
+                where, output_loading_info=True, dtype=torch.float32, **options
+            )
+        except RuntimeError as error:  # shapes differ
+            raise InputError(
+                f"the weights of {where!r} do not fit its config.json "
+                f"({str(error).splitlines()[0]}); download the model again"
+            ) from error
+        missing = sorted(info["missing_keys"])
+        wrong = sorted(info.get("mismatched_keys") or [])
+        if wrong:
+            name, there, here = wrong[0]
+            raise InputError(
+                f"the weights of {where!r} are of another architecture than its config.json: "
+                f"tensor {name!r} has shape {tuple(there)} in the file and {tuple(here)} in the "
+                "model; download the model again"
+            )
+        if missing:
+            raise InputError(
+                f"the weights of {where!r} lack tensor {missing[0]!r} and {len(missing) - 1} "
+                "more; download the model again"
+            )
+        return net
+
+    return load
+
+
+def _local_first(load: Callable[..., T], where: str, file: str) -> T:
+    """Load from a folder or the hub's cache; ask the hub only where that fails and it answers."""
+    try:
+        return load(where, local_files_only=True)
+    except (OSError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        if Path(where).is_dir():
+            raise InputError(
+                f"the folder {where!r} lacks a readable {file} ({str(error).splitlines()[0]}); "
+                "copy the whole model into it"
+            ) from error
+    if hub_reachable():
+        try:
+            return load(where)
+        except (OSError, ValueError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(
+                f"the hub has no model {where!r} that can be loaded "
+                f"({str(error).splitlines()[0]}); check the id"
+            ) from error
+    raise InputError(
+        f"the model {where!r} is not on this machine and the hub cannot be reached; download "
+        "that repository elsewhere, put its files into a folder and load 'hf:THAT_FOLDER'"
+    )
+
+
+def _tokenizer(where: str, given: Any, transformers: Any) -> Any:
+    if given is not None and not isinstance(given, str | os.PathLike):
+        return given
+    source = where if given is None else str(given)
+    with suppress(InputError):
+        load = transformers.AutoTokenizer.from_pretrained
+        if has_words(tokens := _local_first(load, source, "tokenizer.json")):
+            return tokens
+    raise InputError(
+        f"no tokenizer for {where!r} in {source!r}; put its tokenizer.json and "
+        "tokenizer_config.json into a folder and pass tokenizer=THAT_FOLDER"
+    )
+
+
+def _preprocess(where: str, config: Any) -> Preprocess:
+    facts: dict[str, Any] = {}
+    names = ("preprocessor_config.json", "processor_config.json")
+    if Path(where).is_dir():
+        found = next((str(Path(where, n)) for n in names if Path(where, n).is_file()), None)
+    else:
+        found = fetch(where, names)
+    if found:
+        facts = json.loads(Path(found).read_text(encoding="utf-8"))
+        facts = facts.get("image_processor", facts)
+    clip, default = config.model_type == "clip", Preprocess()
+    vision = config.vision_config
+    size: Any = facts.get("crop_size") or facts.get("size") or getattr(vision, "image_size", 224)
+    if config.model_type == "siglip2":
+        size = vision.patch_size * math.isqrt(int(facts.get("max_num_patches", _PATCHES)))
+    if isinstance(size, dict):
+        size = size.get("height") or size.get("shortest_edge")
+    resample = facts.get("resample", 3 if clip else 2)
+    return Preprocess(
+        size=int(size),
+        mean=tuple(facts.get("image_mean") or (default.mean if clip else _HALF)),
+        std=tuple(facts.get("image_std") or (default.std if clip else _HALF)),
+        interpolation="bilinear" if _RESAMPLE.get(resample) == "bilinear" else "bicubic",
+        resize="shortest" if facts.get("do_center_crop", clip) else "squash",
+    )

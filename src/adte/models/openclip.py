@@ -1,0 +1,339 @@
+"""Models of open_clip: every architecture and tag it knows, from its hub or from a local file.
+
+`load_open_clip("ViT-B-16", "openai")` gives CLIP as published: QuickGELU where the tag or the
+architecture says so, the tag's own preprocessing, its tokenizer, logit scale and bias.
+
+SigLIP was trained with a sigmoid for each pair of image and text. Here its logits, scale · cosine +
+bias, go through a softmax over the classes, as in the paper, for one label is wanted of each image.
+The bias is the same for every class, so the softmax does not see it.
+
+Reference: `mlfoundations/open_clip`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from adte.errors import InputError, unknown
+from adte.models._tokens import has_words, swappable, swapped, untunable
+from adte.models._torchvision import import_late
+from adte.models._weights import RANDOM, fetch, hub_reachable, load_checked, read_checkpoint
+from adte.models.base import Model
+from adte.views import Preprocess
+
+__all__ = ["OpenClip", "import_open_clip", "load_open_clip", "open_clip_names"]
+
+Tokenizer = Callable[[list[str]], Tensor]
+
+
+def import_open_clip() -> Any:
+    """The package open_clip, or the sentence that says how to install it."""
+    return import_late("open_clip", "open_clip_torch", "clip", "an open_clip model")
+
+
+def open_clip_names() -> list[str]:
+    """Every "architecture/tag" that open_clip can load."""
+    return [f"{arch}/{tag}" for arch, tag in import_open_clip().list_pretrained()]
+
+
+class OpenClip(Model):
+    """A model of open_clip under the contract of `Model`; `net` is open_clip's own module.
+
+    Features are normalised in float32 whatever the dtype of the weights.
+    """
+
+    net: Any
+
+    def __init__(
+        self, net: nn.Module, tokenizer: Tokenizer, preprocess: Preprocess, name: str, dim: int
+    ) -> None:
+        super().__init__()
+        self.net = net
+        self.tokenizer = tokenizer
+        self.preprocess = preprocess
+        self.name = name
+        self.dim = dim
+        self.logit_scale = float(self.net.logit_scale.detach().exp())
+        bias = getattr(self.net, "logit_bias", None)
+        self.logit_bias = 0.0 if bias is None else float(bias.detach())
+        if (layer := _token_layer(self.tower)) is not None:
+            swappable(layer)
+
+    @property
+    def tower(self) -> Any:
+        """The text tower; the first CLIP models are their own."""
+        return getattr(self.net, "text", self.net)
+
+    def encode_image(self, pixels: Tensor) -> Tensor:
+        return _unit(self.net.encode_image(pixels.to(self.dtype), normalize=False))
+
+    def encode_text(self, texts: Sequence[str]) -> Tensor:
+        if _is_causal(self.tower):
+            return self.encode_embeddings(*self.token_embeddings(texts))
+        return _unit(self.net.encode_text(self._ids(texts), normalize=False))
+
+    def token_embeddings(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """Token ids (N, T) and their embeddings (N, T, w), without positions."""
+        ids = self._ids(texts)
+        layer = _token_layer(self.tower)
+        if layer is None:
+            raise untunable(self.tower)
+        return ids, layer(ids)
+
+    def encode_embeddings(self, ids: Tensor, embeddings: Tensor) -> Tensor:
+        """Unit vectors (N, D) of embedded tokens; `ids` say where the text ends."""
+        if _is_causal(self.tower):
+            return _unit(_encode_causal(self.tower, ids, embeddings))
+        if _token_layer(self.tower) is None:
+            raise untunable(self.tower)
+        with swapped(embeddings):
+            return _unit(self.net.encode_text(ids, normalize=False))
+
+    def _ids(self, texts: Sequence[str]) -> Tensor:
+        return self.tokenizer(list(texts)).to(self.device)  # (N, T)
+
+
+def _unit(x: Tensor) -> Tensor:
+    return F.normalize(x.to(torch.promote_types(x.dtype, torch.float32)), dim=-1)
+
+
+def _token_layer(tower: Any) -> nn.Module | None:
+    if hasattr(tower, "token_embedding"):
+        return tower.token_embedding  # type: ignore[no-any-return]
+    find = getattr(getattr(tower, "transformer", None), "get_input_embeddings", None)
+    return find() if find else None
+
+
+def _pool(tower: Any) -> str:
+    return str(getattr(tower, "text_pool_type", None) or getattr(tower, "pool_type", ""))
+
+
+def _is_causal(tower: Any) -> bool:
+    """Whether no token of the tower sees what comes after it, and the end token is read."""
+    return (
+        getattr(tower, "attn_mask", None) is not None
+        and getattr(tower, "cls_emb", None) is None
+        and _pool(tower) in ("argmax", "eos")
+    )
+
+
+def _encode_causal(tower: Any, ids: Tensor, x: Tensor) -> Tensor:
+    """A causal tower up to the last token that is read: the padding behind it costs nothing."""
+    if _pool(tower) == "argmax":
+        end = ids.argmax(-1)  # the end token has the highest id
+    else:
+        eos = getattr(tower, "text_eos_id", None) or tower.eos_id
+        end = (ids == eos).int().argmax(-1)
+    length = int(end.max()) + 1
+    x = x[:, :length] + tower.positional_embedding[:length]
+    x = tower.transformer(x, attn_mask=tower.attn_mask[:length, :length])  # (N, length, w)
+    x = tower.ln_final(x[torch.arange(len(x), device=x.device), end])  # (N, w)
+    project = tower.text_projection
+    if project is None:
+        return x
+    return project(x) if isinstance(project, nn.Module) else x @ project  # type: ignore[no-any-return]
+
+
+# ---------------------------------------------------------------------- loading
+
+
+def load_open_clip(
+    arch: str,
+    tag: str | None,
+    weights: str | os.PathLike[str] | None = None,
+    tokenizer: str | os.PathLike[str] | Tokenizer | None = None,
+) -> OpenClip:
+    """An architecture with the weights of a tag, of a file, or random ones, in float32 on CPU.
+
+    Args:
+        arch: a name of open_clip, such as "ViT-B-16".
+        tag: what the weights are called there, such as "openai".
+        weights: a checkpoint file to use instead, or "random".
+        tokenizer: a folder with the tokenizer's files where the hub's cannot be had, or a callable
+            from texts to ids (N, T).
+    """
+    open_clip = import_open_clip()
+    if arch not in open_clip.list_models():
+        raise unknown_model(arch if tag is None else f"{arch}/{tag}", open_clip)
+    tags = open_clip.list_pretrained_tags_by_model(arch)
+    if tag is not None and not open_clip.pretrained.is_pretrained_cfg(arch, tag):
+        raise unknown(f"tag of {arch!r}", tag, tags)
+    if tag is None and weights is None:
+        raise InputError(
+            f"{arch!r} names an architecture without weights; choose a tag, as in "
+            f"'{arch}/{tags[0] if tags else 'TAG'}', or pass weights=FILE or weights='random'"
+            + (f" (tags: {', '.join(tags)})" if tags else "")
+        )
+    facts: dict[str, Any] = open_clip.pretrained.get_pretrained_cfg(arch, tag or "")
+    state: dict[str, Tensor] | None = None
+    source = str(weights)
+    if weights is None:
+        source = _fetch(arch, str(tag), facts, open_clip)
+    config = open_clip.get_model_config(arch)
+    tokens = _tokenizer(arch, config["text_cfg"], tokenizer, open_clip)
+    if source != RANDOM and not source.endswith((".npz", ".npy")):
+        state = read_checkpoint(source)
+    quick = facts.get("quick_gelu", False) or (state is not None and _from_openai(state))
+    net = _build(arch, config, quick, open_clip)
+    if state is not None:
+        load_checked(net, _convert(net, state, open_clip), repr(source))
+    elif source != RANDOM:
+        open_clip.factory.load_checkpoint(net, source)  # big_vision's own format
+    preprocess = _preprocess(net, facts or _common(arch, tags, open_clip))
+    name = arch if tag is None else f"{arch}/{tag}"
+    return OpenClip(net, tokens, preprocess, name, config["embed_dim"])
+
+
+def unknown_model(name: str, open_clip: Any) -> InputError:
+    """There are hundreds of names: suggest one, and say how to list them."""
+    from difflib import get_close_matches
+
+    arch = name.partition("/")[0]
+    pairs = [f"{a}/{t}" for a, t in open_clip.list_pretrained()]
+    close = get_close_matches(name, [*pairs, *open_clip.list_models(), "tiny"], 1, 0.5)
+    close = close or get_close_matches(arch, open_clip.list_models(), 1)
+    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    return InputError(f"unknown model {name!r}{hint}; `adte models` lists what there is")
+
+
+def _fetch(arch: str, tag: str, facts: dict[str, Any], open_clip: Any) -> str:
+    """The checkpoint of a tag on disk: from the caches, else downloaded where a hub answers."""
+    repo, _, file = facts.get("hf_hub", "").rpartition("/")
+    url = facts.get("url", "")
+    cached = Path("~/.cache/clip", Path(url).name).expanduser()
+    if url and cached.is_file():
+        return str(cached)
+    if repo:
+        constants = open_clip.constants
+        names = [constants.HF_SAFE_WEIGHTS_NAME, constants.HF_WEIGHTS_NAME]
+        if file:
+            names = [str(Path(file).with_suffix(".safetensors")), file]
+        if path := fetch(repo, names):
+            return path
+        wanted = f"{file or names[0]} of the hub repository {repo!r}"
+    else:
+        if hub_reachable(url):
+            return str(open_clip.download_pretrained(facts))
+        wanted = url
+    raise InputError(
+        f"the weights of {arch}/{tag} are not on this machine and cannot be downloaded; get "
+        f"{wanted} elsewhere, put it anywhere on this machine and pass weights=ITS_PATH"
+    )
+
+
+def _from_openai(state: dict[str, Tensor]) -> bool:
+    """OpenAI's own files carry three sizes along; their models all use QuickGELU."""
+    return "input_resolution" in state and "context_length" in state
+
+
+def _build(arch: str, config: dict[str, Any], quick: bool, open_clip: Any) -> nn.Module:
+    # As open_clip.create_model does, without its search for weights of single towers on a hub.
+    config = dict(config)
+    text, vision = dict(config["text_cfg"]), dict(config["vision_cfg"])
+    config["text_cfg"], config["vision_cfg"] = text, vision
+    config["quick_gelu"] = bool(config.get("quick_gelu")) or quick
+    custom = config.pop("custom_text", False) or "hf_model_name" in text
+    if "timm_model_name" in vision:
+        vision["timm_model_pretrained"] = False
+    if "hf_model_name" in text:
+        text["hf_model_pretrained"] = False
+        if fetch(text["hf_model_name"], ["config.json"]) is None:
+            raise InputError(
+                f"{arch} takes its text tower's shape from config.json of the hub repository "
+                f"{text['hf_model_name']!r}, which is not on this machine and cannot be "
+                "downloaded; put that repository into the hub's cache folder"
+            )
+    if not custom:
+        kind = open_clip.CLIP
+    else:
+        kind = open_clip.CoCa if "multimodal_cfg" in config else open_clip.CustomTextCLIP
+    net: nn.Module = kind(**config)
+    return net
+
+
+def _convert(net: Any, state: dict[str, Tensor], open_clip: Any) -> dict[str, Tensor]:
+    """Older and foreign layouts of a checkpoint to the names of this module."""
+    ours = net.state_dict()
+    state = {
+        k: v
+        for k, v in state.items()
+        if k not in ("input_resolution", "context_length", "vocab_size")
+        and not (k.endswith("position_ids") and k not in ours)
+    }
+    if not set(state) & set(ours) - {"logit_scale", "logit_bias"}:
+        with suppress(Exception):  # a layout it does not know: the check will name what differs
+            state = dict(open_clip.convert.convert_state_dict(net, state))
+    if "positional_embedding" in state and "positional_embedding" not in ours:
+        state = open_clip.model.convert_to_custom_text_state_dict(state)
+    for key in ("logit_scale", "logit_bias"):  # a number, or a vector of one
+        if key in state and key in ours:
+            state[key] = state[key].reshape(ours[key].shape)
+    return state
+
+
+def _common(arch: str, tags: list[str], open_clip: Any) -> dict[str, Any]:
+    """The preprocessing that all tags of an architecture share; CLIP's where they differ."""
+    keys = ("mean", "std", "interpolation", "resize_mode")
+    facts = [open_clip.pretrained.get_pretrained_cfg(arch, tag) for tag in tags]
+    same = [{k: f[k] for k in keys if k in f} for f in facts]
+    return same[0] if same and all(s == same[0] for s in same) else {}
+
+
+def _preprocess(net: Any, facts: dict[str, Any]) -> Preprocess:
+    size = net.visual.image_size
+    height, width = (size, size) if isinstance(size, int) else size
+    resize = facts.get("resize_mode", "shortest")
+    if height != width or resize not in ("shortest", "squash"):
+        raise InputError(
+            f"this model takes images of {height} × {width} pixels by {resize!r} resizing; "
+            "choose one with square input, its shortest side resized or squashed"
+        )
+    default = Preprocess()
+    return Preprocess(
+        size=int(height),
+        mean=tuple(facts.get("mean", default.mean)),
+        std=tuple(facts.get("std", default.std)),
+        interpolation=facts.get("interpolation", "bicubic"),
+        resize=resize,
+    )
+
+
+def _tokenizer(arch: str, text: dict[str, Any], given: Any, open_clip: Any) -> Tokenizer:
+    if callable(given):
+        return given  # type: ignore[no-any-return]
+    source = given or text.get("hf_tokenizer_name")
+    if not source:
+        return open_clip.get_tokenizer(arch)  # type: ignore[no-any-return]
+    if given is not None and not Path(given).is_dir():
+        raise InputError(f"the tokenizer folder {str(given)!r} does not exist; check the path")
+    import_late("transformers", "transformers", "hf", f"the tokenizer of {arch}")
+    options = {
+        "context_length": text.get("context_length", 77),
+        "tokenizer_mode": text.get("tokenizer_mode"),
+        **text.get("tokenizer_kwargs", {}),
+    }
+    for where in ({"local_files_only": True}, {}):  # the hub's cache before the hub
+        if not where and (given is not None or not hub_reachable()):
+            break
+        with suppress(OSError, ValueError):
+            tokens = open_clip.tokenizer.HFTokenizer(str(source), **where, **options)
+            if has_words(tokens.tokenizer):
+                return tokens  # type: ignore[no-any-return]
+    if given is not None:
+        raise InputError(
+            f"the folder {str(given)!r} holds no tokenizer that transformers can read; it needs "
+            "tokenizer.json and tokenizer_config.json"
+        )
+    raise InputError(
+        f"the tokenizer of {arch} is not on this machine and cannot be downloaded; get "
+        f"tokenizer.json and tokenizer_config.json of the hub repository {source!r}, put them "
+        "into a folder and pass tokenizer=THAT_FOLDER"
+    )

@@ -1,0 +1,140 @@
+"""Image-only classifiers of timm, with the classes they were trained on: `load_model("timm:…")`.
+
+They serve the paper's unimodal table. There is no text tower; classes are fixed and told apart by
+index, with WordNet ids where they are ImageNet's, so that the 200 classes of ImageNet-A can be
+picked from the 1000 by id.
+
+Reference: `huggingface/pytorch-image-models`.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from adte.errors import InputError
+from adte.models._torchvision import import_late
+from adte.models._weights import RANDOM, fetch, hub_reachable, load_checked, read_checkpoint
+from adte.models.base import ImageModel
+from adte.views import Preprocess
+
+__all__ = ["Timm", "load_timm"]
+
+
+class Timm(ImageModel):
+    """A classifier of timm; `net` is timm's own module."""
+
+    net: Any
+
+    def __init__(self, net: nn.Module, name: str, facts: dict[str, Any]) -> None:
+        super().__init__()
+        self.net = net
+        self.name = name
+        self.ids, self.classes = _labels(int(self.net.num_classes))
+        channels, height, width = facts["input_size"]
+        if channels != 3 or height != width:
+            raise InputError(
+                f"{name!r} takes input of {channels} × {height} × {width}; "
+                "choose a model with square RGB input"
+            )
+        self.preprocess = Preprocess(
+            size=int(height),
+            mean=tuple(facts["mean"]),
+            std=tuple(facts["std"]),
+            interpolation="bilinear" if facts["interpolation"] == "bilinear" else "bicubic",
+            resize="squash" if facts["crop_mode"] == "squash" else "shortest",
+            crop=float(facts["crop_pct"]),
+        )
+
+    def logits(self, pixels: Tensor) -> Tensor:
+        z: Tensor = self.net(pixels.to(self.dtype))
+        return z.to(torch.promote_types(z.dtype, torch.float32))
+
+
+def _labels(count: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Ids and names by label: ImageNet's where there are a thousand."""
+    from adte.data.names import imagenet_classes
+
+    table = imagenet_classes()
+    if count == len(table):
+        return tuple(i for i, _ in table), tuple(n for _, n in table)
+    plain = tuple(map(str, range(count)))
+    return plain, plain
+
+
+def load_timm(name: str, weights: str | os.PathLike[str] | None = None) -> Timm:
+    """A classifier by timm's name, in float32 on the CPU.
+
+    Args:
+        name: such as "resnext101_32x8d.fb_wsl_ig1b_ft_in1k"; without the part behind the dot the
+            default weights of the architecture are taken.
+        weights: a checkpoint file to use instead, or "random".
+    """
+    timm = import_late("timm", "timm", "timm", "an image-only classifier")
+    facts = _facts(name, timm)
+    source = str(weights) if weights is not None else _fetch(name, facts)
+    if source == RANDOM:
+        net = timm.create_model(name, pretrained=False)
+    elif weights is None and source == "":
+        net = timm.create_model(name, pretrained=True)
+    else:
+        net = _from_file(name, source, timm)
+    return Timm(net, f"timm:{name}", timm.data.resolve_data_config(pretrained_cfg=facts))
+
+
+def _facts(name: str, timm: Any) -> dict[str, Any]:
+    if not timm.is_model(name):
+        from difflib import get_close_matches
+
+        close = get_close_matches(name, timm.list_models(), 1)
+        hint = f" (did you mean 'timm:{close[0]}'?)" if close else ""
+        raise InputError(f"unknown timm model {name!r}{hint}; timm.list_models() lists them")
+    try:
+        found = timm.get_pretrained_cfg(name, allow_unregistered=False)
+    except RuntimeError as error:
+        arch = name.partition(".")[0]
+        tags = [m.partition(".")[2] for m in timm.list_pretrained(f"{arch}.*")]
+        raise InputError(
+            f"timm knows no weights {name.partition('.')[2]!r} of {arch!r}; "
+            f"choose one of: {', '.join(tags)}"
+        ) from error
+    return dict(found.to_dict()) if found else {}
+
+
+def _fetch(name: str, facts: dict[str, Any]) -> str:
+    """The checkpoint on disk; "" where timm must download it itself."""
+    repo, url = facts.get("hf_hub_id") or "", facts.get("url") or ""
+    if not repo and not url:
+        raise InputError(f"timm has no weights for {name!r}; pass weights=FILE or weights='random'")
+    if repo and (path := fetch(repo, ("model.safetensors", "pytorch_model.bin"))):
+        return path
+    cached = Path(torch.hub.get_dir(), "checkpoints", Path(url).name)
+    if url and cached.is_file():
+        return str(cached)
+    if url and hub_reachable(url):
+        return ""
+    wanted = f"model.safetensors of the hub repository {repo!r}" if repo else url
+    raise InputError(
+        f"the weights of timm:{name} are not on this machine and cannot be downloaded; get "
+        f"{wanted} elsewhere, put it anywhere on this machine and pass weights=ITS_PATH"
+    )
+
+
+def _from_file(name: str, source: str, timm: Any) -> nn.Module:
+    net = timm.create_model(name, pretrained=False)
+    state = read_checkpoint(source)
+    head = state.get(f"{net.pretrained_cfg.get('classifier')}.weight")
+    if head is not None and len(head) != net.num_classes:  # a head of the user's own
+        net = timm.create_model(name, pretrained=False, num_classes=len(head))
+    mine = net.state_dict()
+    if not set(state) & set(mine):  # an older layout that timm knows how to read
+        with suppress(Exception):  # or does not: the check will name what differs
+            overlay = {"file": source, "hf_hub_id": None, "url": ""}
+            return timm.create_model(name, pretrained=True, pretrained_cfg_overlay=overlay)  # type: ignore[no-any-return]
+    load_checked(net, state, repr(source))
+    return net  # type: ignore[no-any-return]

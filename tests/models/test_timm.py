@@ -1,0 +1,94 @@
+"""Image-only classifiers of timm with random weights, offline."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from adte import InputError
+from adte.models import ImageModel, load_model
+from adte.prompts import class_weights
+from models.small_towers import needs
+
+timm = needs("timm", "timm")
+NAME = "resnet10t.c3_in1k"
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    return load_model(f"timm:{NAME}", weights="random", dtype="float32")
+
+
+def test_contract(model):
+    assert isinstance(model, ImageModel)
+    assert model.name == f"timm:{NAME}"
+    assert not model.training
+    assert len(model.classes) == len(model.ids) == 1000
+    x = torch.randn(2, 3, 64, 64, requires_grad=True)
+    z = model.logits(x)
+    assert z.shape == (2, 1000)
+    assert z.dtype == torch.float32
+    torch.testing.assert_close(z, model.net(x))
+    torch.testing.assert_close(model.logits(x[1:]), z[1:], rtol=1e-4, atol=1e-4)
+    assert torch.autograd.grad(z[0, 0], x)[0].abs().max() > 0
+
+
+def test_classes_are_imagenets_in_timms_order(model):
+    info = timm.data.ImageNetInfo("imagenet-1k")
+    assert list(model.ids) == info.label_names()
+    assert model.classes[1] == "goldfish"
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "interpolation", "crop"),
+    [
+        ("resnext101_32x8d.fb_wsl_ig1b_ft_in1k", 224, "bilinear", 0.875),
+        ("resnext101_32x8d.tv_in1k", 224, "bilinear", 0.875),
+        ("vit_base_patch16_224.augreg_in1k", 224, "bicubic", 0.9),
+    ],
+)
+def test_the_papers_models_and_their_preprocessing(name, size, interpolation, crop):
+    with torch.device("meta"):
+        model = load_model(f"timm:{name}", weights="random", device="meta", dtype="float32")
+    p = model.preprocess
+    assert (p.size, p.interpolation, model.preprocess.crop) == (size, interpolation, crop)
+
+
+def test_weights_from_a_file(model, tmp_path):
+    torch.save({"state_dict": model.net.state_dict()}, tmp_path / "w.pt")
+    again = load_model(f"timm:{NAME}", weights=tmp_path / "w.pt", dtype="float32")
+    x = torch.randn(1, 3, 64, 64)
+    torch.testing.assert_close(again.logits(x), model.logits(x))
+
+
+def test_a_head_of_ones_own(tmp_path):
+    net = timm.create_model("resnet10t", pretrained=False, num_classes=7)
+    torch.save(net.state_dict(), tmp_path / "seven.pt")
+    model = load_model(f"timm:{NAME}", weights=tmp_path / "seven.pt")
+    assert model.classes == tuple("0123456")
+
+
+def test_bad_names_and_files(model, tmp_path, monkeypatch):
+    import huggingface_hub.constants as constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
+    torch.save(timm.create_model("resnet14t", pretrained=False).state_dict(), tmp_path / "14.pt")
+    torch.save({"encoder.weight": torch.zeros(3)}, tmp_path / "else.pt")
+    for name, weights, message in (
+        (NAME, tmp_path / "else.pt", r"'conv1.0.weight' is absent in the file and has shape"),
+        ("resnet10x", "random", "did you mean 'timm:resnet10t'"),
+        ("resnet10t.nothing", "random", "no weights 'nothing' of 'resnet10t'.*c3_in1k"),
+        (NAME, tmp_path / "14.pt", r"another architecture: tensor 'layer1.0.conv1.weight' has "
+         r"shape \(64, 64, 1, 1\) in the file and has shape \(64, 64, 3, 3\) in the model"),
+        (NAME, None, "get model.safetensors of the hub repository 'timm/resnet10t.c3_in1k'"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=message) as error:
+            load_model(f"timm:{name}", weights=weights)
+        assert "\n" not in str(error.value)
+
+
+def test_it_has_no_text_tower(model):
+    with pytest.raises(InputError, match="fixed classes and no text tower"):
+        class_weights(model, ["cat"])
