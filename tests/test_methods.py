@@ -85,10 +85,8 @@ def test_adjustment_happens_where_it_says(name, place):
     keep = F.keep_count(len(z), method.ratio)
     if place == "per-view":
         log_p = F.adjust(z, prior, 0.7)
-    if name == "zero":
-        want = F.vote(log_p, order, keep)
-    else:
-        want = F.mean_probs(log_p[order[:keep]]).exp()
+    mean = F.mean_probs(log_p[order[:keep]]).exp()
+    want = F.vote(log_p, order, keep) if name == "zero" else mean
     if place == "after":
         want = F.adjust(want.clamp_min(1e-38).log(), prior, 0.7).exp()
     torch.testing.assert_close(got.probs, want, rtol=1e-4, atol=1e-6)

@@ -123,11 +123,11 @@ def test_float32_items_stay_close_to_the_oracle() -> None:
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.3, 5.0])
 def test_marginal_is_the_mean_of_everything_seen(smoothing: float) -> None:
-    """Threshold and bank do not matter to it; smoothing adds items of the uniform."""
+    """Threshold and bank do not matter to it; smoothing adds uniform items, so many a class."""
     rows = stream(7, 50)
     prior = observed(rows, 7, estimator="marginal", bank="gap", size=1, threshold=3.0,
                      smoothing=smoothing)  # fmt: skip
-    want = (np.exp(rows).sum(0) + smoothing / 7) / (50 + smoothing)
+    want = (np.exp(rows).sum(0) + smoothing) / (50 + 7 * smoothing)
     np.testing.assert_allclose(prior.prior, want, rtol=1e-9)
 
 

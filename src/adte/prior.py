@@ -89,7 +89,7 @@ class PriorOptions:
     eps: float = option(1e-4, "the iteration stops when it changes by no more than this")
     max_iter: int = option(500, "most steps of one solution")
     damping: float = option(0.0, "share of the uniform distribution mixed into the matrix")
-    smoothing: float = option(0.0, "items of the uniform distribution added to every class")
+    smoothing: float = option(0.0, "uniform predictions that are added to every class's own")
     empty: Literal["uniform", "zero"] = option(
         "uniform", "column of a class without items: uniform, or zero as released"
     )
@@ -242,12 +242,7 @@ class ClassPrior:
         o = self.options
         if not self._fresh:
             if o.estimator == "marginal":
-                self._solution = (
-                    (self._total + o.smoothing / self.num_classes)
-                    / max(self.seen + o.smoothing, FLOOR)
-                    if self.seen
-                    else self._solution
-                )
+                self._solution = self._marginal(o.smoothing)
             elif bool(self._counts.any()):
                 start = self._solution.clamp_min(FLOOR)  # a zero would stay zero
                 solution, self.steps = fixed_point(
@@ -257,6 +252,13 @@ class ClassPrior:
             self._fresh = True
         p = self._solution.clamp_min(FLOOR)
         return p / p.sum()
+
+    def _marginal(self, smoothing: float) -> Tensor:
+        """The mean of everything seen and of `smoothing` uniform predictions a class."""
+        weight = self.seen + smoothing * self.num_classes
+        if not weight:
+            return self._solution
+        return (self._total + smoothing) / weight
 
     @property
     def log_prior(self) -> Tensor:

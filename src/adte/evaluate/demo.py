@@ -14,6 +14,7 @@ from adte.errors import InputError
 from adte.evaluate import metrics
 from adte.evaluate.cache import Cache
 from adte.evaluate.compare import LADDER, Outcome, compare, rows
+from adte.evaluate.runner import Stream
 from adte.methods import Sample, create_method
 
 __all__ = ["Demo", "estimators", "passes", "run_demo"]
@@ -66,13 +67,15 @@ def known_frequency(replay: Cache) -> NDArray[np.float64]:
     return replay.frequency
 
 
-def estimators(replay: Cache, tick: Callable[[], None] = lambda: None) -> list[dict[str, Any]]:
+def estimators(
+    replay: Cache, data: Stream, tick: Callable[[], None] = lambda: None
+) -> list[dict[str, Any]]:
     """How well each estimate of the prior, from the unlabelled stream, ranks the true frequency."""
     found = []
     truth = np.log(known_frequency(replay))
     for name, options in ESTIMATORS.items():
         method = create_method("zero-shot", adjust="after", **options)
-        for sample, _ in replay:
+        for sample, _ in data:
             method.learn(Sample(sample.logits[:1]))
             tick()
         log_prior = method.prior.log_prior.numpy()  # type: ignore[attr-defined]
@@ -90,5 +93,7 @@ def estimators(replay: Cache, tick: Callable[[], None] = lambda: None) -> list[d
 def run_demo(replay: Cache, tick: Callable[[], None] = lambda: None) -> Demo:
     """Every row of the ladder, then the estimators."""
     torch.set_num_threads(1)  # the tensors of one image are small; threads only get in the way
-    outcomes = compare(replay, LADDER, tick)
-    return Demo(replay, outcomes, rows(outcomes, known_frequency(replay)), estimators(replay, tick))
+    data = list(replay)  # small enough to hold; each row then pays for its method alone
+    outcomes = compare(data, LADDER, tick)
+    table = rows(outcomes, known_frequency(replay))
+    return Demo(replay, outcomes, table, estimators(replay, data, tick))

@@ -24,10 +24,13 @@ class ADTE(ViewMethod):
     1. p̃, the class prior, is estimated from the stream so far (`adte.prior`).
     2. q_l = α + (β − α)·u_l, with u the min-max of log p̃ (`direction="released"`: favoured
        classes get β) or of −log p̃ (`"paper"`: they get α).
-    3. H = Σ P_l^{q_l}/(1 − q_l) for each view; the lowest are kept and averaged.
+    3. H = Σ (P_l^{q_l} − P_l)/(1 − q_l) for each view (`form="paper"`: Σ P_l^{q_l}/(1 − q_l)); the
+       lowest are kept and averaged.
     4. The logits are adjusted by −τ·log p̃, where `adjust` says.
 
-    Until the prior is known (`warmup` images) the measure is Shannon's.
+    Until the prior is known (`warmup` images) the measure is Shannon's. The defaults are those that
+    held up best over our streams (docs/method.md says which, and how they were chosen); the presets
+    `adte-paper` and `adte-released` follow the paper's text and its published code.
 
     >>> import torch
     >>> from adte import Sample
@@ -50,7 +53,15 @@ class ADTE(ViewMethod):
         "released", "who gets the large q: favoured classes (released) or neglected ones (paper)"
     )
     form: Literal["paper", "vanishing"] = option(
-        "paper", "Σ P^q/(1−q), or Σ (P^q − P)/(1−q), which is zero on a certain view"
+        "vanishing",
+        "Σ (P^q − P)/(1−q), which is zero on a certain view, or the paper's Σ P^q/(1−q)",
+    )
+    estimator: Literal["fixed-point", "marginal"] = option(
+        "marginal", "the plain mean of all predictions, or the fixed point of the bank's matrix"
+    )
+    smoothing: float = option(1.0, "uniform predictions that are added to every class's own")
+    adjust: Literal["none", "before", "per-view", "after"] = option(
+        "before", "where the logits are adjusted: before selection, each kept view, the average"
     )
 
     def __post_init__(self) -> None:
@@ -83,6 +94,9 @@ preset(
     "adte",
     "ADTE by the paper's equations: favoured classes get the small q, bank of the last 10 a class",
     direction="paper",
+    form="paper",
+    estimator="fixed-point",
+    smoothing=0.0,
     bank="fifo",
     size=10,
     item="base",
@@ -94,6 +108,9 @@ preset(
     "adte",
     "ADTE as the published code computes it: bank of 20 confident items a class, no adjustment",
     direction="released",
+    form="paper",
+    estimator="fixed-point",
+    smoothing=0.0,
     bank="gap",
     size=20,
     threshold=1.0,

@@ -314,13 +314,14 @@ class ViewMethod(PriorMethod):
         if place == "per-view" and prior is not None:
             log_p = F.adjust(log_p, prior, self.tau)
         if self.aggregate == "vote":
-            log_out = F.vote(log_p, order, keep).clamp_min(torch.finfo(log_p.dtype).tiny).log()
+            probs = F.vote(log_p, order, keep)
         else:
             mean = F.mean_probs if self.aggregate == "probs" else F.mean_logits
-            log_out = mean(F.take_views(log_p, kept))
+            probs = mean(F.take_views(log_p, kept)).exp()
         if place == "after" and prior is not None:
-            log_out = F.adjust(log_out, prior, self.tau)
-        probs, q = log_out.exp(), self.class_q(prior)
+            floor = torch.finfo(probs.dtype).tiny
+            probs = F.adjust(probs.clamp_min(floor).log(), prior, self.tau).exp()
+        q = self.class_q(prior)
         prior_probs = None if prior is None else prior.exp()
         return [
             Prediction(probs=probs[i], entropy=entropy[i], kept=kept[i], q=q, prior=prior_probs)

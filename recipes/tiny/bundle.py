@@ -1,0 +1,63 @@
+"""Write the replay bundle: features of 64 views of held-out validation photographs.
+
+    python recipes/tiny/bundle.py --data tiny-imagenet-200 --out src/adte/assets/replay
+
+`bundle-ids.txt` names the photographs, six a class, all from Tiny-ImageNet's validation set, which
+no training has seen. The bundle holds features only, no image. An interrupted run goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from adte import Views, load_model
+from adte.console import progress
+from adte.data import load_dataset, make_stream
+from adte.evaluate.cache import extract
+from adte.evaluate.features import Live
+from adte.models.tiny import tiny_classes
+from adte.prompts import Prompts, class_weights
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", required=True, help="the unpacked tiny-imagenet-200 folder")
+    parser.add_argument("--out", default="src/adte/assets/replay")
+    parser.add_argument("--ids", default=str(Path(__file__).with_name("bundle-ids.txt")))
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+
+    data = load_dataset(f"tiny-imagenet:{args.data}")
+    wanted = set(Path(args.ids).read_text("utf-8").split())
+    chosen = np.array([i for i in range(len(data)) if Path(data.ids[i]).name in wanted])
+    assert len(chosen) == len(wanted), f"{len(chosen)} of {len(wanted)} photographs found"
+    part = replace(
+        data,
+        sources=[data.sources[int(i)] for i in chosen],
+        labels=data.labels[chosen],
+        ids=[Path(data.ids[int(i)]).name for i in chosen],
+        split="validation photographs of bundle-ids.txt",
+    )
+    counts = {str(c["wnid"]): c["count"] for c in tiny_classes()}
+    model, prompts = load_model("tiny", device="cpu"), Prompts.of("single")
+    live = Live(
+        model=model,
+        class_weights=class_weights(model, part.classes, prompts),
+        stream=make_stream(part, order="shuffled", seed=0),
+        views=Views(count=64),
+        prompts=prompts.describe(),
+    )
+    facts = {"frequency": [counts[w] for w in part.class_ids]}
+    with progress("encoding", len(live)) as bar:
+        extract(live, args.out, facts=facts, shard=400,
+                tick=lambda n: bar.advance(bar.task_ids[0], n))  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""Tasks, results folders and resuming: one JSON a run, nothing run twice."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from adte import InputError, StateError, create_method
+from adte.evaluate import run
+from adte.evaluate.bench import Task, aggregate, grid, method_tasks, run_tasks
+from adte.evaluate.cache import Cache, extract
+from adte.evaluate.results import Results, summarise
+from evaluate.test_cache import live
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory) -> Cache:
+    return extract(live(20), tmp_path_factory.mktemp("cache"), shard=8)
+
+
+TASKS = [Task("se"), Task("adte"), Task("adte", {"beta": 0.5}, "two-pass", title="adte 0.5")]
+
+
+def test_a_record_says_what_was_done(cache):
+    (record,) = run_tasks(cache, [Task("adte", {"beta": 0.5}, "two-pass")])
+    assert 0 <= record["metrics"]["accuracy"] <= 1
+    protocol = record["protocol"]
+    assert protocol["options"]["beta"] == 0.5
+    assert protocol["protocol"] == "two-pass"
+    assert protocol["model"] == "small"
+    assert protocol["images"] == 20
+    assert protocol["versions"].keys() == {"adte", "torch", "python"}
+    json.dumps(record)
+
+
+def test_finished_runs_are_not_run_again(cache, tmp_path):
+    results, began = Results(tmp_path / "runs"), []
+    first = run_tasks(cache, TASKS[:2], results)
+
+    again = run_tasks(cache, TASKS[:2], results, begin=lambda t: began.append(t.name))
+    assert again == first
+    assert began == ["se", "adte"]
+    more = run_tasks(cache, TASKS, results)
+    assert more[:2] == first
+    assert len(list((tmp_path / "runs").glob("*.json"))) == 3
+
+
+def test_interrupted_comparisons_end_up_the_same(cache, tmp_path):
+    class Stop(Exception):
+        pass
+
+    ticks = 0
+
+    def stop() -> None:
+        nonlocal ticks
+        ticks += 1
+        if ticks == 30:
+            raise Stop
+
+    with pytest.raises(Stop):
+        run_tasks(cache, TASKS, Results(tmp_path / "a"), stop)
+    resumed = run_tasks(cache, TASKS, Results(tmp_path / "a"))
+    whole = run_tasks(cache, TASKS, Results(tmp_path / "b"))
+    for a, b in zip(resumed, whole, strict=True):
+        a["metrics"].pop("images_per_s"), b["metrics"].pop("images_per_s")
+        assert a == b
+
+
+def test_another_stream_is_another_run(cache, tmp_path):
+    results = Results(tmp_path)
+    run_tasks(cache, [Task("se")], results)
+    cache.facts = {**cache.facts, "fingerprint": "other"}
+    run_tasks(cache, [Task("se")], results)
+    assert len(list(tmp_path.glob("*.json"))) == 2
+
+
+def test_seeds_shuffle_and_rows_average(cache):
+    records = run_tasks(cache, [Task("adte", seed=s) for s in range(3)] + [Task("se")])
+    rows = aggregate(records)
+    assert rows[0]["seeds"] == 3
+    mean = np.mean([r["metrics"]["accuracy"] for r in records[:3]])
+    assert rows[0]["accuracy"] == pytest.approx(mean)
+    assert rows[0]["ci95"][0] <= mean <= rows[0]["ci95"][1]
+    assert rows[1]["protocol"] == "stateless"
+    assert rows[0]["gain"] == pytest.approx(mean - records[3]["metrics"]["accuracy"])
+
+
+def test_grid_takes_every_combination():
+    tasks = grid("adte", ["beta=0.5,0.9", "direction=paper,released"], "online", [0, 1])
+    assert len(tasks) == 8
+    assert tasks[0].options == {"beta": 0.5, "direction": "paper"}
+    with pytest.raises(InputError, match="unknown option"):
+        grid("adte", ["bta=1"], "online", [0])
+
+
+def test_methods_for_features_leave_the_image_tower_out():
+    names = {t.method for t in method_tasks([], ["online", "two-pass"], [0])}
+    assert {"adte", "tda", "tpt"} <= names
+    assert not names & {"tent", "memo", "deyo", "bn"}
+
+
+def test_results_of_another_version_are_refused(cache, tmp_path):
+    results = Results(tmp_path)
+    run_tasks(cache, [Task("se")], results)
+    (path,) = tmp_path.glob("*.json")
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, "format": 99}))
+    with pytest.raises(StateError, match="format 99"):
+        list(results)
+    path.write_text("{")
+    with pytest.raises(StateError, match="cannot be read"):
+        list(results)
+
+
+def test_summary_by_domain_group_and_third():
+    done = run(create_method("zero-shot"), live(9))
+    n = len(done.labels)
+    out = summarise(done, np.array([3.0, 2.0, 1.0]), ["a", "b"] * 4 + ["a"], [0, 1, 1] * 3)
+    parts = [out["head"], out["middle"], out["tail"]]
+    assert np.mean(parts) == pytest.approx(out["accuracy"])
+    assert out["by_domain"]["a"] == pytest.approx(done.correct[::2].mean())
+    assert out["worst_group"] == min(out["by_group"].values())
+    assert out["images"] == n
+    assert out["top5"] == 1
