@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors.torch import load_file
 
 from adte import Views, load_model
 from adte.console import progress
@@ -29,6 +30,7 @@ def main() -> None:
     parser.add_argument("--data", required=True, help="the unpacked tiny-imagenet-200 folder")
     parser.add_argument("--out", default="src/adte/assets/replay")
     parser.add_argument("--ids", default=str(Path(__file__).with_name("bundle-ids.txt")))
+    parser.add_argument("--image", help="another seed's image tower, from train_image.py")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
@@ -46,6 +48,10 @@ def main() -> None:
     )
     counts = {str(c["wnid"]): c["count"] for c in tiny_classes()}
     model, prompts = load_model("tiny", device="cpu"), Prompts.of("single")
+    if args.image:
+        tower = load_file(args.image)
+        model.logit_scale = float(tower.pop("logit_scale"))
+        model.image_tower.load_state_dict({k: v.float() for k, v in tower.items()})
     live = Live(
         model=model,
         class_weights=class_weights(model, part.classes, prompts),
