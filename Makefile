@@ -20,7 +20,7 @@ demo: $(VENV)/.demo  ## install, then run the main job
 	$(BIN)/adte demo
 
 test: $(VENV)/.test lint  ## install what the tests need, then run them all
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n auto
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

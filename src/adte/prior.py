@@ -224,17 +224,17 @@ class ClassPrior:
     @property
     def matrix(self) -> Tensor:
         """A (L, L), float64: column l' is the mean distribution of the items of class l'."""
-        return self._apply(torch.eye(self.num_classes).to(self._sums)).T
+        return self._operator()(torch.eye(self.num_classes).to(self._sums)).T
 
-    def _apply(self, p: Tensor) -> Tensor:
-        """A p without forming A. For a batch of rows p (…, L): (…, L)."""
-        L, o = self.num_classes, self.options
-        weight = self._counts.to(p.dtype) + o.smoothing
-        scaled = p / weight.clamp_min(1e-300)
+    def _operator(self) -> Callable[[Tensor], Tensor]:
+        """The map p → A p without forming A. A batch of rows p (…, L) is taken too."""
+        o = self.options
+        weight = self._counts.to(self._sums.dtype) + o.smoothing
         filled = weight > 0
-        out = torch.where(filled, scaled, 0.0) @ self._sums
-        lifted = torch.where(filled, scaled * o.smoothing, p if o.empty == "uniform" else 0.0)
-        return out + lifted.sum(-1, keepdim=True) / L
+        inverse = torch.where(filled, 1 / weight, 0.0)
+        lost = 1.0 if o.empty == "uniform" else 0.0  # what an empty class passes on
+        even = torch.where(filled, o.smoothing * inverse, lost) / self.num_classes
+        return lambda p: (p * inverse) @ self._sums + (p @ even).unsqueeze(-1)
 
     @property
     def prior(self) -> Tensor:
@@ -246,7 +246,7 @@ class ClassPrior:
             elif bool(self._counts.any()):
                 start = self._solution.clamp_min(FLOOR)  # a zero would stay zero
                 solution, self.steps = fixed_point(
-                    self._apply, start, o.norm, o.eps, o.max_iter, o.damping
+                    self._operator(), start, o.norm, o.eps, o.max_iter, o.damping
                 )
                 self._solution = solution
             self._fresh = True

@@ -1,0 +1,263 @@
+"""What methods on the image tower share: a twin of the model, batch statistics, and descent.
+
+The user's model is read only. A method works on a twin: the same modules over the same tensors, in
+evaluation mode, into which adapted parameters are put for the time of a call. So the model's
+parameters, buffers, gradients, flags and hooks are untouched, in other threads too, and forgetting
+is exact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from adte import functional as F
+from adte.errors import InputError
+from adte.methods.base import Prediction, PriorMethod, Sample
+from adte.methods.measure import EntropyMethod
+
+__all__ = ["Descent", "Tower", "answer", "log_probs", "prior_like", "slopes", "twin"]
+
+NORMS = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, _BatchNorm)
+
+Module = TypeVar("Module", bound=nn.Module)
+Tensors = dict[str, Tensor]
+
+
+# --------------------------------------------------------------------------- the tower
+
+
+def _plain(x: Tensor) -> Tensor:
+    """Without gradient, and fit for one: tensors of inference mode are copied."""
+    return x.detach().clone() if x.is_inference() else x.detach()
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def twin(module: Module, known: dict[int, Any] | None = None) -> Module:
+    """The same modules over the same tensors, in evaluation mode; the original is not changed."""
+    known = {} if known is None else known
+    if id(module) in known:
+        return known[id(module)]  # type: ignore[no-any-return]
+    new = known[id(module)] = object.__new__(type(module))
+    new.__dict__ = module.__dict__.copy()
+
+    def shared(p: nn.Parameter | None) -> nn.Parameter | None:
+        if p is not None and id(p) not in known:  # tied parameters stay tied
+            known[id(p)] = nn.Parameter(_plain(p), requires_grad=False)
+        return None if p is None else known[id(p)]
+
+    new.__dict__.update(
+        training=False,
+        _parameters={n: shared(p) for n, p in module._parameters.items()},
+        _buffers={n: None if b is None else _plain(b) for n, b in module._buffers.items()},
+        _modules={n: None if m is None else twin(m, known) for n, m in module._modules.items()},
+        _forward_pre_hooks=OrderedDict(module._forward_pre_hooks),
+    )
+    return new
+
+
+def _renew(prior: float, layer: nn.Module) -> Callable[[nn.Module, Any], None]:
+    """A hook that gives a batch norm its statistics just before it runs."""
+    mean, var = layer._buffers["running_mean"], layer._buffers["running_var"]
+    assert mean is not None
+    assert var is not None
+    rho = prior / (prior + 1)
+
+    def hook(module: nn.Module, inputs: Any) -> None:
+        x: Tensor = inputs[0].detach()  # (N, C, …)
+        now: tuple[Tensor | None, Tensor | None] = mean, var
+        if x.numel() > x.shape[1]:  # a single value a channel has no variance
+            if prior == 0:
+                now = None, None  # the batch's own, as in training
+            else:
+                v, m = torch.var_mean(_wide(x), [0, *range(2, x.ndim)], correction=1)
+                now = (
+                    (rho * mean + (1 - rho) * m).to(mean),
+                    (rho * var + (1 - rho) * v).to(var),
+                )
+        module._buffers.update(running_mean=now[0], running_var=now[1])
+
+    return hook
+
+
+class Tower(nn.Module):
+    """The image tower of a sample's model: pixels to logits, as a function of some parameters.
+
+    Args:
+        sample: with pixels and a model of two towers, or one that has `logits(pixels)`.
+        bn_prior: N in the statistics of every batch norm, ρ·source + (1 − ρ)·batch with
+            ρ = N/(N + 1); the batch's variance is the unbiased one, and no gradient flows through
+            them. 0: the batch's alone, as in training, with gradient. Infinite: the source's.
+
+    Attributes:
+        pixels: (V, 3, H, W) on the model's device and in its dtype.
+        source: the model's parameters by name.
+        mixes: whether images of one call influence each other, through batch statistics.
+    """
+
+    def __init__(self, sample: Sample, bn_prior: float = math.inf) -> None:
+        super().__init__()
+        model, pixels = sample.require("model"), sample.require("pixels")
+        if pixels.ndim != 4 or len(pixels) != len(sample.logits):
+            raise InputError(
+                f"pixels of shape {tuple(pixels.shape)} do not go with logits of shape "
+                f"{tuple(sample.logits.shape)}; pass (views, 3, height, width)"
+            )
+        if not bool(torch.isfinite(pixels).all()):
+            raise InputError("pixels hold NaN or infinite values; check how they were prepared")
+        self.model: Any = twin(model)
+        self.source = dict(self.model.named_parameters())
+        first = next(iter(self.source.values()))
+        self.pixels = _plain(pixels).to(first)
+        self.sample, self.weights = sample, None
+        if hasattr(model, "encode_image"):
+            self.weights = _plain(_wide(sample.require("class_weights"))).to(first.device)
+        self.mixes = False
+        for layer in self.model.modules():
+            known = isinstance(layer, _BatchNorm) and layer.running_mean is not None
+            if known and bn_prior < math.inf:
+                layer.register_forward_pre_hook(_renew(bn_prior, layer))
+                self.mixes = True
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        if self.weights is not None:
+            f = _wide(self.model.encode_image(pixels))
+            return self.sample.scale * f @ self.weights.to(f).T  # a bias changes no softmax
+        z = _wide(self.model.logits(pixels))
+        return z if z.shape[-1] == self.sample.logits.shape[-1] else z[:, self._columns()]
+
+    def _columns(self) -> list[int]:
+        """Where the sample's classes stand among those of a model with fixed ones."""
+        names, wanted = list(getattr(self.model, "classes", ())), self.sample.require("classes")
+        if missing := [n for n in wanted if n not in names]:
+            raise InputError(
+                f"class {missing[0]!r} is not among the fixed classes of the model; "
+                "choose classes from model.classes"
+            )
+        return [names.index(n) for n in wanted]
+
+    def logits(self, pixels: Tensor, changed: Mapping[str, Tensor] | None = None) -> Tensor:
+        """(N, 3, H, W) → (N, L), float32 or wider, with other values for some parameters."""
+        named = {f"model.{n}": p.to(self.source[n]) for n, p in (changed or {}).items()}
+        z: Tensor = torch.func.functional_call(self, named, (pixels,))
+        return z
+
+    def norms(self) -> list[list[str]]:
+        """Names of the scale and shift of each normalisation layer, in the order of the pass."""
+        called: list[list[str]] = []
+        hooks = []
+        for name, layer in self.model.named_modules():
+            names = [f"{name}.{k}" for k, p in layer._parameters.items() if p is not None]
+            if isinstance(layer, NORMS) and names:
+                hooks.append(
+                    layer.register_forward_pre_hook(lambda *_, names=names: called.append(names))
+                )
+        with torch.no_grad():
+            self(self.pixels[:1])
+        for hook in hooks:
+            hook.remove()
+        if not called:
+            raise InputError(
+                f"the image tower of {type(self.sample.model).__name__} has no normalisation "
+                "layers with scale and shift; choose a model that has, and do not fold them"
+            )
+        return [names for i, names in enumerate(called) if names not in called[:i]]
+
+    def start(self, names: list[str]) -> Tensors:
+        """The model's own values, float32 or wider."""
+        return {n: _wide(self.source[n]) for n in names}
+
+
+# --------------------------------------------------------------------------- descent
+
+
+@dataclass(frozen=True)
+class Descent:
+    """SGD with momentum, or Adam (β 0.9 and 0.999, ε 1e-8), as a function of named tensors.
+
+    Decay is decoupled: x ← x·(1 − lr·decay) before the step, so Adam with decay is AdamW.
+    """
+
+    kind: Literal["sgd", "adam"]
+    lr: float
+    momentum: float = 0.0
+    decay: float = 0.0
+
+    def start(self, x: Tensors) -> Tensors:
+        """Moments of zero."""
+        orders = ("first",) if self.kind == "sgd" else ("first", "second")
+        return {f"{o}.{n}": torch.zeros_like(p) for o in orders for n, p in x.items()}
+
+    def step(self, x: Tensors, slope: Tensors, moments: Tensors, t: int) -> tuple[Tensors, Tensors]:
+        """New values and moments after step t = 1, 2, …; what has no slope stays."""
+        x, moments = dict(x), dict(moments)
+        for n, g in slope.items():
+            first = moments[f"first.{n}"]
+            if self.kind == "sgd":
+                move = first = self.momentum * first + g
+            else:
+                first = 0.9 * first + 0.1 * g
+                second = moments[f"second.{n}"] = 0.999 * moments[f"second.{n}"] + 0.001 * g * g
+                move = first / (1 - 0.9**t) / ((second / (1 - 0.999**t)).sqrt() + 1e-8)
+            moments[f"first.{n}"] = first
+            x[n] = x[n] * (1 - self.lr * self.decay) - self.lr * move
+        return x, moments
+
+
+def slopes(x: Tensors, loss: Callable[[Tensors], Tensor | None]) -> Tensors:
+    """The gradient of the loss, where there is one; empty if there is no loss."""
+    x = {n: p.detach().requires_grad_() for n, p in x.items()}
+    with torch.enable_grad():
+        value = loss(x)
+        if value is None:
+            return {}
+        if not value.requires_grad:
+            raise InputError(
+                "no gradient reaches the parameters of the image tower; "
+                "pass the model itself, not a compiled or scripted one"
+            )
+        found = torch.autograd.grad(value, list(x.values()), allow_unused=True)
+    return {n: g for n, g in zip(x, found, strict=True) if g is not None}
+
+
+# --------------------------------------------------------------------------- decisions
+
+
+def prior_like(method: PriorMethod, like: Tensor) -> Tensor | None:
+    """log p̃ (L,) if it is in use and known, beside another tensor."""
+    prior = method.log_prior()
+    return None if prior is None else prior.to(like)
+
+
+def log_probs(method: PriorMethod, logits: Tensor, log_prior: Tensor | None, places: str) -> Tensor:
+    """Log-probabilities, adjusted if the method's adjustment begins at one of `places`."""
+    if log_prior is None or method.adjust not in places.split():
+        return F.log_probs(logits)
+    return F.adjust(logits, log_prior, method.tau)
+
+
+def answer(
+    method: PriorMethod,
+    logits: Tensor,
+    log_prior: Tensor | None,
+    entropy: Tensor | None = None,
+    kept: Tensor | None = None,
+) -> Prediction:
+    """The prediction from the base view's logits (L,)."""
+    return Prediction(
+        probs=log_probs(method, logits, log_prior, "before per-view after").exp(),
+        entropy=entropy,
+        kept=kept,
+        q=method.class_q(log_prior) if isinstance(method, EntropyMethod) else None,
+        prior=None if log_prior is None else log_prior.exp(),
+    )
