@@ -26,9 +26,10 @@ def _classes(text: str) -> list[str]:
 
 @main.command()
 @click.option("--out", default="adte-demo", show_default=True, help="Folder for report.html.")
-@click.option("--limit", type=int, help="Use only the first images of the bundle.")
+@click.option("--limit", type=int, help="Use only the first images.")
+@click.option("--cache", metavar="FOLDER", help="Features of `tiny` instead of the bundle's.")
 @JSON
-def demo(out: str, limit: int | None, json_to: str | None) -> None:
+def demo(out: str, limit: int | None, cache: str | None, json_to: str | None) -> None:
     """The main job: compare the methods on real photographs, and write a report.
 
     Replays features of 64 views of held-out photographs, made with the embedded model `tiny`, whose
@@ -39,7 +40,7 @@ def demo(out: str, limit: int | None, json_to: str | None) -> None:
     from adte.evaluate.demo import passes, run_demo
     from adte.evaluate.report import demo_report
 
-    replay = Cache().first(limit)
+    replay = Cache(cache).first(limit)
     with console.progress("replaying", passes() * len(replay)) as bar:
         done = run_demo(replay, lambda: bar.advance(0))  # type: ignore[arg-type]
     if json_to:

@@ -16,6 +16,7 @@ from adte.evaluate.cache import Cache
 from adte.evaluate.compare import LADDER, Outcome, compare, rows
 from adte.evaluate.runner import Stream
 from adte.methods import Sample, create_method
+from adte.models.tiny import tiny_classes
 
 __all__ = ["Demo", "estimators", "passes", "run_demo"]
 
@@ -59,12 +60,17 @@ class Demo:
 
 
 def known_frequency(replay: Cache) -> NDArray[np.float64]:
-    if replay.frequency is None:
+    """How often the model saw each class in training: as the cache says, or as `tiny`'s card."""
+    if replay.frequency is not None:
+        return replay.frequency
+    counts = {c["wnid"]: c["count"] for c in tiny_classes()}
+    ids = replay.facts["class_ids"]
+    if replay.facts["model"] != "tiny" or not set(ids) <= counts.keys():
         raise InputError(
             f"the cache {str(replay.folder)!r} does not say how often the model saw each class in "
             "training; the demo needs one that does"
         )
-    return replay.frequency
+    return np.array([counts[i] for i in ids], dtype=np.float64)
 
 
 def estimators(
