@@ -138,14 +138,10 @@ def _running(demo: Demo, ax: Any) -> None:
         ("adte-released", "#2f6fb0", ":"),
     ):
         correct = _find(demo, title).run.correct
-        ax.plot(
-            100 * np.cumsum(correct) / np.arange(1, len(correct) + 1),
-            style,
-            color=colour,
-            label=title,
-        )
+        so_far = 100 * np.cumsum(correct) / np.arange(1, len(correct) + 1)
+        start = min(50, len(correct) // 4)  # the first few images say nothing
+        ax.plot(np.arange(start, len(correct)), so_far[start:], style, color=colour, label=title)
     ax.set(xlabel="images seen", ylabel="accuracy so far, %")
-    ax.set_xlim(left=20)
     ax.legend(frameon=False, ncols=2)
 
 
@@ -166,7 +162,8 @@ def _thirds(demo: Demo, ax: Any) -> None:
         )
     ax.set_xticks(x, [r["method"] for r in shown])
     ax.set(ylabel="accuracy, %")
-    ax.legend(frameon=False, ncols=3)
+    ax.margins(y=0.15)
+    ax.legend(frameon=False, ncols=3, loc="upper right")
 
 
 def demo_report(demo: Demo, folder: str | Path) -> Path:
@@ -182,6 +179,10 @@ def demo_report(demo: Demo, folder: str | Path) -> Path:
         def draw(ax: Any) -> None:
             ax.scatter(frequency, values, s=12, color="#0b6e4f", alpha=0.7)
             ax.set(xscale="log", xlabel="training images of the class", ylabel=label)
+            ticks = [n for n in (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000) if n <= frequency.max()]
+            ax.set_xticks([n for n in ticks if n >= frequency.min()])
+            ax.minorticks_off()
+            ax.xaxis.set_major_formatter("{x:g}")
 
         return draw
 
