@@ -245,10 +245,9 @@ class ClassPrior:
                 self._solution = self._marginal(o.smoothing)
             elif bool(self._counts.any()):
                 start = self._solution.clamp_min(FLOOR)  # a zero would stay zero
-                solution, self.steps = fixed_point(
+                self._solution, _ = fixed_point(
                     self._operator(), start, o.norm, o.eps, o.max_iter, o.damping
                 )
-                self._solution = solution
             self._fresh = True
         p = self._solution.clamp_min(FLOOR)
         return p / p.sum()

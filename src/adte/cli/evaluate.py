@@ -117,8 +117,6 @@ def run_and_show(
             lambda: bar.advance(bar.task_ids[0]),
             lambda task: bar.update(bar.task_ids[0], description=task.name),
         )
-    for record in records:
-        record.pop("correct", None)
     rows = aggregate(records)
     if json_to:
         single = len(records) == 1

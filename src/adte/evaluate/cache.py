@@ -249,7 +249,7 @@ class Cache(FeatureStream):
     def _random_access(self, order: NDArray[np.int64]) -> Iterator[Encoded]:
         """Any order, through memory maps: each image is read when its turn comes."""
         files = [safe_open(str(p), framework="pt") for p in self.shards]
-        headers = [load_header(f) for f in files]
+        headers = [_header(f) for f in files]
         where = np.searchsorted(self._starts, order, side="right") - 1
         for s, index in zip(where.tolist(), order.tolist(), strict=True):
             i = index - int(self._starts[s])
@@ -269,6 +269,6 @@ class Cache(FeatureStream):
         )
 
 
-def load_header(file: Any) -> dict[str, Any]:
+def _header(file: Any) -> dict[str, Any]:
     header: dict[str, Any] = json.loads(file.metadata()["adte"])
     return header

@@ -32,6 +32,7 @@ from safetensors.torch import load
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from adte.errors import StateError
 from adte.models.base import Model
 from adte.views import Preprocess
 
@@ -255,7 +256,7 @@ def tiny_classes() -> list[dict[str, object]]:
     return rows
 
 
-def load_tiny(device: str | torch.device = "cpu") -> Tiny:
+def load_tiny() -> Tiny:
     """The shipped weights, in float32 and ready for inference."""
     assets = resources.files("adte").joinpath("assets")
     vocab = assets.joinpath("tiny-vocab.txt").read_text("utf-8").splitlines()
@@ -265,6 +266,8 @@ def load_tiny(device: str | torch.device = "cpu") -> Tiny:
         found = state.get(name)
         if found is None or found.shape != wanted.shape:
             shape = None if found is None else tuple(found.shape)
-            raise ValueError(f"tiny.safetensors: {name} is {shape}, not {tuple(wanted.shape)}")
+            raise StateError(
+                f"tiny.safetensors: {name} is {shape}, not {tuple(wanted.shape)}; reinstall adte"
+            )
     model.load_state_dict(state)  # float16 on disk, float32 from here on
-    return model.eval().to(device)
+    return model.eval()
