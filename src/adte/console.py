@@ -48,7 +48,7 @@ def table(
 
 
 def bench_table(title: str, rows: Sequence[dict[str, Any]]) -> None:
-    """Print rows over seeds, as `adte.evaluate.bench.aggregate` makes them."""
+    """Print rows over seeds, as `adte.evaluate.tasks.aggregate` makes them."""
 
     def percent(x: float | None, sign: str = "") -> str:
         return "" if x is None else f"{100 * x:{sign}.1f}"

@@ -12,9 +12,9 @@ from adte.cli._group import JSON, SET, main, read_settings
 from adte.errors import InputError
 
 if TYPE_CHECKING:
-    from adte.evaluate.bench import Task
     from adte.evaluate.build import Source
     from adte.evaluate.features import FeatureStream
+    from adte.evaluate.tasks import Task
 
 PROTOCOL = click.option(
     "--protocol", default="online", show_default=True,
@@ -105,8 +105,8 @@ def run_and_show(
     title: str,
 ) -> None:
     """Run tasks with progress, print the table, write the JSON."""
-    from adte.evaluate.bench import aggregate, run_tasks
     from adte.evaluate.results import Results
+    from adte.evaluate.tasks import aggregate, run_tasks
 
     passes = sum(2 if t.protocol == "two-pass" else 1 for t in tasks)
     with console.progress("", passes * len(stream)) as bar:
@@ -151,7 +151,7 @@ def _title(stream: FeatureStream) -> str:
 def eval_(method: str, protocol: Any, settings: tuple[str, ...], runs: str | None,
           json_to: str | None, **source: Any) -> None:  # fmt: skip
     """Evaluate one method on labelled images, live or from a cache (--data cache:FOLDER)."""
-    from adte.evaluate.bench import Task
+    from adte.evaluate.tasks import Task
 
     task = Task(method, read_settings(method, settings), protocol, source["seed"])
     stream = make_source(source).open(_needs_pixels([task]))
@@ -174,8 +174,8 @@ def eval_(method: str, protocol: Any, settings: tuple[str, ...], runs: str | Non
 def compare(names: str, protocols: str, seeds: int, runs: str | None, json_to: str | None,
             **source: Any) -> None:  # fmt: skip
     """Compare methods on one stream, by default the embedded bundle."""
-    from adte.evaluate.bench import method_tasks
     from adte.evaluate.cache import Cache
+    from adte.evaluate.tasks import method_tasks
 
     wanted = [n.strip() for n in names.split(",") if n.strip()]
     tasks = method_tasks(wanted, [p.strip() for p in protocols.split(",")], range(seeds))
@@ -199,8 +199,8 @@ def compare(names: str, protocols: str, seeds: int, runs: str | None, json_to: s
 def sweep(grid_texts: tuple[str, ...], method: str, protocol: Any, seeds: int, runs: str | None,
           json_to: str | None, **source: Any) -> None:  # fmt: skip
     """Run a method over every combination of option values, as in `adte sweep beta=0.5,0.9`."""
-    from adte.evaluate.bench import grid
     from adte.evaluate.cache import Cache
+    from adte.evaluate.tasks import grid
 
     for text in grid_texts:
         if "=" not in text:
@@ -244,8 +244,8 @@ def extract(out: str, prompt_set: str, **source: Any) -> None:
 def replay(cache: str, method: str, prompt_set: str, limit: int | None, seed: int, protocol: Any,
            settings: tuple[str, ...], runs: str | None, json_to: str | None) -> None:  # fmt: skip
     """Run a method on the features in CACHE, without the image tower."""
-    from adte.evaluate.bench import Task
     from adte.evaluate.cache import Cache
+    from adte.evaluate.tasks import Task
     from adte.methods import create_method
     from adte.models import load_model
 

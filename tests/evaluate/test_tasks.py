@@ -9,9 +9,9 @@ import pytest
 
 from adte import InputError, StateError, create_method
 from adte.evaluate import run
-from adte.evaluate.bench import Task, aggregate, grid, method_tasks, run_tasks
 from adte.evaluate.cache import Cache, extract
 from adte.evaluate.results import Results, summarise
+from adte.evaluate.tasks import Task, aggregate, grid, method_tasks, run_tasks
 from evaluate.test_cache import live
 
 
