@@ -51,7 +51,8 @@ class SmallModel(Model):
     def _ids(self, texts: Sequence[str]) -> Tensor:
         """One token a word, hashed; 0 pads."""
         rows = [[1 + zlib.crc32(w.encode()) % (WORDS - 1) for w in t.split()] for t in texts]
-        return torch.tensor([(r + [0] * LENGTH)[:LENGTH] for r in rows])
+        padded = torch.tensor([(r + [0] * LENGTH)[:LENGTH] for r in rows])
+        return padded.to(self.positions.device)
 
     def token_embeddings(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
         ids = self._ids(texts)

@@ -14,7 +14,8 @@ import oracle
 import prompt_oracle as slow
 from adte import InputError, Sample, create_method
 from adte import functional as F
-from adte.methods.prompt_tuning import PromptLearner, adamw, marginal
+from adte.methods import prompt_tuning
+from adte.methods.prompt_tuning import PromptLearner, adamw, frozen_twin, marginal
 from adte.methods.tpt import TPT
 from small_model import LENGTH, WORDS, SmallModel
 
@@ -229,11 +230,11 @@ def test_chunks_change_memory_not_numbers(chunk):
 
 
 def test_chunks_bound_what_the_tower_sees_at_once():
-    class Counting(SmallModel):
-        rows: tuple[int, ...] = ()
+    rows: list[int] = []
 
+    class Counting(SmallModel):
         def encode_embeddings(self, ids, embeddings):
-            self.rows = (*self.rows, len(ids))
+            rows.append(len(ids))
             return super().encode_embeddings(ids, embeddings)
 
     model = Counting()
@@ -256,10 +257,68 @@ def test_chunks_bound_what_the_tower_sees_at_once():
         return weights, sum(saved)
 
     weights, chunked = kept(learner)
-    assert model.rows == (16, 16, 16, 2)
+    assert rows == [16, 16, 16, 2]
     weights.sum().backward()
-    assert sorted(model.rows) == sorted(2 * (16, 16, 16, 2))  # activations were computed again
+    assert sorted(rows) == sorted(2 * [16, 16, 16, 2])  # activations were computed again
     assert chunked < kept(whole)[1] / 10
+
+
+def test_a_budget_decides_whether_activations_are_kept(monkeypatch):
+    names = ["cat", *(f"thing number {i}" for i in range(49))]
+    learner = PromptLearner(SmallModel(), names)
+    assert learner.groups == ([50], False)
+    for classes in (1, 7):
+        monkeypatch.setattr(prompt_tuning, "BUDGET", classes * learner.activations)
+        tight = PromptLearner(SmallModel(), names)
+        assert (max(tight.groups[0]), tight.groups[1]) == (classes, True)
+        torch.testing.assert_close(
+            tight.class_weights(tight.initial), learner.initial_weights, rtol=0, atol=1e-6
+        )
+
+
+def test_classes_of_like_length_go_together():
+    names = [f"{'very ' * (i % 3)}old tree {i}" for i in range(48)]
+    learner = PromptLearner(SmallModel(), names)
+    assert learner.groups == ([16, 16, 16], False)
+    assert learner.order.tolist() == [i for k in range(3) for i in range(48) if i % 3 == k]
+    whole = PromptLearner(SmallModel(), names, chunk=0)
+    torch.testing.assert_close(learner.initial_weights, whole.initial_weights, rtol=0, atol=1e-6)
+
+
+def test_the_first_pass_is_recalled_with_its_gradient():
+    rows: list[int] = []
+
+    class Counting(SmallModel):
+        def encode_embeddings(self, ids, embeddings):
+            rows.append(len(ids))
+            return super().encode_embeddings(ids, embeddings)
+
+    learner, plain = (PromptLearner(Counting(), slow.NAMES, chunk=c) for c in (None, 0))
+    pull = torch.randn(5, 16, generator=torch.Generator().manual_seed(0))
+
+    def slope(learner, at):
+        at = at.clone().requires_grad_()
+        weights = learner.class_weights(at)
+        return weights, torch.autograd.grad((weights * pull).sum(), at)[0]
+
+    for at in (learner.initial, learner.initial, learner.initial + 0.1):
+        for got, want in zip(slope(learner, at), slope(plain, at), strict=True):
+            torch.testing.assert_close(got, want, rtol=0, atol=1e-6)
+    rows.clear()
+    slope(learner, learner.initial)
+    assert rows == []
+    slope(learner, learner.initial + 0.1)
+    assert rows == [5]
+
+
+def test_the_twin_shares_the_weights_and_wants_no_gradient():
+    model = SmallModel()
+    twin = frozen_twin(model)
+    for (name, p), q in zip(model.named_parameters(), twin.parameters(), strict=True):
+        assert p.data_ptr() == q.data_ptr(), name
+        assert p.requires_grad
+        assert not q.requires_grad
+    assert isinstance(twin, SmallModel)
 
 
 # --------------------------------------------------------------------------- any tokeniser

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, wraps
+from functools import cached_property, partial, wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from adte import functional as F
 from adte.errors import InputError
 from adte.methods.base import Prediction, Sample
 from adte.methods.measure import EntropyMethod, features_of
+from adte.models._tokens import text_lengths
 from adte.models.base import Model
 from adte.options import option
 
@@ -27,6 +29,10 @@ R = TypeVar("R")
 
 # Texts with no word in common: the tokens that they all begin with are the tokeniser's own.
 PROBES = ("dog", "7")
+
+BUDGET = 512 << 20  # bytes of activations that are kept rather than computed again
+CUDA_BUDGET = 4 << 30  # the same on CUDA, where small passes waste the device; if a quarter is free
+FEWEST = 8  # classes of one length that are worth a pass of their own
 
 
 def off_record(work: Callable[P, R]) -> Callable[P, R]:
@@ -71,6 +77,19 @@ def _shared(ids: Tensor) -> int:
     return int((ids == ids[:1]).all(0).long().cumprod(0).sum())
 
 
+def frozen_twin(model: Model) -> Model:
+    """A second model on the same storage whose parameters ask for no gradient.
+
+    Nothing is then kept for the gradients of weights that nobody wants. The model is read only.
+    """
+    memo: dict[int, Any] = {
+        id(v): v for m in model.modules() for v in vars(m).values() if not isinstance(v, dict)
+    }
+    memo |= {id(b): b for b in model.buffers()}
+    memo |= {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in model.parameters()}
+    return copy.deepcopy(model, memo)
+
+
 class PromptLearner:
     """Class weights as a function of the context of "a photo of a {name}.".
 
@@ -78,18 +97,30 @@ class PromptLearner:
     and as far as the context alone and all prompts agree. So any text tower will do that takes
     embeddings. The model is read only: its parameters, gradients and flags stay as they are.
 
+    Classes go through the text tower in groups of like length, so that little is spent on padding.
+    With gradients, a tower keeps its activations for the way back. Where those of all classes fit
+    into a budget they are kept, and those of the initial context, where every image begins, for all
+    images. Otherwise each group's are computed again when they are needed, so that memory grows
+    with the group, not with the classes.
+
     Attributes:
         initial: (n, w) the embeddings of the context, float32 or wider.
-        chunk: classes a pass through the text tower; with gradients, a chunk's activations are
-            computed again when they are needed, so memory grows with the chunk, not the classes.
+        chunk: classes a group at most; 0: all classes at once, activations kept; None: as many as
+            fit into the budget (512 MB; on CUDA 4 GB, but a quarter of what is free at most), by
+            what one class was seen to keep.
     """
 
     @off_record
     def __init__(
-        self, model: Model, classes: Sequence[str], context: str = "a photo of a", chunk: int = 64
+        self,
+        model: Model,
+        classes: Sequence[str],
+        context: str = "a photo of a",
+        chunk: int | None = None,
     ) -> None:
         self.model, self.classes, self.context, self.chunk = model, tuple(classes), context, chunk
         self.place = model.device, model.dtype
+        self.twin = frozen_twin(model)
         prompts = [f"{context} {name.replace('_', ' ')}." for name in classes]
         head = len(PROBES)
         ids, embeddings = model.token_embeddings([*PROBES, context, *prompts])
@@ -99,7 +130,9 @@ class PromptLearner:
                 f"context={context!r} has no tokens of its own in the prompts of model "
                 f"{model.name!r}; choose words that stand before the class name"
             )
-        self.ids, self.embeddings = ids[head + 1 :], embeddings[head + 1 :].detach()
+        ids, embeddings = ids[head + 1 :], embeddings[head + 1 :]
+        self.lengths, self.order = text_lengths(ids).sort(stable=True)
+        self.ids, self.embeddings = ids[self.order], embeddings[self.order]  # the shortest first
         wide = torch.promote_types(embeddings.dtype, torch.float32)
         self.initial = self.embeddings[0, self.start : self.end].to(wide, copy=True)
 
@@ -109,22 +142,94 @@ class PromptLearner:
         """(L, D) of the initial context."""
         return self.class_weights(self.initial)
 
+    @cached_property
+    def activations(self) -> int:
+        """Bytes that the text tower keeps for the way back of the longest prompt."""
+        known = {p.untyped_storage().data_ptr() for p in self.twin.parameters()}
+        kept: dict[int, int] = {}
+
+        def note(x: Tensor) -> Tensor:
+            storage = x.untyped_storage()
+            if storage.data_ptr() not in known:
+                kept[storage.data_ptr()] = storage.nbytes()
+            return x
+
+        context = self.initial.detach().requires_grad_()
+        with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(note, lambda x: x):
+            self._encode(context, self.ids[-1:], self.embeddings[-1:])
+        return sum(kept.values())
+
+    @cached_property
+    def groups(self) -> tuple[list[int], bool]:
+        """Classes of each pass, and whether activations are computed again."""
+        total, most = len(self.ids), self.chunk
+        if most == 0:
+            return [total], False
+        if most is None:
+            most = max(1, min(total, _budget(self.ids.device) // max(1, self.activations)))
+        sizes: list[int] = []
+        start = 0
+        for end in [*(self.lengths.diff().nonzero().flatten() + 1).tolist(), total]:
+            if end - start >= FEWEST or end == total:  # fewer of one length join the next
+                sizes += [most] * ((end - start) // most)
+                sizes += [rest] if (rest := (end - start) % most) else []
+                start = end
+        return sizes, total > most
+
     def class_weights(self, context: Tensor) -> Tensor:
         """Unit class vectors, differentiable in the context.  (…, n, w) → (…, L, D)"""
         if context.ndim > 2:  # one context at a time: the same numbers in whatever company
             return torch.stack([self.class_weights(c) for c in context])
-        size = self.chunk or len(self.ids)
-        if size >= len(self.ids):
-            return self._encode(context, self.ids, self.embeddings)
-        parts = zip(torch.split(self.ids, size), torch.split(self.embeddings, size), strict=True)
-        run: Any = checkpoint
-        return torch.cat([run(self._encode, context, *p, use_reentrant=False) for p in parts])
+        keep = self.chunk is None and torch.is_grad_enabled() and not self.groups[1]
+        if keep and torch.equal(context, self.initial):
+            return _Recalled.apply(context, self)  # type: ignore[no-any-return,no-untyped-call]
+        return self._pass(context)
+
+    @cached_property
+    def first_pass(self) -> tuple[Tensor, Tensor]:
+        """The initial context and its class weights, with the way back from them kept."""
+        with torch.inference_mode(False), torch.enable_grad():
+            start = self.initial.clone().requires_grad_()
+            return start, self._pass(start)
+
+    def _pass(self, context: Tensor) -> Tensor:
+        sizes, again = self.groups
+        run: Any = (
+            partial(checkpoint, use_reentrant=False, preserve_rng_state=False) if again else _call
+        )
+        parts = zip(torch.split(self.ids, sizes), torch.split(self.embeddings, sizes), strict=True)
+        out = torch.cat([run(self._encode, context, *part) for part in parts])
+        return out[self.order.argsort()]
 
     def _encode(self, context: Tensor, ids: Tensor, frozen: Tensor) -> Tensor:
         middle = context.to(frozen).expand(len(ids), -1, -1)
         filled = torch.cat([frozen[:, : self.start], middle, frozen[:, self.end :]], dim=1)
-        out = self.model.encode_embeddings(ids, filled)
+        out = self.twin.encode_embeddings(ids, filled)
         return out.to(torch.promote_types(out.dtype, torch.float32))
+
+
+def _budget(device: torch.device) -> int:
+    if device.type != "cuda":
+        return BUDGET
+    return min(CUDA_BUDGET, torch.cuda.mem_get_info(device)[0] // 4)
+
+
+class _Recalled(torch.autograd.Function):
+    """Class weights of the initial context, with the way back through the learner's first pass."""
+
+    @staticmethod
+    def forward(ctx: Any, context: Tensor, learner: PromptLearner) -> Tensor:
+        ctx.learner = learner
+        return learner.first_pass[1].detach().clone()
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None]:
+        start, weights = ctx.learner.first_pass
+        return torch.autograd.grad(weights, start, slope, retain_graph=True)[0], None
+
+
+def _call(work: Callable[..., R], *args: Any) -> R:
+    return work(*args)
 
 
 class Episode(NamedTuple):
@@ -161,7 +266,10 @@ class PromptMethod(EntropyMethod):
     decay: float = option(0.01, "weight decay of AdamW")
     steps: int = option(1, "steps of AdamW an image")
     context: str = option("a photo of a", "words before the class name, where tuning begins")
-    chunk: int = option(64, "classes a pass through the text tower, 0 for all; bounds the memory")
+    chunk: int | None = option(
+        None,
+        "classes a pass through the text tower; 0 for all, none for what fits (512 MB; CUDA: 4 GB)",
+    )
 
     _learner: PromptLearner | None = field(default=None, init=False, repr=False)
 
@@ -169,7 +277,7 @@ class PromptMethod(EntropyMethod):
         super().__post_init__()
         F.keep_count(self.count or 1, self.ratio, self.count)
         for name in ("lr", "decay", "steps", "chunk"):
-            if not getattr(self, name) >= 0:
+            if not (getattr(self, name) or 0) >= 0:
                 raise InputError(f"{name}={getattr(self, name)} of prompt tuning is negative")
 
     def __getstate__(self) -> dict[str, Any]:

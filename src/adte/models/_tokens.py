@@ -12,11 +12,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from adte.errors import InputError
 
-__all__ = ["has_words", "swappable", "swapped", "untunable"]
+__all__ = ["has_words", "swappable", "swapped", "text_lengths", "untunable"]
 
 _given: ContextVar[Tensor | None] = ContextVar("adte_token_embeddings", default=None)
 
@@ -39,6 +40,16 @@ def swapped(embeddings: Tensor) -> Iterator[None]:
         yield
     finally:
         _given.reset(token)
+
+
+def text_lengths(ids: Tensor) -> Tensor:
+    """Tokens of every row up to the first of those that repeat its last.  (N, T) → (N,)
+
+    With padding that is the end token, where it also pads, or else the first of the padding.
+    """
+    other = (ids != ids[:, -1:]).flip(1)
+    behind = other.long().argmax(1)  # tokens like the last; 0 where the whole row is
+    return torch.where(other.any(1), ids.shape[1] - behind + 1, 1)
 
 
 def untunable(tower: object) -> InputError:

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from adte.errors import InputError
-from adte.models._tokens import has_words, swappable, swapped
+from adte.models._tokens import has_words, swappable, swapped, text_lengths
 from adte.models._torchvision import import_late
 from adte.models._weights import RANDOM, fetch, hub_reachable, load_checked, read_checkpoint
 from adte.models.base import Model
@@ -94,6 +94,9 @@ class HuggingFace(Model):
 
     def encode_embeddings(self, ids: Tensor, embeddings: Tensor) -> Tensor:
         """Unit vectors (N, D) of embedded tokens; `ids` say where the text ends."""
+        if self.kind == "clip":  # nothing behind the end token is seen
+            end = int(text_lengths(ids).max())
+            ids, embeddings = ids[:, :end], embeddings[:, :end]
         with swapped(embeddings):
             return _unit(self.net.get_text_features(input_ids=ids))
 

@@ -20,11 +20,13 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from importlib import resources
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -95,6 +97,31 @@ class Tokenizer:
         return ids, torch.tensor([len(r) for r in rows], dtype=torch.long)
 
 
+class _Gelu(torch.autograd.Function):
+    """x·Φ(x), with its slope Φ(x) + x·φ(x) in a few passes: torch's own is slow on some CPUs."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return F.gelu(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        density = (x.square() * -0.5).exp() * (2 * math.pi) ** -0.5
+        return grad * (x * density + (x * 0.5**0.5).erf() * 0.5 + 0.5)  # type: ignore[no-any-return]
+
+
+class Gelu(nn.GELU):
+    """GELU; the same numbers as torch's, a faster way back."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not (torch.is_grad_enabled() and x.requires_grad):
+            return F.gelu(x)
+        y: Tensor = _Gelu.apply(x)  # type: ignore[no-untyped-call]
+        return y
+
+
 class Attention(nn.Module):
     """A pre-norm transformer layer."""
 
@@ -105,15 +132,13 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
         self.norm2 = nn.LayerNorm(width)
-        self.mlp = nn.Sequential(
-            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
-        )
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), Gelu(), nn.Linear(4 * width, width))
 
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         n, t, w = x.shape
         qkv = self.qkv(self.norm1(x)).view(n, t, 3, self.heads, w // self.heads)
         q, k, v = qkv.permute(2, 0, 3, 1, 4)  # (N, heads, T, w / heads) each
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None, None, :])
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         x = x + self.out(y.transpose(1, 2).reshape(n, t, w))
         z: Tensor = self.mlp(self.norm2(x))
         return x + z
@@ -139,12 +164,15 @@ class TextTower(nn.Module):
 
     def forward_embedded(self, x: Tensor, lengths: Tensor) -> Tensor:
         """Unit vectors (N, D) of embeddings (N, T, w); what is beyond `lengths` is padding."""
-        mask = torch.arange(x.shape[1], device=x.device) < lengths.to(x.device)[:, None]  # (N, T)
-        x = x + self.positions[: x.shape[1]]
+        lengths = lengths.to(x.device)
+        least, most = (int(n) for n in lengths.aminmax()) if len(lengths) else (0, 0)
+        x = x[:, :most] + self.positions[:most]  # padding behind the longest text costs nothing
+        real = torch.arange(most, device=x.device) < lengths[:, None]  # (N, T)
+        mask = None if least == most else real[:, None, None, :]
         for layer in self.layers:
             x = layer(x, mask)
-        x = self.norm(x) * mask[..., None]
-        return F.normalize(self.project(x.sum(1) / mask.sum(1, keepdim=True)), dim=-1)
+        x = self.norm(x) * real[..., None]
+        return F.normalize(self.project(x.sum(1) / lengths[:, None]), dim=-1)
 
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
         return self.forward_embedded(self.embed(ids), lengths)
