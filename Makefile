@@ -27,10 +27,8 @@ lint: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.test  ## the figures of docs/benchmarks.md
-	$(BIN)/python benchmarks/views.py
-	$(BIN)/python benchmarks/head.py
-	$(BIN)/python benchmarks/prior.py
+bench: $(VENV)/.test  ## speed and memory on this machine
+	for what in views head prior encode pipeline cost; do $(BIN)/adte bench $$what || exit 1; done
 
 clean:
 	rm -rf $(VENV) adte-demo .pytest_cache .mypy_cache .ruff_cache

@@ -12,8 +12,8 @@ from functools import partial
 import numpy as np
 import torch
 
+from adte.bench.timing import medians
 from adte.data.corruptions import CORRUPTIONS, corrupt
-from timing import medians
 
 SIDES = (224, 64)
 

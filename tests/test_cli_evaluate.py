@@ -66,11 +66,33 @@ def test_replay_of_a_cache_says_what_eval_says(folder, tmp_path):
         assert call("replay", cache, "--method", method, "--json", b).exit_code == 0
         one, two = (json.loads(p.read_text())["metrics"] for p in (a, b))
         for m in (one, two):
-            m.pop("images_per_s")
+            for cost in ("images_per_s", "seconds", "peak_memory"):
+                m.pop(cost)
         assert one == two
     other = call("extract", "--data", f"folder:{folder}", "--views", 4, "--out", cache)
     assert other.exit_code == 2
     assert "another views" in other.output
+
+
+def test_a_cache_does_not_stand_in_for_something_else(folder, tmp_path):
+    cache = tmp_path / "cache"
+    assert call("extract", "--data", f"folder:{folder}", *FAST, "--out", cache).exit_code == 0
+    data = ("eval", "--data", f"cache:{cache}")
+    for args, message in (
+        (("--views", 32), "another number of views: 3 there, 32 asked for"),
+        (("--prompts", "art of the {}."), "another prompt set"),
+    ):
+        refused = call(*data, *args)
+        assert refused.exit_code == 2, refused.output
+        assert message in refused.output
+    fine = call(*data, "--views", 3, "--prompts", "a photo of a {}.", "--limit", 4, "--json")
+    assert json.loads(fine.output)["metrics"]["images"] == 4
+    recipe = cache / "recipe.json"  # as if another checkpoint of the same name had made it
+    recipe.write_text(json.dumps({**json.loads(recipe.read_text()), "fingerprint": "0123"}))
+    for args in (data, ("replay", cache, "--method", "tpt")):
+        refused = call(*args)
+        assert refused.exit_code == 2, refused.output
+        assert "holds features of model 'tiny' (fingerprint 0123), not of" in refused.output
 
 
 def test_compare_and_sweep_keep_their_runs(folder, tmp_path):
@@ -79,9 +101,9 @@ def test_compare_and_sweep_keep_their_runs(folder, tmp_path):
     args = ("--data", f"cache:{cache}", "--runs", runs)
     result = call("compare", *args, "--methods", "zero-shot,se,adte", "--seeds", 2)
     assert result.exit_code == 0, result.output
-    assert len(list(runs.glob("*.json"))) == 6
+    assert len(list(runs.glob("*.json"))) == 4  # two methods have no state: one seed says all
     assert call("sweep", "beta=0.5,0.9", *args, "--json").exit_code == 0
-    assert len(list(runs.glob("*.json"))) == 8
+    assert len(list(runs.glob("*.json"))) == 6
 
 
 def test_unreadable_images_are_reported_or_stop_a_strict_run(folder, tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import math
 import random
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from adte import views as room
+from adte.bench import views as bench
 from adte.errors import InputError
 from adte.views import Crop, Preprocess, Views, base_view, load_image
 
@@ -442,11 +442,6 @@ def test_bad_keys_are_named(key: object) -> None:
 
 
 def test_the_benchmark_reports_its_figures() -> None:
-    spec = importlib.util.spec_from_file_location("views_bench", ROOT / "benchmarks" / "views.py")
-    assert spec is not None
-    assert spec.loader is not None
-    bench = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(bench)
     threads = torch.get_num_threads()
     result = bench.run(noise(60, 80), repeats=1)
     assert {"rows", "ratio", "max_level_error"} <= result.keys()

@@ -18,40 +18,62 @@ from safetensors.torch import load_file
 
 from adte import Views, load_model
 from adte.console import progress
-from adte.data import load_dataset, make_stream
+from adte.data import Dataset, load_dataset, make_stream
 from adte.evaluate.cache import extract
 from adte.evaluate.features import Live
+from adte.models import Model
 from adte.models.tiny import tiny_classes
 from adte.prompts import Prompts, class_weights
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", required=True, help="the unpacked tiny-imagenet-200 folder")
-    parser.add_argument("--out", default="src/adte/assets/replay")
-    parser.add_argument("--ids", default=str(Path(__file__).with_name("bundle-ids.txt")))
-    parser.add_argument("--image", help="another seed's image tower, from train_image.py")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    args = parser.parse_args()
-    torch.set_num_threads(args.threads)
+IDS = Path(__file__).with_name("bundle-ids.txt")
 
-    data = load_dataset(f"tiny-imagenet:{args.data}")
-    wanted = set(Path(args.ids).read_text("utf-8").split())
+
+def photographs(folder: str, wanted: set[str]) -> Dataset:
+    """The validation photographs of these file names."""
+    data = load_dataset(f"tiny-imagenet:{folder}")
     chosen = np.array([i for i in range(len(data)) if Path(data.ids[i]).name in wanted])
     assert len(chosen) == len(wanted), f"{len(chosen)} of {len(wanted)} photographs found"
-    part = replace(
+    return replace(
         data,
         sources=[data.sources[int(i)] for i in chosen],
         labels=data.labels[chosen],
         ids=[Path(data.ids[int(i)]).name for i in chosen],
         split="validation photographs of bundle-ids.txt",
     )
-    counts = {str(c["wnid"]): c["count"] for c in tiny_classes()}
-    model, prompts = load_model("tiny", device="cpu"), Prompts.of("single")
-    if args.image:
-        tower = load_file(args.image)
+
+
+def model_with(image: str | None) -> Model:
+    """`tiny`, or another seed's image tower in it."""
+    model: Model = load_model("tiny", device="cpu")
+    if image:
+        tower = load_file(image)
         model.logit_scale = float(tower.pop("logit_scale"))
         model.image_tower.load_state_dict({k: v.float() for k, v in tower.items()})
+    return model
+
+
+def write(live: Live, out: str, shard: int) -> None:
+    """Extract with a progress bar; the recipe notes how often the model saw each class."""
+    counts = {str(c["wnid"]): c["count"] for c in tiny_classes()}
+    facts = {"frequency": [counts[w] for w in live.facts["class_ids"]]}
+    with progress("encoding", len(live)) as bar:
+        extract(live, out, facts=facts, shard=shard,
+                tick=lambda n: bar.advance(bar.task_ids[0], n))  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", required=True, help="the unpacked tiny-imagenet-200 folder")
+    parser.add_argument("--out", default="src/adte/assets/replay")
+    parser.add_argument("--ids", default=str(IDS))
+    parser.add_argument("--image", help="another seed's image tower, from train_image.py")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+
+    part = photographs(args.data, set(Path(args.ids).read_text("utf-8").split()))
+    model, prompts = model_with(args.image), Prompts.of("single")
     live = Live(
         model=model,
         class_weights=class_weights(model, part.classes, prompts),
@@ -59,10 +81,7 @@ def main() -> None:
         views=Views(count=64),
         prompts=prompts.describe(),
     )
-    facts = {"frequency": [counts[w] for w in part.class_ids]}
-    with progress("encoding", len(live)) as bar:
-        extract(live, args.out, facts=facts, shard=400,
-                tick=lambda n: bar.advance(bar.task_ids[0], n))  # fmt: skip
+    write(live, args.out, shard=400)
 
 
 if __name__ == "__main__":

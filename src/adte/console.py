@@ -6,17 +6,21 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from adte.state import write_whole
 
-__all__ = ["bars", "bench_table", "emit_json", "out", "progress", "table"]
+if TYPE_CHECKING:
+    from adte.evaluate.tables import Grid
+
+__all__ = ["bars", "emit_json", "grid", "out", "progress", "runs_table", "table"]
 
 out = Console(highlight=False)
 
@@ -47,28 +51,66 @@ def table(
     out.print(t)
 
 
-def bench_table(title: str, rows: Sequence[dict[str, Any]]) -> None:
-    """Print rows over seeds, as `adte.evaluate.tasks.aggregate` makes them."""
+def grid(grid: Grid) -> None:
+    """Print a table of results; the best figure of a column is bold, the second underlined."""
+    t = Table(
+        title=grid.title or None,
+        caption=grid.caption or None,
+        title_justify="left",
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 0, 0, 1),
+    )
+    for column in grid.shown:
+        t.add_column(
+            column.title or column.key,
+            justify="left" if column.is_text else "right",
+            no_wrap=True,
+        )
+    style = {"": "", "best": "bold", "second": "underline"}
+    for row in grid.cells():
+        cells = []
+        for text, interval, mark in row:
+            cell = Text(text, style=style[mark])
+            cells.append(cell.append(f" {interval}", style="dim") if interval else cell)
+        t.add_row(*cells)
+    out.print(t)
 
-    def percent(x: float | None, sign: str = "") -> str:
-        return "" if x is None else f"{100 * x:{sign}.1f}"
 
-    cells = [
-        [
-            r["method"],
-            "—" if r["protocol"] == "stateless" else r["protocol"],
-            percent(r["accuracy"]),
-            "" if r["ci95"] is None else "±" + percent(r["ci95"][1] - r["accuracy"]),
-            percent(r["gain"], "+"),
-            percent(r["ece"]),
-            *(percent(r[k]) for k in ("head", "middle", "tail")),
-            f"{1e3 / r['images_per_s']:.1f}",
-        ]
-        for r in rows
-    ]
-    columns = ("method", "protocol", "acc.", "95 %", "vs SE", "ECE", "head", "mid", "tail", "ms")
-    caption = "Accuracies in %, over seeds; ms: milliseconds an image."
-    table(title, columns, cells, caption)
+def runs_table(title: str, rows: Sequence[dict[str, Any]]) -> None:
+    """Print rows as `adte.evaluate.tasks.aggregate` makes them, in the width of a terminal."""
+    from adte.evaluate.tables import Column, Grid
+
+    lines = []
+    for r in rows:
+        gain = "…".join(f"{100 * x:+.1f}" for x in r["gain_ci95"] or ())
+        half = None if r["seeds"] < 2 else r["ci95"][1] - r["accuracy"]
+        lines.append({**r, "half": half, "against": gain or None})
+    columns = (
+        Column("method"),
+        Column("protocol", kind="protocol"),
+        Column("accuracy", "acc.", "percent", "up"),
+        Column("half", "±", "percent"),
+        Column("against", "vs SE, 95 %"),
+        Column("ece", "ECE", "percent", "down"),
+        Column("head", "head", "percent", "up"),
+        Column("middle", "mid", "percent", "up"),
+        Column("tail", "tail", "percent", "up"),
+        Column("seconds", "ms", "seconds"),
+        Column("peak_memory", "MB", "bytes"),
+    )
+    known = {c.key for c in columns if any(line.get(c.key) is not None for line in lines)}
+    notes = {
+        "accuracy": "Accuracies in %",
+        "half": "±: 95 % over seeds (orders of the stream)",
+        "against": "vs SE: the gain, bootstrap paired by image",
+        "head": "head, mid, tail: thirds of the classes by training frequency",
+        "seconds": "ms: milliseconds an image",
+        "peak_memory": "MB: peak memory above the start",
+    }
+    said = "; ".join(note for key, note in notes.items() if key in known) + "."
+    grid(Grid([c for c in columns if c.key in known], lines, title, said))
 
 
 def bars(title: str, values: Sequence[tuple[str, float]], width: int = 40) -> None:

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
-import os
-import random
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +19,7 @@ from adte.prompts import class_weights
 from small_model import SmallModel
 
 NAMES = ("cat", "dog", "car")
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def pictures(count: int = 11) -> Dataset:
@@ -82,6 +78,8 @@ def test_order_and_length(tmp_path):
     assert cache.ordered(order).at(1)[1] == every[0].label
     with pytest.raises(InputError, match="limit=0"):
         cache.first(0)
+    with pytest.raises(InputError, match="is a part"):
+        extract(live().ordered(order), tmp_path / "d")
 
 
 class Stop(Exception):
@@ -113,36 +111,6 @@ def test_resume_repeats_no_finished_shard(tmp_path):
         assert torch.equal(a.features, b.features)
 
 
-def test_killed_at_random_points_it_ends_up_the_same(tmp_path):
-    """kill -9 of a real process, several times, then one run to the end."""
-    script = (
-        "import sys; sys.path[:0] = [sys.argv[1], sys.argv[2]]\n"
-        "from test_cache import live; from adte.evaluate.cache import extract\n"
-        "print('up', flush=True); extract(live(40, views=24), sys.argv[3], shard=3)\n"
-    )
-    here = Path(__file__).parent
-    folder = tmp_path / "killed"
-    rng = random.Random(0)
-    for _ in range(4):
-        p = subprocess.Popen(
-            [sys.executable, "-c", script, str(here), str(here.parent), str(folder)],
-            stdout=subprocess.PIPE,
-        )
-        assert p.stdout is not None
-        p.stdout.readline()
-        time.sleep(rng.uniform(0, 0.15))
-        os.kill(p.pid, signal.SIGKILL)
-        p.wait()
-        p.stdout.close()
-    extract(live(40, views=24), folder, shard=3)
-    want = extract(live(40, views=24), tmp_path / "whole", shard=3)
-    got = Cache(folder)
-    assert len(got) == len(want) == 40
-    for a, b in zip(want.encoded(), got.encoded(), strict=True):
-        assert a.id == b.id
-        assert torch.equal(a.features, b.features)
-
-
 def test_damaged_and_altered_shards_are_named(tmp_path):
     extract(live(), tmp_path / "c", shard=4)
     path = tmp_path / "c" / "shard-00001.safetensors"
@@ -162,11 +130,114 @@ def test_damaged_and_altered_shards_are_named(tmp_path):
     assert path.read_bytes() == data
 
 
+@pytest.mark.parametrize("order", [None, [10, 0, 5, 3], [5]])
+def test_altered_shards_are_named_in_any_order(order, tmp_path):
+    """Each shard is checked when it is first touched, by whatever way."""
+    extract(live(), tmp_path / "c", shard=4)
+    path = tmp_path / "c" / "shard-00001.safetensors"  # images 4 to 7
+    data = bytearray(path.read_bytes())
+    data[-200] ^= 1
+    path.write_bytes(data)
+    cache = Cache(tmp_path / "c")
+    cache = cache if order is None else cache.ordered(np.array(order))
+    with pytest.raises(StateError, match=r"shard-00001.*was altered.*run extract again"):
+        list(cache)
+    assert len(list(Cache(tmp_path / "c").ordered(np.array([10, 0, 3])))) == 3  # not touched
+
+
+def test_a_shard_that_changes_while_it_is_read(tmp_path):
+    cache = extract(live(), tmp_path / "c", shard=4)
+    list(cache)
+    path = tmp_path / "c" / "shard-00001.safetensors"
+    path.write_bytes(path.read_bytes()[:-400])
+    with pytest.raises(StateError, match=r"shard-00001.*cut off"):
+        list(cache)
+    path.unlink()
+    with pytest.raises(StateError, match=r"shard-00001.*cannot be read"):
+        list(cache)
+
+
+def test_every_byte_of_a_shard_counts(tmp_path):
+    """A flipped bit is found, or (in the header's padding and version) makes no difference."""
+    want = list(extract(live(5), tmp_path / "c", shard=5).encoded())
+    path = tmp_path / "c" / "shard-00000.safetensors"
+    data, rng = path.read_bytes(), np.random.default_rng(0)
+    found = 0
+    places = range(0, len(data), 3)
+    for place in places:
+        altered = bytearray(data)
+        altered[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(altered)
+        try:
+            got = list(Cache(tmp_path / "c").encoded())
+        except StateError as error:
+            found += "shard-00000" in str(error)
+            continue
+        for a, b in zip(want, got, strict=True):
+            assert torch.equal(a.features, b.features)
+            assert (a.id, a.domain, a.label, a.group) == (b.id, b.domain, b.label, b.group)
+    assert found > 0.95 * len(places)
+
+
+def test_damage_beside_the_shards_is_named_and_mended(tmp_path):
+    folder = tmp_path / "c"
+    extract(live(), folder, shard=4)
+    before = {p.name: p.read_bytes() for p in folder.iterdir()}
+    weights, recipe = folder / "weights-default.safetensors", folder / "recipe.json"
+    weights.write_bytes(before[weights.name][:-30])
+    with pytest.raises(StateError, match=r"weights-default.*features stay"):
+        Cache(folder)
+    extract(live(), folder, shard=4)
+    recipe.write_bytes(before[recipe.name][:-30])
+    with pytest.raises(StateError, match=r"recipe\.json.*damaged.*shards stay"):
+        Cache(folder)
+    recipe.unlink()
+    extract(live(), folder, shard=4)
+    assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
+    (folder / "shard-00001 (copy).safetensors").write_bytes(b"stray")
+    assert len(Cache(folder)) == 11
+    (folder / "shard-00001.safetensors").unlink()
+    with pytest.raises(StateError, match=r"2 of 3 shards \('shard-00001"):
+        Cache(folder)
+    with pytest.raises(InputError, match="a file is in the way"):
+        extract(live(), recipe)
+
+
+def test_another_model_views_or_prompts_are_refused_by_name(tmp_path):
+    cache = extract(live(), tmp_path / "c", shard=4)
+    Cache(tmp_path / "c", model=SmallModel())
+    other = SmallModel("other")
+    with torch.no_grad():
+        other.project.weight.mul_(2)
+    with pytest.raises(StateError, match=r"features of model 'small'.*not of 'other'"):
+        Cache(tmp_path / "c", model=other)
+    with pytest.raises(StateError, match="not of 'other'"):
+        cache.model = other
+    cache.expect(views=5, prompts={"name": "same, by another name"}).expect()
+    with pytest.raises(StateError, match=r"another number of views: 5 there, 32 asked for"):
+        cache.expect(views=32)
+    with pytest.raises(StateError, match=r"another prompt set: .*'eighty'"):
+        cache.expect(prompts={"templates": "eighty"})
+
+
+def test_other_prompts_need_another_name(tmp_path):
+    first = live(prompts={"templates": ["a photo of a {}."]})
+    extract(first, tmp_path / "c", shard=4)
+    before = (tmp_path / "c" / "weights-default.safetensors").read_bytes()
+    second = live(prompts={"templates": ["art of the {}."]})
+    with pytest.raises(StateError, match=r"'default' with other prompts: .*art of the.*prompt-set"):
+        extract(second, tmp_path / "c", shard=4)
+    first.class_weights = first.class_weights.flip(0)
+    with pytest.raises(StateError, match="'default' with other prompts"):
+        extract(first, tmp_path / "c", shard=4)
+    assert (tmp_path / "c" / "weights-default.safetensors").read_bytes() == before
+
+
 def test_another_recipe_is_refused_by_name(tmp_path):
     extract(live(), tmp_path / "c", shard=4)
     with pytest.raises(StateError, match="another views"):
         extract(live(views=6), tmp_path / "c", shard=4)
-    with pytest.raises(StateError, match="another data"):
+    with pytest.raises(StateError, match=r"another data: \{.*'images': 11.* 'images': 9"):
         extract(live(count=9), tmp_path / "c", shard=4)
     other = live()
     with torch.no_grad():
@@ -203,6 +274,21 @@ def test_unreadable_images_are_counted_never_silent(tmp_path):
     cache = extract(stream, tmp_path / "c", shard=4)
     assert len(cache) == 5
     assert [s.id for s in stream.skipped] == ["002"]
+    stream.skipped = []
+    extract(stream, tmp_path / "c", shard=4)  # all is there, and still it is told
+    assert [s.id for s in stream.skipped] == [s.id for s in cache.skipped] == ["002"]
     strict = Live(model, stream.class_weights, broken, Views(count=3), strict=True)
     with pytest.raises(InputError):
         list(strict.encoded())
+
+
+def test_the_replay_benchmark_in_small(tmp_path):
+    """Its parts run, and memory does not grow beyond the record of each image."""
+    spec = importlib.util.spec_from_file_location("replay_bench", ROOT / "benchmarks" / "replay.py")
+    bench = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(bench)
+    assert bench.bundle(40, 1)["images"] == 40
+    grown = bench.memory(tmp_path, "replay", 100, 3000)["more_mb"]
+    assert grown < 3  # the record is 1.5 MB; samples that stay would be 6 MB more
+    size = bench.imagenet(tmp_path / "imagenet", 1)
+    assert size["feature_bytes"] == 50_000 * 64 * 512 * 2 < size["bytes"] < 3.29e9

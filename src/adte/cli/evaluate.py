@@ -20,11 +20,25 @@ PROTOCOL = click.option(
     "--protocol", default="online", show_default=True,
     type=click.Choice(["online", "two-pass", "episodic", "frozen"]), help="How the stream is used.",
 )  # fmt: skip
+DEVICE = click.option("--device", help="cpu, cuda, …; the best there is by default.")
 SEEDS = click.option("--seeds", default=1, show_default=True, help="Shuffles of the stream.")
-RUNS = click.option(
-    "--runs", metavar="FOLDER",
-    help="Keep one JSON a run there; finished runs are not run again.",
+RUN_OPTIONS = (
+    click.option("--runs", metavar="FOLDER",
+                 help="Keep one JSON a run there, for `adte report` and to resume."),
+    click.option("--skip-existing/--again", "skip", default=True, show_default=True,
+                 help="Whether runs that --runs holds already are taken from there."),
+    click.option("--table", "table_to", metavar="FILE", help="Write the table too: .csv or .md."),
+    click.option("--log", "log_to", metavar="WHERE",
+                 help="Log every run to tensorboard:FOLDER or wandb:PROJECT."),
+    JSON,
 )  # fmt: skip
+
+
+def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Where the results of runs go."""
+    for add in reversed(RUN_OPTIONS):
+        command = add(command)
+    return command
 
 
 def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -32,9 +46,11 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for add in reversed((
         click.option("--model", default="tiny", show_default=True, help="See `adte models`."),
         click.option("--weights", help="A checkpoint file, or 'random'."),
+        DEVICE,
         click.option("--data", "data", multiple=True, metavar="NAME:PATH",
                      help="A data set, as in folder:photos; may be repeated. See `adte datasets`."),
-        click.option("--views", default=64, show_default=True, help="Views of each image."),
+        click.option("--views", type=int,
+                     help="Views of each image; 64 by default, or what a cache holds."),
         click.option("--seed", default=0, show_default=True, help="Seed of views and stream."),
         click.option("--limit", type=int, help="Only the first images of the stream."),
         click.option("--order", default="shuffled", show_default=True,
@@ -63,6 +79,13 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def split_options(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What says where images come from, and what says where results go."""
+    goes = {"runs", "skip", "table_to", "log_to", "json_to"}
+    to = {k: v for k, v in options.items() if k in goes}
+    return {k: v for k, v in options.items() if k not in goes}, to
+
+
 def make_source(o: dict[str, Any]) -> Source:
     """What the options of `source_options` say."""
     from adte.data import StreamOptions
@@ -78,8 +101,9 @@ def make_source(o: dict[str, Any]) -> Source:
         data=o["data"],
         model=o["model"],
         weights=o["weights"],
+        device=o["device"],
         prompts=prompts,
-        views=Views(count=o["views"], seed=o["seed"]),
+        views=None if o["views"] is None else Views(count=o["views"], seed=o["seed"]),
         stream=StreamOptions(
             order=o["order"],
             domains=o["domains"],
@@ -100,30 +124,44 @@ def make_source(o: dict[str, Any]) -> Source:
 def run_and_show(
     stream: FeatureStream,
     tasks: Sequence[Task],
+    *,
     runs: str | None,
+    skip: bool,
+    table_to: str | None,
+    log_to: str | None,
     json_to: str | None,
-    title: str,
 ) -> None:
-    """Run tasks with progress, print the table, write the JSON."""
+    """Run tasks with progress, print the table, write what was asked for."""
+    from adte.evaluate.logs import open_log
     from adte.evaluate.results import Results
-    from adte.evaluate.tasks import aggregate, run_tasks
+    from adte.evaluate.tables import rows_table, save_table
+    from adte.evaluate.tasks import aggregate, passes, run_tasks
 
-    passes = sum(2 if t.protocol == "two-pass" else 1 for t in tasks)
-    with console.progress("", passes * len(stream)) as bar:
-        records = run_tasks(
+    with (
+        open_log(log_to) as log,
+        console.progress("", passes(tasks) * len(stream)) as bar,
+    ):
+        outcomes = run_tasks(
             stream,
             tasks,
             Results(runs) if runs else None,
             lambda: bar.advance(bar.task_ids[0]),
             lambda task: bar.update(bar.task_ids[0], description=task.name),
+            log.record,
+            again=not skip,
+            memory=True,
         )
-    rows = aggregate(records)
+    rows, records = aggregate(outcomes), [o.record for o in outcomes]
+    if table_to:
+        save_table(table_to, rows_table(rows))
     if json_to:
         single = len(records) == 1
         extra = {k: records[0][k] for k in ("metrics", "protocol")} if single else {"runs": records}
         console.emit_json({"rows": rows, **extra}, json_to)
     if json_to != "-":
-        console.bench_table(title, rows)
+        facts = stream.facts
+        about = f"{len(stream)} images, {len(stream.classes)} classes, model {facts['model']}"
+        console.runs_table(about, rows)
         if skipped := records[0]["protocol"]["skipped"]:
             console.out.print(f"{len(skipped)} images could not be read and were skipped, the "
                               f"first: {skipped[0]['reason']}", markup=False)  # fmt: skip
@@ -136,26 +174,19 @@ def _needs_pixels(tasks: Sequence[Task]) -> bool:
     return needs_pixels([create_method(t.method, **t.options) for t in tasks])
 
 
-def _title(stream: FeatureStream) -> str:
-    facts = stream.facts
-    return f"{len(stream)} images, {len(stream.classes)} classes, model {facts['model']}"
-
-
 @main.command("eval")
 @source_options
 @click.option("--method", default="adte", show_default=True, help="See `adte methods`.")
 @PROTOCOL
 @SET
-@RUNS
-@JSON
-def eval_(method: str, protocol: Any, settings: tuple[str, ...], runs: str | None,
-          json_to: str | None, **source: Any) -> None:  # fmt: skip
+@run_options
+def eval_(method: str, protocol: Any, settings: tuple[str, ...], **options: Any) -> None:
     """Evaluate one method on labelled images, live or from a cache (--data cache:FOLDER)."""
     from adte.evaluate.tasks import Task
 
-    task = Task(method, read_settings(method, settings), protocol, source["seed"])
-    stream = make_source(source).open(_needs_pixels([task]))
-    run_and_show(stream, [task], runs, json_to, _title(stream))
+    source, to = split_options(options)
+    task = Task(method, read_settings(method, settings), protocol)
+    run_and_show(make_source(source).open(_needs_pixels([task])), [task], **to)
 
 
 @main.command()
@@ -169,23 +200,29 @@ def eval_(method: str, protocol: Any, settings: tuple[str, ...], runs: str | Non
 )
 @click.option("--protocols", default="online", show_default=True, help="With commas between them.")
 @SEEDS
-@RUNS
-@JSON
-def compare(names: str, protocols: str, seeds: int, runs: str | None, json_to: str | None,
-            **source: Any) -> None:  # fmt: skip
-    """Compare methods on one stream, by default the embedded bundle."""
-    from adte.evaluate.cache import Cache
+@run_options
+def compare(names: str, protocols: str, seeds: int, **options: Any) -> None:
+    """Compare methods on one stream, by default the embedded bundle.
+
+    Methods that tune prompts or towers take seconds an image; --limit and --methods shorten the
+    run. With --runs FOLDER an interrupted comparison goes on where it was.
+    """
     from adte.evaluate.tasks import method_tasks
 
+    source, to = split_options(options)
     wanted = [n.strip() for n in names.split(",") if n.strip()]
     tasks = method_tasks(wanted, [p.strip() for p in protocols.split(",")], range(seeds))
-    if source["data"]:
-        stream = make_source(source).open(_needs_pixels(tasks))
-    else:
-        from adte.models import load_model
+    run_and_show(_data_or_bundle(source, _needs_pixels(tasks)), tasks, **to)
 
-        stream = Cache(model=load_model("tiny")).first(source["limit"])
-    run_and_show(stream, tasks, runs, json_to, _title(stream))
+
+def _data_or_bundle(source: dict[str, Any], pixels: bool = False) -> FeatureStream:
+    """What --data names, or the bundle that ships."""
+    from adte.evaluate.cache import Cache
+    from adte.models import load_model
+
+    if source["data"]:
+        return make_source(source).open(pixels)
+    return Cache(model=load_model("tiny", device=source["device"])).first(source["limit"])
 
 
 @main.command()
@@ -194,20 +231,18 @@ def compare(names: str, protocols: str, seeds: int, runs: str | None, json_to: s
 @click.option("--method", default="adte", show_default=True, help="See `adte methods`.")
 @PROTOCOL
 @SEEDS
-@RUNS
-@JSON
-def sweep(grid_texts: tuple[str, ...], method: str, protocol: Any, seeds: int, runs: str | None,
-          json_to: str | None, **source: Any) -> None:  # fmt: skip
+@run_options
+def sweep(grid_texts: tuple[str, ...], method: str, protocol: Any, seeds: int,
+          **options: Any) -> None:  # fmt: skip
     """Run a method over every combination of option values, as in `adte sweep beta=0.5,0.9`."""
-    from adte.evaluate.cache import Cache
     from adte.evaluate.tasks import grid
 
     for text in grid_texts:
         if "=" not in text:
             raise InputError(f"{text!r} is not NAME=VALUES; write it as in beta=0.5,0.9")
     tasks = grid(method, grid_texts, protocol, range(seeds))
-    stream = make_source(source).open() if source["data"] else Cache().first(source["limit"])
-    run_and_show(stream, tasks, runs, json_to, _title(stream))
+    source, to = split_options(options)
+    run_and_show(_data_or_bundle(source, _needs_pixels(tasks)), tasks, **to)
 
 
 @main.command()
@@ -223,7 +258,7 @@ def extract(out: str, prompt_set: str, **source: Any) -> None:
     if not isinstance(live, Live):
         raise InputError("extract reads images, but --data names a cache; give it a data set")
     size = len(live) * live.views.count * live.model.dim * 2 / 1e6
-    console.out.print(f"{_title(live)}: about {size:,.0f} MB")
+    console.out.print(f"{len(live)} images, {live.views.count} views: about {size:,.0f} MB")
     with console.progress("encoding", len(live)) as bar:
         cache = write_cache(live, out, prompt_set, tick=lambda n: bar.advance(bar.task_ids[0], n))
     console.out.print(f"{len(cache)} images in {out}", markup=False)
@@ -239,10 +274,10 @@ def extract(out: str, prompt_set: str, **source: Any) -> None:
 @click.option("--seed", default=0, show_default=True, help="0 keeps the order; others shuffle it.")
 @PROTOCOL
 @SET
-@RUNS
-@JSON
+@DEVICE
+@run_options
 def replay(cache: str, method: str, prompt_set: str, limit: int | None, seed: int, protocol: Any,
-           settings: tuple[str, ...], runs: str | None, json_to: str | None) -> None:  # fmt: skip
+           settings: tuple[str, ...], device: str | None, **to: Any) -> None:  # fmt: skip
     """Run a method on the features in CACHE, without the image tower."""
     from adte.evaluate.cache import Cache
     from adte.evaluate.tasks import Task
@@ -258,8 +293,8 @@ def replay(cache: str, method: str, prompt_set: str, limit: int | None, seed: in
         )
     stream = Cache(cache, prompt_set).first(limit)
     if "text tower" in needs:
-        stream.model = load_model(stream.facts["model"])
-    run_and_show(stream, [task], runs, json_to, _title(stream))
+        stream.model = load_model(stream.facts["model"], device=device)
+    run_and_show(stream, [task], **to)
 
 
 @main.command()
@@ -280,24 +315,24 @@ def replay(cache: str, method: str, prompt_set: str, limit: int | None, seed: in
 @JSON
 def simulate(json_to: str | None, **options: Any) -> None:
     """Run the methods on a simulated stream whose class prior is known."""
-    from adte.evaluate.compare import COLUMNS, LADDER, compare, format_rows, rows
+    from adte.evaluate.features import Held
+    from adte.evaluate.tasks import LADDER, aggregate, passes, perform
     from adte.simulate import SimulatedStream
 
     stream = SimulatedStream(**options)
-    data = list(stream)
-    passes = sum(2 if e.protocol == "two-pass" else 1 for e in LADDER)
-    with console.progress("simulating", passes * len(data)) as bar:
-        outcomes = compare(data, LADDER, lambda: bar.advance(0))  # type: ignore[arg-type]
-    table = rows(outcomes, stream.prior.numpy())
+    names = [f"class {i}" for i in range(stream.classes)]
+    facts = {"model": "simulated", "classes": names, "frequency": stream.prior.tolist()}
+    held = Held(list(stream), facts)
+    with console.progress("simulating", passes(LADDER) * len(held)) as bar:
+        tick = lambda: bar.advance(bar.task_ids[0])  # noqa: E731
+        table = aggregate([perform(held, task, tick) for task in LADDER])
     if json_to:
         console.emit_json({"stream": options, "rows": table}, json_to)
     if json_to != "-":
-        console.table(
+        console.runs_table(
             f"Simulated stream: {stream.images} images, {stream.classes} classes, prior "
             f"{stream.imbalance:g} : 1",
-            COLUMNS,
-            format_rows(table),
-            "head, middle, tail: thirds of the classes by the true prior.",
+            table,
         )
         best = max((r for r in table if r["spearman"] is not None), key=lambda r: r["spearman"])
         console.out.print(

@@ -36,22 +36,19 @@ def demo(out: str, limit: int | None, cache: str | None, json_to: str | None) ->
     training was imbalanced in a known way. Needs no network and no labels but to score.
     """
     from adte.evaluate.cache import Cache
-    from adte.evaluate.compare import COLUMNS, format_rows
-    from adte.evaluate.demo import passes, run_demo
+    from adte.evaluate.demo import length, run_demo
     from adte.evaluate.report import demo_report
 
     replay = Cache(cache).first(limit)
-    with console.progress("replaying", passes() * len(replay)) as bar:
+    with console.progress("replaying", length() * len(replay)) as bar:
         done = run_demo(replay, lambda: bar.advance(0))  # type: ignore[arg-type]
     if json_to:
         console.emit_json(done.facts(), json_to)
     if json_to != "-":
-        console.table(
+        console.runs_table(
             f"{len(replay)} photographs, {len(replay.classes)} classes, "
             f"{replay.facts['views']['count']} views, model {replay.facts['model']}",
-            COLUMNS,
-            format_rows(done.rows),
-            "Accuracies in %; head, mid, tail: thirds of the classes by training frequency.",
+            done.rows,
         )
         console.table(
             "Estimated class prior against the true training frequency",

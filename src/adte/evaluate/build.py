@@ -30,9 +30,10 @@ class Source:
 
     Attributes:
         data: "name:PATH" of one or several data sets, or one "cache:FOLDER".
-        model: a name for `load_model`; weights, device, dtype: passed on to it.
+        model: a name for `load_model`; weights, device: passed on to it.
         prompts: what is said of each class; None takes the templates of the (first) data set.
-        views, stream: how images become views, and sets become a stream.
+        views, stream: how images become views, and sets become a stream. None makes 64 views with
+            the stream's seed, or takes those that a cache holds.
         corrupt, severity: corruptions to make on the fly, added to the clean images as domains.
         clean: whether the clean images stay when corruptions are asked for.
     """
@@ -40,8 +41,9 @@ class Source:
     data: Sequence[str]
     model: str | Model = "tiny"
     weights: str | None = None
+    device: str | None = None
     prompts: Prompts | None = None
-    views: Views = field(default_factory=Views)
+    views: Views | None = None
     stream: StreamOptions = field(default_factory=StreamOptions)
     corrupt: str = ""
     severity: str = "5"
@@ -58,7 +60,12 @@ class Source:
                     f"{self.data[0]!r} holds features, but a method asked for needs the image "
                     "tower; give it images, as in --data folder:PATH"
                 )
-            return Cache(self.data[0].removeprefix("cache:"), model=model)
+            cache = Cache(self.data[0].removeprefix("cache:"), model=model)
+            cache.expect(
+                None if self.views is None else self.views.count,
+                None if self.prompts is None else self.prompts.describe(),
+            )
+            return cache.first(self.stream.limit)
         stream = make_stream(self._sets(), self.stream)
         names, _ = label_space(stream)
         prompts = self.prompts or Prompts.of(stream.datasets[0].templates)
@@ -66,7 +73,7 @@ class Source:
             model=model,
             class_weights=class_weights(model, names, prompts),
             stream=stream,
-            views=self.views,
+            views=self.views or Views(seed=self.stream.seed),
             prompts=prompts.describe(),
             keep_pixels=pixels,
             workers=self.workers,
@@ -76,7 +83,7 @@ class Source:
     def _model(self) -> Model:
         if isinstance(self.model, Model):
             return self.model
-        model: Any = load_model(self.model, weights=self.weights)
+        model: Any = load_model(self.model, weights=self.weights, device=self.device)
         if not isinstance(model, Model):
             raise InputError(
                 f"model {self.model!r} has fixed classes and no text tower; choose a "

@@ -3,7 +3,8 @@
 A folder with `recipe.json` (model, data, views, classes: all that decides the numbers), shards of a
 fixed number of images, and class weights for each prompt set. A shard is one safetensors file,
 written whole, with the digest of its content in its header. So an interrupted extraction goes on at
-the first missing shard, and never leaves half of one.
+the first missing shard, and never leaves half of one. A shard is checked against its digest when a
+`Cache` first touches it, in whatever order the images are asked for.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from copy import copy
+from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from importlib import resources
 from pathlib import Path
@@ -25,10 +27,10 @@ from torch import Tensor
 
 from adte.data.reading import Skipped
 from adte.errors import InputError, StateError
-from adte.evaluate.features import Encoded, FeatureStream, Live
+from adte.evaluate.features import Encoded, FeatureStream, Live, fingerprint
 from adte.methods import Sample
 from adte.models.base import Model
-from adte.state import load_state, save_state, write_whole
+from adte.state import load_state, make_folder, save_state, write_whole
 
 __all__ = ["Cache", "extract"]
 
@@ -39,18 +41,24 @@ DECIDING = ("model", "fingerprint", "preprocess", "views", "data", "classes", "s
 def _digest(tensors: dict[str, Tensor], ids: list[str]) -> str:
     digest = blake2b(digest_size=16)
     for name in sorted(tensors):
-        digest.update(tensors[name].contiguous().view(torch.uint8).numpy().tobytes())
+        digest.update(tensors[name].contiguous().view(torch.uint8).numpy().data)
     digest.update("\n".join(ids).encode())
     return digest.hexdigest()
+
+
+def _names_digest(tensors: dict[str, Tensor], header: dict[str, Any]) -> str:
+    """Of all that `_digest` leaves out."""
+    shapes = [[name, str(t.dtype), list(t.shape)] for name, t in sorted(tensors.items())]
+    names = json.dumps([shapes, *(header[key] for key in ("ids", "domains", "skipped"))])
+    return blake2b(names.encode(), digest_size=16).hexdigest()
 
 
 def _shard(folder: Path, number: int) -> Path:
     return folder / f"shard-{number:05d}.safetensors"
 
 
-def _write_json(path: Path, data: Any) -> None:
-    text = json.dumps(data, indent=1, ensure_ascii=False) + "\n"
-    write_whole(path, lambda name: Path(name).write_text(text, "utf-8"))
+def _weights(folder: Path, prompt_set: str) -> Path:
+    return folder / f"weights-{prompt_set}.safetensors"
 
 
 def extract(
@@ -66,34 +74,65 @@ def extract(
     `facts` are added to the recipe (for instance how often the model saw each class in training).
     `tick` is told how many images are done, those found on disk included.
     """
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    if live.part is not None:
+        raise InputError(
+            "extract takes a whole stream, but this one is a part; limit it with "
+            "make_stream(…, limit=…) instead"
+        )
+    folder = make_folder(folder)
     recipe = {"format": 1, **live.facts, "shard": shard, **(facts or {})}
     recipe.pop("prompts", None)
     if (folder / "recipe.json").exists():
         _check_recipe(folder, recipe)
     else:
-        _write_json(folder / "recipe.json", recipe)
-    save_state(
-        folder / f"weights-{prompt_set}.safetensors",
-        {"class_weights": live.class_weights},
-        {"prompts": live.prompts, "classes": live.classes},
-    )
-    total = len(live)
+        text = json.dumps(recipe, indent=1, ensure_ascii=False) + "\n"
+        write_whole(folder / "recipe.json", lambda name: Path(name).write_text(text, "utf-8"))
+    _keep_weights(folder, prompt_set, live)
     skipped: list[Skipped] = []
-    for number, start in enumerate(range(0, total, shard)):
-        stop = min(start + shard, total)
+    for number, start in enumerate(range(0, len(live), shard)):
         path = _shard(folder, number)
+        stop = min(start + shard, len(live))
         if path.exists():
-            _load_shard(path)  # raises if it is damaged
-        else:
-            part = replace(live, part=range(start, stop))
-            _write_shard(path, list(_counted(part, tick)), part)
-            skipped += part.skipped
+            _, header = _load_shard(path)  # raises if it is damaged
+            skipped += [Skipped(**s) for s in header["skipped"]]
+            tick(stop - start)
             continue
-        tick(stop - start)
+        part = copy(live)  # not `replace`, which would describe the whole stream for every shard
+        part.part = range(start, stop)
+        _write_shard(path, list(_counted(part, tick)), part)
+        skipped += part.skipped
     live.skipped = skipped
     return Cache(folder, prompt_set)
+
+
+def _keep_weights(folder: Path, prompt_set: str, live: Live) -> None:
+    """Write the class weights, unless they are there; others under the same name are refused."""
+    path = _weights(folder, prompt_set)
+    try:
+        tensors, header = load_state(path)
+        there = tensors["class_weights"]
+        same = _said(header["prompts"]) == _said(live.prompts)
+        same = same and there.shape == live.class_weights.shape
+        if same and torch.allclose(there, live.class_weights.cpu(), rtol=0, atol=1e-4):
+            return
+    except (InputError, StateError, KeyError):  # missing or damaged
+        save_state(
+            path,
+            {"class_weights": live.class_weights},
+            {"prompts": live.prompts, "classes": live.classes},
+        )
+        return
+    raise StateError(
+        f"the cache {str(folder)!r} has a prompt set {prompt_set!r} with other prompts: "
+        f"{_difference(header['prompts'], live.prompts)}; give these a name of their own "
+        "(--prompt-set)"
+    )
+
+
+def _said(prompts: Any) -> Any:
+    """Prompts as JSON has them, whatever they are called."""
+    plain = json.loads(json.dumps(prompts))
+    return {k: v for k, v in plain.items() if k != "name"} if isinstance(plain, dict) else plain
 
 
 def _counted(part: Live, tick: Callable[[int], None]) -> Iterator[Encoded]:
@@ -111,22 +150,25 @@ def _write_shard(path: Path, items: list[Encoded], live: Live) -> None:
         "labels": torch.tensor([e.label for e in items], dtype=torch.int32),
         "groups": torch.tensor([e.group for e in items], dtype=torch.int32),
     }
-    ids = [e.id for e in items]
-    save_state(path, tensors, {
-        "ids": ids,
+    names: dict[str, Any] = {
+        "ids": [e.id for e in items],
         "domains": [e.domain for e in items],
-        "digest": _digest(tensors, ids),
         "skipped": [asdict(s) for s in live.skipped],
-    })  # fmt: skip
+    }
+    digests = {"digest": _digest(tensors, names["ids"]), "names": _names_digest(tensors, names)}
+    save_state(path, tensors, {**names, **digests})
 
 
 def _load_shard(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     mend = f"delete {path.name!r} and run extract again; only its images are encoded anew"
     try:
         tensors, header = load_state(path)
-    except StateError as error:
+        same = header["digest"] == _digest(tensors, header["ids"])
+        names = _names_digest(tensors, header)
+        same = same and header.get("names", names) == names  # early shards have no such entry
+    except (InputError, StateError, LookupError, TypeError) as error:
         raise StateError(f"shard {str(path)!r} is damaged; {mend}") from error
-    if _digest(tensors, header["ids"]) != header["digest"]:
+    if not same:
         raise StateError(f"shard {str(path)!r} was altered: its checksum does not fit; {mend}")
     return tensors, header
 
@@ -134,12 +176,21 @@ def _load_shard(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 def _check_recipe(folder: Path, wanted: dict[str, Any]) -> None:
     there = _read_recipe(folder)
     for key in DECIDING:
-        if there.get(key) != json.loads(json.dumps(wanted[key])):
-            a, b = str(there.get(key))[:80], str(wanted[key])[:80]
+        asked = json.loads(json.dumps(wanted[key]))
+        if there.get(key) != asked:
             raise StateError(
-                f"the cache {str(folder)!r} was made with another {key}: {a} there, {b} asked for; "
-                "choose another folder, or ask for what it holds"
+                f"the cache {str(folder)!r} was made with another {key}: "
+                f"{_difference(there.get(key), asked)}; choose another folder, or ask for what it "
+                "holds"
             )
+
+
+def _difference(there: Any, asked: Any) -> str:
+    """What differs, short: of two dicts, the entries that do."""
+    if isinstance(there, dict) and isinstance(asked, dict):
+        keys = [k for k in {**there, **asked} if there.get(k) != asked.get(k)]
+        there, asked = ({k: d.get(k) for k in keys} for d in (there, asked))
+    return f"{str(there)[:80]} there, {str(asked)[:80]} asked for"
 
 
 def _read_recipe(folder: Path) -> dict[str, Any]:
@@ -148,7 +199,13 @@ def _read_recipe(folder: Path) -> dict[str, Any]:
         raise InputError(
             f"{str(folder)!r} is not a cache: it holds no recipe.json; make one with `adte extract`"
         )
-    recipe: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    try:
+        recipe: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise StateError(
+            f"{str(path)!r} is damaged ({error}); delete it and run the same `adte extract` again, "
+            "finished shards stay"
+        ) from error
     if recipe.get("format") != 1:
         raise StateError(
             f"the cache {str(folder)!r} has format {recipe.get('format')}, this version reads 1; "
@@ -157,10 +214,58 @@ def _read_recipe(folder: Path) -> dict[str, Any]:
     return recipe
 
 
-class Cache(FeatureStream):
-    """Features on disk, as a re-iterable stream; one shard is in memory at a time.
+@dataclass(frozen=True, eq=False)
+class _Shard:
+    """What is held of a shard: all but the features, and where those lie in the file."""
 
-    Without a folder it is the bundle that the package carries.
+    path: Path
+    header: dict[str, Any]
+    labels: list[int]
+    groups: list[int]
+    start: int  # byte of the first feature
+    shape: tuple[int, ...]  # (V, D)
+    dtype: np.dtype[Any]
+
+    @classmethod
+    def open(cls, path: Path) -> _Shard:
+        """Checked against its digest: all of the file is read once."""
+        tensors, header = _load_shard(path)
+        with path.open("rb") as f:  # eight bytes for the header's length, the header, the tensors
+            length = int.from_bytes(f.read(8), "little")
+            start = 8 + length + json.loads(f.read(length))["features"]["data_offsets"][0]
+        features = tensors["features"].numpy()
+        labels, groups = tensors["labels"].tolist(), tensors["groups"].tolist()
+        return cls(path, header, labels, groups, start, features.shape[1:], features.dtype)
+
+    def __getitem__(self, i: int) -> Encoded:
+        """One image, read from the file: no more is ever in memory."""
+        count = self.shape[0] * self.shape[1]
+        offset = self.start + i * count * self.dtype.itemsize
+        try:
+            features = np.fromfile(self.path, self.dtype, count, offset=offset)
+        except OSError as error:
+            raise StateError(
+                f"shard {str(self.path)!r} cannot be read any more: {error}"
+            ) from error
+        if features.size != count:
+            raise StateError(
+                f"shard {str(self.path)!r} was cut off while it was read; delete it and run "
+                "extract again"
+            )
+        return Encoded(
+            torch.from_numpy(features.reshape(self.shape)),
+            self.labels[i],
+            self.header["ids"][i],
+            self.header["domains"][i],
+            self.groups[i],
+        )
+
+
+class Cache(FeatureStream):
+    """Features on disk, as a re-iterable stream; one image's features are in memory at a time.
+
+    Without a folder it is the bundle that the package carries. A model, for methods that need its
+    text tower, must be the one that made the features.
     """
 
     def __init__(
@@ -175,25 +280,63 @@ class Cache(FeatureStream):
         self.folder = Path(folder)
         self.facts = _read_recipe(self.folder)
         self.model = model
-        weights = self.folder / f"weights-{prompt_set}.safetensors"
-        if not weights.exists():
+        self._read_weights(prompt_set)
+        expected = -(-self.facts["data"]["images"] // self.facts["shard"])
+        self.shards = [_shard(self.folder, n) for n in range(expected)]
+        if missing := [p.name for p in self.shards if not p.is_file()]:
+            raise StateError(
+                f"the cache {str(self.folder)!r} holds {expected - len(missing)} of {expected} "
+                f"shards ({missing[0]!r} is missing); run the same `adte extract` again to "
+                "complete it"
+            )
+        self._starts = np.cumsum([0, *(self._size(p) for p in self.shards)])
+        self._opened: dict[int, _Shard] = {}  # checked; shared by the copies in other orders
+        self.order = order
+
+    def _read_weights(self, prompt_set: str) -> None:
+        path = _weights(self.folder, prompt_set)
+        if not path.exists():
             sets = sorted(p.stem.removeprefix("weights-") for p in self.folder.glob("weights-*"))
             raise InputError(
                 f"the cache {str(self.folder)!r} has no prompt set {prompt_set!r}; it has: "
                 f"{', '.join(sets) or 'none'}"
             )
-        tensors, header = load_state(weights)
-        self.class_weights = tensors["class_weights"]
-        self.facts["prompts"] = header["prompts"]
-        self.shards = sorted(self.folder.glob("shard-*.safetensors"))
-        expected = -(-self.facts["data"]["images"] // self.facts["shard"])
-        if len(self.shards) != expected:
+        try:
+            tensors, header = load_state(path)
+            self.class_weights, self.facts["prompts"] = tensors["class_weights"], header["prompts"]
+        except (StateError, KeyError) as error:
             raise StateError(
-                f"the cache {str(self.folder)!r} holds {len(self.shards)} of {expected} shards; "
-                "run the same `adte extract` again to complete it"
+                f"{str(path)!r} is damaged; run the same `adte extract` again, features stay"
+            ) from error
+
+    @property
+    def model(self) -> Model | None:
+        """The model behind the features, or None."""
+        return self._model
+
+    @model.setter
+    def model(self, model: Model | None) -> None:
+        if model is not None and (asked := fingerprint(model)) != self.facts["fingerprint"]:
+            raise StateError(
+                f"the cache {str(self.folder)!r} holds features of model {self.facts['model']!r} "
+                f"(fingerprint {self.facts['fingerprint']}), not of {model.name!r} ({asked}); "
+                "give the model that made it, or extract anew"
             )
-        self._starts = np.cumsum([0, *(self._size(p) for p in self.shards)])
-        self.order = order
+        self._model = model
+
+    def expect(self, views: int | None = None, prompts: dict[str, Any] | None = None) -> Cache:
+        """Refuse to stand in for another number of views, or other prompts, than it holds."""
+        for key, there, asked in (
+            ("number of views", self.facts["views"]["count"], views),
+            ("prompt set", self.facts["prompts"], prompts),
+        ):
+            if asked is not None and _said(there) != _said(asked):
+                raise StateError(
+                    f"the cache {str(self.folder)!r} was made with another {key}: "
+                    f"{_difference(there, asked)}; leave the option out to use what it holds, or "
+                    "extract what you need"
+                )
+        return self
 
     @staticmethod
     def _size(path: Path) -> int:
@@ -209,21 +352,32 @@ class Cache(FeatureStream):
         return int(self._starts[-1]) if self.order is None else len(self.order)
 
     @property
+    def skipped(self) -> list[Skipped]:
+        """The images that could not be read when the features were made."""
+        every = []
+        for path in self.shards:
+            with safe_open(str(path), framework="pt") as f:
+                every += [Skipped(**s) for s in json.loads(f.metadata()["adte"])["skipped"]]
+        return every
+
+    @property
     def labels(self) -> NDArray[np.int64]:
         """The true classes, in the order of the stream."""
         every = []
         for path in self.shards:
             with safe_open(str(path), framework="pt") as f:
-                every.append(f.get_tensor("labels").numpy())
+                every.append(f.get_tensor("labels").numpy().data)
         labels = np.concatenate(every).astype(np.int64) if every else np.zeros(0, np.int64)
         return labels if self.order is None else labels[self.order]
 
     def ordered(self, order: NDArray[np.int64]) -> Cache:
-        """The same images in another order, or some of them."""
+        """The same images in another order, or some of them; `facts["part"]` tells which."""
         base = np.arange(len(self)) if self.order is None else self.order
-        copy = object.__new__(Cache)
-        copy.__dict__.update(self.__dict__, order=base[order])
-        return copy
+        other = copy(self)
+        other.order = base[order]
+        which = blake2b(other.order.astype("<i8").tobytes(), digest_size=8).hexdigest()
+        other.facts = {**self.facts, "part": {"images": len(order), "digest": which}}
+        return other
 
     def at(self, index: int) -> tuple[Sample, int]:
         """One image of the stream."""
@@ -231,44 +385,14 @@ class Cache(FeatureStream):
 
     def first(self, count: int | None) -> Cache:
         """The first images alone; all of them for None."""
-        if count is None:
-            return self
-        if count < 1:
+        if count is not None and count < 1:
             raise InputError(f"limit={count} leaves no image; give at least 1")
-        return self.ordered(np.arange(min(count, len(self))))
+        return self if count is None or count >= len(self) else self.ordered(np.arange(count))
 
     def encoded(self) -> Iterator[Encoded]:
-        if self.order is None:
-            for path in self.shards:
-                tensors, header = _load_shard(path)
-                for i in range(len(header["ids"])):
-                    yield self._item(tensors, header, i)
-            return
-        yield from self._random_access(self.order)
-
-    def _random_access(self, order: NDArray[np.int64]) -> Iterator[Encoded]:
-        """Any order, through memory maps: each image is read when its turn comes."""
-        files = [safe_open(str(p), framework="pt") for p in self.shards]
-        headers = [_header(f) for f in files]
+        order = np.arange(len(self)) if self.order is None else self.order
         where = np.searchsorted(self._starts, order, side="right") - 1
         for s, index in zip(where.tolist(), order.tolist(), strict=True):
-            i = index - int(self._starts[s])
-            part = {k: files[s].get_slice(k)[i : i + 1] for k in ("features", "labels", "groups")}
-            yield self._item(part, headers[s], 0, i)
-
-    def _item(
-        self, tensors: dict[str, Tensor], header: dict[str, Any], i: int, named: int | None = None
-    ) -> Encoded:
-        name = i if named is None else named
-        return Encoded(
-            tensors["features"][i],
-            int(tensors["labels"][i]),
-            header["ids"][name],
-            header["domains"][name],
-            int(tensors["groups"][i]),
-        )
-
-
-def _header(file: Any) -> dict[str, Any]:
-    header: dict[str, Any] = json.loads(file.metadata()["adte"])
-    return header
+            if s not in self._opened:
+                self._opened[s] = _Shard.open(self.shards[s])
+            yield self._opened[s][index - int(self._starts[s])]

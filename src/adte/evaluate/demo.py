@@ -7,23 +7,23 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from adte.errors import InputError
 from adte.evaluate import metrics
 from adte.evaluate.cache import Cache
-from adte.evaluate.compare import LADDER, Outcome, compare, rows
+from adte.evaluate.features import Held
 from adte.evaluate.runner import Stream
+from adte.evaluate.tasks import LADDER, Outcome, aggregate, passes, perform
 from adte.methods import Sample, create_method
 from adte.models.tiny import tiny_classes
 
-__all__ = ["Demo", "estimators", "passes", "run_demo"]
+__all__ = ["Demo", "estimators", "length", "run_demo"]
 
 
-def passes() -> int:
+def length() -> int:
     """How many times the demo goes over the stream."""
-    return sum(2 if e.protocol == "two-pass" else 1 for e in LADDER) + len(ESTIMATORS)
+    return passes(LADDER) + len(ESTIMATORS)
 
 
 ESTIMATORS: dict[str, dict[str, Any]] = {
@@ -98,8 +98,10 @@ def estimators(
 
 def run_demo(replay: Cache, tick: Callable[[], None] = lambda: None) -> Demo:
     """Every row of the ladder, then the estimators."""
-    torch.set_num_threads(1)  # the tensors of one image are small; threads only get in the way
-    data = list(replay)  # small enough to hold; each row then pays for its method alone
-    outcomes = compare(data, LADDER, tick)
-    table = rows(outcomes, known_frequency(replay))
-    return Demo(replay, outcomes, table, estimators(replay, data, tick))
+    held = Held.of(replay)  # small enough; each row then pays for its method alone
+    held.facts = {**held.facts, "frequency": known_frequency(replay).tolist()}
+    outcomes = [perform(held, task, tick) for task in LADDER]
+    rows = aggregate(outcomes)
+    for row in rows:
+        row["ci95"] = row["gain_ci95"]  # one pass has no other interval
+    return Demo(replay, outcomes, rows, estimators(replay, held, tick))

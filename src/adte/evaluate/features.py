@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -28,7 +28,16 @@ from adte.methods import Sample
 from adte.models.base import Model
 from adte.views import Preprocess, Views, load_image
 
-__all__ = ["Encoded", "FeatureStream", "Live", "default_workers", "fingerprint", "label_space"]
+__all__ = [
+    "Encoded",
+    "FeatureStream",
+    "Held",
+    "Live",
+    "default_workers",
+    "fingerprint",
+    "label_space",
+    "shuffle",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +67,19 @@ class FeatureStream(ABC):
     @abstractmethod
     def __len__(self) -> int: ...
 
+    @abstractmethod
+    def ordered(self, order: NDArray[np.int64]) -> FeatureStream:
+        """The same images in another order, or some of them."""
+
+    def shuffled(self, seed: int) -> FeatureStream:
+        """The stream in an order of the seed's own; 0 leaves it as it is."""
+        return self if seed == 0 else self.ordered(shuffle(len(self), seed))
+
+    @property
+    @abstractmethod
+    def labels(self) -> NDArray[np.int64]:
+        """The true classes, in the order of the stream."""
+
     @property
     def classes(self) -> list[str]:
         names: list[str] = self.facts["classes"]
@@ -76,17 +98,78 @@ class FeatureStream(ABC):
             yield self.sample(e), e.label
 
     def sample(self, e: Encoded) -> Sample:
-        features = e.features.float()
-        logits = self.facts["scale"] * features @ self.class_weights.T + self.facts["bias"]
+        """What a method sees, on the model's device where there is a model."""
+        if self.model is not None and self.class_weights.device != self.model.device:
+            self.class_weights = self.class_weights.to(self.model.device)
+        weights = self.class_weights
+        features = e.features.to(weights.device).float()
+        logits = self.facts["scale"] * features @ weights.T + self.facts["bias"]
         return Sample(
             logits,
             features,
-            self.class_weights,
+            weights,
             self.facts["scale"],
             pixels=e.pixels,
             model=self.model,
             classes=self.classes,
         )
+
+
+def shuffle(images: int, seed: int) -> NDArray[np.int64]:
+    """The order of a seed; 0 keeps the order there is."""
+    if seed == 0:
+        return np.arange(images)
+    order: NDArray[np.int64] = np.random.default_rng(seed).permutation(images)
+    return order
+
+
+class Held(FeatureStream):
+    """Samples held in memory, so that many methods pay for reading them once."""
+
+    def __init__(
+        self,
+        samples: Sequence[tuple[Sample, int]],
+        facts: dict[str, Any],
+        names: Sequence[tuple[str, str, int]] = (),
+        model: Model | None = None,
+    ) -> None:
+        self.samples, self.facts, self.model = samples, facts, model
+        self.names = names or [("", "", -1)] * len(samples)
+        weights = samples[0][0].class_weights if samples else None
+        self.class_weights = torch.empty(0) if weights is None else weights
+
+    @classmethod
+    def of(cls, stream: FeatureStream, tick: Callable[[], None] = lambda: None) -> Held:
+        """All of a stream."""
+        samples = []
+        for pair in stream:
+            samples.append(pair)
+            tick()
+        return cls(samples, stream.facts, stream.seen, stream.model)
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        return np.array([label for _, label in self.samples], dtype=np.int64)
+
+    def ordered(self, order: NDArray[np.int64]) -> Held:
+        picked = order.tolist()
+        return Held(
+            [self.samples[i] for i in picked],
+            self.facts,
+            [self.names[i] for i in picked],
+            self.model,
+        )
+
+    def encoded(self) -> Iterator[Encoded]:
+        for (sample, label), (id, domain, group) in zip(self.samples, self.names, strict=True):
+            yield Encoded(sample.require("features"), label, id, domain, group, sample.pixels)
+
+    def __iter__(self) -> Iterator[tuple[Sample, int]]:
+        self.seen = list(self.names)
+        return iter(self.samples)
 
 
 def default_workers() -> int:
@@ -144,7 +227,7 @@ class Live(FeatureStream):
     stream: Stream
     views: Views = field(default_factory=Views)
     prompts: dict[str, Any] = field(default_factory=dict)
-    part: range | None = None
+    part: Sequence[int] | None = None
     keep_pixels: bool = False
     workers: int = 0
     strict: bool = False
@@ -174,6 +257,20 @@ class Live(FeatureStream):
 
     def __len__(self) -> int:
         return len(self.stream if self.part is None else self.part)
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        every = np.asarray(self.stream.labels, dtype=np.int64)
+        return every if self.part is None else every[np.asarray(self.part, dtype=np.int64)]
+
+    def ordered(self, order: NDArray[np.int64]) -> Live:
+        base = np.arange(len(self.stream)) if self.part is None else np.asarray(self.part)
+        return replace(self, part=base[order].tolist())
+
+    def shuffled(self, seed: int) -> Live:
+        """In another order and with other views, as a second run of the whole would have."""
+        views = replace(self.views, seed=self.views.seed + seed)
+        return replace(self.ordered(shuffle(len(self), seed)), views=views) if seed else self
 
     def encoded(self) -> Iterator[Encoded]:
         loader: DataLoader[Any] = DataLoader(

@@ -5,10 +5,15 @@ from __future__ import annotations
 from math import exp, lgamma, log
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
+
+from adte.models._torchvision import import_late
 
 __all__ = [
     "accuracy",
+    "average_precision",
+    "bias_statistics",
     "bootstrap_difference",
     "ece",
     "mcnemar",
@@ -98,6 +103,36 @@ def seed_interval(values: ArrayLike) -> list[float] | None:
     t = _T[n - 2] if n - 2 < len(_T) else 1.96
     half = t * float(values.std(ddof=1)) / n**0.5
     return [float(values.mean()) - half, float(values.mean()) + half]
+
+
+def bias_statistics(log_prior: ArrayLike, frequency: ArrayLike | None = None) -> dict[str, float]:
+    """Mean, variance and standard deviation of the bias −log p̃ over classes, and, where the
+    classes' training frequency is known, how well p̃ ranks them by it.
+    """
+    bias = -np.asarray(log_prior, float)
+    out = {
+        "bias_mean": float(bias.mean()),
+        "bias_variance": float(bias.var()),
+        "bias_std": float(bias.std()),
+    }
+    return out if frequency is None else {**out, "spearman": spearman(-bias, frequency)}
+
+
+def average_precision(scores: ArrayLike, targets: ArrayLike) -> float:
+    """Mean over classes of average precision, for several labels an image.  (N, L), (N, L)
+
+    By torchmetrics. Classes without a positive image do not count.
+    """
+    name = "torchmetrics.functional.classification"
+    found = import_late(name, "torchmetrics", "bench", "average precision")
+    targets = np.asarray(targets)
+    present = targets.any(0)
+    value = found.multilabel_average_precision(
+        torch.as_tensor(np.asarray(scores)[:, present]),
+        torch.as_tensor(targets[:, present].astype(np.int64)),
+        num_labels=int(present.sum()),
+    )
+    return float(value)
 
 
 def spearman(a: ArrayLike, b: ArrayLike) -> float:

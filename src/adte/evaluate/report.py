@@ -1,100 +1,178 @@
-"""A self-contained HTML page with tables and plots."""
+"""Results as one self-contained HTML page: of kept runs, and of the demo."""
 
 from __future__ import annotations
 
 import html
-import io
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
+from adte import __version__
 from adte.errors import MissingExtra
-from adte.evaluate.compare import COLUMNS, Outcome, format_rows
 from adte.evaluate.demo import Demo, known_frequency
+from adte.evaluate.page import figure, page
+from adte.evaluate.sections import Entry, Section, read_sections
+from adte.evaluate.tables import Column, Grid, rows_table, save_table
+from adte.evaluate.tasks import Outcome
 from adte.methods import create_method
 from adte.state import write_whole
 
-__all__ = ["demo_report", "figure", "page", "table"]
-
-STYLE = """
-:root { color-scheme: light; --ink: #1b1f24; --soft: #5b6570; --line: #d8dee4; --mark: #0b6e4f; }
-body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); max-width: 60rem; margin: 2rem auto;
-       padding: 0 1rem; background: #fff; }
-h1 { font-size: 1.7rem; margin-bottom: .2rem } h2 { font-size: 1.2rem; margin-top: 2.2rem }
-p, figcaption { color: var(--soft) } .wide { overflow-x: auto }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem }
-th, td { padding: .3rem .6rem; text-align: right; border-bottom: 1px solid var(--line);
-         white-space: nowrap }
-th:first-child, td:first-child { text-align: left } td.best { font-weight: 700; color: var(--mark) }
-figure { margin: 1rem 0 } figure svg { max-width: 100%; height: auto }
-@media print { body { margin: 0; max-width: none } h2 { break-after: avoid }
-               figure { break-inside: avoid } }
-"""
+__all__ = ["demo_report", "runs_report"]
 
 
-def figure(
-    draw: Callable[[Any], None], caption: str, width: float = 7.5, height: float = 3.6
-) -> str:
-    """A matplotlib drawing as inline SVG. `draw` gets the axes, or a row of them."""
-    try:
-        import matplotlib
+def runs_report(
+    folders: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str] | None = None
+) -> list[Path]:
+    """Write the page of one results folder or several, and their tables as CSV and Markdown.
 
-        matplotlib.use("agg")
-        from matplotlib import pyplot as plt
-    except ImportError as error:
-        raise MissingExtra("matplotlib", "plots", "the report with its plots") from error
-    style: Any = {
-        "svg.fonttype": "none",
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "font.size": 10,
-        "svg.hashsalt": "adte",
-    }
-    with plt.rc_context(style):
-        fig, axes = plt.subplots(figsize=(width, height), layout="constrained")
-        draw(axes)
-        buffer = io.StringIO()
-        fig.savefig(buffer, format="svg", metadata={"Date": None})
-        plt.close(fig)
-    svg = buffer.getvalue()
-    svg = svg[svg.index("<svg") :]
-    return f"<figure>{svg}<figcaption>{html.escape(caption)}</figcaption></figure>"
-
-
-def table(columns: Sequence[str], cells: Sequence[Sequence[str]], best: int | None = None) -> str:
-    """An HTML table; the largest figure of column `best` is marked."""
-    top = max((float(r[best]) for r in cells), default=None) if best is not None else None
-    head = "".join(f"<th>{html.escape(c)}</th>" for c in columns)
-    body = ""
-    for row in cells:
-        marks = [
-            ' class="best"' if i == best and float(c) == top else "" for i, c in enumerate(row)
-        ]
-        body += (
-            "<tr>"
-            + "".join(f"<td{m}>{html.escape(c)}</td>" for m, c in zip(marks, row, strict=True))
-            + "</tr>"
-        )
-    inner = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
-    return f'<div class="wide"><table>{inner}</table></div>'
-
-
-def page(title: str, parts: Sequence[str]) -> str:
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{html.escape(title)}</title><style>{STYLE}</style></head>"
-        f"<body><h1>{html.escape(title)}</h1>{''.join(parts)}</body></html>\n"
+    The page goes to `out`, by default `report.html` in the first folder; the tables, `table.csv`
+    and `table.md`, go into the first folder. Without matplotlib the page has no plots and says so.
+    """
+    sections = read_sections(folders)
+    home = Path(folders[0])
+    target = home / "report.html" if out is None else Path(out)
+    grids = [rows_table([e.row for e in s.entries], s.title) for s in sections]
+    parts = [_summary(sections)]
+    for number, section in enumerate(sections, 1):
+        parts += _section(section, f"s{number}", target.parent)
+    parts.append(
+        f"<footer><p>Made by adte {__version__}. The tables lie in <code>table.csv</code>, for "
+        "computing, and <code>table.md</code>, for documents.</p></footer>\n"
     )
+    text = page("Results", parts)
+    return [
+        write_whole(target, lambda name: Path(name).write_text(text, "utf-8")),
+        save_table(home / "table.csv", grids),
+        save_table(home / "table.md", grids),
+    ]
+
+
+def _summary(sections: Sequence[Section]) -> str:
+    """One line, and with several sections what won in each."""
+    runs = sum(len(e.outcomes) for s in sections for e in s.entries)
+    if len(sections) == 1:
+        return f'<p class="lead">{_winner(sections[0])} {runs} runs.</p>\n'
+    items = "".join(
+        f'<li><a href="#s{i}">{html.escape(s.title)}</a>: {_winner(s)}</li>\n'
+        for i, s in enumerate(sections, 1)
+    )
+    return f'<p class="lead">{runs} runs in {len(sections)} comparisons.</p>\n<ul>{items}</ul>\n'
+
+
+def _winner(section: Section) -> str:
+    best = section.entries[0]
+    text = f"{html.escape(best.name)} is right on {100 * best.row['accuracy']:.1f} % of images"
+    gain, interval = best.row["gain"], best.row["gain_ci95"]
+    if gain is not None and interval is not None:
+        low, high = (f"{100 * x:+.1f}".replace("-", "−") for x in interval)
+        text += f", {100 * gain:+.1f} points over SE (95 %: {low} to {high})"
+    return text.replace("+-", "−") + "."
+
+
+def _section(section: Section, anchor: str, beside: Path) -> list[str]:
+    facts = section.facts
+    about = [
+        f"{facts['images']:,} images",
+        f"{facts['classes']} classes",
+        f"prompts: {facts.get('prompts', {}).get('name', 'not known')}",
+    ]
+    data = facts.get("data", {})
+    about += [f"{k}: {data[k]}" for k in ("order", "imbalance") if data.get(k, "none") != "none"]
+    if len(counts := data.get("domain_counts", {})) > 1:
+        about.append(f"{len(counts)} domains, {data.get('domains', '')}")
+    rows = rows_table([e.row for e in section.entries], section.title, _caption(section))
+    parts = [
+        f'<section id="{anchor}"><h2>{html.escape(section.title)}</h2>\n',
+        f"<p>{html.escape(' · '.join(about))}</p>\n",
+        rows.to_html(),
+        _plots(section, anchor),
+    ]
+    for metric, what in (("by_domain", "domain"), ("by_group", "group")):
+        names, accuracies = section.parts(metric)
+        if accuracies:
+            columns = [Column(k, k, "percent", "up") for k in (*names, "worst")]
+            grid = Grid((Column("method"), *columns), accuracies, f"Accuracy by {what}")
+            parts.append(f"<h3>Accuracy by {what}, %</h3>\n{grid.to_html()}")
+    parts.append('<div class="screen"><h3>Runs and their protocols</h3>\n')
+    parts += [_protocol(e, beside) for e in section.entries]
+    parts.append("</div>\n")
+    if skipped := section.skipped:
+        items = "".join(
+            f"<li><code>{html.escape(str(s['id']))}</code>: {html.escape(str(s['reason']))}</li>\n"
+            for s in skipped[:50]
+        )
+        more = f"<li>and {len(skipped) - 50} more</li>" if len(skipped) > 50 else ""
+        parts.append(
+            f"<h3>Images that could not be read: {len(skipped)}</h3>\n<ul>{items}{more}</ul>\n"
+        )
+    return [*parts, "</section>\n"]
+
+
+def _caption(section: Section) -> str:
+    """What the columns mean, for those that there are."""
+    keys = {k for e in section.entries for k, v in e.row.items() if v is not None}
+    best = section.best_baseline
+    notes = [
+        ("accuracy", "Accuracies and ECE in %; best bold, second underlined."),
+        ("ci95", "Behind an accuracy: 95 % interval over seeds (Student's t)."),
+        ("gain", "Over SE: gain in points with its 95 % interval (bootstrap, paired by image), and "
+         "McNemar's exact p, the largest over seeds, not corrected for the number of rows."),
+        ("gain_best", f"Over best: likewise over the best baseline, {best.name if best else ''}."),
+        ("head", "Head, middle, tail: thirds of the classes by training frequency."),
+        ("seconds", "ms: milliseconds an image."),
+        ("peak_memory", "MB: peak memory above the start."),
+    ]  # fmt: skip
+    return " ".join(note for key, note in notes if key in keys)
+
+
+def _plots(section: Section, anchor: str) -> str:
+    try:
+        from adte.evaluate.plots import section_plots
+
+        return f'<div class="plots">{"".join(section_plots(section, anchor))}</div>\n'
+    except MissingExtra as error:
+        return f"<p>No plots: {html.escape(str(error))}.</p>\n"
+
+
+def _protocol(entry: Entry, beside: Path) -> str:
+    """What decided the figures of an entry, folded up, with links to its runs."""
+    protocol = entry.first.record["protocol"]
+    links = ", ".join(
+        f'<a href="{quote(Path(os.path.relpath(f, beside)).as_posix())}">seed {o.task.seed}</a>'
+        for o, f in sorted(zip(entry.outcomes, entry.files, strict=True),
+                           key=lambda pair: pair[0].task.seed)
+    )  # fmt: skip
+    hidden = ("skipped", "seed")
+    items = "".join(
+        f"<dt>{html.escape(k)}</dt><dd>{_value(v)}</dd>\n"
+        for k, v in protocol.items() if k not in hidden
+    )  # fmt: skip
+    accuracy = f"{100 * entry.row['accuracy']:.1f} %"
+    return (
+        f"<details><summary>{html.escape(entry.name)}<small>{accuracy}</small></summary>\n"
+        f"<dl><dt>results</dt><dd>{links}</dd>\n{items}</dl></details>\n"
+    )
+
+
+def _value(value: Any) -> str:
+    """A fact as text; what is inside a mapping as name=value."""
+    if isinstance(value, dict):
+        return ", ".join(f"{html.escape(str(k))}={_value(v)}" for k, v in value.items())
+    if isinstance(value, list):
+        between = "; " if value and isinstance(value[0], dict) else ", "
+        return f"[{between.join(map(_value, value))}]"
+    return html.escape(str(value))
 
 
 # --------------------------------------------------------------------------- the demo's report
 
 
 def _find(demo: Demo, title: str, protocol: str = "online") -> Outcome:
-    return next(o for o in demo.outcomes if (o.entry.title, o.entry.protocol) == (title, protocol))
+    return next(o for o in demo.outcomes if (o.task.name, o.task.protocol) == (title, protocol))
 
 
 def _views_of_one(demo: Demo, ax: Any) -> str:
@@ -104,7 +182,7 @@ def _views_of_one(demo: Demo, ax: Any) -> str:
     index = int(rescued[0]) if len(rescued) else 0
     sample, label = demo.replay.at(index)
     for shift, (name, method, colour) in enumerate(
-        (("Shannon", create_method("se"), "#8a94a0"), ("ADTE", adte.method, "#0b6e4f"))
+        (("Shannon", create_method("se"), "#8a94a0"), ("ADTE", adte.learned, "#0b6e4f"))
     ):
         p = method.predict(sample)
         values = p.entropy.numpy()  # type: ignore[union-attr]
@@ -173,7 +251,7 @@ def demo_report(demo: Demo, folder: str | Path) -> Path:
     replay, frequency = demo.replay, known_frequency(demo.replay)
     captions: list[str] = []
     best = max(demo.estimators, key=lambda e: e["spearman"])
-    q = _find(demo, "adte", "two-pass").method.predict(replay.at(0)[0]).q
+    q = _find(demo, "adte", "two-pass").learned.predict(replay.at(0)[0]).q
 
     def scatter(values: Any, label: str) -> Callable[[Any], None]:
         def draw(ax: Any) -> None:
@@ -193,7 +271,7 @@ def demo_report(demo: Demo, folder: str | Path) -> Path:
         f"<code>{html.escape(str(replay.facts['model']))}</code>. The model was "
         "trained on a long-tailed set of known class frequencies; no method sees a label.</p>",
         "<h2>Methods</h2>",
-        table(COLUMNS, format_rows(demo.rows), best=2),
+        rows_table([{**r, "ci95": None} for r in demo.rows], "Methods").to_html(),
         "<p>Accuracies in %. The interval is the 95 % paired bootstrap of the gain over SE. Head, "
         "middle, tail: thirds of the classes by training frequency. Rows as they fell.</p>",
         "<h2>Head and tail</h2>",
@@ -222,11 +300,15 @@ def demo_report(demo: Demo, folder: str | Path) -> Path:
             scatter(q.numpy(), "q of the class"),
             "The class-specific q of ADTE against training frequency.",
         ),
-        table(
-            ("estimator of the prior", "Spearman", "spread of the bias"),
-            [[e["name"], f"{e['spearman']:.3f}", f"{e['bias_std']:.2f}"] for e in demo.estimators],
-            best=1,
-        ),
+        Grid(
+            (
+                Column("name", "estimator of the prior"),
+                Column("spearman", "Spearman", "number", "up"),
+                Column("bias_std", "spread of the bias", "number"),
+            ),
+            demo.estimators,
+            "Estimators of the prior",
+        ).to_html(),
     ]
     text = page("adte demo: methods on real photographs", parts)
     return write_whole(folder / "report.html", lambda name: Path(name).write_text(text, "utf-8"))

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Literal, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from adte import functional as F
 from adte.errors import InputError, unknown
 from adte.methods import Method, Prediction, Sample
 
@@ -19,6 +23,8 @@ __all__ = ["PROTOCOLS", "Protocol", "Run", "predictions", "run"]
 Protocol = Literal["online", "two-pass", "episodic", "frozen"]
 Stream = Iterable[tuple[Sample, int]]
 T = TypeVar("T")
+
+BATCH = 16  # images that are handed to a method together
 
 PROTOCOLS: dict[str, str] = {
     "online": "one pass; every image is predicted and learned from",
@@ -35,7 +41,7 @@ def _batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 
 def predictions(
-    method: Method, stream: Iterable[Sample], protocol: Protocol = "online", batch: int = 16
+    method: Method, stream: Iterable[Sample], protocol: Protocol = "online", batch: int = BATCH
 ) -> Iterator[Prediction]:
     """Predictions in order. `two-pass` goes over the stream twice, so it must allow that."""
     if protocol not in PROTOCOLS:
@@ -71,7 +77,9 @@ class Run:
     confidence: NDArray[np.float64]
     truth: NDArray[np.float64]  # probability of the true class
     rank: NDArray[np.int64]  # of the true class, 0 = predicted
+    entropy: NDArray[np.float64]  # Shannon's, of the predicted distribution, in nats
     seconds: float
+    tcr: NDArray[np.float64] | None = None  # (K,) Tcr_1 … Tcr_K of the kept views, mean of images
     last: Prediction | None = field(default=None, repr=False)
 
     @property
@@ -89,13 +97,24 @@ class _Samples:
     def __init__(self, stream: Stream, tick: Callable[[], None]) -> None:
         self.stream, self.tick = stream, tick
         self.labels: list[int] = []
+        # Logits whose prediction is yet to come; a pass that only learns lets them go.
+        self.waiting: deque[Tensor] = deque(maxlen=BATCH)
 
     def __iter__(self) -> Iterator[Sample]:
-        self.labels = []
+        self.labels.clear()
+        self.waiting.clear()
         for sample, label in self.stream:
             self.labels.append(int(label))
+            self.waiting.append(sample.logits)
             yield sample
             self.tick()
+
+
+def _reliability(logits: Tensor, kept: Tensor | None) -> Tensor:
+    """Tcr_1 … Tcr_20 of the kept views, or of the base view where none are named.  (V, L) → (K,)"""
+    views = logits[:1] if kept is None else F.take_views(logits, kept.to(logits.device))
+    top = views.topk(min(20, views.shape[-1])).values
+    return top.cumsum(-1).mean(0)
 
 
 def run(
@@ -110,14 +129,20 @@ def run(
     confidence: list[float] = []
     truth: list[float] = []
     rank: list[int] = []
+    entropy: list[float] = []
+    tcr: Tensor | None = None
     last: Prediction | None = None
     start = time.perf_counter()
     for last in predictions(method, samples, protocol):
         label = samples.labels[len(predicted)]
+        probs = last.probs
         predicted.append(last.index)
         confidence.append(last.confidence)
-        truth.append(float(last.probs[label]))
-        rank.append(int((last.probs > last.probs[label]).sum()))
+        truth.append(float(probs[label]))
+        rank.append(int((probs > probs[label]).sum()))
+        entropy.append(float(torch.special.entr(probs).sum()))
+        reliability = _reliability(samples.waiting.popleft(), last.kept)
+        tcr = reliability if tcr is None else tcr + reliability
     return Run(
         method=method.name,
         protocol=protocol,
@@ -127,6 +152,8 @@ def run(
         confidence=np.array(confidence),
         truth=np.array(truth),
         rank=np.array(rank, dtype=np.int64),
+        entropy=np.array(entropy),
+        tcr=None if tcr is None else (tcr / len(predicted)).double().cpu().numpy(),
         seconds=time.perf_counter() - start,
         last=last,
     )

@@ -1,23 +1,39 @@
-"""Evaluate one method, compare many, sweep over options: runs with seeds, kept and resumable."""
+"""Tasks: a method under a protocol on a stream; many of them with seeds, kept and resumable."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from itertools import product
 from typing import Any
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
+from adte.errors import StateError
 from adte.evaluate import metrics
 from adte.evaluate.cache import Cache
-from adte.evaluate.features import FeatureStream, Live
+from adte.evaluate.features import FeatureStream, Live, shuffle
+from adte.evaluate.memory import PeakMemory
 from adte.evaluate.results import Results, protocol_of, summarise
 from adte.evaluate.runner import Protocol, Run, run
-from adte.methods import create_method, list_methods, method_info
+from adte.methods import Method, PriorMethod, create_method, list_methods, method_info
 from adte.options import parse
 
-__all__ = ["Task", "aggregate", "evaluate", "grid", "method_tasks", "run_tasks"]
+__all__ = [
+    "LADDER",
+    "Outcome",
+    "Task",
+    "aggregate",
+    "grid",
+    "key_of",
+    "method_tasks",
+    "passes",
+    "perform",
+    "run_tasks",
+]
 
 
 @dataclass(frozen=True)
@@ -34,29 +50,96 @@ class Task:
     def name(self) -> str:
         return self.title or self.method
 
+    @property
+    def passes(self) -> int:
+        """How often it goes over the stream."""
+        return 2 if self.protocol == "two-pass" else 1
 
-def evaluate(
-    stream: FeatureStream, task: Task, tick: Callable[[], None] = lambda: None
-) -> tuple[Run, dict[str, Any]]:
-    """Run a task; the figures and the whole protocol."""
+
+def _ladder() -> Iterable[Task]:
+    prior = {"estimator": "marginal", "smoothing": 1.0}  # the same for every row
+    yield from (Task(name) for name in ("zero-shot", "average", "se", "te", "zero"))
+    rows: tuple[tuple[str, dict[str, Any], str], ...] = (
+        ("zero-shot", {"adjust": "after", **prior}, "zero-shot + LA"),
+        ("se", {"adjust": "before", **prior}, "se + LA"),
+        ("adte", {"adjust": "none"}, "adte, no LA"),
+        ("adte", {}, ""),
+        ("adte-paper", {}, ""),
+        ("adte-released", {}, ""),
+    )
+    protocols: tuple[Protocol, ...] = ("online", "two-pass")
+    for protocol in protocols:
+        yield from (Task(name, options, protocol, title=title) for name, options, title in rows)
+
+
+# The paper's ladder, with logit adjustment given to the baselines too, so that it is a fair one.
+LADDER: tuple[Task, ...] = tuple(_ladder())
+
+
+@dataclass
+class Outcome:
+    """What came of a task: every image's prediction, the record of it, and the method as it ended
+    (None where the run was read back).
+    """
+
+    task: Task
+    run: Run
+    record: dict[str, Any]
+    method: Method | None = None
+
+    @property
+    def learned(self) -> Method:
+        """The method as it ended, for an outcome of this process."""
+        if self.method is None:
+            raise StateError(f"the run {self.task.name!r} was read back and has no method; redo it")
+        return self.method
+
+
+def passes(tasks: Iterable[Task]) -> int:
+    """How often all tasks together go over the stream."""
+    return sum(t.passes for t in tasks)
+
+
+def perform(
+    stream: FeatureStream,
+    task: Task,
+    tick: Callable[[], None] = lambda: None,
+    memory: bool = False,
+) -> Outcome:
+    """Run one task: the figures and the whole protocol. Peak memory takes ¼ s more to measure."""
     method = create_method(task.method, **task.options)
-    done = run(method, stream, task.protocol, tick)
+    stream = stream.shuffled(task.seed)
+    peak = PeakMemory(None if stream.model is None else stream.model.device)
+    tower = isinstance(stream, Live) or any("tower" in need for need in method.needs)
+    with peak if memory else nullcontext(), nullcontext() if tower else one_thread():
+        done = run(method, stream, task.protocol, tick)
     domains, groups = [d for _, d, _ in stream.seen], [g for _, _, g in stream.seen]
-    skipped = [asdict(s) for s in stream.skipped] if isinstance(stream, Live) else []
-    return done, {
+    skipped = [asdict(s) for s in stream.skipped] if isinstance(stream, (Live, Cache)) else []
+    prior = method.prior if isinstance(method, PriorMethod) else None
+    log_prior = None if prior is None else prior.log_prior.cpu().numpy()
+    figures = summarise(done, stream.frequency, domains, groups, log_prior)
+    figures["peak_memory"] = peak.bytes if memory else None
+    if log_prior is not None:
+        figures |= metrics.bias_statistics(log_prior, stream.frequency)
+    record = {
         "title": task.name,
-        "metrics": summarise(done, stream.frequency, domains, groups),
+        "metrics": figures,
         "protocol": protocol_of(
             done, stream.facts, seed=task.seed, stateful=method.stateful, skipped=skipped
         ),
     }
+    return Outcome(task, done, record, method)
 
 
-def shuffled(stream: FeatureStream, seed: int) -> FeatureStream:
-    """A cache in an order of its own for every seed but 0, which keeps the order it has."""
-    if seed == 0 or not isinstance(stream, Cache):
-        return stream
-    return stream.ordered(np.random.default_rng(seed).permutation(len(stream)))
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """The tensors of one image are small: without a tower to run, threads only get in the way."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def run_tasks(
@@ -65,29 +148,40 @@ def run_tasks(
     results: Results | None = None,
     tick: Callable[[], None] = lambda: None,
     begin: Callable[[Task], None] = lambda task: None,
-) -> list[dict[str, Any]]:
-    """Every task in turn; with a results folder, finished ones are taken from it.
+    end: Callable[[dict[str, Any]], None] = lambda record: None,
+    again: bool = False,
+    memory: bool = False,
+) -> list[Outcome]:
+    """Every task in turn; with a results folder, finished ones are taken from it unless `again`.
 
     A result is written when its task is done, so an interrupted comparison goes on where it was.
     """
     out = []
     for task in tasks:
-        asked = {**asdict(task), "stream": {k: stream.facts.get(k) for k in ASKED}}
-        key = Results.key(asked)
+        key = key_of(stream, task)
         begin(task)
-        known = results.get(key) if results is not None else None
-        if known is None:
-            done, known = evaluate(shuffled(stream, task.seed), task, tick)
-            if results is not None:
-                known = results.put(key, done, known)
-        else:
-            for _ in range(len(stream) * (2 if task.protocol == "two-pass" else 1)):
+        known = results.get(key) if results is not None and not again else None
+        if known is not None and results is not None:
+            outcome = Outcome(task, results.run(known), known)
+            for _ in range(len(stream) * task.passes):
                 tick()
-        out.append(known)
+        else:
+            outcome = perform(stream, task, tick, memory)
+            if results is not None:
+                outcome.record = results.put(key, outcome.run, outcome.record)
+        end(outcome.record)
+        out.append(outcome)
     return out
 
 
-ASKED = ("model", "fingerprint", "prompts", "views", "data", "classes")
+ASKED = ("model", "fingerprint", "prompts", "views", "data", "classes", "part")
+
+
+def key_of(stream: FeatureStream, task: Task) -> str:
+    """The name of a run: a digest of the task and of all that decides what the stream holds."""
+    about = {k: stream.facts.get(k) for k in ASKED}
+    asked = {**asdict(task), "title": task.name}
+    return Results.key({**asked, "stream": about, "images": len(stream)})
 
 
 def method_tasks(
@@ -98,12 +192,12 @@ def method_tasks(
         n for n in list_methods() if not method_info(n).cls.needs & {"image tower", "pixels"}
     ]
     seeds = list(seeds)
-    return [
-        Task(name, {}, protocol, seed)
-        for name in chosen
-        for protocol in (protocols if method_info(name).row()["stateful"] else protocols[:1])
-        for seed in seeds
-    ]
+    tasks = []
+    for name in chosen:
+        learns = method_info(name).row()["stateful"]  # else order and protocol make no difference
+        for protocol in protocols if learns else protocols[:1]:
+            tasks += [Task(name, {}, protocol, seed) for seed in (seeds if learns else seeds[:1])]
+    return tasks
 
 
 def grid(method: str, texts: Iterable[str], protocol: Protocol, seeds: Sequence[int]) -> list[Task]:
@@ -122,30 +216,48 @@ def grid(method: str, texts: Iterable[str], protocol: Protocol, seeds: Sequence[
     return tasks
 
 
-def aggregate(records: Sequence[dict[str, Any]], baseline: str = "se") -> list[dict[str, Any]]:
-    """Rows over seeds: mean, 95 % interval of the mean (t), and the gain over the baseline."""
-    by_title: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for r in records:
-        by_title.setdefault((r["title"], r["protocol"]["protocol"]), []).append(r)
-    means = {
-        title: float(np.mean([r["metrics"]["accuracy"] for r in group]))
-        for (title, _), group in by_title.items()
-    }
-    reference = means.get(baseline)
+AVERAGED = ("ece", "nll", "top5", "mean_per_class", "head", "middle", "tail", "spearman")
+COSTS = ("images_per_s", "seconds", "peak_memory")
+
+
+def _by_image(outcomes: Sequence[Outcome]) -> NDArray[np.float64]:
+    """How often each image was right over the seeds, in the order of seed 0.  (N,)"""
+    total: NDArray[np.float64] = np.zeros(len(outcomes[0].run.labels))
+    for o in outcomes:
+        total[shuffle(len(total), o.task.seed)] += o.run.correct
+    return total / len(outcomes)
+
+
+def aggregate(outcomes: Sequence[Outcome], baseline: str = "se") -> list[dict[str, Any]]:
+    """Rows over seeds.
+
+    `ci95` is the 95 % interval of the accuracy over seeds (Student's t; None for one seed), and
+    `gain_ci95` that of the gain over the baseline, paired by image (bootstrap).
+    """
+    grouped: dict[tuple[str, str], list[Outcome]] = {}
+    for o in outcomes:
+        grouped.setdefault((o.task.name, o.task.protocol), []).append(o)
+    reference = next((_by_image(g) for (title, _), g in grouped.items() if title == baseline), None)
     rows = []
-    for (title, protocol), group in by_title.items():
-        values = np.array([r["metrics"]["accuracy"] for r in group])
+    for (title, protocol), group in grouped.items():
+        figures = [o.record["metrics"] for o in group]
+        values = np.array([f["accuracy"] for f in figures])
+        right = _by_image(group)
         row: dict[str, Any] = {
             "method": title,
-            "protocol": protocol if group[0]["protocol"]["stateful"] else "stateless",
+            "protocol": protocol if group[0].record["protocol"]["stateful"] else "stateless",
             "accuracy": float(values.mean()),
             "ci95": metrics.seed_interval(values),
-            "gain": None if reference is None else float(values.mean() - reference),
+            "gain": None,
+            "gain_ci95": None,
             "seeds": len(values),
         }
-        for key in ("ece", "head", "middle", "tail", "images_per_s"):
-            known = [r["metrics"][key] for r in group if key in r["metrics"]]
+        if reference is not None and len(reference) == len(right):
+            row["gain"] = float(right.mean() - reference.mean())
+            row["gain_ci95"] = list(metrics.bootstrap_difference(right, reference))
+        for key in (*AVERAGED, *COSTS):
+            known = [f[key] for f in figures if f.get(key) is not None]
             row[key] = float(np.mean(known)) if known else None
-        row["options"] = group[0]["protocol"]["options"]
+        row["options"] = group[0].record["protocol"]["options"]
         rows.append(row)
     return rows

@@ -1,7 +1,4 @@
-"""The cost of the ADTE head beside the Shannon head, for 64 × 1000 logits.
-
-python benchmarks/head.py [--views 64] [--classes 1000] [--json FILE]
-"""
+"""The cost of the ADTE head beside the Shannon head, for 64 × 1000 logits."""
 
 from __future__ import annotations
 
@@ -9,13 +6,14 @@ from typing import Any
 
 import torch
 
-import timing
 from adte import functional as F
+from adte.bench import timing
+
+__all__ = ["run"]
 
 
 def run(views: int = 64, classes: int = 1000, repeats: int = 301) -> dict[str, Any]:
     """Entropy, selection and aggregation of one image: Shannon against adaptive Tsallis."""
-    torch.set_num_threads(1)
     g = torch.Generator().manual_seed(0)
     logits = 5 * torch.randn(views, classes, generator=g)
     log_prior = torch.log_softmax(torch.randn(classes, generator=g), -1)
@@ -32,18 +30,13 @@ def run(views: int = 64, classes: int = 1000, repeats: int = 301) -> dict[str, A
     def vanishing(log_p: torch.Tensor) -> torch.Tensor:
         return F.adaptive_tsallis(log_p, F.q_from_prior(log_prior), "vanishing")
 
-    seconds = timing.medians(
-        {
-            "Shannon head": lambda: head(F.shannon),
-            "ADTE head (q from the prior included)": lambda: head(adte),
-            "ADTE head, vanishing form": lambda: head(vanishing),
-        },
-        repeats,
-    )
-    base = seconds["Shannon head"]
+    candidates = {
+        "Shannon head": lambda: head(F.shannon),
+        "ADTE head (q from the prior included)": lambda: head(adte),
+        "ADTE head, vanishing form": lambda: head(vanishing),
+    }
+    with timing.threads(1):
+        seconds = timing.medians(candidates, repeats)
+    base, ours, _ = seconds.values()
     rows = [{"name": n, "seconds": s, "ratio": s / base} for n, s in seconds.items()]
-    return {"rows": rows, "ratio": rows[1]["ratio"], "meaning": "ADTE head over Shannon head"}
-
-
-if __name__ == "__main__":
-    timing.main(run, views=64, classes=1000, repeats=301)
+    return timing.result(rows, ours / base, "ADTE head over Shannon head")

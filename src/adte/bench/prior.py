@@ -1,7 +1,4 @@
-"""The cost of one more item for the class prior: incremental and warm against rebuilt and cold.
-
-python benchmarks/prior.py [--classes 1000] [--size 10] [--json FILE]
-"""
+"""The cost of one more item for the class prior: incremental and warm against rebuilt and cold."""
 
 from __future__ import annotations
 
@@ -9,13 +6,14 @@ from typing import Any
 
 import torch
 
-import timing
-from adte import ClassPrior, PriorOptions, fixed_point
+from adte.bench import timing
+from adte.prior import ClassPrior, PriorOptions, fixed_point
+
+__all__ = ["run"]
 
 
 def run(classes: int = 1000, size: int = 10, repeats: int = 31) -> dict[str, Any]:
     """One item: column update and warm-started solution, beside a rebuilt A solved from uniform."""
-    torch.set_num_threads(1)
     g = torch.Generator().manual_seed(0)
     bias = torch.linspace(0, 3, classes)[torch.randperm(classes, generator=g)]
 
@@ -47,17 +45,8 @@ def run(classes: int = 1000, size: int = 10, repeats: int = 31) -> dict[str, Any
         )
         return fixed_point(matrix, uniform, o.norm, o.eps, o.max_iter)[0]
 
-    seconds = timing.medians(
-        {
-            "new item, rebuilt matrix, cold solution": rebuilt,
-            "new item, one column, warm solution": incremental,
-        },
-        repeats,
-    )
-    base = seconds["new item, rebuilt matrix, cold solution"]
-    rows = [{"name": n, "seconds": s, "ratio": base / s} for n, s in seconds.items()]
-    return {"rows": rows, "ratio": rows[1]["ratio"], "meaning": "times faster than rebuilding"}
-
-
-if __name__ == "__main__":
-    timing.main(run, classes=1000, size=10, repeats=31)
+    cold, warm = "new item, rebuilt matrix, cold solution", "new item, one column, warm solution"
+    with timing.threads(1):
+        seconds = timing.medians({cold: rebuilt, warm: incremental}, repeats)
+    rows = [{"name": n, "seconds": s, "ratio": seconds[cold] / s} for n, s in seconds.items()]
+    return timing.result(rows, seconds[cold] / seconds[warm], "times faster than rebuilding")

@@ -1,0 +1,180 @@
+"""`bench`: speed and memory on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from adte import console
+from adte.cli._group import JSON, main
+from adte.errors import InputError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _model(command: F) -> F:
+    """The options of a benchmark that runs a model."""
+    for add in (
+        click.option("--dtype", help="Of the weights: float32 or bfloat16."),
+        click.option("--device", help="Where it runs, such as cpu or cuda; a GPU if there is one."),
+        click.option("--views", default=64, show_default=True, help="Views an image."),
+        click.option("--weights", help="A checkpoint, or 'random': speed needs no trained ones."),
+        click.option("--model", default="tiny", show_default=True, help="See `adte models`."),
+    ):
+        command = add(command)
+    return command
+
+
+@main.group()
+def bench() -> None:
+    """Measure speed and memory on this machine, candidates in turns, medians.
+
+    \b
+    adte bench views      64 views of a photo, beside Pillow view by view
+    adte bench head       ADTE's entropy, selection and mean, beside Shannon's
+    adte bench prior      one more item for the class prior, beside starting anew
+    adte bench encode     images a second through the image tower, by batch
+    adte bench pipeline   decode, views, encode, method: where the time goes
+    adte bench cost       zero-shot, Zero, ADTE and TPT: seconds and peak memory
+    """
+
+
+# columns beyond name, seconds and ratio: heading and how a value is shown
+EXTRA: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "peak_memory": ("MB", lambda x: f"{x / 2**20:,.0f}"),
+    "head_seconds": ("head ms", lambda x: f"{1e3 * x:,.1f}"),
+    "images_per_s": ("images/s", lambda x: f"{x:,.1f}"),
+    "published_seconds": ("A100 s", str),
+    "published_gb": ("A100 GB", str),
+}
+
+
+def _cells(row: dict[str, Any], extra: Sequence[str]) -> list[str]:
+    more = ("" if row.get(k) is None else EXTRA[k][1](row[k]) for k in extra)
+    return [f"{row['seconds']:.4g}", f"{row['ratio']:.2f}", *more]
+
+
+def _show(title: str, result: dict[str, Any], json_to: str | None) -> None:
+    if json_to:
+        console.emit_json(result, json_to)
+    if json_to == "-":
+        return
+    rows = result["rows"]
+    columns = ["", "s", "ratio"]
+    used = [k for k in EXTRA if any(r.get(k) is not None for r in rows)]
+    cells = [[r["name"], *_cells(r, used)] for r in rows]
+    caption = f"{result['meaning']}: {result['ratio']:.3f}"
+    if "published_gb" in used:
+        caption += ". A100: as published, another machine."
+    columns += [EXTRA[k][0] for k in used]
+    console.table(title, columns, cells, caption)
+
+
+@bench.command()
+@click.option("--image", type=click.Path(), help="A photo; a made-up one of 500×375 by default.")
+@click.option("--repeats", default=15, show_default=True, help="Calls to take the median of.")
+@JSON
+def views(image: str | None, repeats: int, json_to: str | None) -> None:
+    """64 views of a photo: ours beside Pillow view by view, the same crops, one thread."""
+    from adte.bench.views import run
+
+    result = run(image, repeats)
+    height, width = result["image"]
+    result["meaning"] += f" (pixels differ by {result['max_level_error']:.2f} of 255 levels)"
+    _show(f"{result['views']} views of a {width}×{height} photo, one thread", result, json_to)
+
+
+@bench.command()
+@click.option("--views", default=64, show_default=True, help="Views an image.")
+@click.option("--classes", default=1000, show_default=True, help="Number of classes.")
+@click.option("--repeats", default=301, show_default=True, help="Calls to take the median of.")
+@JSON
+def head(views: int, classes: int, repeats: int, json_to: str | None) -> None:
+    """Entropy, selection and mean of one image's logits: ADTE beside Shannon, one thread."""
+    from adte.bench.head import run
+
+    _show(f"{views} × {classes} logits, one thread", run(views, classes, repeats), json_to)
+
+
+@bench.command()
+@click.option("--classes", default=1000, show_default=True, help="Number of classes.")
+@click.option("--size", default=10, show_default=True, help="Items a class in the bank.")
+@click.option("--repeats", default=31, show_default=True, help="Calls to take the median of.")
+@JSON
+def prior(classes: int, size: int, repeats: int, json_to: str | None) -> None:
+    """One more item for the class prior: updated and warm beside rebuilt and cold, one thread."""
+    from adte.bench.prior import run
+
+    _show(f"{classes} classes, {size} items each", run(classes, size, repeats), json_to)
+
+
+@bench.command()
+@_model
+@click.option("--batches", default="1,4,16", show_default=True, help="Images at once.")
+@click.option("--repeats", default=5, show_default=True, help="Calls to take the median of.")
+@JSON
+def encode(batches: str, json_to: str | None, **options: Any) -> None:
+    """Images a second through the image tower, by how many go through it together.
+
+    A large model on a CPU takes long: `--model ViT-B-16 --weights random --batches 1,2`.
+    """
+    from adte.bench.encode import run
+
+    try:
+        sizes = [int(n) for n in batches.split(",")]
+    except ValueError:
+        sizes = []
+    if not sizes or min(sizes) < 1:
+        raise InputError(f"--batches {batches!r} is no list of numbers; write it as 1,4,16")
+    result = run(batches=sizes, **options)
+    _show(_title(result), result, json_to)
+
+
+@bench.command()
+@_model
+@click.option("--method", default="adte", show_default=True, help="See `adte methods`.")
+@click.option("--images", default=16, show_default=True, help="Number of images.")
+@click.option("--crop-on-device", is_flag=True, help="Make the views where the model is.")
+@click.option("--folder", type=click.Path(), help="Where images lie; made-up JPEGs by default.")
+@click.option("--classes", type=int, help="Number of classes; 200 by default.")
+@JSON
+def pipeline(json_to: str | None, **options: Any) -> None:
+    """The whole way of an image, and each stage's share of the time."""
+    from adte.bench.pipeline import run
+
+    result = run(**options)
+    _show(f"{_title(result)}, {result['method']}", result, json_to)
+
+
+@bench.command()
+@_model
+@click.option("--classes", type=int, help="Number of classes; 200 by default.")
+@click.option("--repeats", type=int, help="Turns; 7 for tiny, 2 for other models.")
+@click.option("--chunks/--no-chunks", default=True, help="TPT's gradient in chunks, too.")
+@JSON
+def cost(json_to: str | None, **options: Any) -> None:
+    """What an image costs under zero-shot, Zero, ADTE and TPT: seconds and peak memory.
+
+    All include encoding the views. Ratios are over zero-shot, in the last rows over all at once.
+    `--model ViT-B-16 --weights random` takes minutes on a CPU; `--classes 1000` is ImageNet's.
+    """
+    from adte.bench.cost import run
+
+    result = run(report=lambda text: click.echo(f"… {text}", err=True), **options)
+    if json_to != "-":
+        tuning = [r for r in result["rows"] if "head_seconds" not in r]
+        methods = [r for r in result["rows"] if "head_seconds" in r]
+        first = f"{_title(result)}, {result['classes']} classes"
+        _show(first, result | {"rows": methods}, None)
+        if tuning:
+            cells = [[r["name"], *_cells(r, ("peak_memory",))] for r in tuning]
+            console.table("TPT's gradient", ("", "s", "ratio", "MB"), cells)
+    if json_to:
+        console.emit_json(result, json_to)
+
+
+def _title(result: dict[str, Any]) -> str:
+    where = f"{result['device']}, {result['dtype']}, {result['threads']} threads"
+    return f"{result['model']} ({where}), {result['views']} views"

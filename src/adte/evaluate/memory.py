@@ -1,0 +1,107 @@
+"""Peak memory of a block of code, above what was held when it began.
+
+    with PeakMemory() as peak:
+        work()
+    print(peak.bytes)
+
+On Linux the kernel's high-water mark of resident memory is set back when the block begins, so each
+block has its own peak. Memory that was freed before is handed back to the system first; otherwise
+the block would use it again unseen. Allocators still keep some tens of MB of small pieces, and that
+is how far off it can be. The mark belongs to the process: blocks must not nest, and other threads
+count too. On CUDA it is torch's own count of allocated memory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+
+import torch
+
+__all__ = ["PeakMemory"]
+
+_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+class PeakMemory:
+    """A context manager; `bytes` is known when the block has ended.
+
+    Attributes:
+        bytes: the peak inside the block minus what was held at its start.
+        exact: False where the mark cannot be set back. Then `bytes` is only what the block added to
+            the highest peak of the process so far, a lower bound.
+    """
+
+    def __init__(self, device: torch.device | None = None) -> None:
+        self.device = device
+        self.bytes = 0
+        self.exact = True
+        self._start = 0
+
+    @property
+    def _on_cuda(self) -> bool:
+        return self.device is not None and self.device.type == "cuda"
+
+    def __enter__(self) -> PeakMemory:
+        gc.collect()
+        if self._on_cuda:
+            torch.cuda.synchronize(self.device)
+            torch.cuda.reset_peak_memory_stats(self.device)
+            self._start = torch.cuda.memory_allocated(self.device)
+            return self
+        _return_freed()
+        self.exact = _set_back()
+        self._start = _high_water(self.exact)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._on_cuda:
+            torch.cuda.synchronize(self.device)
+            peak = torch.cuda.max_memory_allocated(self.device)
+        else:
+            peak = _high_water(self.exact)
+        self.bytes = max(0, peak - self._start)
+
+
+def _return_freed() -> None:
+    """Give memory that allocators keep for later back to the system.
+
+    glibc does so when asked. mimalloc, which some builds of torch hold, does so a tenth of a second
+    later, and only when a large piece is freed.
+    """
+    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
+        libc.malloc_trim(0)
+    for _ in range(2):
+        time.sleep(0.12)
+        torch.empty(32 << 20, dtype=torch.uint8)
+
+
+def _set_back() -> bool:
+    """Lower the high-water mark to what is resident now; False where the system cannot."""
+    try:
+        _CLEAR.write_text("5", encoding="ascii")
+        return "VmHWM:" in _STATUS.read_text(encoding="ascii")
+    except OSError:
+        return False
+
+
+def _high_water(exact: bool) -> int:
+    """Highest resident memory in bytes, since it was set back or since the process began."""
+    if exact:
+        line = _STATUS.read_text(encoding="ascii").partition("VmHWM:")[2]
+        return 1024 * int(line.split()[0])
+    if sys.platform == "win32":
+        return 0
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,0 +1,166 @@
+"""Every benchmark on the smallest work: rows, ratios, and figures that add up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+
+from adte.bench import cost, encode, head, pipeline, prior, subject, views
+from adte.cli import main
+from adte.errors import InputError
+from adte.methods.prompt_tuning import PromptLearner
+from adte.models import load_model
+
+
+def check(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The contract of `adte bench`; the rows by name."""
+    assert {"rows", "ratio", "meaning"} <= result.keys()
+    for row in result["rows"]:
+        assert {"name", "seconds", "ratio"} <= row.keys()
+        assert row["seconds"] > 0
+        assert row["ratio"] > 0
+    json.dumps(result)
+    return {row["name"]: row for row in result["rows"]}
+
+
+def test_head() -> None:
+    result = head.run(views=8, classes=50, repeats=3)
+    rows = check(result)
+    assert result["ratio"] == rows["ADTE head (q from the prior included)"]["ratio"]
+    assert rows["Shannon head"]["ratio"] == 1
+
+
+def test_prior() -> None:
+    result = prior.run(classes=30, size=2, repeats=3)
+    slow, fast = check(result).values()
+    assert result["ratio"] == pytest.approx(slow["seconds"] / fast["seconds"])
+
+
+def test_views_makes_the_usual_pixels() -> None:
+    image = np.random.default_rng(0).integers(0, 256, (60, 80, 3), np.uint8)
+    result = views.run(image, repeats=1)
+    check(result)
+    assert result["image"] == [60, 80]
+    assert result["max_level_error"] <= 2.01
+
+
+def test_encode_counts_an_image_not_a_batch() -> None:
+    result = encode.run(views=4, batches=(1, 8), repeats=3)
+    one, many = check(result).values()
+    assert one["ratio"] == 1
+    assert many["seconds"] < 3 * one["seconds"]  # eight images' time would be far more
+    assert many["images_per_s"] == pytest.approx(1 / many["seconds"])
+    assert result["model"] == "tiny"
+
+
+def test_pipeline_shares_add_up(tmp_path: Path) -> None:
+    result = pipeline.run(images=2, views=4, classes=5)
+    rows = check(result)
+    assert list(rows) == ["decode", "views", "encode", "method", "an image"]
+    assert sum(rows[s]["ratio"] for s in pipeline.STAGES) == pytest.approx(1)
+    assert result["images"] == 2
+    for file, jpeg in enumerate(pipeline._files(3, None)):
+        (tmp_path / f"{file}.jpg").write_bytes(jpeg)
+    assert pipeline.run(images=2, folder=tmp_path, views=2, classes=3)["images"] == 2
+    with pytest.raises(InputError, match="images"):
+        pipeline.run(images=0)
+
+
+def test_cost() -> None:
+    heard: list[str] = []
+    result = cost.run(classes=12, views=6, repeats=1, report=heard.append)
+    rows = check(result)
+    assert list(rows)[:4] == ["zero-shot", "zero", "adte", "tpt"]
+    assert len(rows) == 7
+    for name in cost.METHODS:
+        row = rows[name]
+        assert row["seconds"] == pytest.approx(result["encode_seconds"] + row["head_seconds"])
+        assert row["peak_memory"] >= 0
+    assert rows["tpt"]["head_seconds"] > rows["zero"]["head_seconds"]
+    assert rows["zero-shot"]["ratio"] == 1
+    assert result["ratio"] == pytest.approx(rows["adte"]["seconds"] / rows["zero"]["seconds"])
+    assert rows["adte"]["published_seconds"] == 0.07
+    assert any("turn 1 of 1" in line for line in heard)
+
+
+def test_adte_is_timed_in_its_steady_state() -> None:
+    model = load_model("tiny")
+    text = torch.eye(3, model.dim)
+    method = cost._steady("adte", model, text)
+    assert method.prior.seen == cost.FILL
+    assert not cost._steady("zero", model, text).stateful
+
+
+def kept(learner: PromptLearner) -> int:
+    """Bytes that wait for the way back, the weights and the inputs aside."""
+    given = (learner.ids, learner.embeddings, *learner.twin.parameters())
+    known = {x.untyped_storage().data_ptr() for x in given}
+    found: dict[int, int] = {}
+
+    def note(x: torch.Tensor) -> torch.Tensor:
+        storage = x.untyped_storage()
+        if storage.data_ptr() not in known:
+            found[storage.data_ptr()] = storage.nbytes()
+        return x
+
+    context = learner.initial.clone().requires_grad_()
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda x: x):
+        weights = learner.class_weights(context)
+    assert weights.requires_grad
+    return sum(found.values())
+
+
+def test_chunks_keep_what_waits_from_growing_with_the_classes() -> None:
+    model = load_model("tiny")
+    names = subject.class_names(model, 96)
+    whole, half = (kept(PromptLearner(model, names[:n], chunk=0)) for n in (96, 48))
+    assert whole == pytest.approx(2 * half, rel=0.3)
+    assert kept(PromptLearner(model, names, chunk=16)) < half / 20
+
+
+def test_class_names() -> None:
+    model = load_model("tiny")
+    assert len(set(subject.class_names(model, 1500))) == 1500
+    assert len(subject.class_names(model)) == 200
+    with pytest.raises(InputError, match="1 classes"):
+        subject.class_names(model, 1)
+
+
+class TestCommand:
+    def call(self, *args: str) -> Any:
+        return CliRunner().invoke(main, ["bench", *args])
+
+    def test_help_teaches(self) -> None:
+        text = self.call("--help").output
+        for verb in ("views", "head", "prior", "encode", "pipeline", "cost"):
+            assert verb in text
+            assert self.call(verb, "--help").exit_code == 0
+
+    def test_a_table_and_a_file(self, tmp_path: Path) -> None:
+        file = tmp_path / "head.json"
+        said = self.call("head", "--classes", "20", "--repeats", "3", "--json", str(file))
+        assert said.exit_code == 0, said.output
+        assert "Shannon head" in said.output
+        assert len(check(json.loads(file.read_text("utf-8")))) == 3
+
+    def test_cost_prints_both_tables(self) -> None:
+        said = self.call("cost", "--classes", "8", "--views", "4", "--repeats", "1")
+        assert said.exit_code == 0, said.output
+        for words in ("zero-shot", "A100 GB", "17.66", "chunk=64", "ADTE over Zero"):
+            assert words in said.output
+
+    def test_json_alone_on_standard_output(self) -> None:
+        said = self.call("encode", "--views", "2", "--batches", "1,2", "--repeats", "1", "--json")
+        assert len(check(json.loads(said.stdout))) == 2
+
+    @pytest.mark.parametrize("batches", ["", "1,x", "0,2"])
+    def test_bad_batches_are_named(self, batches: str) -> None:
+        said = self.call("encode", "--batches", batches)
+        assert said.exit_code == 2
+        assert "--batches" in said.output

@@ -1,0 +1,72 @@
+"""Logs, read back by the packages they are for."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from adte import InputError
+from adte.errors import MissingExtra
+from adte.evaluate.logs import open_log
+
+RECORD = {
+    "title": "adte / new",
+    "metrics": {"accuracy": 0.5, "tcr": [1, 2], "head": None, "by_domain": {"fog": 0.25}},
+    "protocol": {"protocol": "two-pass", "seed": 3, "stateful": True, "options": {"beta": 0.5}},
+}
+
+
+def test_tensorboard(tmp_path):
+    pytest.importorskip("tensorboard", reason="needs tensorboard, of the extra 'logs'")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    with open_log(f"tensorboard:{tmp_path}") as log:
+        log.record(RECORD)
+        log.record({**RECORD, "metrics": {"accuracy": 0.75}, "protocol": {
+            **RECORD["protocol"], "seed": 4}})  # fmt: skip
+        log.record({**RECORD, "title": "se", "protocol": {"protocol": "online", "stateful": False}})
+    assert {p.name for p in tmp_path.iterdir()} == {"adte _ new, two-pass", "se"}
+    events = EventAccumulator(str(tmp_path / "adte _ new, two-pass")).Reload()
+    assert set(events.Tags()["scalars"]) == {"accuracy", "by_domain/fog"}
+    assert [(e.step, e.value) for e in events.Scalars("accuracy")] == [(3, 0.5), (4, 0.75)]
+    (first, _) = events.Tensors("protocol/text_summary")
+    text = first.tensor_proto.string_val[0].decode()
+    assert json.loads(text)["options"] == {"beta": 0.5}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+def test_wandb_offline(tmp_path, monkeypatch):
+    pytest.importorskip("wandb", reason="needs wandb, of the extra 'logs'")
+    for name, value in (("MODE", "offline"), ("DIR", str(tmp_path)), ("SILENT", "true")):
+        monkeypatch.setenv(f"WANDB_{name}", value)
+    with open_log("wandb:trial") as log:
+        log.record(RECORD)
+    (run,) = (tmp_path / "wandb").glob("offline-run-*/run-*.wandb")
+    written = run.read_bytes()
+    for word in (b"adte / new, two-pass", b"by_domain/fog", b"0.25", b"two-pass", b"beta"):
+        assert word in written
+
+
+def test_no_log_takes_records():
+    with open_log(None) as log:
+        log.record(RECORD)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [("paper:x", "unknown log 'paper'"), ("tensorboard", "tensorboard:FOLDER"),
+     ("wandb:", "wandb:PROJECT")],
+)  # fmt: skip
+def test_bad_specs(spec, message):
+    with pytest.raises(InputError, match=message):
+        open_log(spec)
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "wandb"])
+def test_missing_packages_name_the_extra(name, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(MissingExtra, match=r"adte\[logs\]"):
+        open_log(f"{name}:x")

@@ -1,0 +1,79 @@
+"""Peak memory against allocations of known size."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import torch
+
+from adte.evaluate import memory
+from adte.evaluate.memory import PeakMemory
+
+MB = 1 << 20
+
+
+def touch(megabytes: int) -> torch.Tensor:
+    return torch.ones(megabytes * MB, dtype=torch.uint8)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the mark can be set back on Linux only")
+class TestExact:
+    @pytest.mark.parametrize("size", [24, 160])
+    def test_a_block_that_frees_what_it_took(self, size: int) -> None:
+        with PeakMemory() as peak:
+            del_me = touch(size)
+            del del_me
+        assert peak.exact
+        assert size * MB <= peak.bytes + MB
+        assert peak.bytes < (size + 8) * MB
+
+    def test_each_block_has_its_own_peak(self) -> None:
+        with PeakMemory() as large:
+            touch(160)
+        with PeakMemory() as small:
+            touch(32)
+        assert large.bytes > 150 * MB
+        assert 30 * MB < small.bytes < 60 * MB
+
+    def test_what_was_held_before_does_not_count(self) -> None:
+        held = touch(120)
+        with PeakMemory() as peak:
+            touch(16)
+        assert held.numel() == 120 * MB
+        assert peak.bytes < 40 * MB
+
+    def test_small_pieces_that_were_freed_before_count_again(self) -> None:
+        def pieces() -> list[torch.Tensor]:
+            return [torch.ones(16 << 10, dtype=torch.uint8) for _ in range(16000)]  # 250 MB
+
+        pieces()
+        with PeakMemory() as peak:
+            pieces()
+        assert 150 * MB < peak.bytes < 290 * MB  # what the allocator kept is not seen
+
+    def test_it_is_measured_when_the_block_raises(self) -> None:
+        peak = PeakMemory()
+        with suppress(KeyError), peak:
+            touch(32)
+            raise KeyError
+        assert peak.bytes > 30 * MB
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no getrusage")
+def test_without_the_mark_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(memory, "_CLEAR", tmp_path / "missing" / "clear_refs")
+    with PeakMemory() as peak:
+        kept = touch(1024)
+    assert not peak.exact
+    assert kept.numel() >= peak.bytes - 8 * MB
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_cuda_it_is_what_torch_allocated() -> None:
+    place = torch.device("cuda")
+    with PeakMemory(place) as peak:
+        torch.ones(64 * MB, dtype=torch.uint8, device=place)
+    assert 64 * MB <= peak.bytes < 70 * MB

@@ -1,0 +1,134 @@
+"""Tables: marks, formats, and figures that survive the way to CSV and back."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+
+from adte import InputError
+from adte.evaluate.tables import Column, Grid, rows_table, save_table
+
+UP = Column("accuracy", "acc.", "percent", "up")
+
+
+def marks(values, best="up"):
+    column = Column("x", "x", "percent", best)
+    return Grid([column], [{"x": v} for v in values]).marks(column)
+
+
+@pytest.mark.parametrize(
+    ("values", "best", "expected"),
+    [
+        ([0.1, 0.3, 0.2], "up", ["", "best", "second"]),
+        ([0.1, 0.3, 0.2], "down", ["best", "", "second"]),
+        ([0.3, 0.3, 0.2, 0.2, 0.1], "up", ["best", "best", "second", "second", ""]),
+        ([0.30001, 0.30002, 0.2], "up", ["best", "best", "second"]),  # 30.0 both, as shown
+        ([None, 0.3, float("nan"), 0.2], "up", ["", "best", "", "second"]),
+        ([0.3, 0.3], "up", ["", ""]),
+        ([0.3, 0.1], None, ["", ""]),
+        ([], "up", []),
+    ],
+)
+def test_best_and_second(values, best, expected):
+    assert marks(values, best) == expected
+
+
+ROWS = [
+    {
+        "method": "a|b",
+        "protocol": "stateless",
+        "accuracy": 1 / 3,
+        "ci95": [0.3, 0.4],
+        "gain": -0.00001,
+        "ece": 0.1,
+        "head": None,
+        "images_per_s": 250.0,
+        "seeds": 2,
+        "options": {"beta": 0.5},
+    },
+    {
+        "method": "<c>",
+        "protocol": "online",
+        "accuracy": 0.5,
+        "ci95": None,
+        "gain": 0.1666,
+        "ece": 0.2,
+        "head": None,
+        "images_per_s": 10.0,
+        "seconds": 0.2,
+        "seeds": 1,
+        "options": {},
+    },
+]
+
+
+def test_markdown_is_percent_with_one_decimal():
+    head, rule, first, second = rows_table(ROWS).to_markdown().splitlines()
+    assert head == "| method | protocol | accuracy | over SE | ECE | ms | seeds |"
+    assert rule == "|:--|:--|--:|--:|--:|--:|--:|"
+    assert first == r"| a\|b | — | *33.3* (30.0…40.0) | +0.0 | **10.0** | 4.0 | 2 |"
+    assert second == "| <c> | online | **50.0** | +16.7 | *20.0* | 200.0 | 1 |"
+
+
+def test_seeds_are_shown_where_there_are_several():
+    single = rows_table(ROWS[1:])
+    assert "seeds" not in single.to_markdown()
+    assert "seeds" in single.to_csv()
+
+
+def test_csv_is_raw_and_exact():
+    lines = list(csv.DictReader(io.StringIO(rows_table(ROWS).to_csv())))
+    assert float(lines[0]["accuracy"]) == 1 / 3
+    assert (float(lines[0]["ci95_low"]), float(lines[0]["ci95_high"])) == (0.3, 0.4)
+    assert lines[1]["ci95_low"] == ""
+    assert float(lines[0]["gain"]) == -0.00001
+    assert json.loads(lines[0]["options"]) == {"beta": 0.5}
+    assert "head" not in lines[0]  # no row has it
+    assert lines[0]["protocol"] == "stateless"
+
+
+def test_html_is_escaped_and_has_headings():
+    text = rows_table(ROWS, "a & b", "note <1>").to_html()
+    assert "<c>" not in text
+    assert "&lt;c&gt;" in text
+    assert "<caption>a &amp; b</caption>" in text
+    assert "note &lt;1&gt;" in text
+    assert text.count("scope=row") == 2
+    assert "<strong>50.0</strong>" in text
+    assert "<em>33.3</em>" in text
+    assert text.count("colspan=2") == 1
+    assert text.count('<td class="interval">') == 2
+
+
+def test_peak_memory_and_p_where_known():
+    rows = [{**ROWS[0], "peak_memory": 12.4e6, "p": 0.0001}, {**ROWS[1], "p": 0.25}]
+    _, _, first, second = rows_table(rows).to_markdown().splitlines()
+    assert "| < 0.001 |" in first
+    assert "| 12 |" in first
+    assert "| 0.250 |" in second
+
+
+def test_suffix_decides_the_format(tmp_path):
+    grid = rows_table(ROWS, "one")
+    assert save_table(tmp_path / "t.csv", grid).read_bytes().decode() == grid.to_csv()
+    assert save_table(tmp_path / "t.md", grid).read_text("utf-8") == grid.to_markdown()
+    page = save_table(tmp_path / "t.html", grid).read_text("utf-8")
+    assert page.startswith("<!doctype html>")
+    assert grid.to_html() in page
+    with pytest.raises(InputError, match=r"t\.xlsx.*\.csv, \.md or \.html"):
+        save_table(tmp_path / "t.xlsx", grid)
+    assert not (tmp_path / "t.xlsx").exists()
+
+
+def test_several_tables_share_a_file(tmp_path):
+    other = Grid([Column("method"), UP], [{"method": "z", "accuracy": 0.25}], "two")
+    path = save_table(tmp_path / "t.csv", [rows_table(ROWS, "one"), other])
+    lines = list(csv.DictReader(io.StringIO(path.read_text("utf-8"))))
+    assert [line["table"] for line in lines] == ["one", "one", "two"]
+    assert lines[2]["accuracy"] == "0.25"
+    assert lines[2]["ece"] == ""
+    text = save_table(tmp_path / "t.md", [rows_table(ROWS, "one"), other]).read_text("utf-8")
+    assert text.index("### one") < text.index("### two")

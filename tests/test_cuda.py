@@ -1,0 +1,74 @@
+"""On a GPU: every method decides as on the CPU, and the evaluation runs there."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+
+from adte import Classifier, Sample, Views, create_method, list_methods
+from adte.evaluate.cache import Cache, extract
+from adte.evaluate.memory import PeakMemory
+from adte.evaluate.tasks import Task, perform
+from checks.method_checks import samples
+from evaluate.test_cache import live
+from small_model import SmallModel
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+
+
+def on_gpu(sample: Sample, model: torch.nn.Module) -> Sample:
+    moved = {
+        name: getattr(sample, name).cuda()
+        for name in ("logits", "features", "class_weights", "pixels")
+    }
+    return replace(sample, **moved, model=model)
+
+
+@pytest.mark.parametrize("name", list_methods())
+def test_methods_decide_as_on_the_cpu(name):
+    here, there = create_method(name), create_method(name)
+    cpu = samples(10)
+    model = copy.deepcopy(cpu[0].model).cuda()
+    for sample in cpu:
+        a, b = here.step(sample), there.step(on_gpu(sample, model))
+        torch.testing.assert_close(b.probs.cpu(), a.probs, rtol=2e-3, atol=2e-3)
+    state = {k: v.cpu() for k, v in there.state_dict().items()}
+    fresh = create_method(name)
+    fresh.load_state_dict(state)  # learned on the GPU, used on the CPU
+    last = cpu[-1]
+    torch.testing.assert_close(
+        fresh.predict(last).probs,
+        there.predict(on_gpu(last, model)).probs.cpu(),
+        rtol=2e-3,
+        atol=2e-3,
+    )
+
+
+def test_extract_and_replay_on_the_gpu(tmp_path):
+    stream = live(12)
+    stream.model = stream.model.cuda()
+    cache = extract(stream, tmp_path / "gpu", shard=5)
+    there = perform(Cache(cache.folder, model=stream.model), Task("adte"), memory=True)
+    here = perform(Cache(cache.folder), Task("adte"))
+    assert there.run.predicted.tolist() == here.run.predicted.tolist()
+    assert there.record["metrics"]["peak_memory"] > 0
+
+
+def test_classifier_on_the_gpu(tmp_path):
+    from PIL import Image
+
+    image = Image.new("RGB", (40, 30), (200, 80, 10))
+    clf = Classifier(SmallModel().cuda(), ["cat", "dog", "car"], views=Views(count=8).count)
+    a = clf.predict(image)
+    clf.save(tmp_path / "x.adte")
+    assert a.probs.sum().item() == pytest.approx(1, abs=1e-5)
+
+
+def test_peak_memory_is_the_devices_own():
+    with PeakMemory(torch.device("cuda")) as peak:
+        x = torch.zeros(64 << 20, dtype=torch.uint8, device="cuda")
+        del x
+    assert 60e6 < peak.bytes < 80e6
