@@ -160,8 +160,11 @@ class ClassPrior:
 
     # ------------------------------------------------------------------ observing
 
-    def observe(self, log_p: Tensor) -> bool:
-        """Take in one prediction, log-probabilities (L,). True if the bank kept it."""
+    def observe(self, log_p: Tensor, label: int | None = None) -> bool:
+        """Take in one prediction, log-probabilities (L,). True if the bank kept it.
+
+        It counts for the class it finds most probable, or for `label` where a study knows better.
+        """
         if log_p.shape != (self.num_classes,):
             raise InputError(
                 f"the prior is over {self.num_classes} classes, but a prediction "
@@ -169,7 +172,7 @@ class ClassPrior:
             )
         o = self.options
         log_p = log_p.detach().to(self._sums)
-        label = int(log_p.argmax())  # of equals, the first
+        label = int(log_p.argmax()) if label is None else label  # of equals, the first
         top = log_p.topk(min(2, self.num_classes)).values
         gap = float(top[0] - top[1]) if self.num_classes > 1 else float("inf")
         if bool(log_p.isnan().any()):

@@ -1,0 +1,187 @@
+"""`paper` and `study`: the paper's tables and figures, and our own studies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from adte import console
+from adte.cli._group import JSON, main
+from adte.cli.evaluate import DEVICE
+from adte.errors import InputError, MissingExtra
+
+OPTIONS = (
+    click.argument("names", nargs=-1, metavar="[NAME...|all]"),
+    click.option("--list", "listing", is_flag=True, help="Say what there is."),
+    click.option("--preset", default=None, metavar="small|tiny|full",
+                 help="How much data: small (default without --data), tiny for a quick look, "
+                 "full (default with --data)."),
+    click.option("--out", default=None, metavar="FOLDER",
+                 help="Where the page, tables and runs go.  [default: adte-paper or adte-study]"),
+    click.option("--data", multiple=True, metavar="NAME:PATH",
+                 help="Your data, as in imagenet:PATH or cache:FOLDER; may be repeated. Without "
+                 "it: the embedded model and its bundles."),
+    click.option("--model", default=None, help="With --data: see `adte models`.  [default: tiny]"),
+    click.option("--weights", help="A checkpoint file for the model."),
+    DEVICE,
+    click.option("--views", default=64, show_default=True, help="With --data: views an image."),
+    click.option("--descriptions", metavar="FILE", help="Sentences a class, for CuPL's rows."),
+    click.option("--variant", default="adte", show_default=True,
+                 type=click.Choice(["adte", "adte-paper", "adte-released"]),
+                 help="What stands for ADTE."),
+    click.option("--protocol", default="online", show_default=True,
+                 type=click.Choice(["online", "two-pass"]), help="How methods that learn see it."),
+    click.option("--jobs", default=None, type=int, help="Studies side by side.  [default: cores]"),
+    click.option("--table", "table_to", metavar="FILE", help="All tables: .md, .csv or .html."),
+    JSON,
+)  # fmt: skip
+
+
+def study_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for add in reversed(OPTIONS):
+        command = add(command)
+    return command
+
+
+@main.command()
+@study_options
+def paper(**options: Any) -> None:
+    """Run the paper's tables and figures by name, ours beside the published.
+
+    Without --data every study runs in small, on the embedded model and its bundles, and the
+    published numbers are shown for orientation: they are of another model and other data. With
+    --data and --model it runs on what you have, and the difference to the published is shown where
+    the model is the paper's. `adte paper all` writes one page; runs are kept, so that an
+    interrupted one goes on.
+    """
+    _studies(ours=False, **options)
+
+
+@main.command("study")
+@study_options
+def study_(**options: Any) -> None:
+    """Run our own studies by name: what the paper leaves open, and what holds where."""
+    _studies(ours=True, **options)
+
+
+def _studies(
+    *,
+    ours: bool,
+    names: tuple[str, ...],
+    listing: bool,
+    out: str | None,
+    jobs: int | None,
+    table_to: str | None,
+    json_to: str | None,
+    **options: Any,
+) -> None:
+    from adte.evaluate.features import default_workers
+    from adte.evaluate.studies.conduct import chosen, conduct, facts
+    from adte.evaluate.studies.render import findings_page, grids
+    from adte.evaluate.studies.study import Finding, studies
+    from adte.evaluate.tables import save_table
+    from adte.state import write_whole
+
+    verb = "study" if ours else "paper"
+    if listing or not names:
+        _list(studies(ours), verb, json_to)
+        return
+    wanted = chosen(names, ours)
+    folder = Path(out or f"adte-{verb}")
+    settings = _settings(folder, **options)
+    block = settings.lab().block
+    done, failed = [], []
+    with console.progress("studies", len(wanted)) as bar:
+        for study, found in conduct(wanted, settings, jobs or default_workers() + 1):
+            bar.update(bar.task_ids[0], advance=1, description=study.name)
+            if isinstance(found, Finding):
+                done.append((study, found))
+            else:
+                failed.append((study, found))
+    rank = {s.name: i for i, s in enumerate(wanted)}
+    done.sort(key=lambda pair: rank[pair[0].name])
+    if json_to:
+        console.emit_json(facts(done, block), json_to)
+    if json_to != "-":
+        for study, finding in done:
+            console.out.print(f"\n[bold]{study.title}[/bold] ({study.name}): {finding.setting}")
+            for grid in grids(study, finding, block):
+                console.grid(grid)
+            for note in finding.notes:
+                console.out.print(f"  {note}", style="dim", markup=False)
+    if done:
+        folder.mkdir(parents=True, exist_ok=True)
+        if table_to:
+            tables = [g for s, f in done for g in grids(s, f, block)]
+            save_table(table_to, tables)
+        lead = (
+            "The studies of the paper in small: the embedded model on its own photographs. "
+            "Published numbers are of another model and other data."
+            if settings.caches == {}
+            else f"Model {settings.model} on {', '.join(settings.caches)}."
+        )
+        title = "adte study" if ours else "The tables and figures of the paper"
+        try:
+            text = findings_page(title, lead, done, block)
+        except MissingExtra as error:
+            text = findings_page(title, lead, done, block, plots=False)
+            click.echo(f"no plots: {error}", err=True)
+        path = write_whole(folder / "index.html", lambda n: Path(n).write_text(text, "utf-8"))
+        click.echo(f"page: {path}", err=json_to == "-")
+    for study, reason in failed:
+        click.echo(f"{study.name} was not run: {reason}", err=True)
+    if failed:
+        raise InputError(f"{len(failed)} of {len(wanted)} studies could not be run; see above")
+
+
+def _list(found: list[Any], verb: str, json_to: str | None) -> None:
+    rows = [{"name": s.name, "title": s.title, "kind": s.kind, "about": s.about,
+             "published": s.published is not None} for s in found]  # fmt: skip
+    if json_to:
+        console.emit_json(rows, json_to)
+    if json_to != "-":
+        cells = [[str(r["name"]), str(r["kind"]), str(r["about"])] for r in rows]
+        how = f"Run with `adte {verb} NAME...` or `adte {verb} all`."
+        console.table("Studies", ("name", "kind", "what it shows"), cells, how, text=True)
+
+
+def _settings(folder: Path, **o: Any) -> Any:
+    """What a lab will hold; with --data the views are encoded first, into OUT/caches."""
+    from adte.evaluate.build import Source
+    from adte.evaluate.features import default_workers
+    from adte.evaluate.studies.conduct import Settings, prepare
+    from adte.views import Views
+
+    if not o["data"] and (o["model"] not in (None, "tiny") or o["weights"] or o["descriptions"]):
+        raise InputError(
+            "--model, --weights and --descriptions need --data: the embedded bundles are of tiny "
+            "alone; name your data as in --data imagenet:PATH"
+        )
+    settings = Settings(
+        preset=o["preset"] or ("full" if o["data"] else "small"),
+        adte=o["variant"],
+        protocol=o["protocol"],
+        model=o["model"] or "tiny",
+        weights=o["weights"],
+        device=o["device"],
+        runs=str(folder / "runs"),
+    )
+    if not o["data"]:
+        return settings
+    source = Source(
+        data=o["data"],
+        model=settings.model,
+        weights=o["weights"],
+        device=o["device"],
+        views=Views(count=o["views"]),
+        workers=default_workers(),
+    )
+    with console.progress("encoding", 1) as bar:
+
+        def tick(name: str, images: int, total: int) -> None:
+            bar.update(bar.task_ids[0], description=name, total=total, advance=images)
+
+        return prepare(source, settings, folder, o["descriptions"], tick)

@@ -1,0 +1,129 @@
+"""The paper's own numbers, as data: what a study's results are set beside.
+
+Every table of "Adaptive Debiasing Tsallis Entropy for Test-Time Adaptation" (ICLR 2026), under the
+name of the study that reproduces it. Figures are kept as printed, slips included; the tests list
+those that do not add up. Where a table's units change from row to row it is turned, so that a
+column has one unit.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any, TypeAlias
+
+from adte.errors import InputError, unknown
+
+__all__ = ["Cell", "Published", "PublishedRow", "list_published", "published"]
+
+Cell: TypeAlias = float | tuple[float, ...] | None
+
+
+@dataclass(frozen=True)
+class PublishedRow:
+    """One printed row: its name, the block it stands in where names repeat, its cells."""
+
+    name: str
+    cells: tuple[Cell, ...]
+    block: str | None = None
+
+
+@dataclass(frozen=True)
+class Published:
+    """One table of the paper.
+
+    A cell is a number, several where the paper prints several (accuracy and confidence, value and
+    half-width), or None where it prints a dash. `units` has "percent" or "plain" for every column.
+    """
+
+    name: str
+    label: tuple[str, ...]
+    title: str
+    model: str
+    data: str
+    columns: tuple[str, ...]
+    rows: tuple[PublishedRow, ...]
+    units: tuple[str, ...]
+
+    @property
+    def blocks(self) -> tuple[str, ...]:
+        """The blocks of rows, in order; none for most tables."""
+        return tuple(dict.fromkeys(r.block for r in self.rows if r.block is not None))
+
+    def row(self, name: str, block: str | None = None) -> PublishedRow:
+        """The row of that name; `block` is needed only where several blocks have one."""
+        if block is not None and block not in self.blocks:
+            raise unknown(f"block of the paper's table {self.name!r}", block, self.blocks)
+        rows = [r for r in self.rows if block in (None, r.block)]
+        found = [r for r in rows if r.name == name]
+        if not found:
+            raise unknown(f"row of the paper's table {self.name!r}", name, {r.name for r in rows})
+        if len(found) > 1:
+            raise InputError(
+                f"the paper's table {self.name!r} has {len(found)} rows {name!r}; "
+                f"say which block: {', '.join(str(r.block) for r in found)}"
+            )
+        return found[0]
+
+    def cell(self, row: str, column: str, block: str | None = None) -> Cell:
+        """What the paper prints there, in the column's unit.
+
+        >>> published("ood").cell("ADTE", "IN-A", "ViT-B/16 templates")
+        65.5
+        """
+        return self.row(row, block).cells[self._index(column)]
+
+    def percent(self, column: str) -> bool:
+        """Whether the column's cells are percentages."""
+        return self.units[self._index(column)] == "percent"
+
+    def _index(self, column: str) -> int:
+        if column not in self.columns:
+            raise unknown(f"column of the paper's table {self.name!r}", column, self.columns)
+        return self.columns.index(column)
+
+
+@lru_cache(maxsize=1)
+def _tables() -> dict[str, Published]:
+    text = files("adte").joinpath("assets", "paper.json").read_text(encoding="utf-8")
+    return {name: _table(name, entry) for name, entry in json.loads(text).items()}
+
+
+def _table(name: str, entry: dict[str, Any]) -> Published:
+    label, columns = entry["label"], tuple(entry["columns"])
+    return Published(
+        name=name,
+        label=(label,) if isinstance(label, str) else tuple(label),
+        title=entry["title"],
+        model=entry["model"],
+        data=entry["data"],
+        columns=columns,
+        rows=tuple(
+            PublishedRow(r["name"], tuple(map(_cell, r["cells"])), r.get("block"))
+            for r in entry["rows"]
+        ),
+        units=tuple(entry["units"]) if "units" in entry else (entry["unit"],) * len(columns),
+    )
+
+
+def _cell(value: float | list[float] | None) -> Cell:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def published(name: str) -> Published:
+    """The paper's table for a study.
+
+    >>> published("entropies").cell("SE-LA", "IN")
+    71.0
+    """
+    tables = _tables()
+    if name not in tables:
+        raise unknown("published table", name, tables)
+    return tables[name]
+
+
+def list_published() -> list[str]:
+    """The names of all tables, in the order of the paper."""
+    return list(_tables())

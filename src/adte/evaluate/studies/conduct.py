@@ -1,0 +1,150 @@
+"""Conduct studies: one after another or side by side, with their runs kept."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field, replace
+from multiprocessing import get_context
+from pathlib import Path
+
+import torch
+
+from adte.data import load_dataset
+from adte.errors import AdteError, InputError, unknown
+from adte.evaluate.build import Source
+from adte.evaluate.cache import Cache, extract
+from adte.evaluate.features import Live
+from adte.evaluate.results import Results
+from adte.evaluate.runner import Protocol
+from adte.evaluate.studies.lab import PRESETS, Lab
+from adte.evaluate.studies.own import robust_facts
+from adte.evaluate.studies.study import Finding, Study, find_study, studies
+from adte.models import Model, load_model
+from adte.prompts import Prompts
+
+__all__ = ["Settings", "chosen", "conduct", "facts", "prepare"]
+
+# What takes longest goes first, so that workers end together.
+SLOW = ("ood", "cross-domain", "deyo", "unimodal", "multilabel", "robust", "cost")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Everything that decides what a lab holds; plain data, so that a worker can be told.
+
+    Attributes:
+        caches: data-set name → cache folder; empty for the embedded bundles.
+        described: whether those caches also hold class weights from descriptions.
+        runs: where runs are kept, so that nothing is run twice.
+    """
+
+    preset: str = "small"
+    adte: str = "adte"
+    protocol: Protocol = "online"
+    caches: dict[str, str] = field(default_factory=dict)
+    described: bool = False
+    model: str = "tiny"
+    weights: str | None = None
+    device: str | None = None
+    runs: str | None = None
+
+    def lab(self, tick: Callable[[], None] = lambda: None) -> Lab:
+        if self.preset not in PRESETS:
+            raise unknown("preset", self.preset, PRESETS)
+        sets: dict[str, Cache] = {}
+        described: dict[str, Cache] = {}
+        if self.caches:
+            model: Model = load_model(self.model, weights=self.weights, device=self.device)
+            sets = {n: Cache(f, model=model) for n, f in self.caches.items()}
+            if self.described:
+                described = {n: Cache(f, "cupl", model) for n, f in self.caches.items()}
+        results = None if self.runs is None else Results(self.runs)
+        return Lab(sets, described, PRESETS[self.preset], self.adte, self.protocol, results, tick)
+
+
+def prepare(
+    source: Source,
+    settings: Settings,
+    folder: str | os.PathLike[str],
+    descriptions: str | None = None,
+    tick: Callable[[str, int, int], None] = lambda name, images, total: None,
+) -> Settings:
+    """Encode the views of every data set once, into caches; what is there already is used.
+
+    `tick` is told the set, how many of its images were just done, and how many it has.
+    """
+    caches: dict[str, str] = {}
+    for spec in source.data:
+        if spec.startswith("cache:"):
+            path = spec.removeprefix("cache:")
+            data = Cache(path).facts["data"]
+            name = str(data.get("name") or Path(path).name)
+        else:
+            name, path = spec.partition(":")[0], ""
+        if name in caches:
+            raise InputError(f"data set {name!r} was given twice; give each one once")
+        if not path:
+            path = str(Path(folder) / "caches" / name)
+            own = load_dataset(spec).templates if source.prompts is None else None
+            prompts = {"default": source.prompts or Prompts.of(own or "single")}
+            if descriptions:
+                prompts["cupl"] = Prompts.of("single", descriptions)
+            for key, wording in prompts.items():
+                live = replace(source, data=[spec], prompts=wording).open()
+                assert isinstance(live, Live)
+                total = len(live)
+                extract(live, path, key, tick=lambda n, t=total, k=name: tick(k, n, t))  # type: ignore[misc]
+        caches[name] = path
+    return replace(settings, caches=caches, described=bool(descriptions))
+
+
+def chosen(names: Sequence[str], ours: bool) -> list[Study]:
+    """Studies by name; "all" for all of the paper's, or of ours."""
+    if list(names) == ["all"]:
+        return studies(ours)
+    found = [find_study(n) for n in dict.fromkeys(names)]
+    for s in found:
+        if s.ours != ours:
+            verb = "study" if s.ours else "paper"
+            raise InputError(f"{s.name!r} is run with `adte {verb} {s.name}`")
+    return found
+
+
+def _work(name: str, settings: Settings) -> Finding:
+    torch.set_num_threads(1)
+    return find_study(name).run(settings.lab())
+
+
+def conduct(
+    wanted: Sequence[Study], settings: Settings, jobs: int = 1
+) -> Iterator[tuple[Study, Finding | AdteError]]:
+    """Each study with what it found, or why it could not be run, as they end."""
+    if jobs == 1 or len(wanted) == 1:
+        torch.set_num_threads(1 if settings.device in (None, "cpu") else torch.get_num_threads())
+        lab = settings.lab()
+        for s in wanted:
+            try:
+                yield s, s.run(lab)
+            except AdteError as error:
+                yield s, error
+        return
+    rank = {name: i for i, name in enumerate(SLOW)}
+    order = sorted(wanted, key=lambda s: rank.get(s.name, len(rank)))
+    with ProcessPoolExecutor(min(jobs, len(order)), mp_context=get_context("spawn")) as pool:
+        waiting = {pool.submit(_work, s.name, settings): s for s in order}
+        for done in as_completed(waiting):
+            try:
+                yield waiting[done], done.result()
+            except AdteError as error:
+                yield waiting[done], error
+
+
+def facts(done: Sequence[tuple[Study, Finding]], block: str | None) -> list[dict[str, object]]:
+    """The findings as JSON; `robust` says its verdict in figures too."""
+    out = []
+    for s, f in done:
+        more = robust_facts(f.rows, f.columns) if s.name == "robust" else {}
+        out.append({**s.facts(f, block), **more})
+    return out

@@ -1,0 +1,111 @@
+"""The paper's figures."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from adte import functional as F
+from adte.evaluate import metrics
+from adte.evaluate.studies.lab import Fewer, Lab
+from adte.evaluate.studies.study import Figure, Finding, Row, Series, study
+
+__all__: list[str] = []
+
+QS = (0.001, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 1.1, 1.5, 2.0, 3.0, 5.0, 10.0)
+
+
+@study("te-q", "TE over q against SE", "figure")
+def te_q(lab: Lab) -> Finding:
+    """Accuracy of TE for q from 0.001 to 10 beside SE, and the gain with its interval."""
+    streams = dict(list(lab.family().items())[:3])
+    figures, rows = [], []
+    for name, stream in streams.items():
+        se = lab.run(stream, "se").run.correct
+        gains = []
+        for q in QS:
+            right = lab.run(stream, "te", q=q).run.correct
+            low, high = metrics.bootstrap_difference(right, se)
+            gains.append((float(right.mean()), float(se.mean()) + low, float(se.mean()) + high))
+        y, low_y, high_y = (tuple(g[i] for g in gains) for i in range(3))
+        level = (float(se.mean()),) * len(QS)
+        figures.append(Figure(
+            f"TE over q, {name}", "q", "accuracy",
+            (Series("TE", QS, y, low_y, high_y), Series("SE", QS, level, dashed=True)), log_x=True,
+        ))  # fmt: skip
+        rows.append(Row(name, (*y, level[0])))
+    return Finding(
+        lab.setting(streams),
+        (*map(str, QS), "SE"),
+        rows,
+        figures=tuple(figures),
+        notes=("Band: 95 % of the gain over SE, paired by image. q = 1 is SE itself.",),
+    )
+
+
+@study("views", "Accuracy by the number of views", "figure")
+def views(lab: Lab) -> Finding:
+    """Accuracy of SE, Zero and ADTE for 1 to 64 views of the same images."""
+    stream = lab.main()
+    most = int(stream.facts["views"]["count"])
+    counts = [n for n in (1, 2, 4, 8, 16, 32, 64, 128) if n <= most]
+    rows = []
+    for name, method in (("SE", "se"), ("Zero", "zero"), ("average", "average"),
+                         ("ADTE", lab.adte)):  # fmt: skip
+        cells = [lab.accuracy(Fewer(stream, n), method) for n in counts]
+        rows.append(Row(name, tuple(cells)))
+    x = tuple(float(n) for n in counts)
+    series = tuple(Series(r.name, x, tuple(float(c) for c in r.cells)) for r in rows)  # type: ignore[arg-type]
+    return Finding(
+        lab.setting([stream]),
+        tuple(map(str, counts)),
+        rows,
+        figures=(Figure("Accuracy by views", "views", "accuracy", series, log_x=True),),
+        notes=("A tenth of the views is kept, at least one.",),
+    )
+
+
+@study("tcr-curves", "Reliability of the kept views over K", "figure")
+def tcr_curves(lab: Lab) -> Finding:
+    """Tcr_K of the views that TE keeps less that of SE's, for K from 1 to 20 and several q."""
+    stream = lab.main()
+    base = lab.run(stream, "se").run.tcr
+    assert base is not None
+    ks = np.arange(1, len(base) + 1)
+    rows, series = [], []
+    for q in (0.001, 0.01, 0.1, 0.5, 0.9, 1.5, 2.0, 10.0):
+        sums = lab.run(stream, "te", q=q).run.tcr
+        assert sums is not None
+        gap = tuple(((sums - base) / ks).tolist())
+        rows.append(Row(f"q = {q:g}", gap))
+        series.append(Series(f"q = {q:g}", tuple(ks.astype(float).tolist()), gap))
+    return Finding(
+        lab.setting([stream]),
+        tuple(f"K={k}" for k in ks),
+        rows,
+        ("plain",) * len(ks),
+        figures=(Figure("Tcr_K of TE less that of SE", "K", "mean of the top K logits, less SE's",
+                        tuple(series)),),
+        notes=("Above nought: the views that TE keeps are more alike to their K best classes.",),
+    )  # fmt: skip
+
+
+@study("two-classes", "SE and TE for two classes", "figure")
+def two_classes(lab: Lab) -> Finding:
+    """Entropy of (p, 1 − p) by Shannon and by Tsallis for several q: pure maths, no model."""
+    p = torch.linspace(0.001, 0.999, 101, dtype=torch.float64)
+    log_p = torch.stack([p, 1 - p], -1).log()
+    x = tuple(p.tolist())
+    series = [Series("SE", x, tuple(F.shannon(log_p).tolist()), dashed=True)]
+    for q in (0.1, 0.5, 0.9, 1.5, 2.0):
+        series.append(Series(f"TE, q = {q:g}", x, tuple(F.tsallis(log_p, q).tolist())))
+    at = (0.01, 0.1, 0.25, 0.5)
+    rows = [Row(s.name, tuple(float(np.interp(v, x, s.y)) for v in at)) for s in series]
+    return Finding(
+        "two classes, no model",
+        tuple(f"p = {v:g}" for v in at),
+        rows,
+        ("plain",) * len(at),
+        figures=(Figure("Entropy of two classes", "p", "entropy", tuple(series)),),
+        notes=("TE comes to SE as q comes to 1; small q lifts what is nearly certain.",),
+    )

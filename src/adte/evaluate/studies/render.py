@@ -1,0 +1,156 @@
+"""Findings as tables and pages: ours, the published beside, and the difference where it is fair."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from adte.evaluate.page import COLOURS, figure, page
+from adte.evaluate.studies.study import Cell, Figure, Finding, Study
+from adte.evaluate.tables import Column, Grid, Kind
+
+__all__ = ["findings_page", "grids", "to_markdown"]
+
+Done = tuple[Study, Finding]
+
+
+def _value(cell: Cell, unit: str) -> tuple[Any, tuple[float, float] | None]:
+    """What a cell shows and its interval. Pairs are text; of three the last two are an interval."""
+    if not isinstance(cell, tuple):
+        return cell, None
+    if len(cell) == 3:
+        return cell[0], (cell[1], cell[2])
+    if unit == "percent":
+        return f"{100 * cell[0]:.1f} ± {100 * cell[1]:.1f}", None
+    return ", ".join(f"{x:.2f}" for x in cell), None
+
+
+def _grid(
+    columns: Sequence[str],
+    units: Sequence[str],
+    rows: Iterable[tuple[str, Sequence[Cell]]],
+    title: str,
+    lower: bool = False,
+    caption: str = "",
+) -> Grid:
+    rows = list(rows)
+    shown: list[Column] = [Column("row", " ")]
+    table: list[dict[str, Any]] = [{"row": name} for name, _ in rows]
+    for i, (column, unit) in enumerate(zip(columns, units, strict=True)):
+        pair = False
+        for line, (_, cells) in zip(table, rows, strict=True):
+            line[column], line[f"{column} 95 %"] = _value(cells[i], unit)
+            pair |= line[f"{column} 95 %"] is not None
+        kind: Kind = "percent" if unit == "percent" else "number"
+        if any(isinstance(line[column], str) for line in table):
+            for line in table:
+                if isinstance(line[column], float):
+                    line[column] = f"{100 * line[column]:.1f}" if unit == "percent" else (
+                        f"{line[column]:.2f}"
+                    )  # fmt: skip
+            kind = "text"
+        best: Any = None if kind != "percent" else "down" if lower else "up"
+        interval = f"{column} 95 %" if pair else None
+        shown.append(Column(column, column, kind, best, interval, interval_kind="change"))
+    return Grid(shown, table, title, caption)
+
+
+def grids(study: Study, finding: Finding, block: str | None = None) -> list[Grid]:
+    """Ours; what the paper printed; and the difference, where our model is the paper's `block`."""
+    rows = [(r.name, r.cells) for r in finding.rows]
+    out = [_grid(finding.columns, finding.units, rows, "Ours", finding.lower)] if rows else []
+    printed = study.published
+    if printed is None:
+        return out
+    if block is not None:
+        gaps: list[tuple[str, Sequence[Cell]]] = []
+        for row in finding.rows:
+            theirs = [study.beside(finding, row, c) for c in finding.columns]
+            cells = [a - b if isinstance(a, float) and isinstance(b, float) else None
+                     for a, b in zip(row.cells, theirs, strict=True)]  # fmt: skip
+            if any(c is not None for c in cells):
+                gaps.append((row.name, cells))
+        grid = _grid(finding.columns, finding.units, gaps, "Ours less published")
+        out.append(Grid([Column(c.key, c.title, "change" if c.kind == "percent" else c.kind)
+                         for c in grid.columns], grid.rows, grid.title))  # fmt: skip
+    names = [(f"{r.name}, {r.block}" if r.block else r.name, r.cells) for r in printed.rows]
+    scaled = [
+        (name, [_fraction(c, u) for c, u in zip(cells, printed.units, strict=True)])
+        for name, cells in names
+    ]
+    other = "" if block is not None else ". Another model and other data than ours: for orientation"
+    about = f"Published: {printed.model}; {printed.data}{other}."
+    title = "Published" if block is not None else "Published (another model and other data)"
+    lower = finding.lower
+    out.append(_grid(printed.columns, printed.units, scaled, title, lower, about))
+    return out
+
+
+def _fraction(cell: Cell, unit: str) -> Cell:
+    if cell is None or unit != "percent":
+        return cell
+    return tuple(x / 100 for x in cell) if isinstance(cell, tuple) else cell / 100
+
+
+def draw(plot: Figure, ax: Any) -> str:
+    """A figure on matplotlib's axes; returns the caption."""
+    percent = plot.y == "accuracy"
+    scale = 100 if percent else 1
+    palette = [COLOURS[n][0] for n in ("mark", "cool", "warm", "plum", "grey", "mint", "ink",
+                                       "faint", "soft")]  # fmt: skip
+    for i, s in enumerate(plot.series):
+        colour = COLOURS["grey"][0] if s.dashed else palette[i % len(palette)]
+        y = [scale * v for v in s.y]
+        many = len(s.x) > 40
+        ax.plot(s.x, y, "--" if s.dashed else "-", color=colour, label=s.name,
+                marker=None if many or s.dashed else "o", ms=3.5, lw=1.4)  # fmt: skip
+        if s.low is not None and s.high is not None:
+            low, high = [scale * v for v in s.low], [scale * v for v in s.high]
+            ax.fill_between(s.x, low, high, color=colour, alpha=0.15, linewidth=0)
+    if plot.log_x:
+        ax.set_xscale("log")
+        ax.xaxis.set_major_formatter("{x:g}")
+    ax.set(xlabel=plot.x, ylabel="accuracy, %" if percent else plot.y)
+    ax.legend(frameon=False, ncols=2 if len(plot.series) > 4 else 1, fontsize=9)
+    return plot.title
+
+
+def to_markdown(done: Iterable[Done], block: str | None = None) -> str:
+    """Every finding as a section of Markdown, without the plots."""
+    parts = []
+    for study, finding in done:
+        lines = [f"## {study.title}", "", f"`{study.name}`: {study.about}", "",
+                 f"Ran on: {finding.setting}.", ""]  # fmt: skip
+        for grid in grids(study, finding, block):
+            lines += [grid.to_markdown()]
+        lines += [f"- {note}" for note in finding.notes]
+        parts.append("\n".join(lines) + "\n")
+    return "\n".join(parts)
+
+
+def findings_page(
+    title: str, lead: str, done: Sequence[Done], block: str | None = None, plots: bool = True
+) -> str:
+    """One self-contained page of all findings."""
+    said = html.escape
+    links = " · ".join(f'<a href="#{s.name}">{said(s.name)}</a>' for s, _ in done)
+    parts = [f'<p class="lead">{said(lead)}</p>\n<p><small>{links}</small></p>\n']
+    for study, finding in done:
+        parts.append(
+            f'<section id="{study.name}"><h2>{said(study.title)}</h2>\n'
+            f"<p><code>{study.name}</code>. {said(study.about)}</p>\n"
+            f"<p><small>Ran on: {said(finding.setting)}.</small></p>\n"
+        )
+        if plots and finding.figures:
+            drawn = [figure(lambda ax, f=f: draw(f, ax)) for f in finding.figures]  # type: ignore[misc]
+            parts.append('<div class="plots">' + "".join(drawn) + "</div>\n")
+        tables = grids(study, finding, block)
+        parts += [grid.to_html() for grid in tables[:1]]
+        for grid in tables[1:]:
+            is_open = " open" if block is not None and grid is not tables[-1] else ""
+            parts.append(f"<details{is_open}><summary>{said(grid.title)}</summary>"
+                         f"{grid.to_html()}</details>\n")  # fmt: skip
+        parts += [f'<p class="note">{said(note)}</p>\n' for note in finding.notes]
+        parts.append("</section>\n")
+    return page(title, parts)

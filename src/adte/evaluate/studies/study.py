@@ -1,0 +1,161 @@
+"""What a study is: a table or figure that runs, the paper's or our own, and what it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from adte.errors import unknown
+from adte.evaluate.published import Published, list_published, published
+
+if TYPE_CHECKING:
+    from adte.evaluate.studies.lab import Lab
+
+__all__ = ["Cell", "Figure", "Finding", "Row", "Series", "Study", "find_study", "studies", "study"]
+
+Cell = float | tuple[float, ...] | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of ours; `like` names the published row and block that it stands beside."""
+
+    name: str
+    cells: tuple[Cell, ...]
+    like: str = ""
+    block: str | None = None
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line of a figure; `low` and `high` are its band."""
+
+    name: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    low: tuple[float, ...] | None = None
+    high: tuple[float, ...] | None = None
+    dashed: bool = False
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A plot as data, so that it can be kept, sent and drawn elsewhere."""
+
+    title: str
+    x: str
+    y: str
+    series: tuple[Series, ...]
+    log_x: bool = False
+
+
+@dataclass
+class Finding:
+    """What a study found, in the paper's shape.
+
+    Attributes:
+        setting: what it ran on, in a few words.
+        columns, rows: ours; percentages are fractions here, as everywhere in `adte`.
+        units: "percent" or "plain" for every column.
+        like: which published column each of ours stands for; by the same name unless said.
+        lower: whether less is better.
+        notes: what a reader should know before comparing.
+    """
+
+    setting: str
+    columns: tuple[str, ...] = ()
+    rows: list[Row] = field(default_factory=list)
+    units: tuple[str, ...] = ()
+    like: dict[str, str] = field(default_factory=dict)
+    figures: tuple[Figure, ...] = ()
+    notes: tuple[str, ...] = ()
+    lower: bool = False
+
+    def __post_init__(self) -> None:
+        self.units = self.units or ("percent",) * len(self.columns)
+
+
+@dataclass(frozen=True)
+class Study:
+    """A table or figure by name; `ours` if the paper has none like it."""
+
+    name: str
+    title: str
+    kind: Literal["table", "figure"]
+    run: Callable[[Lab], Finding] = field(repr=False)
+    about: str = ""
+    ours: bool = False
+
+    @property
+    def published(self) -> Published | None:
+        """The paper's own numbers; a figure has none in its source."""
+        return published(self.name) if self.name in list_published() else None
+
+    def facts(self, finding: Finding, same_model: str | None = None) -> dict[str, Any]:
+        """As JSON: long rows with ours and published, both as fractions where percentages.
+
+        `same_model` names the published block that our model is; only then a difference is given.
+        """
+        rows = []
+        for row in finding.rows:
+            for column, unit, ours in zip(finding.columns, finding.units, row.cells, strict=True):
+                theirs = self.beside(finding, row, column)
+                known = same_model is not None and isinstance(ours, float)
+                gap = ours - theirs if known and isinstance(theirs, float) else None  # type: ignore[operator]
+                rows.append({"row": row.name, "column": column, "unit": unit, "ours": ours,
+                             "published": theirs, "difference": gap})  # fmt: skip
+        return {
+            "name": self.name,
+            "title": self.title,
+            "kind": self.kind,
+            "setting": finding.setting,
+            "same_model": same_model is not None,
+            "rows": rows,
+            "figures": [asdict(f) for f in finding.figures],
+            "notes": list(finding.notes),
+        }
+
+    def beside(self, finding: Finding, row: Row, column: str) -> Cell:
+        """The published cell beside one of ours, in our units."""
+        table = self.published
+        column = finding.like.get(column, column)
+        if table is None or column not in table.columns:
+            return None
+        name = row.like or row.name
+        found = [r for r in table.rows if r.name == name and row.block in (None, r.block)]
+        if not found:
+            return None
+        cell = found[0].cells[table.columns.index(column)]
+        if cell is None or not table.percent(column):
+            return cell
+        return tuple(x / 100 for x in cell) if isinstance(cell, tuple) else cell / 100
+
+
+_STUDIES: dict[str, Study] = {}
+
+
+def study(
+    name: str, title: str, kind: Literal["table", "figure"] = "table", ours: bool = False
+) -> Callable[[Callable[[Lab], Finding]], Callable[[Lab], Finding]]:
+    """Register a function as the study of that name; its docstring says what it does."""
+
+    def add(run: Callable[[Lab], Finding]) -> Callable[[Lab], Finding]:
+        about = " ".join((run.__doc__ or "").split())
+        _STUDIES[name] = Study(name, title, kind, run, about, ours)
+        return run
+
+    return add
+
+
+def studies(ours: bool | None = None) -> list[Study]:
+    """All studies, or the paper's, or our own; the paper's in its order, tables first."""
+    rank = {name: i for i, name in enumerate(list_published())}
+    found = [s for s in _STUDIES.values() if ours in (None, s.ours)]
+    return sorted(found, key=lambda s: (s.ours, rank.get(s.name, len(rank))))
+
+
+def find_study(name: str) -> Study:
+    if name not in _STUDIES:
+        raise unknown("study", name, _STUDIES)
+    return _STUDIES[name]

@@ -1,0 +1,165 @@
+"""Digit labs and the studies on them: deterministic, biased as they say, and refused on caches."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("sklearn", reason="the digits are scikit-learn's")
+
+from adte import InputError
+from adte.errors import MissingExtra
+from adte.evaluate import digits
+from adte.evaluate.digits import coloured, corrupted, load_digits
+from adte.evaluate.published import published
+from adte.evaluate.studies import pixels
+from adte.evaluate.studies.lab import Lab, Preset
+from adte.evaluate.studies.pixels import deyo, unimodal
+from adte.evaluate.studies.study import find_study
+from adte.evaluate.tasks import Task, perform
+
+QUICK = Preset(images=16, seeds=2)
+
+
+@pytest.fixture(scope="module")
+def world():
+    return coloured(0, 256, 30)
+
+
+@pytest.fixture(scope="module")
+def stream():
+    return corrupted(3, 8, 12, 30, 6)
+
+
+def test_the_seed_decides_everything(world, stream):
+    again, other = coloured(0, 256, 30), coloured(1, 256, 1)
+    assert torch.equal(again.pixels, world.pixels)
+    for a, b in zip(again.net.state_dict().values(), world.net.state_dict().values(), strict=True):
+        assert torch.equal(a, b)
+    assert not torch.equal(other.pixels, world.pixels)
+    twice = corrupted(3, 8, 12, 30, 6)
+    assert all(
+        torch.equal(a.logits, b.logits)
+        for (a, _), (b, _) in zip(twice.samples, stream.samples, strict=True)
+    )
+    assert twice.facts["fingerprint"] == stream.facts["fingerprint"]
+    assert corrupted(4, 8, 1, 1, 6).facts["fingerprint"] != stream.facts["fingerprint"]
+
+
+def test_making_a_lab_leaves_the_global_generator_alone():
+    before = torch.get_rng_state()
+    coloured(0, 64, 2)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_colour_is_a_false_friend(world):
+    red = (world.pixels[:, 0] > -1).any(-1).any(-1).numpy()
+    assert np.array_equal(world.groups, 2 * world.labels + red)
+    # Training says red for 0 to 4; here red mostly stands for 5 to 9.
+    assert (red == (world.labels == 1)).mean() > 0.6
+    with torch.no_grad():
+        said = world.net.logits(world.pixels).argmax(-1).numpy()
+    assert (said == np.where(red, 0, 1)).mean() > 0.7
+
+
+def test_no_test_digit_was_trained_on(monkeypatch):
+    seen = []
+    plain = digits.DigitNet.fit
+    monkeypatch.setattr(
+        digits.DigitNet, "fit", lambda self, x, *rest, **k: seen.append(x) or plain(self, x, *rest)
+    )
+    monkeypatch.setattr(digits, "_moved", lambda grey, rng: grey)  # so that pixels can be compared
+    test = coloured(0, 200, 1).pixels.amax(1).flatten(1)
+    train = seen[0].amax(1).flatten(1)
+    own = {t.numpy().tobytes() for t in train}
+    assert len(train) == 2 * (len(load_digits()[0]) // 3)
+    assert not any(t.numpy().tobytes() in own for t in test)
+
+
+def test_digits_of_any_size_can_be_given():
+    grey = np.random.default_rng(0).integers(0, 256, (90, 12, 10), dtype=np.uint8)
+    world = coloured(0, 50, 1, given=(grey, np.arange(90) % 10))
+    assert world.pixels.shape == (50, 3, 12, 10)
+
+
+def test_a_corrupted_stream_is_long_tailed_and_whole(stream):
+    counts = stream.frequency
+    assert (counts.max(), counts.min()) == (60, 6)
+    assert [d for _, d, _ in stream.names[:4]] == [f"{k}/5" for k in digits.KINDS]
+    sample, label = stream.samples[0]
+    assert sample.pixels.shape == (6, 3, 16, 16)
+    assert sample.logits.shape == (6, 10)
+    assert 0 <= label < 10
+    assert stream.facts["views"]["flip"] == 0
+    with torch.no_grad():
+        assert torch.equal(sample.model.logits(sample.pixels), sample.logits)
+
+
+def test_networks_learn_their_digits():
+    stream = corrupted(0, 8, 40, 120, 2)
+    right = perform(stream, Task("zero-shot")).record["metrics"]["accuracy"]
+    assert right > 0.3  # chance is 0.1
+
+
+@pytest.mark.parametrize("method", ["bn", "memo", "tent", "deyo"])
+def test_methods_on_the_image_tower_run_on_the_stream(stream, method):
+    outcome = perform(stream, Task(method))
+    assert outcome.record["metrics"]["images"] == 12
+    assert outcome.record["protocol"]["model"] == "digits, width 8"
+
+
+def test_a_batch_is_learned_from_as_a_whole(world, monkeypatch):
+    made = []
+    plain = pixels.create_method
+
+    def keep(*args, **options):
+        made.append(plain(*args, **options))
+        return made[-1]
+
+    monkeypatch.setattr(pixels, "create_method", keep)
+    name, method, options = pixels.DEYO[3]
+    shares = pixels._by_batches(method, options, world)
+    assert name == "DEYO + ADTE"
+    assert 0 <= shares.worst <= shares.average <= 1
+    assert made[0].prior.seen == len(world.labels)  # every image, not one a batch
+
+
+def test_deyo_study():
+    finding = deyo(Lab(preset=QUICK))
+    known = published("deyo")
+    assert set(finding.columns) == set(known.columns)
+    names = [r.name for r in finding.rows]
+    assert {r.name for r in known.rows} <= set(names)
+    assert names[0] == "no adaptation"
+    assert all(0 <= r.cells[1] <= r.cells[0] <= 1 < 1000 * r.cells[2] + 1 for r in finding.rows)
+    assert "not MNIST" in finding.notes[0]
+    beside = find_study("deyo").beside(finding, finding.rows[names.index("DEYO")], "Avg Acc")
+    assert beside == pytest.approx(0.7824)
+
+
+def test_unimodal_study():
+    finding = unimodal(Lab(preset=QUICK))
+    assert finding.lower
+    study = find_study("unimodal")
+    rows = {r.name: r for r in finding.rows}
+    assert {r.name for r in published("unimodal").rows} <= set(rows)
+    assert study.beside(finding, rows["MEMO"], "wide network") == pytest.approx(0.432)
+    assert study.beside(finding, rows["SE"], "wide network") is None
+    assert all(0 <= c <= 1 for r in finding.rows for c in r.cells)
+
+
+@pytest.mark.parametrize("name", ["deyo", "unimodal"])
+def test_caches_of_features_are_refused(name):
+    with pytest.raises(InputError, match=r"needs pixels.*by hand with: adte"):
+        find_study(name).run(Lab(sets={"imagenet": object()}))
+
+
+def test_without_scikit_learn_the_extra_is_named(monkeypatch):
+    for name in [m for m in sys.modules if m.partition(".")[0] == "sklearn"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    with pytest.raises(MissingExtra, match=r"scikit-learn.*adte\[bench\]"):
+        load_digits()

@@ -1,0 +1,216 @@
+"""Studies in small: the paper's shapes, the published beside, the lab's own streams."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from adte import InputError
+from adte.cli import main
+from adte.evaluate.cache import Cache, extract
+from adte.evaluate.published import list_published, published
+from adte.evaluate.studies import PRESETS, Finding, Lab, Row, find_study, studies
+from adte.evaluate.studies.analysis import learned
+from adte.evaluate.studies.benchmarks import family_like
+from adte.evaluate.studies.conduct import Settings, chosen, conduct
+from adte.evaluate.studies.lab import Fewer, Narrowed, Preset, first, interleaved
+from adte.evaluate.studies.own import robust_facts
+from adte.evaluate.studies.render import findings_page, grids, to_markdown
+from evaluate.test_cache import live
+from small_model import SmallModel
+
+FIGURES = {"te-q", "views", "tcr-curves", "two-classes"}
+SLOW = {"ood", "cross-domain", "cost", "deyo", "unimodal"}  # they tune prompts or train networks
+ACCURACIES = {"ablation", "entropies", "intervals", "normalisations", "confidence-intervals"}
+
+
+@pytest.fixture(scope="module")
+def lab() -> Lab:
+    return Lab(preset=Preset(images=24, tuned=1, seeds=2))
+
+
+def call(*args):
+    return CliRunner().invoke(main, [str(a) for a in args])
+
+
+def test_every_table_and_figure_of_the_paper_is_a_study():
+    assert {s.name for s in studies(ours=False)} == set(list_published()) | FIGURES
+    assert {s.name for s in studies(ours=True)} >= {"q-direction", "bank-policy", "la-order",
+                                                    "robust", "multilabel"}  # fmt: skip
+    assert all(s.about and s.title for s in studies())
+
+
+@pytest.mark.parametrize(
+    "name", sorted({s.name for s in studies(ours=False)} - SLOW - {"bank-size", "percentiles"})
+)
+def test_studies_have_the_shape_of_the_paper(lab, name):
+    study = find_study(name)
+    finding = study.run(lab)
+    assert finding.rows
+    assert len(finding.units) == len(finding.columns)
+    for row in finding.rows:
+        assert len(row.cells) == len(finding.columns)
+        for cell, unit in zip(row.cells, finding.units, strict=True):
+            values = [] if cell is None else np.atleast_1d(np.array(cell, dtype=float))
+            assert np.isfinite(values).all()
+            if unit == "percent" and name in ACCURACIES:
+                assert (np.asarray(values) <= 1).all()
+    printed = study.published
+    if printed is not None and name not in ("tail-classes", "successors", "imagenet-c"):
+        beside = {
+            (r.name, c) for r in finding.rows for c in finding.columns
+            if study.beside(finding, r, c) is not None
+        }  # fmt: skip
+        assert beside, "no published number stands beside ours"
+    facts = study.facts(finding)
+    json.dumps(facts, allow_nan=False)
+    assert len(facts["rows"]) == len(finding.rows) * len(finding.columns)
+    assert all(r["difference"] is None for r in facts["rows"])  # another model
+
+
+def test_systems_of_the_main_tables_at_their_smallest(lab):
+    few = Lab(preset=Preset(images=3, tuned=1, seeds=2))
+    finding = find_study("ood").run(few)
+    names = [r.like or r.name for r in finding.rows]
+    for name in ("CLIP", "TPT", "TDA", "Zero", "Dyna", "BCA", "ADTE", "CuPL", "Frolic"):
+        assert name in names
+    zero = next(r for r in finding.rows if r.name == "Zero")
+    *cells, mean, ood = zero.cells
+    assert mean == pytest.approx(np.mean(cells))
+    assert ood == pytest.approx(np.mean(cells[1:]))
+    assert find_study("ood").beside(finding, zero, "photographs") == pytest.approx(0.709)
+    assert find_study("ood").beside(finding, zero, "OOD Avg") == pytest.approx(0.65)
+
+
+def test_published_stands_beside_in_our_units():
+    study = find_study("confidence-intervals")
+    finding = Finding("", ("a",), [Row("ADTE", (0.5,)), Row("ADTE 95% interval", ((0.5, 0.1),))],
+                      like={"a": "ImageNet-A"})  # fmt: skip
+    assert study.beside(finding, finding.rows[0], "a") == pytest.approx(0.655)
+    assert study.beside(finding, finding.rows[1], "a") == pytest.approx((0.6572, 0.005))
+    rows = study.facts(finding, "ViT-B/16")["rows"]
+    assert rows[0]["difference"] == pytest.approx(0.5 - 0.655)
+    assert rows[1]["difference"] is None
+
+
+def test_streams_of_the_lab(lab):
+    assert [len(s) for s in lab.family().values()] == [24] * 5
+    assert family_like(lab)["photographs"] == "IN"
+    main_stream = lab.main()
+    some = Narrowed(main_stream, sorted(set(main_stream.labels.tolist()))[:4], "four")
+    assert len(some.classes) == 4
+    for sample, label in some:
+        assert sample.logits.shape[-1] == 4
+        assert 0 <= label < 4
+    back = [main_stream.classes.index(some.classes[label]) for _, label in some]
+    assert set(back) <= set(main_stream.labels.tolist())
+    assert [s.logits.shape[0] for s, _ in Fewer(first(main_stream, 2), 5)] == [5, 5]
+    shifts = lab.by_domain()
+    mixed = interleaved({"a": shifts["clean"], "b": shifts["glass_blur/3"]})
+    assert len(mixed) == 48
+    assert {d for _, d, _ in mixed.names} == {"a", "b"}
+    assert len(lab.cross()) == 10
+
+
+def test_a_run_is_done_once(lab):
+    ticks = []
+    mine = Lab(preset=PRESETS["tiny"], tick=lambda: ticks.append(1))
+    stream = first(mine.main(), 5)
+    a = mine.run(stream, "adte")
+    count = len(ticks)
+    assert mine.run(stream, "adte") is a
+    assert len(ticks) == count
+    assert mine.run(Fewer(stream, 4), "adte") is not a
+    assert mine.run(stream, "adte", beta=0.5) is not a
+
+
+def test_noise_free_labels_fill_the_bank_they_name():
+    lab = Lab(preset=PRESETS["tiny"])
+    prior = learned(lab, first(lab.main(), 6))
+    before = prior._counts.clone()
+    prior.observe(prior.log_prior.float(), label=3)
+    assert (prior._counts - before).tolist()[3] == 1
+
+
+def test_robust_says_where_the_default_is_best_and_where_it_loses():
+    rows = [Row("SE", ((0.5, 0.0, 0.0), (0.5, 0.0, 0.0), (0.6, 0.0, 0.0))),
+            Row("ADTE", ((0.6, 0.05, 0.15), (0.4, -0.2, -0.05), (0.597, -0.1, 0.1))),
+            Row("Zero", ((0.7, 0.1, 0.3), (0.3, -0.3, -0.1), (0.5, -0.2, 0.0)))]  # fmt: skip
+    said = robust_facts(rows, ("a", "b", "c"))
+    assert said == {"streams": 3, "best_or_near": 1, "losses": 1,
+                    "gain_over_se": pytest.approx(-0.001)}  # fmt: skip
+
+
+def test_tables_show_the_published_and_the_difference_where_it_is_fair(lab):
+    study = find_study("bias-stability")
+    finding = study.run(lab)
+    ours, theirs = grids(study, finding)
+    assert "another model" in theirs.title
+    assert len(theirs.rows) == len(published("bias-stability").rows)
+    mine, gap, _ = grids(study, finding, "ViT-B/16")
+    assert gap.title == "Ours less published"
+    assert gap.rows[0]["1"] == pytest.approx(mine.rows[0]["1"] + 5.2248)
+    assert ours.rows[0]["1"] == mine.rows[0]["1"]
+    assert "Published" in to_markdown([(study, finding)])
+
+
+def test_the_page_is_whole_and_self_contained(lab):
+    done = [(find_study(n), find_study(n).run(lab)) for n in ("two-classes", "tcr", "la-order")]
+    page = findings_page("Studies", "In small.", done)
+    assert page.count("<section") == page.count("</section>") == 3
+    assert "<svg" in page
+    assert not re.search(r'(src|href)="https?:', page)
+    assert findings_page("S", "x", done, plots=False).count("<svg") == 0
+
+
+def test_studies_run_side_by_side_as_one_by_one(tmp_path):
+    wanted = chosen(["two-classes", "successors"], ours=False)
+    settings = Settings(preset="tiny", runs=str(tmp_path / "runs"))
+    one = {s.name: f for s, f in conduct(wanted, settings, jobs=1)}
+    two = {s.name: f for s, f in conduct(wanted, settings, jobs=2)}
+    assert one == two
+    with pytest.raises(InputError, match="adte study robust"):
+        chosen(["robust"], ours=False)
+
+
+def test_the_command_writes_page_tables_and_json(tmp_path):
+    target, table = tmp_path / "x.json", tmp_path / "t.md"
+    args = ("paper", "two-classes", "successors", "--preset", "tiny", "--jobs", 1)
+    result = call(*args, "--out", tmp_path / "out", "--json", target, "--table", table)
+    assert result.exit_code == 0, result.output
+    assert "seed 2" in result.output
+    facts = json.loads(target.read_text())
+    assert [f["name"] for f in facts] == ["two-classes", "successors"]
+    assert facts[1]["rows"][0]["ours"] <= 1
+    assert "<svg" in (tmp_path / "out" / "index.html").read_text("utf-8")
+    assert "tiny, seed 2" in table.read_text("utf-8")
+    listing = json.loads(call("paper", "--list", "--json").output)
+    assert {"ood", "te-q"} <= {row["name"] for row in listing}
+
+
+def test_studies_on_ones_own_data(tmp_path):
+    cache = extract(live(12), tmp_path / "cache", shard=5)
+    lab = Lab({"imagenet-a": Cache(cache.folder, model=SmallModel())}, preset=PRESETS["full"])
+    finding = find_study("entropies").run(lab)
+    assert finding.columns == ("IN-A",)
+    assert find_study("entropies").beside(finding, finding.rows[0], "IN-A") == pytest.approx(0.64)
+    with pytest.raises(InputError, match="needs a cross-domain data set"):
+        find_study("cross-domain").run(lab)
+    with pytest.raises(InputError, match="bench cost"):
+        find_study("cost").run(lab)
+
+
+def test_bad_input_of_the_command(tmp_path):
+    for args, message in (
+        (("paper", "nothing"), "unknown study"),
+        (("paper", "ood", "--model", "ViT-B-16/openai"), "need --data"),
+        (("study", "ood"), "adte paper ood"),
+        (("paper", "two-classes", "--preset", "huge"), "unknown preset"),
+    ):
+        result = call(*args, "--out", tmp_path / "out")
+        assert result.exit_code == 2, result.output
+        assert message in result.output
