@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 
 import numpy as np
@@ -146,3 +147,30 @@ def test_lists():
     assert "imagenet-a" in call("datasets").output
     assert json.loads(call("datasets", "pets", "--json").output)[0]["images"] == 3669
     assert "tiny" in call("models", "tiny").output
+
+
+def test_image_only_models_take_part(folder, tmp_path):
+    """A timm classifier narrowed to the data's classes: live, from a cache, with its own tower."""
+    if importlib.util.find_spec("timm") is None:
+        pytest.skip("timm is not installed")
+    import shutil
+
+    known = tmp_path / "known"
+    for name, wnid in (("cat", "n01440764"), ("dog", "n01443537")):
+        shutil.copytree(folder / name, known / wnid)
+    source = ("--data", f"folder:{known}", "--model", "timm:test_resnet", "--weights", "random")
+    live = tmp_path / "a.json"
+    args = (*source, "--methods", "zero-shot,average,adte,bn,memo", *FAST)
+    result = call("compare", *args, "--json", live)
+    assert result.exit_code == 0, result.output
+    rows = {r["method"]: r for r in json.loads(live.read_text())["rows"]}
+    assert rows.keys() == {"zero-shot", "average", "adte", "bn", "memo"}
+    refused = call("eval", *source, *FAST, "--method", "tda")
+    assert refused.exit_code == 2
+    assert "needs features" in refused.output
+    prompted = call("eval", *source, *FAST, "--prompts", "a {}.")
+    assert prompted.exit_code == 2
+    assert "reads no prompts" in prompted.output
+    other = call("eval", "--data", f"folder:{folder}", *source[2:], *FAST)
+    assert other.exit_code == 2
+    assert "'cat' is not among the 1000 fixed classes" in other.output

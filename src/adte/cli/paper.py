@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ def _studies(
 ) -> None:
     from adte.evaluate.features import default_workers
     from adte.evaluate.studies.conduct import chosen, conduct, facts
-    from adte.evaluate.studies.render import findings_page, grids
+    from adte.evaluate.studies.render import findings_page, grids, to_markdown
     from adte.evaluate.studies.study import Finding, studies
     from adte.evaluate.tables import save_table
     from adte.state import write_whole
@@ -114,9 +115,12 @@ def _studies(
                 console.out.print(f"  {note}", style="dim", markup=False)
     if done:
         folder.mkdir(parents=True, exist_ok=True)
-        if table_to:
-            tables = [g for s, f in done for g in grids(s, f, block)]
-            save_table(table_to, tables)
+        if table_to and Path(table_to).suffix == ".md":
+            sections = to_markdown(done, block)
+            write_whole(table_to, lambda n: Path(n).write_text(sections, "utf-8"))
+        elif table_to:
+            save_table(table_to, [replace(g, title=f"{s.name}: {g.title}")
+                                  for s, f in done for g in grids(s, f, block)])  # fmt: skip
         lead = (
             "The studies of the paper in small: the embedded model on its own photographs. "
             "Published numbers are of another model and other data."

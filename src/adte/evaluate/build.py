@@ -13,6 +13,7 @@ from adte.evaluate.cache import Cache
 from adte.evaluate.features import FeatureStream, Live, label_space
 from adte.methods import Method
 from adte.models import Model, load_model
+from adte.models.base import ImageOnly
 from adte.prompts import Prompts, class_weights
 from adte.views import Views
 
@@ -53,43 +54,51 @@ class Source:
 
     def open(self, pixels: bool = False) -> FeatureStream:
         """The stream; features are made as it goes, or read where `data` is a cache."""
-        model = self._model()
         if len(self.data) == 1 and self.data[0].startswith("cache:"):
             if pixels:
                 raise InputError(
                     f"{self.data[0]!r} holds features, but a method asked for needs the image "
                     "tower; give it images, as in --data folder:PATH"
                 )
-            cache = Cache(self.data[0].removeprefix("cache:"), model=model)
+            cache = Cache(self.data[0].removeprefix("cache:"))
+            cache.model = self._model(cache.classes, cache.facts["class_ids"])
             cache.expect(
                 None if self.views is None else self.views.count,
                 None if self.prompts is None else self.prompts.describe(),
             )
             return cache.first(self.stream.limit)
         stream = make_stream(self._sets(), self.stream)
-        names, _ = label_space(stream)
-        prompts = self.prompts or Prompts.of(stream.datasets[0].templates)
+        names, ids = label_space(stream)
+        model = self._model(names, ids)
+        if isinstance(model, ImageOnly):
+            weights, said = model.weights(), {"name": "none, fixed classes"}
+        else:
+            prompts = self.prompts or Prompts.of(stream.datasets[0].templates)
+            weights, said = class_weights(model, names, prompts), prompts.describe()
         return Live(
             model=model,
-            class_weights=class_weights(model, names, prompts),
+            class_weights=weights,
             stream=stream,
             views=self.views or Views(seed=self.stream.seed),
-            prompts=prompts.describe(),
+            prompts=said,
             keep_pixels=pixels,
             workers=self.workers,
             strict=self.strict,
         )
 
-    def _model(self) -> Model:
-        if isinstance(self.model, Model):
-            return self.model
-        model: Any = load_model(self.model, weights=self.weights, device=self.device)
-        if not isinstance(model, Model):
+    def _model(self, names: Sequence[str], ids: Sequence[str]) -> Model:
+        """The model; one of fixed classes is narrowed to the data's."""
+        found: Any = self.model
+        if isinstance(found, str):
+            found = load_model(found, weights=self.weights, device=self.device)
+        if isinstance(found, Model):
+            return found
+        if self.prompts is not None:
             raise InputError(
-                f"model {self.model!r} has fixed classes and no text tower; choose a "
-                "vision-language model here"
+                f"model {found.name!r} has fixed classes and reads no prompts; leave --prompts and "
+                "--descriptions out"
             )
-        return model
+        return ImageOnly.of(found, names, ids)
 
     def _sets(self) -> list[Dataset]:
         if not self.data:

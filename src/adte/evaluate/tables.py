@@ -108,9 +108,11 @@ class Grid:
     def marks(self, column: Column) -> list[Mark]:
         """Best and second of a column, by the figures as shown; equal ones share the mark.
 
-        A column whose figures are all equal has neither.
+        A column whose figures are all equal has neither, nor has a row that is `aside`.
         """
-        values = [_figure(column, row.get(column.key)) for row in self.rows]
+        values = [
+            None if row.get("aside") else _figure(column, row.get(column.key)) for row in self.rows
+        ]
         ranked = sorted({v for v in values if v is not None}, reverse=column.best == "up")
         if column.best is None or len(ranked) < 2:
             return [""] * len(values)

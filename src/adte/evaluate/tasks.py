@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from adte.errors import StateError
+from adte.errors import InputError, StateError
 from adte.evaluate import metrics
 from adte.evaluate.cache import Cache
 from adte.evaluate.features import FeatureStream, Live, shuffle
@@ -20,6 +20,7 @@ from adte.evaluate.memory import PeakMemory
 from adte.evaluate.results import Results, protocol_of, summarise
 from adte.evaluate.runner import Protocol, Run, run
 from adte.methods import Method, PriorMethod, create_method, list_methods, method_info
+from adte.models.base import ImageOnly
 from adte.options import parse
 
 __all__ = [
@@ -108,6 +109,12 @@ def perform(
 ) -> Outcome:
     """Run one task: the figures and the whole protocol. Peak memory takes ¼ s more to measure."""
     method = create_method(task.method, **task.options)
+    lacking = method.needs & {"features", "class weights", "text tower"}
+    if isinstance(stream.model, ImageOnly) and lacking:
+        raise InputError(
+            f"method {task.method!r} needs {', '.join(sorted(lacking))}, which model "
+            f"{stream.model.name!r} of fixed classes does not have; choose a vision-language model"
+        )
     stream = stream.shuffled(task.seed)
     peak = PeakMemory(None if stream.model is None else stream.model.device)
     tower = isinstance(stream, Live) or any("tower" in need for need in method.needs)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from adte.errors import InputError
 from adte.views import Preprocess
 
-__all__ = ["ImageModel", "Model"]
+__all__ = ["ImageModel", "ImageOnly", "Model"]
 
 
 class Model(nn.Module):
@@ -102,3 +102,44 @@ class ImageModel(nn.Module):
     @property
     def dtype(self) -> torch.dtype:
         return next(self.parameters()).dtype
+
+
+class ImageOnly(Model):
+    """A classifier of fixed classes in the place of a model with two towers.
+
+    An image's features are its logits for the chosen classes, and the weights of those classes are
+    the identity, so that whatever works on logits, pixels or the image tower works here too.
+
+    Args:
+        inner: the classifier. columns: which of its classes, in the order wanted.
+    """
+
+    logit_scale = 1.0
+
+    def __init__(self, inner: ImageModel, columns: Sequence[int]) -> None:
+        super().__init__()
+        self.inner, self.columns = inner, list(columns)
+        self.name, self.preprocess, self.dim = inner.name, inner.preprocess, len(self.columns)
+
+    @classmethod
+    def of(cls, inner: ImageModel, names: Sequence[str], ids: Sequence[str]) -> ImageOnly:
+        """For a data set's classes, found by id, else by name."""
+        for wanted, known in ((ids, inner.ids), (names, inner.classes)):
+            place = {k: i for i, k in enumerate(known)}
+            if all(w in place for w in wanted):
+                return cls(inner, [place[w] for w in wanted])
+        missing = next(n for n in names if n not in inner.classes)
+        raise InputError(
+            f"class {missing!r} is not among the {len(inner.classes)} fixed classes of model "
+            f"{inner.name!r}; choose data of its classes, or a vision-language model"
+        )
+
+    def weights(self) -> Tensor:
+        """Class weights (L, L)."""
+        return torch.eye(self.dim)
+
+    def encode_image(self, pixels: Tensor) -> Tensor:
+        return self.inner.logits(pixels)[:, self.columns]
+
+    def encode_text(self, texts: Sequence[str]) -> Tensor:
+        raise InputError(f"model {self.name!r} has fixed classes and no text tower")

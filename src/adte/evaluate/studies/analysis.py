@@ -55,6 +55,7 @@ def tail_classes(lab: Lab) -> Finding:
         ("Accuracy (CLIP)", "Confidence (CLIP)", "Accuracy (ADTE)", "Confidence (ADTE)"),
         rows,
         ("percent", "plain", "percent", "plain"),
+        ranked=False,
         notes=(
             "Confidence is the mean probability of the true class; the paper does not define its "
             "own. Ours names classes, the paper gives indices of ImageNet.",
@@ -108,6 +109,7 @@ def bias_statistics(lab: Lab) -> Finding:
         ("Variance", "Std_Dev", "Acc (CLIP)", "Acc (ADTE)", "Gain"),
         rows,
         ("plain", "plain", "percent", "percent", "percent"),
+        ranked=False,
         notes=("Bias: the fixed point over every item.", *((STAND_INS,) if lab.small else ())),
     )
 
@@ -138,6 +140,7 @@ def percentiles(lab: Lab) -> Finding:
         rows,
         ("plain",) * len(streams),
         like=named,
+        ranked=False,
         notes=(
             "Classes are sorted by their own accuracy, as the published columns seem to be, so "
             "some fall is there by construction; few images a class make it steeper.",
@@ -168,6 +171,7 @@ def tcr(lab: Lab) -> Finding:
         (*(f"Tcr_{k}" for k in ks), "Accuracy"),
         rows,
         (*("plain",) * len(ks), "percent"),
+        ranked=False,
         notes=(
             "The paper defines Tcr_K as a sum; its table falls with K, so it shows means. So do "
             "we. Logits are cosines times the model's scale (100 for CLIP, 20 for tiny).",
@@ -191,6 +195,7 @@ def bias_stability(lab: Lab) -> Finding:
         tuple(map(str, sizes)),
         [Row(name, tuple(s[i] for s in stats)) for i, name in enumerate(("Mean", "Variance"))],
         ("plain",) * len(sizes),
+        ranked=False,
         notes=(
             "The published means near −3.9 for 1,000 classes are impossible for a prior that sums "
             "to one (at most −6.9), so this is +log p̃ of unit length in L2, as the released code "

@@ -56,12 +56,14 @@ def compared(
         ("Dyna", "dynaprompt"), ("BCA", "bca"), ("SE", "se"), ("ADTE", lab.adte),
         ("ADTE, paper's text", "adte-paper"), ("ADTE, released code", "adte-released"),
     ):  # fmt: skip
-        seen, title = streams, name
-        if method in ("tpt", "dynaprompt") and lab.preset.tuned is not None:
-            seen = {c: first(s, lab.preset.tuned) for c, s in streams.items()}
-            title = f"{name} (first {lab.preset.tuned} images)"
+        few = lab.preset.tuned if method in ("tpt", "dynaprompt") else None
+        seen = {c: first(s, few) for c, s in streams.items()}
+        title = name if few is None else f"{name} (first {few} images)"
         cells = over(seen, partial(lab.accuracy, method=method), *averages)
-        rows.append(Row(title, cells, like=name, block=f"{block} templates"))
+        rows.append(Row(title, cells, name, f"{block} templates", aside=few is not None))
+        if method == "dynaprompt" and few is not None:
+            cells = over(seen, partial(lab.accuracy, method="zero-shot"), *averages)
+            rows.append(Row(f"CLIP (first {few} images)", cells, " ", aside=True))
     for name, method in (("CuPL", "zero-shot"), ("Frolic", "frolic"), ("ADTE", lab.adte)):
         if described:
             cells = over(described, partial(lab.accuracy, method=method), *averages)
@@ -71,8 +73,8 @@ def compared(
 
 
 FEWER = (
-    "Rows that tune prompts saw fewer images, as they say; compare them with care. They take "
-    "seconds an image on a CPU."
+    "Systems that tune prompts take seconds an image on a CPU, so they saw fewer images, as they "
+    "say: compare them with the row of CLIP on the same images alone."
 )
 
 

@@ -114,7 +114,7 @@ def chosen(names: Sequence[str], ours: bool) -> list[Study]:
 
 def _work(name: str, settings: Settings) -> Finding:
     torch.set_num_threads(1)
-    return find_study(name).run(settings.lab())
+    return find_study(name).conduct(settings.lab())
 
 
 def conduct(
@@ -126,7 +126,7 @@ def conduct(
         lab = settings.lab()
         for s in wanted:
             try:
-                yield s, s.run(lab)
+                yield s, s.conduct(lab)
             except AdteError as error:
                 yield s, error
         return

@@ -39,6 +39,7 @@ def te_q(lab: Lab) -> Finding:
         (*map(str, QS), "SE"),
         rows,
         figures=tuple(figures),
+        ranked=False,
         notes=("Band: 95 % of the gain over SE, paired by image. q = 1 is SE itself.",),
     )
 
@@ -86,6 +87,7 @@ def tcr_curves(lab: Lab) -> Finding:
         ("plain",) * len(ks),
         figures=(Figure("Tcr_K of TE less that of SE", "K", "mean of the top K logits, less SE's",
                         tuple(series)),),
+        ranked=False,
         notes=("Above nought: the views that TE keeps are more alike to their K best classes.",),
     )  # fmt: skip
 
@@ -107,5 +109,6 @@ def two_classes(lab: Lab) -> Finding:
         rows,
         ("plain",) * len(at),
         figures=(Figure("Entropy of two classes", "p", "entropy", tuple(series)),),
+        ranked=False,
         notes=("TE comes to SE as q comes to 1; small q lifts what is nearly certain.",),
     )

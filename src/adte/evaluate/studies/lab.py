@@ -69,7 +69,7 @@ class Preset:
 
 
 PRESETS = {
-    "small": Preset(images=None, tuned=24, seeds=3),
+    "small": Preset(images=None, tuned=16, seeds=3),
     "tiny": Preset(images=40, tuned=2, seeds=2),  # for a quick look, and for tests
     "full": Preset(),
 }

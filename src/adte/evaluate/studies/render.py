@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from adte.evaluate.page import COLOURS, figure, page
 from adte.evaluate.studies.study import Cell, Figure, Finding, Study
@@ -31,12 +31,13 @@ def _grid(
     units: Sequence[str],
     rows: Iterable[tuple[str, Sequence[Cell]]],
     title: str,
-    lower: bool = False,
+    best: Literal["up", "down"] | None = None,
     caption: str = "",
+    aside: Iterable[str] = (),
 ) -> Grid:
-    rows = list(rows)
+    rows, aside = list(rows), set(aside)
     shown: list[Column] = [Column("row", " ")]
-    table: list[dict[str, Any]] = [{"row": name} for name, _ in rows]
+    table: list[dict[str, Any]] = [{"row": name, "aside": name in aside} for name, _ in rows]
     for i, (column, unit) in enumerate(zip(columns, units, strict=True)):
         pair = False
         for line, (_, cells) in zip(table, rows, strict=True):
@@ -50,16 +51,20 @@ def _grid(
                         f"{line[column]:.2f}"
                     )  # fmt: skip
             kind = "text"
-        best: Any = None if kind != "percent" else "down" if lower else "up"
+        mark = best if kind == "percent" else None
         interval = f"{column} 95 %" if pair else None
-        shown.append(Column(column, column, kind, best, interval, interval_kind="change"))
+        shown.append(Column(column, column, kind, mark, interval, interval_kind="change"))
     return Grid(shown, table, title, caption)
 
 
 def grids(study: Study, finding: Finding, block: str | None = None) -> list[Grid]:
     """Ours; what the paper printed; and the difference, where our model is the paper's `block`."""
     rows = [(r.name, r.cells) for r in finding.rows]
-    out = [_grid(finding.columns, finding.units, rows, "Ours", finding.lower)] if rows else []
+    best: Literal["up", "down"] | None = "down" if finding.lower else "up"
+    best = best if finding.ranked else None
+    aside = [r.name for r in finding.rows if r.aside]
+    ours = _grid(finding.columns, finding.units, rows, "Ours", best, aside=aside)
+    out = [ours] if rows else []
     printed = study.published
     if printed is None:
         return out
@@ -82,8 +87,7 @@ def grids(study: Study, finding: Finding, block: str | None = None) -> list[Grid
     other = "" if block is not None else ". Another model and other data than ours: for orientation"
     about = f"Published: {printed.model}; {printed.data}{other}."
     title = "Published" if block is not None else "Published (another model and other data)"
-    lower = finding.lower
-    out.append(_grid(printed.columns, printed.units, scaled, title, lower, about))
+    out.append(_grid(printed.columns, printed.units, scaled, title, best, about))
     return out
 
 

@@ -139,6 +139,7 @@ def successors(lab: Lab) -> Finding:
         lab.setting(streams),
         ("ImageNet-1k Acc", "+ADTE"),
         rows,
+        ranked=False,
         notes=("In small: two training seeds of the embedded model, 120 photographs.",)
         if lab.small
         else ("One model a run; run it again with another --model.",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,12 +20,16 @@ Cell = float | tuple[float, ...] | None
 
 @dataclass(frozen=True)
 class Row:
-    """One row of ours; `like` names the published row and block that it stands beside."""
+    """One row of ours; `like` names the published row and block that it stands beside.
+
+    A row that is `aside` saw other images than the rest and is not ranked with them.
+    """
 
     name: str
     cells: tuple[Cell, ...]
     like: str = ""
     block: str | None = None
+    aside: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,8 +64,9 @@ class Finding:
         columns, rows: ours; percentages are fractions here, as everywhere in `adte`.
         units: "percent" or "plain" for every column.
         like: which published column each of ours stands for; by the same name unless said.
-        lower: whether less is better.
+        lower: whether less is better; ranked: whether rows compete at all.
         notes: what a reader should know before comparing.
+        seconds: how long the study took.
     """
 
     setting: str
@@ -71,6 +77,8 @@ class Finding:
     figures: tuple[Figure, ...] = ()
     notes: tuple[str, ...] = ()
     lower: bool = False
+    ranked: bool = True
+    seconds: float = field(default=0.0, compare=False)
 
     def __post_init__(self) -> None:
         self.units = self.units or ("percent",) * len(self.columns)
@@ -91,6 +99,13 @@ class Study:
     def published(self) -> Published | None:
         """The paper's own numbers; a figure has none in its source."""
         return published(self.name) if self.name in list_published() else None
+
+    def conduct(self, lab: Lab) -> Finding:
+        """Run it, and note how long that took."""
+        start = time.perf_counter()
+        finding = self.run(lab)
+        finding.seconds = time.perf_counter() - start
+        return finding
 
     def facts(self, finding: Finding, same_model: str | None = None) -> dict[str, Any]:
         """As JSON: long rows with ours and published, both as fractions where percentages.
@@ -114,6 +129,7 @@ class Study:
             "rows": rows,
             "figures": [asdict(f) for f in finding.figures],
             "notes": list(finding.notes),
+            "seconds": finding.seconds,
         }
 
     def beside(self, finding: Finding, row: Row, column: str) -> Cell:
