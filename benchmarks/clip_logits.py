@@ -18,21 +18,29 @@ import torch
 from adte import Sample, create_method
 from adte.evaluate import run
 from adte.evaluate.metrics import bootstrap_difference
+from adte.evaluate.tasks import SAME_PRIOR
 
 ESTIMATORS: dict[str, dict[str, Any]] = {
     "fixed point, all items": {"bank": "all"},
     "fixed point, last 10 a class": {"bank": "fifo"},
     "fixed point, gap bank as released": {"bank": "gap", "threshold": 1.0, "size": 20},
     "marginal": {"estimator": "marginal"},
+    "marginal, smoothed and clipped (as adte)": SAME_PRIOR,
 }
 
 
-def figures(path: str, seed: int = 0) -> list[dict[str, Any]]:
-    """Accuracy of zero-shot and of zero-shot with adjustment, online and two-pass."""
+def figures(path: str, seed: int = 0, classes: int | None = None) -> list[dict[str, Any]]:
+    """Accuracy of zero-shot and of zero-shot with adjustment, online and two-pass.
+
+    With `classes` the stream shows so many of them alone, five times over.
+    """
     data = np.load(path)
     image, text = torch.from_numpy(data["image"]).float(), torch.from_numpy(data["text"]).float()
     logits = 100 * image @ torch.nn.functional.normalize(text, dim=-1).T
     order = np.random.default_rng(seed).permutation(len(logits))
+    if classes is not None:
+        shown = np.random.default_rng(seed + 1).permutation(len(text))[:classes]
+        order = np.tile(order[np.isin(data["label"][order], shown)], 5)
     stream = [(Sample(logits[i][None]), int(data["label"][i])) for i in order]
     plain = run(create_method("zero-shot"), stream)
     rows = [{"name": "zero-shot", "protocol": "stateless", "accuracy": float(plain.correct.mean())}]
@@ -54,10 +62,11 @@ def figures(path: str, seed: int = 0) -> list[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("features")
+    parser.add_argument("--classes", type=int, help="show only so many classes, five times over")
     parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    rows = figures(args.features)
+    rows = figures(args.features, classes=args.classes)
     for r in rows:
         low, high = r.get("gain_ci95", (0.0, 0.0))
         print(f"{r['name']:40s} {r['protocol']:10s} {100 * r['accuracy']:5.2f} %   "

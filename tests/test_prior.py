@@ -16,8 +16,10 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import oracle
+from adte import Sample, create_method
 from adte.errors import InputError, StateError
-from adte.prior import ClassPrior, PriorOptions, fixed_point
+from adte.evaluate import run
+from adte.prior import ClassPrior, PriorOptions, clipped, fixed_point
 
 BANKS = ["all", "gap", "gap-larger", "fifo", "reservoir"]
 NAIVE = BANKS[:-1]  # the oracle replays these; a reservoir's draws are its own
@@ -712,6 +714,7 @@ def test_no_classes_is_refused(classes: int) -> None:
     ("name", "value"),
     [("bank", "lifo"), ("estimator", "mean"), ("norm", "l3"), ("empty", "one"),
      ("size", 0), ("max_iter", 0), ("eps", -1e-3), ("smoothing", -0.5),
+     ("clip", -1.0), ("clip", math.nan),
      ("damping", -0.1), ("damping", 1.5), ("noise", -0.1), ("noise", 1.25),
      ("eps", math.nan), ("smoothing", math.nan), ("damping", math.nan), ("noise", math.nan),
      ("threshold", math.nan)],
@@ -748,3 +751,55 @@ def test_the_state_does_not_grow_with_the_stream(bank: str) -> None:
     assert sizes[0] == sizes[1]
     held = [v for v in vars(prior).values() if isinstance(v, Tensor)]
     assert sum(v.nbytes for v in held) < 10_000
+
+
+def test_clipping_holds_back_outliers_and_leaves_the_rest() -> None:
+    """Against the definition in plain loops; few outliers are cut, an even spread is not."""
+    log_p = np.log(np.array([0.5, 0.2, 0.06, 0.05, 0.05, 0.04, 0.04, 0.03, 0.02, 0.01]))
+    middle = sorted(log_p)[4]  # of an even number, the lower one
+    reach = 2 * 1.4826 * sorted(abs(log_p - middle))[4]
+    want = np.exp([min(max(v, middle - reach), middle + reach) for v in log_p])
+    got = clipped(torch.from_numpy(np.exp(log_p)), 2.0)
+    np.testing.assert_allclose(got, want / want.sum(), rtol=1e-12)
+    even = torch.softmax(torch.linspace(-1, 1, 50, dtype=torch.float64), 0)
+    torch.testing.assert_close(clipped(even, 2.0), even)
+    alike = torch.tensor([0.25, 0.25, 0.25, 0.2, 0.05])
+    assert clipped(alike, 2.0) is alike  # half are equal: there is no spread to measure by
+    assert clipped(even, 0.0) is even
+
+
+def test_a_stream_of_few_classes_does_not_pass_for_a_biased_model() -> None:
+    """A fair model of 100 classes that is shown five of them: the clipped prior says so."""
+    g = torch.Generator().manual_seed(0)
+    plain, cut = ClassPrior(100, PriorOptions(estimator="marginal", smoothing=1.0)), ClassPrior(
+        100, PriorOptions(estimator="marginal", smoothing=1.0, clip=2.0)
+    )  # fmt: skip
+    for i in range(400):
+        z = torch.randn(100, generator=g)
+        z[i % 5] += 3.0
+        for prior in (plain, cut):
+            prior.observe(torch.log_softmax(z, -1))
+    spread = [float(p.log_prior.max() - p.log_prior.median()) for p in (plain, cut)]
+    assert spread[0] > 1.2
+    assert spread[1] < 0.3
+
+
+def test_clipping_saves_real_clip_on_a_stream_of_few_classes(shared_data) -> None:
+    """50 of ImageNet's 1,000 classes, five times over: adjustment costs ten points unclipped."""
+    found = sorted(shared_data.rglob("*b32*imagenet*.npz"))
+    if not found:
+        pytest.skip("needs the real CLIP features")
+    data = np.load(found[0])
+    image, text = torch.from_numpy(data["image"]).float(), torch.from_numpy(data["text"]).float()
+    logits = 100 * image @ torch.nn.functional.normalize(text, dim=-1).T
+    shown = np.random.default_rng(1).permutation(len(text))[:50]
+    order = np.tile(np.flatnonzero(np.isin(data["label"], shown)), 5)
+    stream = [(Sample(logits[i][None]), int(data["label"][i])) for i in order]
+    accuracy = {}
+    for clip in (0.0, 2.0):
+        options = {"estimator": "marginal", "smoothing": 1.0, "clip": clip}
+        method = create_method("zero-shot", adjust="after", **options)
+        accuracy[clip] = run(method, stream).correct.mean()
+    plain = run(create_method("zero-shot"), stream).correct.mean()
+    assert accuracy[0.0] < plain - 0.05
+    assert accuracy[2.0] > plain - 0.02

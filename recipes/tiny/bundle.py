@@ -25,7 +25,6 @@ from adte.models import Model
 from adte.models.tiny import tiny_classes
 from adte.prompts import Prompts, class_weights
 
-
 IDS = Path(__file__).with_name("bundle-ids.txt")
 
 

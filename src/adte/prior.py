@@ -18,7 +18,7 @@ from torch import Tensor
 from adte.errors import InputError, StateError, unknown
 from adte.options import option
 
-__all__ = ["ClassPrior", "PriorOptions", "fixed_point"]
+__all__ = ["ClassPrior", "PriorOptions", "clipped", "fixed_point"]
 
 # No estimated prior is smaller than this, so its logarithm is finite whatever the bank holds.
 FLOOR = 1e-12
@@ -71,6 +71,27 @@ def fixed_point(
     return p, max_iter
 
 
+def clipped(p: Tensor, deviations: float) -> Tensor:
+    """p with log p held within so many robust deviations of its median, and renormalised.
+
+    A robust deviation is 1.4826 times the median distance from the median, the standard deviation
+    where values are normal. Where half of the classes are alike it is nought, and nothing is cut.
+
+    >>> p = torch.tensor([0.90, 0.04, 0.03, 0.02, 0.01])
+    >>> clipped(p, 2.0)
+    tensor([0.4996, 0.2002, 0.1501, 0.1001, 0.0500])
+    """
+    if not deviations:
+        return p
+    log_p = p.log()
+    middle = log_p.median()
+    reach = deviations * 1.4826 * (log_p - middle).abs().median()
+    if not bool(reach > 0):
+        return p
+    cut = log_p.clamp(middle - reach, middle + reach).exp()
+    return cut / cut.sum()
+
+
 @dataclass(kw_only=True, eq=False)
 class PriorOptions:
     """What decides the estimate. Methods inherit these, so each is also a hyper-parameter."""
@@ -90,6 +111,11 @@ class PriorOptions:
     max_iter: int = option(500, "most steps of one solution")
     damping: float = option(0.0, "share of the uniform distribution mixed into the matrix")
     smoothing: float = option(0.0, "uniform predictions that are added to every class's own")
+    clip: float = option(
+        0.0,
+        "robust deviations from the median beyond which log p̃ is cut, so that classes the stream "
+        "repeats do not pass for favoured ones; 0 cuts nothing",
+    )
     empty: Literal["uniform", "zero"] = option(
         "uniform", "column of a class without items: uniform, or zero as released"
     )
@@ -107,6 +133,7 @@ class PriorOptions:
             raise unknown("empty", self.empty, ("uniform", "zero"))
         for name, low, high in (
             ("size", 1, None), ("max_iter", 1, None), ("eps", 0, None), ("smoothing", 0, None),
+            ("clip", 0, None),
             ("damping", 0, 1), ("noise", 0, 1), ("threshold", float("-inf"), None),
         ):  # fmt: skip
             value = getattr(self, name)
@@ -253,7 +280,7 @@ class ClassPrior:
                 )
             self._fresh = True
         p = self._solution.clamp_min(FLOOR)
-        return p / p.sum()
+        return clipped(p / p.sum(), o.clip)
 
     def _marginal(self, smoothing: float) -> Tensor:
         """The mean of everything seen and of `smoothing` uniform predictions a class."""

@@ -25,6 +25,7 @@ from adte.options import parse
 
 __all__ = [
     "LADDER",
+    "SAME_PRIOR",
     "Outcome",
     "Task",
     "aggregate",
@@ -57,8 +58,12 @@ class Task:
         return 2 if self.protocol == "two-pass" else 1
 
 
+# The prior that `adte` has by default, for rows that are to differ from it in nothing else.
+SAME_PRIOR: dict[str, Any] = {"estimator": "marginal", "smoothing": 1.0, "clip": 2.0}
+
+
 def _ladder() -> Iterable[Task]:
-    prior = {"estimator": "marginal", "smoothing": 1.0}  # the same for every row
+    prior = SAME_PRIOR
     yield from (Task(name) for name in ("zero-shot", "average", "se", "te", "zero"))
     rows: tuple[tuple[str, dict[str, Any], str], ...] = (
         ("zero-shot", {"adjust": "after", **prior}, "zero-shot + LA"),

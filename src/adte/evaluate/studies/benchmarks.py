@@ -11,6 +11,7 @@ from adte.errors import InputError
 from adte.evaluate.features import FeatureStream
 from adte.evaluate.studies.lab import FAMILY, Lab, first
 from adte.evaluate.studies.study import Finding, Row, study
+from adte.evaluate.tasks import SAME_PRIOR
 
 __all__ = ["family_like"]
 
@@ -113,11 +114,10 @@ def ablation(lab: Lab) -> Finding:
     groups = {"IN-Variants": list(family.values())[1:], "IN": list(family.values())[:1],
               "10-datasets": list(cross.values())}  # fmt: skip
     groups = {name: streams for name, streams in groups.items() if streams}
-    prior = {"estimator": "marginal", "smoothing": 1.0}
     rows = []
     for name, method, options in (
         ("ADTE", lab.adte, {}),
-        ("w/o ADTE", "se", {"adjust": "before", **prior}),
+        ("w/o ADTE", "se", {"adjust": "before", **SAME_PRIOR}),
         ("w/o LA", lab.adte, {"adjust": "none"}),
         ("w/o ADTE and LA", "se", {}),
     ):
@@ -144,13 +144,12 @@ def ablation(lab: Lab) -> Finding:
 def entropies(lab: Lab) -> Finding:
     """SE with the adjustment before and after selection, TE and ADTE, one prior for all."""
     streams = lab.require(lab.family(), "ImageNet or a variant of it")
-    prior = {"estimator": "marginal", "smoothing": 1.0}
     rows = []
     for name, method, options in (
-        ("LA-SE", "se", {"adjust": "before", **prior}),
-        ("SE-LA", "se", {"adjust": "after", **prior}),
-        ("TE-LA (q=0.5)", "te", {"q": 0.5, "adjust": "after", **prior}),
-        ("LA-TE (q=0.5)", "te", {"q": 0.5, "adjust": "before", **prior}),
+        ("LA-SE", "se", {"adjust": "before", **SAME_PRIOR}),
+        ("SE-LA", "se", {"adjust": "after", **SAME_PRIOR}),
+        ("TE-LA (q=0.5)", "te", {"q": 0.5, "adjust": "after", **SAME_PRIOR}),
+        ("LA-TE (q=0.5)", "te", {"q": 0.5, "adjust": "before", **SAME_PRIOR}),
         ("ADTE", lab.adte, {}),
         ("ADTE, LA after", lab.adte, {"adjust": "after"}),
         ("ADTE, paper's text", "adte-paper", {}),
