@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import numpy as np
 import pytest
+import torch
 from scipy.stats import spearmanr
 
 from adte.evaluate import metrics
@@ -68,3 +71,56 @@ def test_mean_per_class_and_nll():
     assert metrics.mean_per_class([1, 1, 1, 0], [0, 0, 0, 2]) == pytest.approx(0.5)
     assert metrics.nll([0.5, 0.25]) == pytest.approx(-np.log([0.5, 0.25]).mean())
     assert np.isfinite(metrics.nll([0.0]))
+
+
+@pytest.fixture(scope="module")
+def reference():
+    """torchmetrics, where it is installed."""
+    if importlib.util.find_spec("torchmetrics") is None:
+        pytest.skip("torchmetrics is not installed")
+    from adte.models._torchvision import import_late
+
+    return import_late("torchmetrics.functional", "torchmetrics", "bench", "this test")
+
+
+def test_the_figures_are_those_of_torchmetrics(reference):
+    """On a stream with every class and some rank ties left out: what it has, we agree with."""
+    g = torch.Generator().manual_seed(0)
+    probs = torch.softmax(2 * torch.randn(300, 7, generator=g), -1)
+    labels = torch.randint(0, 7, (300,), generator=g)
+    top = probs.argmax(-1)
+    right = (top == labels).numpy()
+    rank = (probs > probs.gather(1, labels[:, None])).sum(1).numpy()
+    c = reference.classification
+    many = {"preds": probs, "target": labels, "num_classes": 7}
+    assert metrics.accuracy(right) == pytest.approx(
+        float(c.multiclass_accuracy(**many, average="micro"))
+    )
+    assert metrics.accuracy(rank < 5) == pytest.approx(
+        float(c.multiclass_accuracy(**many, average="micro", top_k=5))
+    )
+    assert metrics.mean_per_class(right, labels) == pytest.approx(
+        float(c.multiclass_accuracy(**many, average="macro"))
+    )
+    assert metrics.ece(probs.max(-1).values, right) == pytest.approx(
+        float(c.multiclass_calibration_error(**many, n_bins=15, norm="l1")), abs=1e-6
+    )
+    a, b = torch.randn(40, generator=g), torch.randn(40, generator=g)
+    assert metrics.spearman(a, b) == pytest.approx(float(reference.spearman_corrcoef(a, b)))
+
+
+def test_average_precision_by_hand(reference):
+    """One class ranked perfectly (1), one with its positive second (1/2), one without positives."""
+    scores = np.array([[0.9, 0.8, 0.1], [0.2, 0.9, 0.3], [0.1, 0.1, 0.2]])
+    targets = np.array([[1, 1, 0], [0, 0, 0], [0, 0, 0]])
+    assert metrics.average_precision(scores, targets) == pytest.approx(0.75)
+
+
+def test_bias_statistics_by_hand():
+    found = metrics.bias_statistics(np.log([0.5, 0.25, 0.25]), [3, 2, 1])
+    bias = -np.log([0.5, 0.25, 0.25])
+    assert found["bias_mean"] == pytest.approx(bias.mean())
+    assert found["bias_variance"] == pytest.approx(bias.var())
+    assert found["bias_std"] ** 2 == pytest.approx(found["bias_variance"])
+    assert found["spearman"] == pytest.approx(np.sqrt(0.75))
+    assert "spearman" not in metrics.bias_statistics(np.log([0.5, 0.5]))

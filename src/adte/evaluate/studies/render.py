@@ -152,8 +152,7 @@ def findings_page(
         tables = grids(study, finding, block)
         parts += [grid.to_html() for grid in tables[:1]]
         for grid in tables[1:]:
-            is_open = " open" if block is not None and grid is not tables[-1] else ""
-            parts.append(f"<details{is_open}><summary>{said(grid.title)}</summary>"
+            parts.append(f"<details open><summary>{said(grid.title)}</summary>"
                          f"{grid.to_html()}</details>\n")  # fmt: skip
         parts += [f'<p class="note">{said(note)}</p>\n' for note in finding.notes]
         parts.append("</section>\n")

@@ -1,0 +1,47 @@
+"""What a run notes of every image."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from adte import Sample, create_method
+from adte import functional as F
+from adte.evaluate import run
+
+
+def stream(images: int = 37, views: int = 6, classes: int = 30) -> list[tuple[Sample, int]]:
+    g = torch.Generator().manual_seed(3)
+    return [
+        (Sample(3 * torch.randn(views, classes, generator=g)), i % classes) for i in range(images)
+    ]
+
+
+@pytest.mark.parametrize("protocol", ["online", "two-pass", "episodic", "frozen"])
+@pytest.mark.parametrize("name", ["zero-shot", "se", "adte"])
+def test_reliability_and_entropy_are_of_the_very_image(name, protocol):
+    """Batches, and a pass that only learns, must not shift images against their predictions."""
+    data = stream()
+    done = run(create_method(name, **({"count": 2} if name != "zero-shot" else {})), data, protocol)
+    method = create_method(name, **({"count": 2} if name != "zero-shot" else {}))
+    if protocol == "two-pass":
+        for sample, _ in data:
+            method.learn(sample)
+    tcr, entropy = [], []
+    for sample, _ in data:
+        if protocol == "episodic":
+            method.reset()
+        does = method.step if protocol in ("online", "episodic") else method.predict
+        p = does(sample)
+        kept = torch.tensor([0]) if p.kept is None else p.kept
+        views = sample.logits[kept]
+        tcr.append([float(F.tcr(views, k).mean()) for k in range(1, 21)])
+        entropy.append(-float((p.probs * p.probs.log()).sum()))
+    np.testing.assert_allclose(done.tcr, np.mean(tcr, 0), rtol=1e-5)
+    np.testing.assert_allclose(done.entropy, entropy, rtol=1e-4, atol=1e-6)
+
+
+def test_few_classes_have_few_tops():
+    data = stream(images=3, classes=4)
+    assert run(create_method("se"), data).tcr.shape == (4,)
