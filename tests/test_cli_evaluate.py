@@ -174,3 +174,19 @@ def test_image_only_models_take_part(folder, tmp_path):
     other = call("eval", "--data", f"folder:{folder}", *source[2:], *FAST)
     assert other.exit_code == 2
     assert "'cat' is not among the 1000 fixed classes" in other.output
+    cache = tmp_path / "fixed"
+    assert call("extract", *source, *FAST, "--out", cache).exit_code == 0
+    assert call("replay", cache, "--method", "adte").exit_code == 0
+    refused = call("replay", cache, "--method", "tda")
+    assert refused.exit_code == 2
+    assert "needs features" in refused.output
+
+
+def test_what_a_cache_cannot_do_is_refused(folder, tmp_path):
+    cache = tmp_path / "cache"
+    assert call("extract", "--data", f"folder:{folder}", *FAST, "--out", cache).exit_code == 0
+    for args in (("--order", "class-ordered"), ("--imbalance", "zipf"), ("--corrupt", "fog")):
+        for data in (("--data", f"cache:{cache}"), ()):
+            result = call("compare", *data, "--methods", "se", "--limit", 3, *args)
+            assert result.exit_code == 2, result.output
+            assert "extract" in result.output

@@ -10,8 +10,8 @@ import torch
 
 from adte import Classifier, Sample, Views, create_method, list_methods
 from adte.evaluate.cache import Cache, extract
-from adte.evaluate.memory import PeakMemory
 from adte.evaluate.tasks import Task, perform
+from adte.machine import PeakMemory
 from checks.method_checks import samples
 from evaluate.test_cache import live
 from small_model import SmallModel

@@ -28,6 +28,10 @@ class MissingExtra(AdteError, ImportError):
             f"{purpose} needs {package}, which is not installed; "
             f"install it with: pip install 'adte[{extra}]'"
         )
+        self._given = package, extra, purpose
+
+    def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str, str]]:
+        return type(self), self._given  # so that a worker process can send it
 
 
 def unknown(kind: str, name: object, known: Iterable[str]) -> InputError:

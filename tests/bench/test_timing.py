@@ -7,6 +7,7 @@ import time
 import torch
 
 from adte.bench import timing
+from adte.machine import threads
 
 
 def test_candidates_take_turns_after_a_warm_up() -> None:
@@ -24,6 +25,6 @@ def test_a_median_ignores_one_busy_moment() -> None:
 
 def test_threads_are_put_back() -> None:
     before = torch.get_num_threads()
-    with timing.threads(before + 1):
+    with threads(before + 1):
         assert torch.get_num_threads() == before + 1
     assert torch.get_num_threads() == before

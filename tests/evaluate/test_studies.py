@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from click.testing import CliRunner
 
 from adte import InputError
 from adte.cli import main
+from adte.errors import MissingExtra
 from adte.evaluate.cache import Cache, extract
 from adte.evaluate.published import list_published, published
 from adte.evaluate.studies import PRESETS, Finding, Lab, Row, find_study, studies
@@ -18,8 +21,10 @@ from adte.evaluate.studies.analysis import learned
 from adte.evaluate.studies.benchmarks import family_like
 from adte.evaluate.studies.conduct import Settings, chosen, conduct
 from adte.evaluate.studies.lab import Fewer, Narrowed, Preset, first, interleaved
-from adte.evaluate.studies.own import robust_facts
+from adte.evaluate.studies.own import robust_facts, with_interval
 from adte.evaluate.studies.render import findings_page, grids, to_markdown
+from adte.evaluate.tasks import Task, key_of
+from adte.prior import ClassPrior
 from evaluate.test_cache import live
 from small_model import SmallModel
 
@@ -151,6 +156,9 @@ def test_tables_show_the_published_and_the_difference_where_it_is_fair(lab):
     ours, theirs = grids(study, finding)
     assert "another model" in theirs.title
     assert len(theirs.rows) == len(published("bias-stability").rows)
+    assert len(grids(study, finding, "ViT-B/16")) == 2  # not of ImageNet
+    finding.fair = True
+    assert len(grids(study, finding, "ViT-L/14")) == 2  # the table is of another model
     mine, gap, _ = grids(study, finding, "ViT-B/16")
     assert gap.title == "Ours less published"
     assert gap.rows[0]["1"] == pytest.approx(mine.rows[0]["1"] + 5.2248)
@@ -214,3 +222,48 @@ def test_bad_input_of_the_command(tmp_path):
         result = call(*args, "--out", tmp_path / "out")
         assert result.exit_code == 2, result.output
         assert message in result.output
+
+
+def test_runs_of_other_streams_and_defaults_have_other_names(lab):
+    whole = lab.main()
+    halves = [Narrowed(whole, part, "half") for part in (range(100), range(100, 200))]
+    streams = [whole, first(whole, 5), Fewer(whole, 5), *halves]
+    streams += [interleaved({"a": whole, "b": whole}, seed) for seed in (0, 1)]
+    keys = {key_of(s, Task("adte")) for s in streams}
+    assert len(keys) == len(streams)
+    before = key_of(whole, Task("adte"))
+    assert key_of(whole, Task("adte", {"clip": 3.0})) != before
+    assert key_of(whole, Task("adte", {"clip": 2.0})) == before  # what it is by default
+
+
+def test_true_labels_alone_fill_the_bank_of_the_noise_study(monkeypatch):
+    seen = []
+    observe = ClassPrior.observe
+
+    def counted(self, log_p, label=None):
+        seen.append(label)
+        return observe(self, log_p, label)
+
+    monkeypatch.setattr(ClassPrior, "observe", counted)
+    lab = Lab(preset=Preset(images=7, tuned=1, seeds=2))
+    find_study("label-noise").run(lab)
+    labels = lab.main().labels.tolist()
+    assert seen[0] is None  # the first image, by which the method makes its prior
+    assert seen[1:8] == labels
+    assert len(seen) == 7 * (7 + 1)
+    assert all(a != b for a, b in zip(seen[-7:], labels, strict=True))  # all wrong
+
+
+def test_an_image_shown_five_times_is_one_draw():
+    rng = np.random.default_rng(0)
+    images = np.repeat(np.arange(40), 5)
+    right, base = rng.random(40) < 0.6, rng.random(40) < 0.5
+    run = SimpleNamespace(run=SimpleNamespace(correct=right[images]))
+    _, low, high = with_interval(run, base[images], images)
+    _, close, near = with_interval(run, base[images])
+    assert (high - low) > 1.8 * (near - close)
+
+
+def test_a_missing_package_in_a_worker_is_told(tmp_path):
+    error = pickle.loads(pickle.dumps(MissingExtra("scikit-learn", "bench", "digits")))
+    assert "adte[bench]" in str(error)

@@ -133,3 +133,10 @@ def test_summary_by_domain_group_and_third():
     assert out["worst_group"] == min(out["by_group"].values())
     assert out["images"] == n
     assert out["top5"] == 1
+
+
+def test_gains_over_seeds_are_not_guessed_where_images_were_skipped(cache):
+    outcomes = run_tasks(cache, [Task("se"), *(Task("adte", seed=s) for s in range(2))])
+    assert aggregate(outcomes)[1]["gain_ci95"] is not None
+    outcomes[2].record["protocol"]["skipped"] = [{"id": "x"}]
+    assert aggregate(outcomes)[1]["gain_ci95"] is None

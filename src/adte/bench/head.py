@@ -8,6 +8,7 @@ import torch
 
 from adte import functional as F
 from adte.bench import timing
+from adte.machine import threads
 
 __all__ = ["run"]
 
@@ -35,7 +36,7 @@ def run(views: int = 64, classes: int = 1000, repeats: int = 301) -> dict[str, A
         "ADTE head (q from the prior included)": lambda: head(adte),
         "ADTE head, vanishing form": lambda: head(vanishing),
     }
-    with timing.threads(1):
+    with threads(1):
         seconds = timing.medians(candidates, repeats)
     base, ours, _ = seconds.values()
     rows = [{"name": n, "seconds": s, "ratio": s / base} for n, s in seconds.items()]

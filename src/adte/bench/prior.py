@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from adte.bench import timing
+from adte.machine import threads
 from adte.prior import ClassPrior, PriorOptions, fixed_point
 
 __all__ = ["run"]
@@ -46,7 +47,7 @@ def run(classes: int = 1000, size: int = 10, repeats: int = 31) -> dict[str, Any
         return fixed_point(matrix, uniform, o.norm, o.eps, o.max_iter)[0]
 
     cold, warm = "new item, rebuilt matrix, cold solution", "new item, one column, warm solution"
-    with timing.threads(1):
+    with threads(1):
         seconds = timing.medians({cold: rebuilt, warm: incremental}, repeats)
     rows = [{"name": n, "seconds": s, "ratio": seconds[cold] / s} for n, s in seconds.items()]
     return timing.result(rows, seconds[cold] / seconds[warm], "times faster than rebuilding")

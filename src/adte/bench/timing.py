@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
-__all__ = ["finish", "median_times", "medians", "result", "seconds", "threads"]
+__all__ = ["finish", "median_times", "medians", "result", "seconds"]
 
 
 def finish(device: torch.device | None) -> None:
@@ -49,17 +48,6 @@ def medians(
 
 def median_times(times: Mapping[str, list[float]]) -> dict[str, float]:
     return {name: statistics.median(t) for name, t in times.items()}
-
-
-@contextmanager
-def threads(count: int) -> Iterator[None]:
-    """Within the block torch computes on `count` threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def result(rows: list[dict[str, Any]], ratio: float, meaning: str, **facts: Any) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from adte.bench import timing
+from adte.machine import threads
 from adte.views import Crop, Pixels, Preprocess, Views, load_image
 
 __all__ = ["photo", "run", "usual"]
@@ -69,7 +70,7 @@ def run(image: Any = None, repeats: int = 15) -> dict[str, Any]:
         slow: lambda: usual(pillow, crops, preprocess),
         fast: lambda: views(pixels, preprocess, key=0),
     }
-    with timing.threads(1):
+    with threads(1):
         theirs, ours = (call() for call in candidates.values())
         error = (theirs - ours).abs() * torch.tensor(preprocess.std).view(3, 1, 1) * 255
         seconds = timing.medians(candidates, repeats)

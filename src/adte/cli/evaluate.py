@@ -27,7 +27,8 @@ RUN_OPTIONS = (
                  help="Keep one JSON a run there, for `adte report` and to resume."),
     click.option("--skip-existing/--again", "skip", default=True, show_default=True,
                  help="Whether runs that --runs holds already are taken from there."),
-    click.option("--table", "table_to", metavar="FILE", help="Write the table too: .csv or .md."),
+    click.option("--table", "table_to", metavar="FILE",
+                 help="Write the table too: .csv, .md or .html."),
     click.option("--log", "log_to", metavar="WHERE",
                  help="Log every run to tensorboard:FOLDER or wandb:PROJECT."),
     JSON,
@@ -220,9 +221,14 @@ def _data_or_bundle(source: dict[str, Any], pixels: bool = False) -> FeatureStre
     from adte.evaluate.cache import Cache
     from adte.models import load_model
 
-    if source["data"]:
+    if source["data"] or pixels:
         return make_source(source).open(pixels)
-    return Cache(model=load_model("tiny", device=source["device"])).first(source["limit"])
+    make_source(source).check_cache("the embedded bundle")
+    return (
+        Cache(model=load_model("tiny", device=source["device"]))
+        .first(source["limit"])
+        .shuffled(source["seed"])
+    )
 
 
 @main.command()

@@ -28,11 +28,11 @@ OPTIONS = (
     click.option("--model", default=None, help="With --data: see `adte models`.  [default: tiny]"),
     click.option("--weights", help="A checkpoint file for the model."),
     DEVICE,
-    click.option("--views", default=64, show_default=True, help="With --data: views an image."),
+    click.option("--views", type=int, help="With --data: views an image.  [default: 64]"),
     click.option("--descriptions", metavar="FILE", help="Sentences a class, for CuPL's rows."),
     click.option("--variant", default="adte", show_default=True,
                  type=click.Choice(["adte", "adte-paper", "adte-released"]),
-                 help="What stands for ADTE."),
+                 help="What stands for ADTE in the paper's studies."),
     click.option("--protocol", default="online", show_default=True,
                  type=click.Choice(["online", "two-pass"]), help="How methods that learn see it."),
     click.option("--jobs", default=None, type=int, help="Studies side by side.  [default: cores]"),
@@ -93,7 +93,7 @@ def _studies(
     wanted = chosen(names, ours)
     folder = Path(out or f"adte-{verb}")
     settings = _settings(folder, **options)
-    block = settings.lab().block
+    block = settings.block
     done, failed = [], []
     with console.progress("studies", len(wanted)) as bar:
         for study, found in conduct(wanted, settings, jobs or default_workers() + 1):
@@ -180,7 +180,7 @@ def _settings(folder: Path, **o: Any) -> Any:
         model=settings.model,
         weights=o["weights"],
         device=o["device"],
-        views=Views(count=o["views"]),
+        views=None if o["views"] is None else Views(count=o["views"]),
         workers=default_workers(),
     )
     with console.progress("encoding", 1) as bar:

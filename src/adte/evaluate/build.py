@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from adte.data import Dataset, StreamOptions, corrupted, load_dataset, make_stream
@@ -60,13 +60,14 @@ class Source:
                     f"{self.data[0]!r} holds features, but a method asked for needs the image "
                     "tower; give it images, as in --data folder:PATH"
                 )
+            self.check_cache(self.data[0])
             cache = Cache(self.data[0].removeprefix("cache:"))
             cache.model = self._model(cache.classes, cache.facts["class_ids"])
             cache.expect(
                 None if self.views is None else self.views.count,
                 None if self.prompts is None else self.prompts.describe(),
             )
-            return cache.first(self.stream.limit)
+            return cache.first(self.stream.limit).shuffled(self.stream.seed)
         stream = make_stream(self._sets(), self.stream)
         names, ids = label_space(stream)
         model = self._model(names, ids)
@@ -85,6 +86,21 @@ class Source:
             workers=self.workers,
             strict=self.strict,
         )
+
+    def check_cache(self, name: str) -> None:
+        """Refuse what only images can be made into; features lie in the order they were made."""
+        plain = replace(StreamOptions(), limit=self.stream.limit, seed=self.stream.seed)
+        for option, value in asdict(self.stream).items():
+            if value != getattr(plain, option):
+                raise InputError(
+                    f"{option}={value!r} cannot be had from {name}, whose stream was made when it "
+                    "was extracted; extract it anew with that option"
+                )
+        if self.corrupt:
+            raise InputError(
+                f"--corrupt {self.corrupt} needs images, and {name} holds features; extract them "
+                "anew with that option"
+            )
 
     def _model(self, names: Sequence[str], ids: Sequence[str]) -> Model:
         """The model; one of fixed classes is narrowed to the data's."""

@@ -25,7 +25,7 @@ from adte.data.reading import Skipped
 from adte.data.streams import Stream
 from adte.errors import InputError
 from adte.methods import Sample
-from adte.models.base import Model
+from adte.models.base import ImageOnly, Model
 from adte.views import Preprocess, Views, load_image
 
 __all__ = [
@@ -254,6 +254,11 @@ class Live(FeatureStream):
             "class_ids": list(ids),
             "prompts": self.prompts,
         }
+        if isinstance(self.model, ImageOnly):
+            self.facts["fixed_classes"] = True
+        if self.part is not None:
+            said = ",".join(map(str, self.part)).encode()
+            self.facts["part"] = blake2b(said, digest_size=6).hexdigest()
 
     def __len__(self) -> int:
         return len(self.stream if self.part is None else self.part)
@@ -266,11 +271,6 @@ class Live(FeatureStream):
     def ordered(self, order: NDArray[np.int64]) -> Live:
         base = np.arange(len(self.stream)) if self.part is None else np.asarray(self.part)
         return replace(self, part=base[order].tolist())
-
-    def shuffled(self, seed: int) -> Live:
-        """In another order and with other views, as a second run of the whole would have."""
-        views = replace(self.views, seed=self.views.seed + seed)
-        return replace(self.ordered(shuffle(len(self), seed)), views=views) if seed else self
 
     def encoded(self) -> Iterator[Encoded]:
         loader: DataLoader[Any] = DataLoader(

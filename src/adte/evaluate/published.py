@@ -79,6 +79,12 @@ class Published:
         """Whether the column's cells are percentages."""
         return self.units[self._index(column)] == "percent"
 
+    def fraction(self, cell: Cell, column: str) -> Cell:
+        """A cell of that column with percentages as fractions."""
+        if cell is None or not self.percent(column):
+            return cell
+        return tuple(x / 100 for x in cell) if isinstance(cell, tuple) else cell / 100
+
     def _index(self, column: str) -> int:
         if column not in self.columns:
             raise unknown(f"column of the paper's table {self.name!r}", column, self.columns)

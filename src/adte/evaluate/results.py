@@ -86,7 +86,7 @@ def summarise(
 
 def protocol_of(run: Run, facts: dict[str, Any], **more: Any) -> dict[str, Any]:
     """Everything that decides the figures, so that a result can be made again."""
-    kept = ("model", "fingerprint", "prompts", "views", "preprocess", "data", "stream")
+    kept = ("model", "fingerprint", "prompts", "views", "preprocess", "data", "part")
     return {
         "protocol": run.protocol,
         "method": run.method,

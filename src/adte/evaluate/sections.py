@@ -14,18 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from adte.errors import InputError
 from adte.evaluate import metrics
-from adte.evaluate.features import shuffle
 from adte.evaluate.results import Results
-from adte.evaluate.tasks import Outcome, Task, aggregate
+from adte.evaluate.tasks import Outcome, Task, aggregate, right_by_image
 from adte.methods import create_method, list_methods
 
 __all__ = ["Entry", "Section", "read_sections"]
 
-SAME = ("model", "fingerprint", "prompts", "preprocess", "data", "stream", "images", "classes")
+SAME = ("model", "fingerprint", "prompts", "preprocess", "data", "part", "images", "classes")
 BASELINE = "se"
 
 
@@ -158,13 +156,6 @@ def _told_apart(outcome: Outcome) -> str:
     return " ".join([title, *(f"{k}={v}" for k, v in changed.items())])
 
 
-def _by_image(outcome: Outcome) -> NDArray[np.bool_]:
-    """Right or wrong in the order of seed 0.  (N,)"""
-    right = np.zeros(len(outcome.run.labels), bool)
-    right[shuffle(len(right), outcome.task.seed)] = outcome.run.correct
-    return right
-
-
 def _against(entry: Entry, other: Entry | None, key: str) -> dict[str, Any]:
     """Gain over another entry, its 95 % interval (bootstrap over images, each averaged over
     seeds), and McNemar's p, the largest of all seeds.
@@ -172,9 +163,13 @@ def _against(entry: Entry, other: Entry | None, key: str) -> dict[str, Any]:
     names = (f"gain{key}", f"gain{key}_ci95", f"p{key}")
     if other is None or other is entry:
         return dict.fromkeys(names)
-    mine, theirs = ({o.task.seed: _by_image(o) for o in e.outcomes} for e in (entry, other))
-    if len({len(x) for x in (*mine.values(), *theirs.values())}) > 1:  # some skipped images
-        return dict.fromkeys(names)
+    mine, theirs = (
+        {o.task.seed: x for o in e.outcomes if (x := right_by_image([o])) is not None}
+        for e in (entry, other)
+    )
+    whole = len(mine) == len(entry.outcomes) and len(theirs) == len(other.outcomes)
+    if not whole or len({len(x) for x in (*mine.values(), *theirs.values())}) > 1:
+        return dict.fromkeys(names)  # some images were skipped
     a, b = (np.mean(list(x.values()), axis=0) for x in (mine, theirs))
     usual = theirs[other.first.task.seed]  # one that keeps no state has run on one seed alone
     p = max(metrics.mcnemar(x, theirs.get(seed, usual)) for seed, x in mine.items())

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
 from itertools import product
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from adte.errors import InputError, StateError
 from adte.evaluate import metrics
 from adte.evaluate.cache import Cache
 from adte.evaluate.features import FeatureStream, Live, shuffle
-from adte.evaluate.memory import PeakMemory
 from adte.evaluate.results import Results, protocol_of, summarise
 from adte.evaluate.runner import Protocol, Run, run
+from adte.machine import PeakMemory, threads
 from adte.methods import Method, PriorMethod, create_method, list_methods, method_info
-from adte.models.base import ImageOnly
 from adte.options import parse
 
 __all__ = [
@@ -34,6 +33,7 @@ __all__ = [
     "method_tasks",
     "passes",
     "perform",
+    "right_by_image",
     "run_tasks",
 ]
 
@@ -115,15 +115,17 @@ def perform(
     """Run one task: the figures and the whole protocol. Peak memory takes ¼ s more to measure."""
     method = create_method(task.method, **task.options)
     lacking = method.needs & {"features", "class weights", "text tower"}
-    if isinstance(stream.model, ImageOnly) and lacking:
+    if stream.facts.get("fixed_classes") and lacking:
         raise InputError(
             f"method {task.method!r} needs {', '.join(sorted(lacking))}, which model "
-            f"{stream.model.name!r} of fixed classes does not have; choose a vision-language model"
+            f"{stream.facts['model']!r} of fixed classes does not have; choose a vision-language "
+            "model"
         )
     stream = stream.shuffled(task.seed)
     peak = PeakMemory(None if stream.model is None else stream.model.device)
     tower = isinstance(stream, Live) or any("tower" in need for need in method.needs)
-    with peak if memory else nullcontext(), nullcontext() if tower else one_thread():
+    # The tensors of one image are small: without a tower to run, threads only get in the way.
+    with peak if memory else nullcontext(), nullcontext() if tower else threads(1):
         done = run(method, stream, task.protocol, tick)
     domains, groups = [d for _, d, _ in stream.seen], [g for _, _, g in stream.seen]
     skipped = [asdict(s) for s in stream.skipped] if isinstance(stream, (Live, Cache)) else []
@@ -141,17 +143,6 @@ def perform(
         ),
     }
     return Outcome(task, done, record, method)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """The tensors of one image are small: without a tower to run, threads only get in the way."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def run_tasks(
@@ -186,13 +177,17 @@ def run_tasks(
     return out
 
 
-ASKED = ("model", "fingerprint", "prompts", "views", "data", "classes", "part")
+ASKED = ("model", "fingerprint", "scale", "bias", "preprocess", "prompts", "views", "data",
+         "classes", "frequency", "part")  # fmt: skip
 
 
 def key_of(stream: FeatureStream, task: Task) -> str:
-    """The name of a run: a digest of the task and of all that decides what the stream holds."""
+    """The name of a run: a digest of the task, of every option of the method and of what the stream
+    says of itself. Images of the same names are taken for the same images.
+    """
     about = {k: stream.facts.get(k) for k in ASKED}
-    asked = {**asdict(task), "title": task.name}
+    options = create_method(task.method, **task.options).params  # defaults too: they may change
+    asked = {**asdict(task), "title": task.name, "options": options, "adte": version("adte")}
     return Results.key({**asked, "stream": about, "images": len(stream)})
 
 
@@ -232,8 +227,13 @@ AVERAGED = ("ece", "nll", "top5", "mean_per_class", "head", "middle", "tail", "s
 COSTS = ("images_per_s", "seconds", "peak_memory")
 
 
-def _by_image(outcomes: Sequence[Outcome]) -> NDArray[np.float64]:
-    """How often each image was right over the seeds, in the order of seed 0.  (N,)"""
+def right_by_image(outcomes: Sequence[Outcome]) -> NDArray[np.float64] | None:
+    """How often each image was right over the seeds, in the order of seed 0.  (N,)
+
+    None where images were skipped in a shuffled stream, since then nobody knows which is which.
+    """
+    if any(o.task.seed and o.record["protocol"].get("skipped") for o in outcomes):
+        return None
     total: NDArray[np.float64] = np.zeros(len(outcomes[0].run.labels))
     for o in outcomes:
         total[shuffle(len(total), o.task.seed)] += o.run.correct
@@ -249,12 +249,14 @@ def aggregate(outcomes: Sequence[Outcome], baseline: str = "se") -> list[dict[st
     grouped: dict[tuple[str, str], list[Outcome]] = {}
     for o in outcomes:
         grouped.setdefault((o.task.name, o.task.protocol), []).append(o)
-    reference = next((_by_image(g) for (title, _), g in grouped.items() if title == baseline), None)
+    reference = next(
+        (right_by_image(g) for (title, _), g in grouped.items() if title == baseline), None
+    )
     rows = []
     for (title, protocol), group in grouped.items():
         figures = [o.record["metrics"] for o in group]
         values = np.array([f["accuracy"] for f in figures])
-        right = _by_image(group)
+        right = right_by_image(group)
         row: dict[str, Any] = {
             "method": title,
             "protocol": protocol if group[0].record["protocol"]["stateful"] else "stateless",
@@ -264,7 +266,7 @@ def aggregate(outcomes: Sequence[Outcome], baseline: str = "se") -> list[dict[st
             "gain_ci95": None,
             "seeds": len(values),
         }
-        if reference is not None and len(reference) == len(right):
+        if reference is not None and right is not None and len(reference) == len(right):
             row["gain"] = float(right.mean() - reference.mean())
             row["gain_ci95"] = list(metrics.bootstrap_difference(right, reference))
         for key in (*AVERAGED, *COSTS):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from torch import Tensor
@@ -69,8 +69,6 @@ class ADTE(ViewMethod):
         "before", "where the logits are adjusted: before selection, each kept view, the average"
     )
 
-    _q: tuple[Tensor, Tensor] | None = field(default=None, init=False, repr=False)
-
     def __post_init__(self) -> None:
         super().__post_init__()
         F.check_interval(self.alpha, self.beta)
@@ -89,10 +87,7 @@ class ADTE(ViewMethod):
     def class_q(self, log_prior: Tensor | None) -> Tensor | None:
         if log_prior is None:
             return None
-        if self._q is None or self._q[0] is not log_prior:  # the measure and the answer share one
-            q = F.q_from_prior(log_prior, self.alpha, self.beta, self.rule, self.direction)
-            self._q = log_prior, q
-        return self._q[1]
+        return F.q_from_prior(log_prior, self.alpha, self.beta, self.rule, self.direction)
 
     def measure(self, log_p: Tensor, log_prior: Tensor | None) -> Tensor:
         q = self.class_q(log_prior)

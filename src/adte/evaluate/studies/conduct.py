@@ -18,7 +18,7 @@ from adte.evaluate.cache import Cache, extract
 from adte.evaluate.features import Live
 from adte.evaluate.results import Results
 from adte.evaluate.runner import Protocol
-from adte.evaluate.studies.lab import PRESETS, Lab
+from adte.evaluate.studies.lab import BLOCKS, PRESETS, Lab
 from adte.evaluate.studies.own import robust_facts
 from adte.evaluate.studies.study import Finding, Study, find_study, studies
 from adte.models import Model, load_model
@@ -50,6 +50,11 @@ class Settings:
     device: str | None = None
     runs: str | None = None
 
+    @property
+    def block(self) -> str | None:
+        """Which of the paper's models this is, if any."""
+        return BLOCKS.get(self.model) if self.caches else None
+
     def lab(self, tick: Callable[[], None] = lambda: None) -> Lab:
         if self.preset not in PRESETS:
             raise unknown("preset", self.preset, PRESETS)
@@ -61,7 +66,16 @@ class Settings:
             if self.described:
                 described = {n: Cache(f, "cupl", model) for n, f in self.caches.items()}
         results = None if self.runs is None else Results(self.runs)
-        return Lab(sets, described, PRESETS[self.preset], self.adte, self.protocol, results, tick)
+        return Lab(
+            sets,
+            described,
+            PRESETS[self.preset],
+            self.adte,
+            self.protocol,
+            results,
+            tick,
+            self.device,
+        )
 
 
 def prepare(
@@ -79,8 +93,10 @@ def prepare(
     for spec in source.data:
         if spec.startswith("cache:"):
             path = spec.removeprefix("cache:")
-            data = Cache(path).facts["data"]
-            name = str(data.get("name") or Path(path).name)
+            cache = Cache(path)
+            cache.expect(None if source.views is None else source.views.count)
+            names = [d["name"] for d in cache.facts["data"]["datasets"]]
+            name = str(names[0]) if len(set(names)) == 1 else Path(path).name
         else:
             name, path = spec.partition(":")[0], ""
         if name in caches:
@@ -122,7 +138,6 @@ def conduct(
 ) -> Iterator[tuple[Study, Finding | AdteError]]:
     """Each study with what it found, or why it could not be run, as they end."""
     if jobs == 1 or len(wanted) == 1:
-        torch.set_num_threads(1 if settings.device in (None, "cpu") else torch.get_num_threads())
         lab = settings.lab()
         for s in wanted:
             try:

@@ -18,7 +18,8 @@ QS = (0.001, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 1.1, 1.5, 2.0, 3.0, 5.0, 10.0)
 @study("te-q", "TE over q against SE", "figure")
 def te_q(lab: Lab) -> Finding:
     """Accuracy of TE for q from 0.001 to 10 beside SE, and the gain with its interval."""
-    streams = dict(list(lab.family().items())[:3])
+    family = lab.require(lab.family(), "ImageNet or a variant of it")
+    streams = dict(list(family.items())[:3])
     figures, rows = [], []
     for name, stream in streams.items():
         se = lab.run(stream, "se").run.correct

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from importlib import resources
 from itertools import pairwise
 from pathlib import Path
@@ -93,6 +94,7 @@ class Lab:
     protocol: Protocol = "online"
     results: Results | None = None
     tick: Callable[[], None] = lambda: None
+    device: str | None = None  # of the embedded model
     _held: dict[str, Held] = field(default_factory=dict, repr=False)
     _made: dict[str, dict[str, FeatureStream]] = field(default_factory=dict, repr=False)
     _done: dict[str, Outcome] = field(default_factory=dict, repr=False)
@@ -116,23 +118,28 @@ class Lab:
         key = f"{name} described" if described else name
         if key not in self._held:
             folder = Path(str(resources.files("adte") / "assets" / name))
-            cache = Cache(folder, model=self._tiny() if name != "second" else None)
+            cache = Cache(folder, model=self.tiny if name != "second" else None)
             if described:
                 prompts = Prompts.of("single", "tiny-imagenet")
-                cache.class_weights = class_weights(self._tiny(), cache.classes, prompts)
+                cache.class_weights = class_weights(self.tiny, cache.classes, prompts)
                 cache.facts = {**cache.facts, "prompts": prompts.describe()}
             self._held[key] = Held.of(cache)
         return self._held[key]
 
-    def _tiny(self) -> Model:
-        if "model" not in self.__dict__:
-            self.__dict__["model"] = load_model("tiny")
-        model: Model = self.__dict__["model"]
+    @cached_property
+    def tiny(self) -> Model:
+        """The embedded model."""
+        model: Model = load_model("tiny", device=self.device)
         return model
 
     def main(self, described: bool = False) -> FeatureStream:
         """The stream that stands for ImageNet."""
-        return next(iter(self.family(described).values()))
+        family = self.require(self.family(described), "ImageNet or a variant of it")
+        return next(iter(family.values()))
+
+    def main_is(self, column: str) -> bool:
+        """Whether that stream is the paper's own of this column."""
+        return not self.small and next(iter(self.family()), "") == column
 
     def family(self, described: bool = False) -> dict[str, FeatureStream]:
         """ImageNet and its variants by column; on other data, whatever sets there are."""
@@ -267,7 +274,8 @@ class Narrowed(FeatureStream):
         mine = np.flatnonzero(np.isin(stream.labels, list(self.new)))
         self.inner, self.model = stream.ordered(mine), stream.model
         self.class_weights = stream.class_weights[list(self.new)]
-        self.facts = {**stream.facts, "part": name}
+        inner = f"{stream.facts.get('part', '')} {name} {sorted(self.new)}"
+        self.facts = {**stream.facts, "part": inner.strip()}
         for key in ("classes", "class_ids", "frequency"):
             if stream.facts.get(key) is not None:
                 self.facts[key] = [stream.facts[key][c] for c in self.new]
@@ -321,6 +329,7 @@ def interleaved(streams: Mapping[str, FeatureStream], seed: int = 0) -> Held:
             samples.append(pair)
         names += [(id, column, group) for id, _, group in stream.seen]
     one = next(iter(streams.values()))
-    facts = {**one.facts, "part": "mixed " + ", ".join(streams)}
+    parts = {c: [s.facts.get("part"), s.facts.get("data")] for c, s in streams.items()}
+    facts = {**one.facts, "part": f"seed {seed}, {parts}"}
     held = Held(samples, facts, names, one.model)
     return held.ordered(np.random.default_rng(seed).permutation(len(held)))

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adte.evaluate import metrics
-from adte.evaluate.features import FeatureStream
+from adte.evaluate.features import FeatureStream, Held
 from adte.evaluate.runner import Protocol
 from adte.evaluate.studies.lab import Lab, Narrowed, part
 from adte.evaluate.studies.study import Cell, Finding, Row, study
@@ -22,11 +22,28 @@ PASSES: tuple[Protocol, ...] = ("online", "two-pass")
 INTERVAL = "In brackets: 95 % of the gain over SE without adjustment, paired by image (bootstrap)."
 
 
-def with_interval(outcome: Outcome, base: NDArray[np.bool_]) -> Cell:
-    """(accuracy, low, high) with the interval of the gain over the base."""
+def with_interval(
+    outcome: Outcome, base: NDArray[np.bool_], images: NDArray[np.int64] | None = None
+) -> Cell:
+    """(accuracy, low, high) with the interval of the gain over the base.
+
+    `images` says which image each item is, where a stream shows some more than once: an image's
+    items are one draw, not several.
+    """
     right = outcome.run.correct
-    low, high = metrics.bootstrap_difference(right, base)
+    gain = right.astype(float) - base
+    if images is not None:
+        gain = np.bincount(images, weights=gain) / np.bincount(images)
+    low, high = metrics.bootstrap_difference(gain, np.zeros(len(gain)))
     return float(right.mean()), low, high
+
+
+def who(stream: FeatureStream) -> NDArray[np.int64] | None:
+    """Which image each item of a stream in memory is; None where each is its own."""
+    if not isinstance(stream, Held):
+        return None
+    found: NDArray[np.int64] = np.unique([n for n, _, _ in stream.names], return_inverse=True)[1]
+    return found if len(set(found.tolist())) < len(found) else None
 
 
 @study("q-direction", "Which classes get the large q", ours=True)
@@ -181,7 +198,7 @@ def over_streams(
     """A row for every rival, with the interval of its gain over SE on every stream."""
     base = {n: lab.run(s, "se", protocol).run.correct for n, s in streams.items()}
     return [
-        Row(name, tuple(with_interval(lab.run(s, method, protocol, **options), base[n])
+        Row(name, tuple(with_interval(lab.run(s, method, protocol, **options), base[n], who(s))
                         for n, s in streams.items()))
         for name, (method, options) in rivals.items()
     ]  # fmt: skip
@@ -216,7 +233,7 @@ def robust(lab: Lab) -> Finding:
     rows = over_streams(lab, streams, RIVALS, "online")
     said = robust_facts(rows, tuple(streams))
     return Finding(
-        lab.setting(streams),
+        lab.setting(streams).replace(lab.protocol, "online"),
         tuple(streams),
         rows,
         notes=(

@@ -65,7 +65,7 @@ def grids(study: Study, finding: Finding, block: str | None = None) -> list[Grid
     aside = [r.name for r in finding.rows if r.aside]
     ours = _grid(finding.columns, finding.units, rows, "Ours", best, aside=aside)
     out = [ours] if rows else []
-    printed = study.published
+    printed, block = study.published, study.comparable(finding, block)
     if printed is None:
         return out
     if block is not None:
@@ -81,7 +81,7 @@ def grids(study: Study, finding: Finding, block: str | None = None) -> list[Grid
                          for c in grid.columns], grid.rows, grid.title))  # fmt: skip
     names = [(f"{r.name}, {r.block}" if r.block else r.name, r.cells) for r in printed.rows]
     scaled = [
-        (name, [_fraction(c, u) for c, u in zip(cells, printed.units, strict=True)])
+        (name, [printed.fraction(c, n) for c, n in zip(cells, printed.columns, strict=True)])
         for name, cells in names
     ]
     other = "" if block is not None else ". Another model and other data than ours: for orientation"
@@ -89,12 +89,6 @@ def grids(study: Study, finding: Finding, block: str | None = None) -> list[Grid
     title = "Published" if block is not None else "Published (another model and other data)"
     out.append(_grid(printed.columns, printed.units, scaled, title, best, about))
     return out
-
-
-def _fraction(cell: Cell, unit: str) -> Cell:
-    if cell is None or unit != "percent":
-        return cell
-    return tuple(x / 100 for x in cell) if isinstance(cell, tuple) else cell / 100
 
 
 def draw(plot: Figure, ax: Any) -> str:

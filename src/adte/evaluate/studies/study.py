@@ -8,14 +8,12 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from adte.errors import unknown
-from adte.evaluate.published import Published, list_published, published
+from adte.evaluate.published import Cell, Published, list_published, published
 
 if TYPE_CHECKING:
     from adte.evaluate.studies.lab import Lab
 
 __all__ = ["Cell", "Figure", "Finding", "Row", "Series", "Study", "find_study", "studies", "study"]
-
-Cell = float | tuple[float, ...] | None
 
 
 @dataclass(frozen=True)
@@ -65,6 +63,7 @@ class Finding:
         units: "percent" or "plain" for every column.
         like: which published column each of ours stands for; by the same name unless said.
         lower: whether less is better; ranked: whether rows compete at all.
+        fair: whether the data are the published table's, so that a difference means something.
         notes: what a reader should know before comparing.
         seconds: how long the study took.
     """
@@ -78,6 +77,7 @@ class Finding:
     notes: tuple[str, ...] = ()
     lower: bool = False
     ranked: bool = True
+    fair: bool = True
     seconds: float = field(default=0.0, compare=False)
 
     def __post_init__(self) -> None:
@@ -110,8 +110,10 @@ class Study:
     def facts(self, finding: Finding, same_model: str | None = None) -> dict[str, Any]:
         """As JSON: long rows with ours and published, both as fractions where percentages.
 
-        `same_model` names the published block that our model is; only then a difference is given.
+        `same_model` names the published block that our model is. A difference is given only if the
+        table is of that model, and its data are ours.
         """
+        same_model = self.comparable(finding, same_model)
         rows = []
         for row in finding.rows:
             for column, unit, ours in zip(finding.columns, finding.units, row.cells, strict=True):
@@ -132,6 +134,12 @@ class Study:
             "seconds": finding.seconds,
         }
 
+    def comparable(self, finding: Finding, block: str | None) -> str | None:
+        """The block, if the published table is of that model and the finding of its data."""
+        table = self.published
+        known = block is not None and table is not None and block in table.model
+        return block if known and finding.fair else None
+
     def beside(self, finding: Finding, row: Row, column: str) -> Cell:
         """The published cell beside one of ours, in our units."""
         table = self.published
@@ -142,10 +150,7 @@ class Study:
         found = [r for r in table.rows if r.name == name and row.block in (None, r.block)]
         if not found:
             return None
-        cell = found[0].cells[table.columns.index(column)]
-        if cell is None or not table.percent(column):
-            return cell
-        return tuple(x / 100 for x in cell) if isinstance(cell, tuple) else cell / 100
+        return table.fraction(found[0].cells[table.columns.index(column)], column)
 
 
 _STUDIES: dict[str, Study] = {}

@@ -1,4 +1,4 @@
-"""Peak memory of a block of code, above what was held when it began.
+"""What the machine gives: threads, and the peak memory of a block of code.
 
     with PeakMemory() as peak:
         work()
@@ -17,14 +17,27 @@ import ctypes
 import gc
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
 import torch
 
-__all__ = ["PeakMemory"]
+__all__ = ["PeakMemory", "threads"]
 
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Within the block torch computes on `count` threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class PeakMemory:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from adte.evaluate import memory
-from adte.evaluate.memory import PeakMemory
+from adte import machine
+from adte.machine import PeakMemory
 
 MB = 1 << 20
 
@@ -64,7 +64,7 @@ class TestExact:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no getrusage")
 def test_without_the_mark_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(memory, "_CLEAR", tmp_path / "missing" / "clear_refs")
+    monkeypatch.setattr(machine, "_CLEAR", tmp_path / "missing" / "clear_refs")
     with PeakMemory() as peak:
         kept = touch(1024)
     assert not peak.exact
