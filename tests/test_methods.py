@@ -9,6 +9,7 @@ from adte import InputError, Sample, SimulatedStream, create_method, list_method
 from adte import functional as F
 from adte.evaluate import predictions, run
 from adte.methods import method_info
+from adte.prior import ClassPrior, PriorOptions
 from checks.method_checks import CHECKS
 
 LA = [
@@ -158,3 +159,35 @@ def test_real_clip_logits_gain_from_adjustment(shared_data):
     for estimator in ("fixed-point", "marginal"):
         method = create_method("zero-shot", adjust="after", estimator=estimator)
         assert run(method, stream, "two-pass").correct.mean() > plain + 0.005
+
+
+def test_among_few_classes_no_class_decides_by_its_q_alone():
+    """Two classes, a stream of one of them: the interval of q is narrow, and views sure of the
+    class that keeps coming are kept, not those few that are sure of the other.
+    """
+    g = torch.Generator().manual_seed(0)
+
+    def image() -> Sample:
+        z = torch.tensor([4.0, 0.0]) + torch.randn(64, 2, generator=g)
+        z[40:] = torch.tensor([0.0, 3.0]) + 0.1 * torch.randn(24, 2, generator=g)
+        return Sample(z)
+
+    default, wide = create_method("adte"), create_method("adte", few=0, smoothing_total=0.0)
+    for _ in range(5):
+        p, flipped = default.step(image()), wide.step(image())
+    assert p.index == 0
+    assert flipped.index == 1  # what the paper's interval does to two classes
+    assert float(p.q.max() - p.q.min()) == pytest.approx((0.9 - 0.01) / 20, rel=1e-4)
+    many = create_method("adte")
+    for _ in range(2):
+        q = many.step(Sample(torch.randn(8, 30, generator=g))).q
+    assert float(q.max() - q.min()) == pytest.approx(0.9 - 0.01, rel=1e-4)
+
+
+def test_few_classes_need_as_many_images_as_many_do():
+    prior = ClassPrior(2, PriorOptions(estimator="marginal", smoothing=1.0, smoothing_total=20.0))
+    prior.observe(torch.tensor([1.0, 1e-9]).log())
+    assert float(prior.prior[0]) == pytest.approx(11 / 21)
+    wide = ClassPrior(50, PriorOptions(estimator="marginal", smoothing=1.0, smoothing_total=20.0))
+    wide.observe(torch.full((50,), 1 / 50).log())
+    assert float(wide.prior[0]) == pytest.approx(1 / 50)

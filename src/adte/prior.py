@@ -111,6 +111,9 @@ class PriorOptions:
     max_iter: int = option(500, "most steps of one solution")
     damping: float = option(0.0, "share of the uniform distribution mixed into the matrix")
     smoothing: float = option(0.0, "uniform predictions that are added to every class's own")
+    smoothing_total: float = option(
+        0.0, "uniform predictions that are added in all, at least, however few the classes"
+    )
     clip: float = option(
         0.0,
         "robust deviations from the median beyond which log p̃ is cut, so that classes the stream "
@@ -133,7 +136,7 @@ class PriorOptions:
             raise unknown("empty", self.empty, ("uniform", "zero"))
         for name, low, high in (
             ("size", 1, None), ("max_iter", 1, None), ("eps", 0, None), ("smoothing", 0, None),
-            ("clip", 0, None),
+            ("clip", 0, None), ("smoothing_total", 0, None),
             ("damping", 0, 1), ("noise", 0, 1), ("threshold", float("-inf"), None),
         ):  # fmt: skip
             value = getattr(self, name)
@@ -259,11 +262,12 @@ class ClassPrior:
     def _operator(self) -> Callable[[Tensor], Tensor]:
         """The map p → A p without forming A. A batch of rows p (…, L) is taken too."""
         o = self.options
-        weight = self._counts.to(self._sums.dtype) + o.smoothing
+        smoothing = self._smoothing
+        weight = self._counts.to(self._sums.dtype) + smoothing
         filled = weight > 0
         inverse = torch.where(filled, 1 / weight, 0.0)
         lost = 1.0 if o.empty == "uniform" else 0.0  # what an empty class passes on
-        even = torch.where(filled, o.smoothing * inverse, lost) / self.num_classes
+        even = torch.where(filled, smoothing * inverse, lost) / self.num_classes
         return lambda p: (p * inverse) @ self._sums + (p @ even).unsqueeze(-1)
 
     @property
@@ -272,7 +276,7 @@ class ClassPrior:
         o = self.options
         if not self._fresh:
             if o.estimator == "marginal":
-                self._solution = self._marginal(o.smoothing)
+                self._solution = self._marginal(self._smoothing)
             elif bool(self._counts.any()):
                 start = self._solution.clamp_min(FLOOR)  # a zero would stay zero
                 self._solution, _ = fixed_point(
@@ -281,6 +285,11 @@ class ClassPrior:
             self._fresh = True
         p = self._solution.clamp_min(FLOOR)
         return clipped(p / p.sum(), o.clip)
+
+    @property
+    def _smoothing(self) -> float:
+        """Uniform predictions a class."""
+        return max(self.options.smoothing, self.options.smoothing_total / self.num_classes)
 
     def _marginal(self, smoothing: float) -> Tensor:
         """The mean of everything seen and of `smoothing` uniform predictions a class."""

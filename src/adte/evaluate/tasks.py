@@ -59,7 +59,12 @@ class Task:
 
 
 # The prior that `adte` has by default, for rows that are to differ from it in nothing else.
-SAME_PRIOR: dict[str, Any] = {"estimator": "marginal", "smoothing": 1.0, "clip": 2.0}
+SAME_PRIOR: dict[str, Any] = {
+    "estimator": "marginal",
+    "smoothing": 1.0,
+    "smoothing_total": 20.0,
+    "clip": 2.0,
+}
 
 
 def _ladder() -> Iterable[Task]:
@@ -195,7 +200,7 @@ def method_tasks(
     names: Sequence[str], protocols: Sequence[Any], seeds: Iterable[int]
 ) -> list[Task]:
     """Tasks for methods by name; without names, for all that need no image tower."""
-    chosen = list(names) or [
+    chosen = list(dict.fromkeys(names)) or [
         n for n in list_methods() if not method_info(n).cls.needs & {"image tower", "pixels"}
     ]
     seeds = list(seeds)
@@ -212,8 +217,10 @@ def grid(method: str, texts: Iterable[str], protocol: Protocol, seeds: Sequence[
     names, choices = [], []
     for text in texts:
         name, _, values = text.partition("=")
+        if name.strip() in names:
+            raise InputError(f"option {name.strip()!r} was given twice; list its values as in a,b")
         names.append(name.strip())
-        choices.append([v.strip() for v in values.split(",")])
+        choices.append(list(dict.fromkeys(v.strip() for v in values.split(","))))
     tasks = []
     for combination in product(*choices):
         pairs = dict(zip(names, combination, strict=True))

@@ -8,7 +8,7 @@ from typing import Literal
 from torch import Tensor
 
 from adte import functional as F
-from adte.errors import unknown
+from adte.errors import InputError, unknown
 from adte.methods.base import ViewMethod
 from adte.methods.registry import preset, register
 from adte.options import option
@@ -23,7 +23,7 @@ class ADTE(ViewMethod):
 
     1. p̃, the class prior, is estimated from the stream so far (`adte.prior`).
     2. q_l = α + (β − α)·u_l, with u the min-max of log p̃ (`direction="released"`: favoured
-       classes get β) or of −log p̃ (`"paper"`: they get α).
+       classes get β) or of −log p̃ (`"paper"`: they get α). Among few classes α comes near β.
     3. H = Σ (P_l^{q_l} − P_l)/(1 − q_l) for each view (`form="paper"`: Σ P_l^{q_l}/(1 − q_l)); the
        lowest are kept and averaged.
     4. The logits are adjusted by −τ·log p̃, where `adjust` says.
@@ -59,7 +59,15 @@ class ADTE(ViewMethod):
     estimator: Literal["fixed-point", "marginal"] = option(
         "marginal", "the plain mean of all predictions, or the fixed point of the bank's matrix"
     )
+    few: int = option(
+        20,
+        "number of classes up to which the interval of q is narrowed, in proportion, towards beta: "
+        "among few classes one class's q would decide by itself; 0 never narrows it",
+    )
     smoothing: float = option(1.0, "uniform predictions that are added to every class's own")
+    smoothing_total: float = option(
+        20.0, "uniform predictions that are added in all, at least, however few the classes"
+    )
     clip: float = option(
         2.0,
         "robust deviations from the median beyond which log p̃ is cut, so that classes the stream "
@@ -72,6 +80,8 @@ class ADTE(ViewMethod):
     def __post_init__(self) -> None:
         super().__post_init__()
         F.check_interval(self.alpha, self.beta)
+        if self.few < 0:
+            raise InputError(f"few={self.few} classes is negative; 0 switches it off")
         for name, value, known in (
             ("q rule", self.rule, ("minmax", "zscore", "decimal", "sigmoid")),
             ("direction of q", self.direction, ("released", "paper")),
@@ -87,7 +97,9 @@ class ADTE(ViewMethod):
     def class_q(self, log_prior: Tensor | None) -> Tensor | None:
         if log_prior is None:
             return None
-        return F.q_from_prior(log_prior, self.alpha, self.beta, self.rule, self.direction)
+        share = min(1.0, max(log_prior.numel() - 1, 0.5) / self.few) if self.few else 1.0
+        alpha = self.beta - share * (self.beta - self.alpha)
+        return F.q_from_prior(log_prior, alpha, self.beta, self.rule, self.direction)
 
     def measure(self, log_p: Tensor, log_prior: Tensor | None) -> Tensor:
         q = self.class_q(log_prior)
@@ -103,6 +115,8 @@ preset(
     estimator="fixed-point",
     smoothing=0.0,
     clip=0.0,
+    few=0,
+    smoothing_total=0.0,
     bank="fifo",
     size=10,
     item="base",
@@ -118,6 +132,8 @@ preset(
     estimator="fixed-point",
     smoothing=0.0,
     clip=0.0,
+    few=0,
+    smoothing_total=0.0,
     bank="gap",
     size=20,
     threshold=1.0,

@@ -16,7 +16,7 @@ from adte.evaluate.tasks import SAME_PRIOR, Outcome
 
 __all__ = ["robust_facts", "streams_of"]
 
-FIXED = {"estimator": "fixed-point", "smoothing": 0.0, "clip": 0.0}
+FIXED = {"estimator": "fixed-point", "smoothing": 0.0, "smoothing_total": 0.0, "clip": 0.0}
 Ladder = tuple[tuple[str, str, dict[str, Any]], ...]
 PASSES: tuple[Protocol, ...] = ("online", "two-pass")
 INTERVAL = "In brackets: 95 % of the gain over SE without adjustment, paired by image (bootstrap)."
@@ -212,7 +212,8 @@ KNOBS: dict[str, tuple[str, dict[str, Any]]] = {
     "paper's form": ("adte", {"form": "paper"}),
     "paper's direction": ("adte", {"direction": "paper"}),
     "prior not clipped": ("adte", {"clip": 0.0}),
-    "prior not smoothed": ("adte", {"smoothing": 0.0}),
+    "prior not smoothed": ("adte", {"smoothing": 0.0, "smoothing_total": 0.0}),
+    "q as for many classes": ("adte", {"few": 0}),
     "fixed point": ("adte", {"estimator": "fixed-point"}),
 }
 
