@@ -132,3 +132,65 @@ def test_installed_command_runs():
     )
     assert done.returncode == 2
     assert done.stderr.startswith("error: unknown method 'nonsense'")
+
+
+def test_a_bad_image_costs_no_other_its_label(photo, tmp_path):
+    bad, state, out = tmp_path / "bad.jpg", tmp_path / "s.adte", tmp_path / "o.json"
+    bad.write_bytes(b"no image")
+    args = ("--classes", "cat,dog", "--views", 4, "--state", state, "--json", out)
+    result = call("predict", photo, bad, photo, *args)
+    assert result.exit_code == 2
+    assert "1 of 3 images" in result.output
+    assert "bad.jpg" in result.output
+    assert len(json.loads(out.read_text())["rows"]) == 2
+    assert state.exists()
+
+
+def test_a_saved_state_is_not_overruled(photo, tmp_path):
+    state = tmp_path / "s.adte"
+    first = call("predict", photo, "--classes", "cat,dog", "--views", 4, "--state", state)
+    assert first.exit_code == 0, first.output
+    before = state.read_bytes()
+    for args in (("--method", "se"), ("--model", "tinyy"), ("--set", "beta=0.5")):
+        result = call("predict", photo, "--state", state, *args)
+        assert result.exit_code == 2, result.output
+        assert "was saved with" in result.output
+    assert state.read_bytes() == before
+
+
+def test_the_same_photo_twice_is_the_same_class(photo):
+    """With two names the first image must not turn the second round."""
+    args = ("--classes", "cat,dog", "--views", 32, "--json")
+    rows = json.loads(call("predict", photo, photo, photo, *args).output)["rows"]
+    assert len({r["label"] for r in rows}) == 1
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("compare", "--methods", "se", "--seeds", 0),
+        ("compare", "--methods", "se", "--limit", 3, "--device", "gpu"),
+        ("compare", "--methods", "se", "--limit", 3, "--views", 4),
+        ("compare", "--methods", "se", "--limit", 3, "--model", "ViT-B-16/openai"),
+        ("compare", "--methods", "se", "--limit", 3, "--table", "x.xlsx"),
+        ("compare", "--methods", "se", "--limit", 3, "--json", "nowhere/x.json"),
+        ("sweep", "beta=0.5", "beta=0.6", "--limit", 3),
+        ("predict", "PHOTO", "--classes", "a,b", "--top", -1),
+        ("predict", "PHOTO", "--classes", "@PHOTO"),
+        ("paper", "two-classes", "--jobs", 0),
+        ("bench", "head", "--repeats", 0),
+        ("eval", "--data", "cache:a", "--data", "cache:b"),
+    ],
+    ids=lambda args: " ".join(map(str, args)),
+)
+def test_bad_values_end_in_a_sentence(args, photo, tmp_path):
+    args = [str(photo) if a == "PHOTO" else str(a).replace("@PHOTO", f"@{photo}") for a in args]
+    result = call(*args)
+    assert result.exit_code == 2, result.output
+    assert "Error" in result.output or "error:" in result.output
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+
+
+def test_the_same_method_twice_is_one_row():
+    result = call("compare", "--methods", "se,se", "--limit", 3, "--json")
+    assert len(json.loads(result.output)["rows"]) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -9,8 +10,23 @@ import click
 from adte import __version__
 from adte.errors import AdteError, InputError
 
+COUNT = click.IntRange(min=1)
+SEED = click.IntRange(min=0)
+
+
+def writable(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Refuse a file whose folder is not there, before any work is done for it."""
+    if value not in (None, "-") and not Path(str(value)).absolute().parent.is_dir():
+        folder = str(Path(str(value)).parent)
+        raise InputError(
+            f"{param.opts[0]} {value}: the folder {folder!r} does not exist; make it first"
+        )
+    return value
+
+
 JSON = click.option(
     "--json", "json_to", is_flag=False, flag_value="-", default=None, metavar="[FILE]",
+    callback=writable,
     help="Write the same facts as JSON to FILE, or to standard output if no file is given.",
 )  # fmt: skip
 SET = click.option(
@@ -28,6 +44,10 @@ class Main(click.Group):
         except AdteError as error:
             click.echo(f"error: {error}", err=True)
             ctx.exit(2)
+        except KeyboardInterrupt:
+            click.echo("interrupted; what was written is whole, and the same command goes on "
+                       "from it where it can", err=True)  # fmt: skip
+            ctx.exit(130)
 
 
 @click.group(cls=Main, context_settings={"help_option_names": ["-h", "--help"]})

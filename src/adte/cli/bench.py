@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from adte import console
-from adte.cli._group import JSON, main
+from adte.cli._group import COUNT, JSON, main
 from adte.errors import InputError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -19,7 +19,7 @@ def _model(command: F) -> F:
     for add in (
         click.option("--dtype", help="Of the weights: float32 or bfloat16."),
         click.option("--device", help="Where it runs, such as cpu or cuda; a GPU if there is one."),
-        click.option("--views", default=64, show_default=True, help="Views an image."),
+        click.option("--views", default=64, type=COUNT, show_default=True, help="Views an image."),
         click.option("--weights", help="A checkpoint, or 'random': speed needs no trained ones."),
         click.option("--model", default="tiny", show_default=True, help="See `adte models`."),
     ):
@@ -74,7 +74,7 @@ def _show(title: str, result: dict[str, Any], json_to: str | None) -> None:
 
 @bench.command()
 @click.option("--image", type=click.Path(), help="A photo; a made-up one of 500×375 by default.")
-@click.option("--repeats", default=15, show_default=True, help="Calls to take the median of.")
+@click.option("--repeats", default=15, type=COUNT, show_default=True, help="Calls, for the median.")
 @JSON
 def views(image: str | None, repeats: int, json_to: str | None) -> None:
     """64 views of a photo: ours beside Pillow view by view, the same crops, one thread."""
@@ -87,9 +87,11 @@ def views(image: str | None, repeats: int, json_to: str | None) -> None:
 
 
 @bench.command()
-@click.option("--views", default=64, show_default=True, help="Views an image.")
-@click.option("--classes", default=1000, show_default=True, help="Number of classes.")
-@click.option("--repeats", default=301, show_default=True, help="Calls to take the median of.")
+@click.option("--views", default=64, type=COUNT, show_default=True, help="Views an image.")
+@click.option("--classes", default=1000, type=COUNT, show_default=True, help="Number of classes.")
+@click.option(
+    "--repeats", default=301, type=COUNT, show_default=True, help="Calls, for the median."
+)
 @JSON
 def head(views: int, classes: int, repeats: int, json_to: str | None) -> None:
     """Entropy, selection and mean of one image's logits: ADTE beside Shannon, one thread."""
@@ -99,9 +101,9 @@ def head(views: int, classes: int, repeats: int, json_to: str | None) -> None:
 
 
 @bench.command()
-@click.option("--classes", default=1000, show_default=True, help="Number of classes.")
+@click.option("--classes", default=1000, type=COUNT, show_default=True, help="Number of classes.")
 @click.option("--size", default=10, show_default=True, help="Items a class in the bank.")
-@click.option("--repeats", default=31, show_default=True, help="Calls to take the median of.")
+@click.option("--repeats", default=31, type=COUNT, show_default=True, help="Calls, for the median.")
 @JSON
 def prior(classes: int, size: int, repeats: int, json_to: str | None) -> None:
     """One more item for the class prior: updated and warm beside rebuilt and cold, one thread."""
@@ -113,7 +115,7 @@ def prior(classes: int, size: int, repeats: int, json_to: str | None) -> None:
 @bench.command()
 @_model
 @click.option("--batches", default="1,4,16", show_default=True, help="Images at once.")
-@click.option("--repeats", default=5, show_default=True, help="Calls to take the median of.")
+@click.option("--repeats", default=5, type=COUNT, show_default=True, help="Calls, for the median.")
 @JSON
 def encode(batches: str, json_to: str | None, **options: Any) -> None:
     """Images a second through the image tower, by how many go through it together.
@@ -135,10 +137,10 @@ def encode(batches: str, json_to: str | None, **options: Any) -> None:
 @bench.command()
 @_model
 @click.option("--method", default="adte", show_default=True, help="See `adte methods`.")
-@click.option("--images", default=16, show_default=True, help="Number of images.")
+@click.option("--images", default=16, type=COUNT, show_default=True, help="Number of images.")
 @click.option("--crop-on-device", is_flag=True, help="Make the views where the model is.")
 @click.option("--folder", type=click.Path(), help="Where images lie; made-up JPEGs by default.")
-@click.option("--classes", type=int, help="Number of classes; 200 by default.")
+@click.option("--classes", type=COUNT, help="Number of classes; 200 by default.")
 @JSON
 def pipeline(json_to: str | None, **options: Any) -> None:
     """The whole way of an image, and each stage's share of the time."""
@@ -150,8 +152,8 @@ def pipeline(json_to: str | None, **options: Any) -> None:
 
 @bench.command()
 @_model
-@click.option("--classes", type=int, help="Number of classes; 200 by default.")
-@click.option("--repeats", type=int, help="Turns; 7 for tiny, 2 for other models.")
+@click.option("--classes", type=COUNT, help="Number of classes; 200 by default.")
+@click.option("--repeats", type=COUNT, help="Turns; 7 for tiny, 2 for other models.")
 @click.option("--chunks/--no-chunks", default=True, help="TPT's gradient in chunks, too.")
 @JSON
 def cost(json_to: str | None, **options: Any) -> None:

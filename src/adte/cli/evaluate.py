@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from adte import console
-from adte.cli._group import JSON, SET, main, read_settings
+from adte.cli._group import COUNT, JSON, SEED, SET, main, read_settings, writable
 from adte.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,13 +21,26 @@ PROTOCOL = click.option(
     type=click.Choice(["online", "two-pass", "episodic", "frozen"]), help="How the stream is used.",
 )  # fmt: skip
 DEVICE = click.option("--device", help="cpu, cuda, …; the best there is by default.")
-SEEDS = click.option("--seeds", default=1, show_default=True, help="Shuffles of the stream.")
+SEEDS = click.option(
+    "--seeds", default=1, type=COUNT, show_default=True, help="Shuffles of the stream."
+)
+
+
+def table_file(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Refuse a table that cannot be written, before any work is done for it."""
+    from adte.evaluate.tables import check_suffix
+
+    if value is not None:
+        check_suffix(value)
+    return writable(ctx, param, value)
+
+
 RUN_OPTIONS = (
     click.option("--runs", metavar="FOLDER",
                  help="Keep one JSON a run there, for `adte report` and to resume."),
     click.option("--skip-existing/--again", "skip", default=True, show_default=True,
                  help="Whether runs that --runs holds already are taken from there."),
-    click.option("--table", "table_to", metavar="FILE",
+    click.option("--table", "table_to", metavar="FILE", callback=table_file,
                  help="Write the table too: .csv, .md or .html."),
     click.option("--log", "log_to", metavar="WHERE",
                  help="Log every run to tensorboard:FOLDER or wandb:PROJECT."),
@@ -50,10 +63,11 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
         DEVICE,
         click.option("--data", "data", multiple=True, metavar="NAME:PATH",
                      help="A data set, as in folder:photos; may be repeated. See `adte datasets`."),
-        click.option("--views", type=int,
+        click.option("--views", type=COUNT,
                      help="Views of each image; 64 by default, or what a cache holds."),
-        click.option("--seed", default=0, show_default=True, help="Seed of views and stream."),
-        click.option("--limit", type=int, help="Only the first images of the stream."),
+        click.option("--seed", default=0, type=SEED, show_default=True,
+                     help="Seed of views and stream."),
+        click.option("--limit", type=COUNT, help="Only the first images of the stream."),
         click.option("--order", default="shuffled", show_default=True,
                      type=click.Choice(["file", "shuffled", "class-ordered", "correlated"]),
                      help="Order of the images."),
@@ -73,7 +87,7 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
                      help="Template set (single, seven, eighty, …) or a text with {}; by default "
                      "the data set's own."),
         click.option("--descriptions", metavar="FILE", help="Sentences a class, as CuPL's files."),
-        click.option("--workers", default=None, type=int, help="Processes that decode and crop."),
+        click.option("--workers", default=None, type=SEED, help="Processes that decode and crop."),
         click.option("--strict", is_flag=True, help="Stop at an unreadable image."),
     )):  # fmt: skip
         command = add(command)
@@ -160,8 +174,8 @@ def run_and_show(
         extra = {k: records[0][k] for k in ("metrics", "protocol")} if single else {"runs": records}
         console.emit_json({"rows": rows, **extra}, json_to)
     if json_to != "-":
-        facts = stream.facts
-        about = f"{len(stream)} images, {len(stream.classes)} classes, model {facts['model']}"
+        seen, model = records[0]["metrics"]["images"], stream.facts["model"]
+        about = f"{seen} images, {len(stream.classes)} classes, model {model}"
         console.runs_table(about, rows)
         if skipped := records[0]["protocol"]["skipped"]:
             console.out.print(f"{len(skipped)} images could not be read and were skipped, the "
@@ -223,6 +237,15 @@ def _data_or_bundle(source: dict[str, Any], pixels: bool = False) -> FeatureStre
 
     if source["data"] or pixels:
         return make_source(source).open(pixels)
+    bundled = {"model": ("tiny",), "weights": (None,), "views": (None, 64), "templates": (None,),
+               "descriptions": (None,)}  # fmt: skip
+    for name, known in bundled.items():
+        if source[name] not in known:
+            option = "prompts" if name == "templates" else name
+            raise InputError(
+                f"--{option} {source[name]} needs --data: without it the embedded bundle is used, "
+                "64 views encoded by tiny; name images as in --data folder:PATH"
+            )
     make_source(source).check_cache("the embedded bundle")
     return (
         Cache(model=load_model("tiny", device=source["device"]))
@@ -276,8 +299,9 @@ def extract(out: str, prompt_set: str, **source: Any) -> None:
 @click.argument("cache")
 @click.option("--method", default="adte", show_default=True, help="See `adte methods`.")
 @click.option("--prompt-set", default="default", show_default=True, help="Prompts in the cache.")
-@click.option("--limit", type=int, help="Only the first images.")
-@click.option("--seed", default=0, show_default=True, help="0 keeps the order; others shuffle it.")
+@click.option("--limit", type=COUNT, help="Only the first images.")
+@click.option("--seed", default=0, type=SEED, show_default=True,
+              help="0 keeps the order; others shuffle it.")  # fmt: skip
 @PROTOCOL
 @SET
 @DEVICE

@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from adte import console
-from adte.cli._group import JSON, main
-from adte.cli.evaluate import DEVICE
+from adte.cli._group import COUNT, JSON, main
+from adte.cli.evaluate import DEVICE, table_file
 from adte.errors import InputError, MissingExtra
 
 OPTIONS = (
@@ -28,15 +28,16 @@ OPTIONS = (
     click.option("--model", default=None, help="With --data: see `adte models`.  [default: tiny]"),
     click.option("--weights", help="A checkpoint file for the model."),
     DEVICE,
-    click.option("--views", type=int, help="With --data: views an image.  [default: 64]"),
+    click.option("--views", type=COUNT, help="With --data: views an image.  [default: 64]"),
     click.option("--descriptions", metavar="FILE", help="Sentences a class, for CuPL's rows."),
     click.option("--variant", default="adte", show_default=True,
                  type=click.Choice(["adte", "adte-paper", "adte-released"]),
                  help="What stands for ADTE in the paper's studies."),
     click.option("--protocol", default="online", show_default=True,
                  type=click.Choice(["online", "two-pass"]), help="How methods that learn see it."),
-    click.option("--jobs", default=None, type=int, help="Studies side by side.  [default: cores]"),
-    click.option("--table", "table_to", metavar="FILE", help="All tables: .md, .csv or .html."),
+    click.option("--jobs", default=None, type=COUNT, help="Studies at once.  [default: cores]"),
+    click.option("--table", "table_to", metavar="FILE", callback=table_file,
+                 help="All tables: .md, .csv or .html."),
     JSON,
 )  # fmt: skip
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from adte import console
-from adte.cli._group import JSON, SET, main, read_settings
+from adte.cli._group import COUNT, JSON, SEED, SET, main, read_settings, writable
 from adte.errors import InputError, MissingExtra
 
 
@@ -21,12 +23,19 @@ def _classes(text: str) -> list[str]:
             f"the file of class names {str(path)!r} does not exist; "
             "give one name a line in a text file"
         )
-    return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(
+            f"the file of class names {str(path)!r} cannot be read as text ({error}); "
+            "give one name a line in a text file"
+        ) from error
+    return [line.strip() for line in lines if line.strip()]
 
 
 @main.command()
 @click.option("--out", default="adte-demo", show_default=True, help="Folder for report.html.")
-@click.option("--limit", type=int, help="Use only the first images.")
+@click.option("--limit", type=COUNT, help="Use only the first images.")
 @click.option("--cache", metavar="FOLDER", help="Features of `tiny` instead of the bundle's.")
 @JSON
 def demo(out: str, limit: int | None, cache: str | None, json_to: str | None) -> None:
@@ -76,14 +85,15 @@ def demo(out: str, limit: int | None, cache: str | None, json_to: str | None) ->
     metavar="TEXT",
     help="Prompt with {} for the name; may be repeated.  [default: a photo of a {}.]",
 )
-@click.option("--seed", default=0, show_default=True, help="Seed of the views.")
+@click.option("--seed", default=0, type=SEED, show_default=True, help="Seed of the views.")
 @click.option(
     "--state",
     type=click.Path(),
     metavar="FILE",
+    callback=writable,
     help="Go on from this saved state if it exists, and save it there afterwards.",
 )
-@click.option("--top", default=5, show_default=True, help="Classes to show for each image.")
+@click.option("--top", default=5, type=COUNT, show_default=True, help="Classes to show.")
 @SET
 @JSON
 def predict(images: tuple[str, ...], classes: str | None, model: str, method: str, views: int,
@@ -91,7 +101,8 @@ def predict(images: tuple[str, ...], classes: str | None, model: str, method: st
             settings: tuple[str, ...], json_to: str | None) -> None:  # fmt: skip
     """Label IMAGES, files or folders, as one stream.
 
-    Each image is predicted and then learned from, so later images profit from earlier ones.
+    Each image is predicted and then learned from, so later images profit from earlier ones. Images
+    that cannot be read are named at the end, and the exit code is 2; the others are labelled.
     """
     from adte.classifier import Classifier
     from adte.data.images import find_images
@@ -100,6 +111,19 @@ def predict(images: tuple[str, ...], classes: str | None, model: str, method: st
     paths = [p for source in images for p in find_images(source)]
     if state and Path(state).exists():
         clf = Classifier.load(state)
+        source = click.get_current_context().get_parameter_source
+        for name, mine in (("model", clf.model.name), ("method", clf.method.name)):
+            given = model if name == "model" else method
+            if source(name) == ParameterSource.COMMANDLINE and given != mine:
+                raise InputError(
+                    f"--state {state!r} was saved with {name} {mine!r}, not {given!r}; leave "
+                    f"--{name} out, or choose another state file"
+                )
+        if settings:
+            raise InputError(
+                f"--set cannot change what --state {state!r} was saved with; leave it out, or "
+                "choose another state file"
+            )
         if classes and _classes(classes) != clf.classes:
             raise InputError(
                 f"--state {state!r} was saved for other classes than --classes names; "
@@ -117,20 +141,32 @@ def predict(images: tuple[str, ...], classes: str | None, model: str, method: st
             seed=seed,
             **read_settings(method, settings),
         )
-    rows = []
-    with console.progress("predicting", len(paths), show=len(paths) > 1) as bar:
-        for path, p in zip(paths, clf.stream(paths), strict=True):
-            bar.advance(0)  # type: ignore[arg-type]
-            named = [(clf.classes[i], x) for i, x in p.top(top)]
-            best = [{"class": c, "probability": x} for c, x in named]
-            rows.append({"image": str(path), "label": p.label, "index": p.index,
-                         "confidence": p.confidence, "top": best,
-                         "kept": [] if p.kept is None else p.kept.tolist()})  # fmt: skip
-            if json_to != "-":
-                console.bars(str(path), named)
-    if state:
-        clf.save(state)
-    if json_to:
-        console.emit_json(
-            {"model": clf.model.name, "method": clf.method.name, "rows": rows}, json_to
+    rows: list[dict[str, Any]] = []
+    unread: list[str] = []
+    try:
+        with console.progress("predicting", len(paths), show=len(paths) > 1) as bar:
+            for path in paths:
+                try:
+                    p = clf.predict(path)
+                except InputError as error:
+                    unread.append(str(error))
+                    continue
+                finally:
+                    bar.advance(bar.task_ids[0])
+                named = [(clf.classes[i], x) for i, x in p.top(top)]
+                best = [{"class": c, "probability": x} for c, x in named]
+                rows.append({"image": str(path), "label": p.label, "index": p.index,
+                             "confidence": p.confidence, "top": best,
+                             "kept": [] if p.kept is None else p.kept.tolist()})  # fmt: skip
+                if json_to != "-":
+                    console.bars(str(path), named)
+    finally:  # interrupted or not, what was learned and said is kept
+        if state and rows:
+            clf.save(state)
+        if json_to and rows:
+            facts = {"model": clf.model.name, "method": clf.method.name, "rows": rows}
+            console.emit_json(facts, json_to)
+    if unread:
+        raise InputError(
+            f"{len(unread)} of {len(paths)} images could not be labelled, the first: {unread[0]}"
         )

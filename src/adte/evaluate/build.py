@@ -54,6 +54,11 @@ class Source:
 
     def open(self, pixels: bool = False) -> FeatureStream:
         """The stream; features are made as it goes, or read where `data` is a cache."""
+        if len(self.data) > 1 and any(d.startswith("cache:") for d in self.data):
+            raise InputError(
+                "a cache is a stream of its own and cannot be joined with other data; give one "
+                "cache at a time, or the images themselves"
+            )
         if len(self.data) == 1 and self.data[0].startswith("cache:"):
             if pixels:
                 raise InputError(

@@ -200,8 +200,8 @@ def _read_recipe(folder: Path) -> dict[str, Any]:
             f"{str(folder)!r} is not a cache: it holds no recipe.json; make one with `adte extract`"
         )
     try:
-        recipe: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
+        recipe: dict[str, Any] = dict(json.loads(path.read_text("utf-8")))
+    except (TypeError, ValueError) as error:
         raise StateError(
             f"{str(path)!r} is damaged ({error}); delete it and run the same `adte extract` again, "
             "finished shards stay"

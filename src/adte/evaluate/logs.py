@@ -10,11 +10,11 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from adte.errors import InputError, MissingExtra, unknown
+from adte.state import make_folder
 
 __all__ = ["Log", "open_log"]
 
@@ -85,7 +85,7 @@ class _TensorBoard(Log):
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             raise MissingExtra("tensorboard", "logs", "--log tensorboard") from error
-        self._folder = Path(folder)
+        self._folder = make_folder(folder)
         self._make: Any = SummaryWriter  # untyped
         self._writers: dict[str, Any] = {}
 

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from adte.errors import InputError
 from adte.state import write_whole
 
-__all__ = ["Column", "Grid", "rows_table", "save_table"]
+__all__ = ["Column", "Grid", "check_suffix", "rows_table", "save_table"]
 
 Kind = Literal["text", "protocol", "percent", "change", "count", "number", "seconds", "bytes", "p"]
 Mark = Literal["", "best", "second"]
@@ -223,23 +223,29 @@ def _raw(value: Any) -> Any:
     return value
 
 
-def save_table(path: str | os.PathLike[str], grids: Grid | Sequence[Grid]) -> Path:
-    """Write one table or several to a file, in the format of its suffix: .csv, .md or .html."""
-    grids = [grids] if isinstance(grids, Grid) else list(grids)
+def check_suffix(path: str | os.PathLike[str]) -> str:
+    """The suffix of a table's file, if its format is known."""
     suffix = Path(path).suffix.lower()
-    if suffix == ".csv":
-        text = _csv(grids)
-    elif suffix in (".md", ".markdown"):
-        text = "\n".join(g.to_markdown() for g in grids)
-    elif suffix in (".html", ".htm"):
-        from adte.evaluate.page import page
-
-        text = page(grids[0].title or "Results", [g.to_html() for g in grids])
-    else:
+    if suffix not in (".csv", ".md", ".markdown", ".html", ".htm"):
         raise InputError(
             f"cannot tell the format of the table {str(path)!r} from its suffix; "
             "name it .csv, .md or .html"
         )
+    return suffix
+
+
+def save_table(path: str | os.PathLike[str], grids: Grid | Sequence[Grid]) -> Path:
+    """Write one table or several to a file, in the format of its suffix: .csv, .md or .html."""
+    grids = [grids] if isinstance(grids, Grid) else list(grids)
+    suffix = check_suffix(path)
+    if suffix == ".csv":
+        text = _csv(grids)
+    elif suffix in (".md", ".markdown"):
+        text = "\n".join(g.to_markdown() for g in grids)
+    else:
+        from adte.evaluate.page import page
+
+        text = page(grids[0].title or "Results", [g.to_html() for g in grids])
     return write_whole(path, lambda name: Path(name).write_text(text, "utf-8", newline=""))
 
 

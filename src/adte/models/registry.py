@@ -33,6 +33,19 @@ def default_device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
+def _device(given: torch.device | str) -> torch.device:
+    """A device that is there."""
+    try:
+        place = torch.device(given)
+        torch.empty(0, device=place)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(
+            f"device={str(given)!r} cannot be used here ({str(error).splitlines()[0]}); "
+            f"choose {'cuda or ' if torch.cuda.is_available() else ''}cpu"
+        ) from error
+    return place
+
+
 def default_dtype(device: torch.device) -> torch.dtype:
     """bfloat16 where the device computes in it, else float32."""
     if device.type == "cuda":
@@ -85,7 +98,7 @@ def load_model(
     >>> load_model("tiny").dim
     128
     """
-    place = default_device() if device is None else torch.device(device)
+    place = default_device() if device is None else _device(device)
     kind = _dtype(dtype) if dtype is not None else default_dtype(place)
     prefix, colon, rest = name.partition(":")
     model: Model | ImageModel

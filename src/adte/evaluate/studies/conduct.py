@@ -89,6 +89,11 @@ def prepare(
 
     `tick` is told the set, how many of its images were just done, and how many it has.
     """
+    if isinstance(source.model, str) and source.model.startswith("timm:"):
+        raise InputError(
+            f"the studies need a vision-language model, and {source.model!r} has fixed classes; "
+            "use `adte compare` for it"
+        )
     caches: dict[str, str] = {}
     for spec in source.data:
         if spec.startswith("cache:"):
