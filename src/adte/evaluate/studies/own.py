@@ -227,6 +227,54 @@ def defaults(lab: Lab) -> Finding:
     return Finding(lab.setting(streams), tuple(streams), rows, notes=(INTERVAL, note))
 
 
+DRAWS = {2: 24, 3: 16, 5: 12, 10: 8, 20: 6}  # label spaces drawn, by their size
+FEW: dict[str, tuple[str, dict[str, Any]]] = {
+    "zero-shot": ("zero-shot", {}),
+    "SE": ("se", {}),
+    "adte": ("adte", {}),
+    "q as for many classes": ("adte", {"few": 0}),
+    "prior at once": ("adte", {"smoothing_total": 0.0}),
+    "both": ("adte", {"few": 0, "smoothing_total": 0.0}),
+    "adte-paper": ("adte-paper", {}),
+    "adte-released": ("adte-released", {}),
+}
+
+
+@study("few-names", "Label spaces of two to twenty classes", ours=True)
+def few_names(lab: Lab) -> Finding:
+    """What a person with a handful of class names gets: random small label spaces, online."""
+    stream = lab.main()
+    rng = np.random.default_rng(0)
+    spaces: dict[str, list[FeatureStream]] = {}
+    for size, draws in DRAWS.items():
+        picks = [sorted(rng.permutation(len(stream.classes))[:size].tolist()) for _ in range(draws)]
+        every = [Held.of(Narrowed(stream, p, "drawn")) for p in picks]
+        spaces[f"{size} classes"] = [s for s in every if len(s)]
+
+    def right(streams: list[FeatureStream], method: str, options: dict[str, Any]) -> Any:
+        return np.concatenate(
+            [lab.run(s, method, "online", **options).run.correct for s in streams]
+        )
+
+    rows = []
+    for name, (method, options) in FEW.items():
+        cells: list[Cell] = []
+        for streams in spaces.values():
+            mine, base = right(streams, method, options), right(streams, "se", {})
+            low, high = metrics.bootstrap_difference(mine, base)
+            cells.append((float(mine.mean()), low, high))
+        rows.append(Row(name, tuple(cells)))
+    return Finding(
+        lab.setting([s for streams in spaces.values() for s in streams]),
+        tuple(spaces),
+        rows,
+        notes=(
+            f"{', '.join(f'{n} draws of {size}' for size, n in DRAWS.items())}; each is a stream.",
+            INTERVAL,
+        ),
+    )
+
+
 @study("robust", "The default on streams of many kinds", ours=True)
 def robust(lab: Lab) -> Finding:
     """Every rival on every kind of stream, online: where the default is best, where it loses."""
