@@ -31,4 +31,4 @@ bench: $(VENV)/.test  ## speed and memory on this machine
 	for what in views head prior encode pipeline cost; do $(BIN)/adte bench $$what || exit 1; done
 
 clean:
-	rm -rf $(VENV) adte-demo .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) adte-demo adte-paper adte-study .pytest_cache .mypy_cache .ruff_cache
