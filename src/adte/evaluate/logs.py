@@ -10,6 +10,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from types import TracebackType
 from typing import Any
 
@@ -112,10 +113,9 @@ class _Wandb(Log):
 
     def __init__(self, project: str) -> None:
         try:
-            import wandb
+            self._wandb: Any = import_module("wandb")
         except ImportError as error:
             raise MissingExtra("wandb", "logs", "--log wandb") from error
-        self._wandb: Any = wandb
         self._project = project
 
     def record(self, record: Mapping[str, Any]) -> None:
