@@ -62,20 +62,25 @@ def grid(grid: Grid) -> None:
         pad_edge=False,
         padding=(0, 0, 0, 1),
     )
-    for column in grid.shown:
+    cells = grid.cells()
+    for i, column in enumerate(grid.shown):
+        # The name of a row and every figure stay whole; headings give way in a narrow terminal.
+        figures = [len(text) + (len(interval) + 1 if interval else 0)
+                   for text, interval, _ in (row[i] for row in cells)]  # fmt: skip
         t.add_column(
             column.title or column.key,
             justify="left" if column.is_text else "right",
-            no_wrap=True,
+            min_width=max(figures, default=1),
+            overflow="fold",
         )
     style = {"": "", "best": "bold", "second": "underline"}
-    for row in grid.cells():
-        cells = []
+    for row in cells:
+        shown = []
         for text, interval, mark in row:
             cell = Text(text, style=style[mark])
-            cells.append(cell.append(f" {interval}", style="dim") if interval else cell)
-        t.add_row(*cells)
-    out.print(t)
+            shown.append(cell.append(f" {interval}", style="dim") if interval else cell)
+        t.add_row(*shown)
+    out.print(t, crop=False, overflow="ignore")  # too wide is better than cut
 
 
 def runs_table(title: str, rows: Sequence[dict[str, Any]]) -> None:

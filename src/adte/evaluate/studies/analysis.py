@@ -214,17 +214,14 @@ def label_noise(lab: Lab) -> Finding:
     stream = family.get("IN-A") or lab.main()
     adte: list[float | None] = [None]
     for noise in (0.0, None, 0.2, 0.4, 0.6, 0.8, 1.0):
-        rng, filled = np.random.default_rng(0), False
+        rng = np.random.default_rng(0)
         method = create_method("adte-released")
         assert isinstance(method, PriorMethod)
+        method.learn(next(iter(stream))[0])  # makes the prior for these classes
+        prior = method.prior
+        assert prior is not None
+        prior.reset()  # and we fill it
         for sample, truth in stream:
-            if method.prior is None:
-                method.learn(sample)  # makes the prior for these classes; we fill it
-            prior = method.prior
-            assert prior is not None
-            if prior.seen == 1 and not filled:
-                prior.reset()
-            filled = True
             classes = sample.logits.shape[-1]
             wrong = (truth + 1 + int(rng.integers(classes - 1))) % classes
             label = None if noise is None else wrong if rng.random() < noise else truth
