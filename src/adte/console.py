@@ -20,9 +20,21 @@ from adte.state import write_whole
 if TYPE_CHECKING:
     from adte.evaluate.tables import Grid
 
-__all__ = ["bars", "emit_json", "grid", "out", "progress", "runs_table", "table"]
+__all__ = ["bars", "emit_json", "grid", "out", "progress", "table"]
 
 out = Console(highlight=False)
+
+
+def _frame(title: str, caption: str) -> Table:
+    return Table(
+        title=title or None,
+        caption=caption or None,
+        title_justify="left",
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 0, 0, 1),
+    )
 
 
 def table(
@@ -33,15 +45,7 @@ def table(
     text: bool = False,
 ) -> None:
     """Print a table; the first column is text, the rest figures, unless all is text."""
-    t = Table(
-        title=title,
-        caption=caption or None,
-        title_justify="left",
-        caption_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        padding=(0, 0, 0, 1),
-    )
+    t = _frame(title, caption)
     for i, column in enumerate(columns):
         t.add_column(
             column, justify="left" if i == 0 or text else "right", no_wrap=i == 0 or not text
@@ -53,15 +57,7 @@ def table(
 
 def grid(grid: Grid) -> None:
     """Print a table of results; the best figure of a column is bold, the second underlined."""
-    t = Table(
-        title=grid.title or None,
-        caption=grid.caption or None,
-        title_justify="left",
-        caption_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        padding=(0, 0, 0, 1),
-    )
+    t = _frame(grid.title, grid.caption)
     cells = grid.cells()
     for i, column in enumerate(grid.shown):
         # The name of a row and every figure stay whole; headings give way in a narrow terminal.
@@ -81,41 +77,6 @@ def grid(grid: Grid) -> None:
             shown.append(cell.append(f" {interval}", style="dim") if interval else cell)
         t.add_row(*shown)
     out.print(t, crop=False, overflow="ignore")  # too wide is better than cut
-
-
-def runs_table(title: str, rows: Sequence[dict[str, Any]]) -> None:
-    """Print rows as `adte.evaluate.tasks.aggregate` makes them, in the width of a terminal."""
-    from adte.evaluate.tables import Column, Grid
-
-    lines = []
-    for r in rows:
-        gain = "…".join(f"{100 * x:+.1f}" for x in r["gain_ci95"] or ())
-        half = None if r["seeds"] < 2 else r["ci95"][1] - r["accuracy"]
-        lines.append({**r, "half": half, "against": gain or None})
-    columns = (
-        Column("method"),
-        Column("protocol", kind="protocol"),
-        Column("accuracy", "acc.", "percent", "up"),
-        Column("half", "±", "percent"),
-        Column("against", "vs SE, 95 %"),
-        Column("ece", "ECE", "percent", "down"),
-        Column("head", "head", "percent", "up"),
-        Column("middle", "mid", "percent", "up"),
-        Column("tail", "tail", "percent", "up"),
-        Column("seconds", "ms", "seconds"),
-        Column("peak_memory", "MB", "bytes"),
-    )
-    known = {c.key for c in columns if any(line.get(c.key) is not None for line in lines)}
-    notes = {
-        "accuracy": "Accuracies in %",
-        "half": "±: 95 % over seeds (orders of the stream)",
-        "against": "vs SE: the gain, bootstrap paired by image",
-        "head": "head, mid, tail: thirds of the classes by training frequency",
-        "seconds": "ms: milliseconds an image",
-        "peak_memory": "MB: peak memory above the start",
-    }
-    said = "; ".join(note for key, note in notes.items() if key in known) + "."
-    grid(Grid([c for c in columns if c.key in known], lines, title, said))
 
 
 def bars(title: str, values: Sequence[tuple[str, float]], width: int = 40) -> None:

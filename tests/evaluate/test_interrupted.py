@@ -306,7 +306,7 @@ def test_results_folders_that_do_not_fit(whole, tmp_path):
 
     predicted.write_bytes(data[:-9])
     with pytest.raises(StateError, match=rf"missing or damaged.*delete '{key}\.json'"):
-        results.correct(key)
+        results.run(json.loads(text))
     predicted.unlink()
     with pytest.raises(StateError, match=rf"missing or damaged.*delete '{key}\.json'"):
         results.run(json.loads(text))

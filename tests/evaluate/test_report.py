@@ -128,7 +128,7 @@ def test_figures_are_those_of_the_runs(runs):
         p = record["protocol"]
         order = shuffle(60, p["seed"])
         correct = np.zeros(60, bool)
-        correct[order] = results.correct(record["key"])
+        correct[order] = results.run(record).correct
         right[record["title"], p["seed"], p["options"].get("beta")] = correct
     beta = next(b for t, s, b in right if (t, s) == ("adte", 1))
     ours = [right["adte", seed, beta] for seed in range(3)]

@@ -149,7 +149,7 @@ def run_and_show(
     """Run tasks with progress, print the table, write what was asked for."""
     from adte.evaluate.logs import open_log
     from adte.evaluate.results import Results
-    from adte.evaluate.tables import rows_table, save_table
+    from adte.evaluate.tables import rows_table, save_table, terminal_table
     from adte.evaluate.tasks import aggregate, passes, run_tasks
 
     with (
@@ -176,7 +176,7 @@ def run_and_show(
     if json_to != "-":
         seen, model = records[0]["metrics"]["images"], stream.facts["model"]
         about = f"{seen} images, {len(stream.classes)} classes, model {model}"
-        console.runs_table(about, rows)
+        console.grid(terminal_table(rows, about))
         if skipped := records[0]["protocol"]["skipped"]:
             console.out.print(f"{len(skipped)} images could not be read and were skipped, the "
                               f"first: {skipped[0]['reason']}", markup=False)  # fmt: skip
@@ -346,6 +346,7 @@ def replay(cache: str, method: str, prompt_set: str, limit: int | None, seed: in
 def simulate(json_to: str | None, **options: Any) -> None:
     """Run the methods on a simulated stream whose class prior is known."""
     from adte.evaluate.features import Held
+    from adte.evaluate.tables import terminal_table
     from adte.evaluate.tasks import LADDER, aggregate, passes, perform
     from adte.simulate import SimulatedStream
 
@@ -359,11 +360,11 @@ def simulate(json_to: str | None, **options: Any) -> None:
     if json_to:
         console.emit_json({"stream": options, "rows": table}, json_to)
     if json_to != "-":
-        console.runs_table(
+        title = (
             f"Simulated stream: {stream.images} images, {stream.classes} classes, prior "
-            f"{stream.imbalance:g} : 1",
-            table,
+            f"{stream.imbalance:g} : 1"
         )
+        console.grid(terminal_table(table, title))
         best = max((r for r in table if r["spearman"] is not None), key=lambda r: r["spearman"])
         console.out.print(
             f"Estimated against true prior: Spearman {best['spearman']:.3f} "

@@ -47,6 +47,7 @@ def demo(out: str, limit: int | None, cache: str | None, json_to: str | None) ->
     from adte.evaluate.cache import Cache
     from adte.evaluate.demo import length, run_demo
     from adte.evaluate.report import demo_report
+    from adte.evaluate.tables import terminal_table
 
     replay = Cache(cache).first(limit)
     with console.progress("replaying", length() * len(replay)) as bar:
@@ -54,11 +55,11 @@ def demo(out: str, limit: int | None, cache: str | None, json_to: str | None) ->
     if json_to:
         console.emit_json(done.facts(), json_to)
     if json_to != "-":
-        console.runs_table(
+        title = (
             f"{len(replay)} photographs, {len(replay.classes)} classes, "
-            f"{replay.facts['views']['count']} views, model {replay.facts['model']}",
-            done.rows,
+            f"{replay.facts['views']['count']} views, model {replay.facts['model']}"
         )
+        console.grid(terminal_table(done.rows, title))
         console.table(
             "Estimated class prior against the true training frequency",
             ("estimator", "Spearman"),

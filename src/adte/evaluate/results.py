@@ -149,12 +149,6 @@ class Results:
             **arrays,
         )
 
-    def correct(self, key: str) -> NDArray[np.bool_]:
-        """Right or wrong, for every image of a kept run."""
-        tensors = self._predictions(key)
-        right: NDArray[np.bool_] = tensors["labels"].numpy() == tensors["predicted"].numpy()
-        return right
-
     def _predictions(self, key: str) -> dict[str, torch.Tensor]:
         path = self.folder / f"{key}.safetensors"
         try:

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from adte.errors import InputError
 from adte.state import write_whole
 
-__all__ = ["Column", "Grid", "check_suffix", "rows_table", "save_table"]
+__all__ = ["Column", "Grid", "check_suffix", "rows_table", "save_table", "terminal_table"]
 
 Kind = Literal["text", "protocol", "percent", "change", "count", "number", "seconds", "bytes", "p"]
 Mark = Literal["", "best", "second"]
@@ -290,3 +290,35 @@ def rows_table(rows: Sequence[Mapping[str, Any]], title: str = "", caption: str 
     if all(r.get("seeds") == 1 for r in full):
         known = [replace(c, shown=False) if c.key == "seeds" else c for c in known]
     return Grid(known, full, title, caption)
+
+
+def terminal_table(rows: Sequence[Mapping[str, Any]], title: str) -> Grid:
+    """The same rows in the width of a terminal, with a caption that explains the columns."""
+    lines = []
+    for r in rows:
+        gain = "…".join(f"{100 * x:+.1f}" for x in r["gain_ci95"] or ())
+        half = None if r["seeds"] < 2 else r["ci95"][1] - r["accuracy"]
+        lines.append({**r, "half": half, "against": gain or None})
+    columns = (
+        *COLUMNS[:2],
+        Column("accuracy", "acc.", "percent", "up"),
+        Column("half", "±", "percent"),
+        Column("against", "vs SE, 95 %"),
+        Column("ece", "ECE", "percent", "down"),
+        Column("head", "head", "percent", "up"),
+        Column("middle", "mid", "percent", "up"),
+        Column("tail", "tail", "percent", "up"),
+        Column("seconds", "ms", "seconds"),
+        Column("peak_memory", "MB", "bytes"),
+    )
+    known = {c.key for c in columns if any(line.get(c.key) is not None for line in lines)}
+    notes = {
+        "accuracy": "Accuracies in %",
+        "half": "±: 95 % over seeds (orders of the stream)",
+        "against": "vs SE: the gain, bootstrap paired by image",
+        "head": "head, mid, tail: thirds of the classes by training frequency",
+        "seconds": "ms: milliseconds an image",
+        "peak_memory": "MB: peak memory above the start",
+    }
+    said = "; ".join(note for key, note in notes.items() if key in known) + "."
+    return Grid([c for c in columns if c.key in known], lines, title, said)

@@ -43,7 +43,7 @@ def favoured(lab: Lab, stream: FeatureStream) -> NDArray[np.int64]:
 def tail_classes(lab: Lab) -> Finding:
     """Accuracy and confidence of CLIP and ADTE on the ten classes of smallest estimated prior."""
     stream = lab.main()
-    runs = [lab.run(stream, "zero-shot").run, lab.adte_run(stream).run]
+    runs = [lab.run(stream, "zero-shot").run, lab.run(stream, lab.adte).run]
     rows = []
     for c in favoured(lab, stream)[-10:]:
         mine = runs[0].labels == c
@@ -74,7 +74,7 @@ def head_tail(lab: Lab) -> Finding:
     for name, done in (
         ("CLIP", lab.run(stream, "zero-shot").run),
         ("SE", lab.run(stream, "se").run),
-        ("ADTE", lab.adte_run(stream).run),
+        ("ADTE", lab.run(stream, lab.adte).run),
     ):
         cells: list[float] = []
         for part in (order[:count], order[-count:]):

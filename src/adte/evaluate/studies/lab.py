@@ -223,10 +223,6 @@ class Lab:
     def accuracy(self, stream: FeatureStream, method: str, **options: Any) -> float:
         return float(self.run(stream, method, **options).record["metrics"]["accuracy"])
 
-    def adte_run(self, stream: FeatureStream, **options: Any) -> Outcome:
-        """A run of the variant that stands for ADTE."""
-        return self.run(stream, self.adte, **options)
-
     def seeded(self, stream: FeatureStream, method: str, **options: Any) -> list[float]:
         """Accuracies over the preset's seeds."""
         seeds = range(self.preset.seeds)

@@ -99,7 +99,7 @@ def mixed_stream(lab: Lab) -> Finding:
         one = next(iter(family.values()))
         streams = {c: s for c, s in family.items() if s.classes == one.classes}
     alone = tuple(lab.accuracy(s, lab.adte) for s in streams.values())
-    mixed = lab.adte_run(interleaved(streams)).record["metrics"]
+    mixed = lab.run(interleaved(streams), lab.adte).record["metrics"]
     by_domain = mixed.get("by_domain") or dict.fromkeys(streams, mixed["accuracy"])
     se = tuple(lab.accuracy(s, "se") for s in streams.values())
     return Finding(
