@@ -2,8 +2,13 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto
 
-.PHONY: demo test lint bench clean
+# Tests whose numbers could hang on the processor: run with its defaults forced each way.
+FORCED := tests/test_views.py tests/test_classifier.py tests/pipeline tests/models/test_registry.py \
+	tests/models/test_openclip.py tests/evaluate/test_cache.py
+
+.PHONY: demo test test-all matrix lint bench clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -19,8 +24,16 @@ $(VENV)/.test: pyproject.toml | $(BIN)/python
 demo: $(VENV)/.demo  ## install, then run the main job
 	$(BIN)/adte demo
 
-test: $(VENV)/.test lint  ## install what the tests need, then run them all
-	$(BIN)/python -m pytest -q -n auto
+test: $(VENV)/.test lint  ## install what the tests need, lint, check types, run the quick tests
+	$(TEST) -m "not slow"
+
+test-all: $(VENV)/.test matrix  ## kills, full studies, browsers: what `make test` leaves out
+	$(TEST) -m slow
+
+matrix: $(VENV)/.test  ## the default dtype and the kernel of the views forced each way
+	for dtype in float32 bfloat16; do ADTE_DTYPE=$$dtype $(TEST) $(FORCED) || exit 1; done
+	for kernel in uint8 bands float pillow; do \
+		ADTE_VIEWS=$$kernel $(TEST) tests/test_views.py tests/pipeline || exit 1; done
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -17,15 +17,16 @@ import torch
 
 from adte import Sample, create_method
 from adte.evaluate import run
-from adte.evaluate.metrics import bootstrap_difference
-from adte.evaluate.tasks import SAME_PRIOR
+from adte.evaluate.running.metrics import bootstrap_difference
+from adte.evaluate.studies.rows import FIXED_POINT
 
 ESTIMATORS: dict[str, dict[str, Any]] = {
-    "fixed point, all items": {"bank": "all"},
-    "fixed point, last 10 a class": {"bank": "fifo"},
-    "fixed point, gap bank as released": {"bank": "gap", "threshold": 1.0, "size": 20},
-    "marginal": {"estimator": "marginal"},
-    "marginal, smoothed and clipped (as adte)": SAME_PRIOR,
+    "fixed point, all items": FIXED_POINT | {"bank": "all"},
+    "fixed point, last 10 per class": FIXED_POINT | {"bank": "fifo"},
+    "fixed point, gap bank as released": FIXED_POINT
+    | {"bank": "gap", "threshold": 1.0, "size": 20},
+    "marginal": FIXED_POINT | {"estimator": "marginal"},
+    "marginal, smoothed and clipped (as adte)": {},
 }
 
 

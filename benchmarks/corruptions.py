@@ -1,4 +1,4 @@
-"""Milliseconds an image for every corruption at 224 and 64 px, the slowest severity of each.
+"""Milliseconds per image for every corruption at 224 and 64 px, the slowest severity of each.
 
 python benchmarks/corruptions.py [--repeats 9] [--json FILE]
 """
@@ -27,7 +27,7 @@ def main() -> None:
     rng = np.random.default_rng(0)
     images = {side: rng.integers(0, 256, (side, side, 3), np.uint8) for side in SIDES}
     rows = []
-    print(f"{'corruption':20s}" + "".join(f"{side:>8d} px" for side in SIDES) + "   ms an image")
+    print(f"{'corruption':20s}" + "".join(f"{side:>8d} px" for side in SIDES) + "   ms per image")
     for name in CORRUPTIONS:
         row: dict[str, str | float] = {"name": name}
         for side, image in images.items():

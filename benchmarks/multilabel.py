@@ -1,11 +1,12 @@
-"""Several labels an image: methods on real collages of two photographs.
+"""Several labels per image: methods on real collages of two photographs.
 
     python benchmarks/multilabel.py FOLDER [--pairs 200] [--model tiny] [--json FILE]
 
-FOLDER has one folder of photographs a class. Photographs of different classes are drawn two by two,
-none twice, and set side by side; every method sees the views of the collage and scores all classes.
-Reported is the mean average precision over classes, by probability and by the scores of ML-TTA, how
-often the two most probable classes are the two labels, and how often the first is one of them.
+FOLDER has one folder of photographs per class. Photographs of different classes are drawn two by
+two, none twice, and set side by side; every method sees the views of the collage and scores all
+classes. Reported is the mean average precision over classes, by probability and by the scores of
+ML-TTA, how often the two most probable classes are the two labels, and how often the first is one
+of them.
 """
 
 from __future__ import annotations

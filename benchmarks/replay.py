@@ -20,14 +20,13 @@ from typing import Any
 import numpy as np
 import torch
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
-
 from adte import Views, create_method
 from adte.data import Dataset, make_stream
 from adte.evaluate import run as run_method
-from adte.evaluate.cache import SHARD, Cache, extract
-from adte.evaluate.features import Encoded, Live
-from small_model import SmallModel
+from adte.evaluate.features.cache import SHARD, Cache, extract
+from adte.evaluate.features.live import Live
+from adte.evaluate.features.stream import Image
+from adte.testing.small import SmallModel
 
 IMAGENET = {"images": 50_000, "views": 64, "dim": 512, "classes": 1000}
 
@@ -35,14 +34,14 @@ IMAGENET = {"images": 50_000, "views": 64, "dim": 512, "classes": 1000}
 class Made(Live):
     """Random unit features in place of encoded images; the writing is the real one."""
 
-    def encoded(self) -> Iterator[Encoded]:
+    def images(self) -> Iterator[Image]:
         self.skipped = []
         g = torch.Generator().manual_seed(self.part[0])
         pool = torch.randn(8 + self.views.count, self.model.dim, generator=g)
         pool = torch.nn.functional.normalize(pool, dim=-1).half()
         for index in self.part:
             features = pool[index % 8 :][: self.views.count]
-            yield Encoded(features, int(self.stream.labels[index]), *self.stream.identify(index))
+            yield Image(features, int(self.stream.labels[index]), *self.stream.identify(index))
 
 
 def stream(kind: type[Live], images: int, views: int, dim: int, classes: int) -> Live:
@@ -136,7 +135,7 @@ def imagenet(folder: Path, shards: int) -> dict[str, Any]:
         with path.open("rb") as f:
             os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     start = time.perf_counter()
-    for _ in cache.encoded():
+    for _ in cache.images():
         pass
     read = time.perf_counter() - start
     start = time.perf_counter()
@@ -181,7 +180,7 @@ def show(r: dict[str, Any]) -> None:
     for job in ("replay", "extract"):
         m = r[f"{job}_memory"]
         print(f"{job}, peak memory: {m['short_mb']:.1f} MB for {m['short']} images, "
-              f"{m['long_mb']:.1f} MB for {m['long']}: {m['bytes_an_image']:.0f} bytes an image more")  # fmt: skip # noqa: E501
+              f"{m['long_mb']:.1f} MB for {m['long']}: {m['bytes_an_image']:.0f} bytes per image more")  # fmt: skip # noqa: E501
     print(f"ImageNet, {i['images']} × {i['views']} × {i['dim']} float16: {i['bytes']:,} bytes; "
           f"written at {i['write_mb_per_s']:.0f} MB/s in {i['write_s']:.0f} s, read and checked at "
           f"{i['read_mb_per_s']:.0f} MB/s in {i['read_s']:.0f} s, adte online in "

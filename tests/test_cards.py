@@ -231,7 +231,12 @@ def test_card_19_empty_class() -> None:
 
 def test_card_19_from_a_bank() -> None:
     """The same answers when the columns come in as predictions, the empty class included."""
-    prior = ClassPrior(3, PriorOptions(empty="zero", eps=1e-9), dtype=torch.float64)
+    prior = ClassPrior(
+        3,
+        PriorOptions(
+            estimator="fixed-point", smoothing=0, smoothing_total=0, clip=0, empty="zero", eps=1e-9
+        ),
+    )
     for column in COLUMNS[:2]:
         assert prior.observe(torch.tensor(column, dtype=torch.float64).log())
     check(prior.prior, [0.6452, 0.2893, 0.0655])

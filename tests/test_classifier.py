@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
 from adte import Classifier, InputError, StateError, Views, create_method
-from small_model import SmallModel
+from adte.testing import SmallModel
 
 CLASSES = ["cat", "dog", "car", "tree"]
 
@@ -82,9 +86,9 @@ def test_batches_and_streams_are_the_same_walk(model, photos):
 def test_stream_is_lazy(model, photos):
     clf = make(model)
     stream = clf.stream(photos)
-    assert clf.method.prior is None
+    assert clf.method.class_prior is None
     next(stream)
-    assert clf.method.prior.seen == 1
+    assert clf.method.class_prior.seen == clf.seen == 1
 
 
 def test_seed_decides_the_views(model, photos):
@@ -97,16 +101,16 @@ def test_seed_decides_the_views(model, photos):
 def test_learn_and_freeze(model, photos):
     clf = make(model)
     clf.learn(photos / "00.png")
-    assert clf.method.prior.seen == 1
+    assert clf.method.class_prior.seen == 1
     clf.freeze()
     clf.predict(photos / "01.png")
-    assert clf.method.prior.seen == 1
+    assert clf.method.class_prior.seen == 1
     with pytest.raises(InputError, match="frozen"):
         clf.learn(photos / "01.png")
     clf.unfreeze().predict(photos / "01.png")
-    assert clf.method.prior.seen == 2
+    assert clf.method.class_prior.seen == 2
     clf.reset()
-    assert clf.method.prior is None
+    assert clf.method.class_prior is None
 
 
 @pytest.mark.parametrize("method", ["adte", "adte-paper", "adte-released", "se"])
@@ -142,13 +146,13 @@ def test_state_of_something_else_is_refused(model, photos, tmp_path):
         other.load_state(file)
     with pytest.raises(StateError, match="4 classes there, 2 here"):
         Classifier(model, CLASSES[:2], views=8).load_state(file)
-    with pytest.raises(StateError, match="saved with method 'adte'"):
+    with pytest.raises(StateError, match="has method 'adte', this classifier has 'se'"):
         make(model, method="se").load_state(file)
     with pytest.raises(StateError, match="saved with model 'small'"):
         Classifier.load(file, model=SmallModel(name="other"))
     fresh = make(model)
     fresh.load_state(file)
-    assert fresh.method.prior.seen == 1
+    assert fresh.method.class_prior.seen == 1
 
 
 def test_damaged_and_foreign_files(model, tmp_path):
@@ -164,7 +168,7 @@ def test_damaged_and_foreign_files(model, tmp_path):
 
 
 def test_other_format_version(model, tmp_path, monkeypatch):
-    monkeypatch.setattr("adte.state.FORMAT", 99)
+    monkeypatch.setattr("adte.files.whole.FORMAT", 99)
     file = make(model).save(tmp_path / "a.adte")
     monkeypatch.undo()
     with pytest.raises(StateError, match="state format 99"):
@@ -199,8 +203,9 @@ def test_merge_of_two_workers(model, photos):
     for path in paths[5:]:
         right.learn(path)
     left.merge(right)
-    torch.testing.assert_close(left.method.prior.matrix, whole.method.prior.matrix)
-    with pytest.raises(StateError, match="different classes"):
+    torch.testing.assert_close(left.method.class_prior.prior, whole.method.class_prior.prior)
+    assert left.seen == whole.seen == 12
+    with pytest.raises(StateError, match="other classes"):
         left.merge(Classifier(model, ["a", "b"], views=8))
 
 
@@ -228,7 +233,7 @@ def test_bad_input_names_the_mend(model, photos, tmp_path):
     for name in ("text.jpg", "short.png", "missing.jpg"):
         with pytest.raises(InputError, match=name):
             clf.predict(tmp_path / name)
-    assert clf.method.prior is None
+    assert clf.method.class_prior is None
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(InputError, match="holds no image"):
@@ -240,4 +245,104 @@ def test_a_bad_image_in_a_stream_loses_nothing(model, photos, tmp_path):
     (tmp_path / "bad.jpg").write_text("no")
     with pytest.raises(InputError, match=r"bad\.jpg"):
         list(clf.stream([photos / "00.png", tmp_path / "bad.jpg", photos / "01.png"]))
-    assert clf.method.prior.seen == 1
+    assert clf.method.class_prior.seen == 1
+
+
+def test_point_6_states_of_another_kind_are_refused(model, photos, tmp_path):
+    """Another model, other weights of the same name, other prompts, views, options; itself."""
+    clf = make(model)
+    clf.predict(photos / "00.png")
+    file = clf.save(tmp_path / "a.adte")
+    heavier = SmallModel()
+    with torch.no_grad():
+        heavier.project.weight.mul_(2)
+    with pytest.raises(StateError, match="other weights of model 'small'"):
+        Classifier.load(file, model=heavier)
+    for options, said in (
+        ({"templates": ["art of a {}."]}, "other prompts"),
+        ({"views": 6}, "other views"),
+        ({"seed": 3}, "other views"),
+        ({"beta": 0.5}, r"other options \(entropy\.beta is 0\.9 there, 0\.5 here\)"),
+    ):
+        other = make(model, **options)
+        with pytest.raises(StateError, match=said):
+            other.load_state(file)
+        with pytest.raises(StateError, match=said):
+            other.merge(clf)
+    with pytest.raises(StateError, match="other weights"):
+        make(heavier).merge(clf)
+    with pytest.raises(StateError, match="into itself"):
+        clf.merge(clf)
+    with pytest.raises(StateError, match="frozen"):
+        make(model).freeze().merge(clf)
+    assert clf.seen == 1
+
+
+def test_a_bfloat16_copy_is_the_same_model(model, photos, tmp_path):
+    clf = make(model)
+    clf.predict(photos / "00.png")
+    file = clf.save(tmp_path / "a.adte")
+    assert Classifier.load(file, model=SmallModel().bfloat16()).seen == 1
+
+
+def test_point_5_threads_lose_nothing(model, photos):
+    paths = sorted(photos.iterdir()) * 5
+    one, many = make(model), make(model)
+    for path in paths:
+        one.predict(path)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(many.predict, paths))
+    assert many.seen == one.seen == many.method.class_prior.seen == 60
+    torch.testing.assert_close(many.method.class_prior.prior, one.method.class_prior.prior)
+
+
+def test_point_13_a_classifier_can_be_pickled(model, photos):
+    clf = make(model)
+    clf.predict(photos / "00.png")
+    twin = pickle.loads(pickle.dumps(clf))
+    a, b = clf.predict(photos / "01.png"), twin.predict(photos / "01.png")
+    assert torch.equal(a.probs, b.probs)
+    assert twin.seen == 2
+
+
+def test_point_14_a_list_with_a_bad_image(model, photos, tmp_path):
+    bad = tmp_path / "bad.jpg"
+    bad.write_text("no")
+    clf = make(model)
+    with pytest.raises(InputError, match=r"bad\.jpg"):
+        clf.predict([photos / "00.png", photos / "01.png", bad])
+    assert clf.seen == 0
+    found = clf.predict([photos / "00.png", bad, photos / "01.png"], errors="skip")
+    assert [p.source for p in found] == [str(photos / "00.png"), str(photos / "01.png")]
+    assert [u.source for u in clf.unread] == [str(bad)]
+    assert clf.seen == 2
+    with pytest.raises(InputError, match="way with errors"):
+        clf.predict([bad], errors="ignore")
+
+
+def test_states_of_the_first_version(model, photos, tmp_path):
+    """What 0.1 learned by the default's marginal is read; other forms are refused."""
+    clf = make(model)
+    clf.predict(photos / "00.png")
+    old = {"seen": 1, "fresh": 0, "counts": torch.ones(4), "total": torch.full((4,), 0.25).double()}
+    tensors = {f"prior.{k}": torch.as_tensor(v) for k, v in old.items()}
+    facts = {k: v for k, v in clf.facts.items() if k not in ("fingerprint", "seen")}
+    facts["options"] = {k.rpartition(".")[2]: v for k, v in clf.method.params.items()}
+    facts["options"].update(adjust="before", entropy="adaptive")
+    for name in ("place", "kind"):
+        facts["options"].pop(name)
+    facts["options"].pop("entropy")  # 0.1's adte had no such option
+    path = tmp_path / "old.adte"
+    monkey = {"format": 1, **facts, "version": "0.1.0"}
+    _write_old(path, tensors, monkey)
+    found = Classifier.load(path, model=model)
+    assert found.seen == found.method.class_prior.seen == 1
+    _write_old(path, tensors, {**monkey, "method": "adte-paper"})
+    with pytest.raises(StateError, match=r"saved by adte 0\.1\.0.*learn it anew"):
+        Classifier.load(path, model=model)
+
+
+def _write_old(path, tensors, facts):
+    from safetensors.torch import save
+
+    path.write_bytes(save(tensors, metadata={"adte": json.dumps(facts)}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -11,10 +12,38 @@ from click.testing import CliRunner
 from PIL import Image
 
 from adte.cli import main
+from adte.evaluate.features.cache import Cache
+from adte.evaluate.features.live import Live
+from adte.evaluate.running.results import Results
 
 
-def call(*args):
-    return CliRunner().invoke(main, [str(a) for a in args])
+def call(*args, env=None):
+    return CliRunner().invoke(main, [str(a) for a in args], env=env)
+
+
+def facts(*args, env=None):
+    """What a verb writes as JSON."""
+    result = call(*args, "--json", env=env)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def refused(*args, env=None):
+    """The one sentence that a verb says of what it cannot do."""
+    result = call(*args, env=env)
+    assert result.exit_code == 2, result.output
+    assert isinstance(result.exception, SystemExit)
+    (said,) = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
+    assert result.stderr.endswith(said + "\n")
+    return said
+
+
+@pytest.fixture(autouse=True)
+def _no_config(tmp_path_factory, monkeypatch):
+    """Nobody's own defaults play a part."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+    for name in ("ADTE_MODEL", "ADTE_DEVICE", "ADTE_DTYPE"):
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture(scope="module")
@@ -33,10 +62,27 @@ def folder(tmp_path_factory):
 FAST = ("--views", 3, "--workers", 0)
 
 
+@pytest.fixture(scope="module")
+def cache(folder, tmp_path_factory):
+    """Their features; not to be changed."""
+    out = tmp_path_factory.mktemp("features") / "cache"
+    assert call("extract", "--data", f"folder:{folder}", *FAST, "--out", out).exit_code == 0
+    return out
+
+
+def without_costs(metrics):
+    costs = ("images_per_s", "seconds", "peak_memory")
+    return {k: v for k, v in metrics.items() if k not in costs}
+
+
+# --------------------------------------------------------------------------- eval
+
+
 def test_eval_writes_metrics_and_the_whole_protocol(folder, tmp_path):
     target = tmp_path / "out.json"
     result = call("eval", "--data", f"folder:{folder}", *FAST, "--json", target)
     assert result.exit_code == 0, result.output
+    assert "adte" in result.output
     out = json.loads(target.read_text())
     assert out["metrics"]["images"] == 6
     protocol = out["protocol"]
@@ -45,148 +91,407 @@ def test_eval_writes_metrics_and_the_whole_protocol(folder, tmp_path):
     assert protocol["views"]["count"] == 3
     assert protocol["data"]["order"] == "shuffled"
     assert protocol["prompts"]["templates"] == ["a photo of a {}."]
+    assert protocol["dtype"] == "float32"
+    assert protocol["kernel"]
 
 
-def test_mixed_stream_of_clean_and_corrupted(folder, tmp_path):
-    target = tmp_path / "out.json"
+def test_options_reach_the_stream_the_views_and_the_prompts(folder):
+    asked = ("--order", "file", "--crop-scale", "0.2,0.5", "--crop-flip", 0, "--template", "seven")
+    protocol = facts("eval", "--data", f"folder:{folder}", *FAST, *asked)["protocol"]
+    assert protocol["data"]["order"] == "file"
+    assert protocol["views"]["scale"] == [0.2, 0.5]
+    assert protocol["views"]["flip"] == 0
+    assert len(protocol["prompts"]["templates"]) == 7
+    two = facts("eval", "--data", f"folder:{folder}", *FAST, "--template", "a {}.",
+                "--template", "the {}.")  # fmt: skip
+    assert two["protocol"]["prompts"]["templates"] == ["a {}.", "the {}."]
+
+
+def test_mixed_stream_of_clean_and_corrupted(folder):
     mixed = ("--corrupt", "gaussian_noise,contrast", "--severity", "2", "--domains", "mixed")
-    result = call("eval", "--data", f"folder:{folder}", *FAST, *mixed, "--json", target)
-    assert result.exit_code == 0, result.output
-    out = json.loads(target.read_text())
+    out = facts("eval", "--data", f"folder:{folder}", *FAST, *mixed)
     assert out["metrics"]["images"] == 18
     assert {"gaussian_noise/2", "contrast/2"} < out["metrics"]["by_domain"].keys()
     assert "worst_domain" in out["metrics"]
 
 
-def test_replay_of_a_cache_says_what_eval_says(folder, tmp_path):
-    cache, a, b = tmp_path / "cache", tmp_path / "a.json", tmp_path / "b.json"
-    source = ("--data", f"folder:{folder}", *FAST)
-    assert call("extract", *source, "--out", cache).exit_code == 0
-    for method in ("zero-shot", "adte", "tda"):
-        assert call("eval", *source, "--method", method, "--json", a).exit_code == 0
-        assert call("replay", cache, "--method", method, "--json", b).exit_code == 0
-        one, two = (json.loads(p.read_text())["metrics"] for p in (a, b))
-        for m in (one, two):
-            for cost in ("images_per_s", "seconds", "peak_memory"):
-                m.pop(cost)
-        assert one == two
-    other = call("extract", "--data", f"folder:{folder}", "--views", 4, "--out", cache)
-    assert other.exit_code == 2
-    assert "another views" in other.output
-
-
-def test_a_cache_does_not_stand_in_for_something_else(folder, tmp_path):
-    cache = tmp_path / "cache"
-    assert call("extract", "--data", f"folder:{folder}", *FAST, "--out", cache).exit_code == 0
-    data = ("eval", "--data", f"cache:{cache}")
-    for args, message in (
-        (("--views", 32), "another number of views: 3 there, 32 asked for"),
-        (("--prompts", "art of the {}."), "another prompt set"),
-    ):
-        refused = call(*data, *args)
-        assert refused.exit_code == 2, refused.output
-        assert message in refused.output
-    fine = call(*data, "--views", 3, "--prompts", "a photo of a {}.", "--limit", 4, "--json")
-    assert json.loads(fine.output)["metrics"]["images"] == 4
-    recipe = cache / "recipe.json"  # as if another checkpoint of the same name had made it
-    recipe.write_text(json.dumps({**json.loads(recipe.read_text()), "fingerprint": "0123"}))
-    for args in (data, ("replay", cache, "--method", "tpt")):
-        refused = call(*args)
-        assert refused.exit_code == 2, refused.output
-        assert "holds features of model 'tiny' (fingerprint 0123), not of" in refused.output
-
-
-def test_compare_and_sweep_keep_their_runs(folder, tmp_path):
-    cache, runs = tmp_path / "cache", tmp_path / "runs"
-    call("extract", "--data", f"folder:{folder}", *FAST, "--out", cache)
-    args = ("--data", f"cache:{cache}", "--runs", runs)
-    result = call("compare", *args, "--methods", "zero-shot,se,adte", "--seeds", 2)
-    assert result.exit_code == 0, result.output
-    assert len(list(runs.glob("*.json"))) == 4  # two methods have no state: one seed says all
-    assert call("sweep", "beta=0.5,0.9", *args, "--json").exit_code == 0
-    assert len(list(runs.glob("*.json"))) == 6
+def test_batches_change_no_figure(folder, cache):
+    source = ("eval", "--data", f"folder:{folder}", *FAST)
+    want = without_costs(facts(*source)["metrics"])
+    for size in (1, 4, 64):
+        assert without_costs(facts(*source, "--batch", size)["metrics"]) == want
+        assert without_costs(facts("replay", cache, "--batch", size)["metrics"]) == want
 
 
 def test_unreadable_images_are_reported_or_stop_a_strict_run(folder, tmp_path):
-    import shutil
-
     broken = tmp_path / "broken"
     shutil.copytree(folder, broken)
     (broken / "cat" / "1.png").write_bytes(b"no image")
     result = call("eval", "--data", f"folder:{broken}", *FAST)
     assert result.exit_code == 0, result.output
     assert "1 images could not be read" in result.output
-    strict = call("eval", "--data", f"folder:{broken}", *FAST, "--strict")
-    assert strict.exit_code == 2
-    assert "1.png" in strict.output
+    assert "1.png" in refused("eval", "--data", f"folder:{broken}", *FAST, "--strict")
 
 
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (["eval"], "no data was given"),
-        (["eval", "--data", "folder:/nowhere"], "/nowhere"),
-        (["eval", "--data", "nonsense:x"], "nonsense"),
-        (["eval", "--data", "folder:/nowhere", "--method", "nonsense"], "unknown method"),
-        (["eval", "--data", "FOLDER", "--corrupt", "rain"], "rain"),
-        (["eval", "--data", "FOLDER", "--severity", "9", "--corrupt", "fog"], "severity='9'"),
-        (["replay", "/nowhere"], "recipe.json"),
-        (["sweep", "beta"], "NAME=VALUES"),
-        (["data", "get", "imagenet", "x"], "cannot be downloaded"),
-        (["datasets", "nonsense"], "unknown"),
-    ],
-)
-def test_bad_input_is_one_sentence(args, message, folder):
-    result = call(*(f"folder:{folder}" if a == "FOLDER" else a for a in args))
-    assert result.exit_code == 2, result.output
-    assert message in result.output
-    assert "Traceback" not in result.output
+# --------------------------------------------------------------------------- seeds and orders
+
+
+def test_the_seed_is_that_of_stream_and_views(folder):
+    source = ("eval", "--data", f"folder:{folder}", *FAST)
+    for args, stream, views in (
+        ((), 0, 0),
+        (("--seed", 3), 3, 3),
+        (("--seed", 3, "--view-seed", 5), 3, 5),
+        (("--seed", 3, "--stream-seed", 4), 4, 3),
+        (("--stream-seed", 4), 4, 0),
+    ):
+        protocol = facts(*source, *args)["protocol"]
+        assert (protocol["data"]["seed"], protocol["view_seed"]) == (stream, views)
+        assert protocol["order_seed"] == 0
+
+
+def test_a_cache_has_the_order_that_it_was_made_in(folder, tmp_path):
+    """And `--shuffle` another; `--seed` is the one that the cache was made with, or refused."""
+    made, runs = tmp_path / "cache", tmp_path / "runs"
+    source = ("--data", f"folder:{folder}", *FAST, "--seed", 3)
+    assert call("extract", *source, "--out", made).exit_code == 0
+    order = [image.id for image in Cache(made).images()]
+    live = facts("eval", *source, "--runs", runs)
+    same = facts("replay", made, "--runs", runs)
+    named = facts("replay", made, "--seed", 3, "--runs", runs)
+    other = facts("replay", made, "--shuffle", 2, "--runs", runs)
+    ids = {}
+    for record in Results(runs):
+        ids[record.conditions.order_seed] = Results(runs).run(record).ids
+    assert ids[0] == order
+    assert sorted(ids[2]) == sorted(order)
+    assert ids[2] != order
+    assert other["protocol"]["order_seed"] == 2
+    want = without_costs(live["metrics"])
+    assert without_costs(same["metrics"]) == without_costs(named["metrics"]) == want
+    assert live["protocol"]["view_seed"] == same["protocol"]["view_seed"] == 3
+    for seed in (0, 4):
+        said = refused("replay", made, "--seed", seed)
+        assert f"was made with 3 as the seed of the stream, not {seed}" in said
+        assert "--shuffle" in said
+
+
+def test_seeds_are_shuffles(cache):
+    out = facts("compare", "--data", f"cache:{cache}", "--methods", "zero-shot,adte", "--seeds", 3)
+    shuffles = [(r["protocol"]["method"], r["protocol"]["order_seed"]) for r in out["runs"]]
+    assert shuffles == [("zero-shot", 0), ("adte", 0), ("adte", 1), ("adte", 2)]
+    assert [r["seeds"] for r in out["rows"]] == [1, 3]
+
+
+# --------------------------------------------------------------------------- caches
+
+
+def test_replay_is_eval_on_a_cache(folder, cache):
+    source = ("--data", f"folder:{folder}", *FAST)
+    for method in ("zero-shot", "adte", "tda"):
+        live = facts("eval", *source, "--method", method)
+        replayed = facts("replay", cache, "--method", method)
+        named = facts("eval", "--data", f"cache:{cache}", "--method", method)
+        assert without_costs(live["metrics"]) == without_costs(replayed["metrics"])
+        assert without_costs(live["metrics"]) == without_costs(named["metrics"])
+        assert replayed["protocol"] == named["protocol"]
+
+
+def test_a_cache_does_not_stand_in_for_something_else(cache):
+    data = ("eval", "--data", f"cache:{cache}")
+    for args, message in (
+        (("--views", 32), "was made with 3 views per image, not 32"),
+        (("--view-seed", 1), "was made with 0 as the seed of the views, not 1"),
+        (("--crop-flip", 0.2), "with 0.5 as the flip of the views, not 0.2"),
+        (("--template", "art of the {}."), "another prompt set"),
+        (("--model", "ViT-B-16/openai"), "features of model 'tiny', not of 'ViT-B-16/openai'"),
+        (("--dtype", "bfloat16"), "features of dtype 'float32', not of 'bfloat16'"),
+        (("--order", "class-ordered"), "with shuffled as the order of the stream"),
+        (("--imbalance", "zipf"), "with none as the imbalance of the stream, not zipf"),
+        (("--corrupt", "fog"), "--corrupt fog needs images"),
+        (("--workers", 2), "--workers 2 needs images"),
+        (("--strict",), "--strict needs images"),
+        (("--prompt-set", "cupl"), "has no prompt set 'cupl'"),
+        (("--method", "tent"), "needs the image tower"),
+        (("--data", "folder:x"), "cannot be joined"),
+    ):
+        assert message in refused(*data, *args)
+    asked = ("--views", 3, "--template", "a photo of a {}.", "--limit", 4, "--order", "shuffled",
+             "--seed", 0, "--model", "tiny", "--dtype", "float32", "--device", "cpu")  # fmt: skip
+    assert facts(*data, *asked)["metrics"]["images"] == 4
+
+
+def test_replay_has_no_options_that_only_images_can_use(cache):
+    for args in (("--order", "file"), ("--corrupt", "fog"), ("--workers", 1), ("--data", "x:y")):
+        result = call("replay", cache, *args)
+        assert result.exit_code == 2
+        assert f"No such option '{args[0]}'" in result.output
+
+
+def test_devices_and_dtypes_are_checked_where_no_tower_runs(cache):
+    assert "device='nonsense' cannot be used here" in refused(
+        "replay", cache, "--device", "nonsense"
+    )
+    assert "dtype='int8' is not a float type" in refused("replay", cache, "--dtype", "int8")
+
+
+def test_a_caches_model_is_loaded_for_its_text_tower_alone(cache, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(cache, other)
+    recipe = other / "recipe.json"  # as if another checkpoint of the same name had made it
+    recipe.write_text(json.dumps({**json.loads(recipe.read_text()), "fingerprint": "0123"}))
+    assert call("replay", other).exit_code == 0
+    said = refused("replay", other, "--method", "tpt")
+    assert "holds features of model 'tiny' (fingerprint 0123), not of" in said
+    assert facts("replay", cache, "--method", "tpt", "--limit", 1)["metrics"]["images"] == 1
+
+
+def test_extract_goes_on_and_refuses_other_views(folder, tmp_path):
+    source, out = ("--data", f"folder:{folder}"), tmp_path / "cache"
+    first = facts("extract", *source, *FAST, "--out", out)
+    assert first["images"] == 6
+    assert first["skipped"] == []
+    assert facts("extract", *source, *FAST, "--out", out) == first
+    assert "another views" in refused("extract", *source, "--views", 4, "--out", out)
+    assert "names a cache" in refused("extract", "--data", f"cache:{out}", "--out", tmp_path / "b")
+    for prompts in ("seven", "eighty"):
+        named = ("--template", prompts, "--prompt-set", prompts)
+        assert call("extract", *source, *FAST, *named, "--out", out).exit_code == 0
+    seven = facts("replay", out, "--prompt-set", "seven")["protocol"]["prompts"]["templates"]
+    assert len(seven) == 7
+
+
+# --------------------------------------------------------------------------- compare and sweep
+
+
+def test_compare_and_sweep_keep_their_runs(cache, tmp_path):
+    runs, table = tmp_path / "runs", tmp_path / "table.md"
+    args = ("--data", f"cache:{cache}", "--runs", runs)
+    result = call("compare", *args, "--methods", "zero-shot,se,adte", "--seeds", 2)
+    assert result.exit_code == 0, result.output
+    assert len(list(runs.glob("*.json"))) == 4  # two methods have no state: one shuffle says all
+    assert call("sweep", "beta=0.5,0.9", *args, "--table", table).exit_code == 0
+    assert len(list(runs.glob("*.json"))) == 6
+    assert "adte beta=0.5" in table.read_text()
+    result = call("report", runs)
+    assert result.exit_code == 0, result.output
+    assert (runs / "report.html").exists()
+
+
+def test_images_are_encoded_once_for_all_methods(folder, monkeypatch):
+    passes, images = [], Live.images
+    monkeypatch.setattr(Live, "images", lambda live: passes.append(1) or images(live))
+    args = ("--methods", "zero-shot,se,adte,tda", "--protocols", "online,two-pass")
+    rows = facts("compare", "--data", f"folder:{folder}", *FAST, *args)["rows"]
+    names = [(r["method"], r["protocol"]) for r in rows]
+    assert names == [("zero-shot", "stateless"), ("se", "stateless"), ("adte", "online"),
+                     ("adte", "two-pass"), ("tda", "online"), ("tda", "two-pass")]  # fmt: skip
+    assert len(passes) == 1
+
+
+def test_without_data_it_is_the_bundle():
+    rows = facts("compare", "--methods", "zero-shot,se", "--limit", 5)["rows"]
+    assert [r["method"] for r in rows] == ["zero-shot", "se"]
+    for args, message in (
+        (("--views", 4), "the embedded bundle was made with 64 views per image, not 4"),
+        (("--seed", 1), "the embedded bundle was made with 0 as the seed"),
+        (("--model", "ViT-B-16/openai"), "the embedded bundle holds features of model 'tiny'"),
+        (("--corrupt", "fog"), "the embedded bundle holds features"),
+        (("--methods", "bn"), "needs the image tower"),
+    ):
+        assert message in refused("compare", "--methods", "se", "--limit", 3, *args)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 5])
+def test_a_handful_of_images_is_enough(limit):
+    args = ("--methods", "zero-shot,adte", "--protocols", "online,two-pass", "--limit", limit)
+    rows = facts("compare", *args, "--seeds", 2)["rows"]
+    assert [r["method"] for r in rows] == ["zero-shot", "adte", "adte"]
+
+
+def test_methods_are_checked_before_anything_runs(tmp_path):
+    """The data does not exist, and is not looked for."""
+    data, runs = ("--data", "folder:/nowhere"), tmp_path / "runs"
+    for args, message in (
+        (("compare", "--methods", ""), "name methods, or leave --methods out for all"),
+        (("compare", "--methods", " , "), "name methods, or leave --methods out for all"),
+        (("compare", "--methods", "se,adt"), "unknown method 'adt'"),
+        (("compare", "--methods", "se", "--protocols", "offline"), "unknown protocol 'offline'"),
+        (("compare", "--methods", "se", "--protocols", ""), "no protocols"),
+        (("sweep", "beta=0.5,x"), "beta='x' is not float"),
+        (("sweep", "beta=0.5,1.5"), "beta"),
+        (("sweep", "nope=1"), "unknown option 'nope'"),
+        (("eval", "--set", "ratio=2"), "outside (0, 1]"),
+    ):
+        assert message in refused(*args, *data, "--runs", runs)
+    assert not runs.exists()
+
+
+SETTINGS = {
+    "beta": "is not NAME=VALUE",
+    "=1": "is not NAME=VALUE",
+    "beta=": "not float",
+    "tau=nan": "tau=nan is not a number",
+    "tau=inf": "tau=inf",
+    "ratio=nan": "ratio=nan",
+    "count=nan": "not int",
+    "direction=up": "unknown value for option 'direction'",
+    "bta=1": "did you mean 'beta'",
+    "prior.clip=-1": "clip",
+}
+
+
+@pytest.mark.parametrize("text", SETTINGS)
+def test_settings_end_in_a_sentence(text, cache):
+    assert SETTINGS[text] in refused("replay", cache, "--set", text)
+
+
+def test_settings_reach_the_method(cache):
+    args = ("--set", "tau=0.5", "--set", "prior.clip=1.5", "--set", "seed=1")
+    options = facts("replay", cache, *args)["protocol"]["options"]
+    assert (options["adjust.tau"], options["prior.clip"], options["prior.seed"]) == (0.5, 1.5, 1)
+    assert "given twice" in refused("replay", cache, "--set", "tau=1", "--set", "tau=2")
+
+
+# --------------------------------------------------------------------------- bad input
+
+
+BAD = {
+    "no data": (["eval"], "no data was given"),
+    "nowhere": (["eval", "--data", "folder:/nowhere"], "/nowhere"),
+    "no such set": (["eval", "--data", "nonsense:x"], "nonsense"),
+    "no such corruption": (["eval", "--data", "FOLDER", "--corrupt", "rain"], "rain"),
+    "severity": (["eval", "--data", "FOLDER", "--corrupt", "fog", "--severity", "9"], "'9'"),
+    "severity alone": (["eval", "--data", "FOLDER", "--severity", "3"], "needs --corrupt"),
+    "no-clean alone": (["eval", "--data", "FOLDER", "--no-clean"], "needs --corrupt"),
+    "limit": (["eval", "--data", "FOLDER", "--limit", "0"], "limit=0"),
+    "views": (["eval", "--data", "FOLDER", "--views", "0"], "count=0"),
+    "batch": (["eval", "--data", "FOLDER", "--batch", "0"], "batch=0"),
+    "seed": (["eval", "--data", "FOLDER", "--seed", "-1"], "seed=-1"),
+    "workers": (["eval", "--data", "FOLDER", "--workers", "-1"], "workers=-1"),
+    "ratio": (["eval", "--data", "FOLDER", "--ratio", "0.5"], "ratio=0.5"),
+    "device": (["eval", "--data", "FOLDER", "--device", "gpu"], "device='gpu'"),
+    "dtype": (["eval", "--data", "FOLDER", "--dtype", "int8"], "dtype='int8'"),
+    "model": (["eval", "--data", "FOLDER", "--model", "x:y"], "x:"),
+    "weights": (["eval", "--data", "FOLDER", "--weights", "random"], "embedded"),
+    "template": (["eval", "--data", "FOLDER", "--template", "no place"], "no place"),
+    "descriptions": (["eval", "--data", "FOLDER", "--descriptions", "/nowhere"], "/nowhere"),
+    "again": (["eval", "--data", "FOLDER", "--again"], "--again needs --runs"),
+    "log": (["eval", "--data", "FOLDER", "--log", "paper"], "unknown log"),
+    "runs": (["eval", "--data", "FOLDER", "--runs", "FILE"], "a file is in the way"),
+    "json": (["eval", "--data", "FOLDER", "--json", "/nowhere/x.json"], "/nowhere"),
+    "table": (["eval", "--data", "FOLDER", "--table", "x.xlsx"], ".csv, .md or .html"),
+    "table folder": (["eval", "--data", "FOLDER", "--table", "/nowhere/x.md"], "/nowhere"),
+    "no cache": (["replay", "/nowhere"], "recipe.json"),
+    "sweep": (["sweep", "beta"], "NAME=VALUES"),
+    "sweep twice": (["sweep", "beta=0.5", "beta=0.6", "--limit", "3"], "given twice"),
+    "extract": (["extract", "--data", "FOLDER", "--out", "FILE"], "a file is in the way"),
+    "get": (["data", "get", "imagenet", "x"], "cannot be downloaded"),
+    "datasets": (["datasets", "nonsense"], "unknown"),
+    "report": (["report", "/nowhere"], "/nowhere"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_sentence(case, folder, tmp_path):
+    (tmp_path / "file").write_text("")
+    places = {"FOLDER": f"folder:{folder}", "FILE": tmp_path / "file"}
+    args, message = BAD[case]
+    assert message in refused(*(places.get(a, a) for a in args))
+
+
+@pytest.mark.parametrize("args", [
+    ("--limit", "x"), ("--ratio", "nan"), ("--ratio", "inf"), ("--crop-scale", "0.1"),
+    ("--crop-scale", "a,b"), ("--crop-flip", "nan"), ("--order", "up"), ("--shuffle", "-1"),
+    ("--protocol", "offline"), ("--nonsense",),
+], ids=" ".join)  # fmt: skip
+def test_bad_values_of_options_are_refused_by_name(args, folder):
+    result = call("eval", "--data", f"folder:{folder}", *args)
+    assert result.exit_code == 2
+    assert args[0] in result.output.splitlines()[-1]
+
+
+def test_a_flat_folder_is_told_what_is_expected(folder, tmp_path):
+    for i, path in enumerate(sorted(folder.rglob("*.png"))):
+        shutil.copy(path, tmp_path / f"{i}.png")
+    said = refused("eval", "--data", f"folder:{tmp_path}")
+    assert "one folder per class" in said
+    assert "unpack" not in said
+
+
+def test_json_never_swallows_an_argument(cache, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = call("replay", "--json", cache)  # an argument follows, not a file name
+    assert json.loads(result.stdout)["metrics"]["images"] == 6
+    assert cache.is_dir()
+    assert call("replay", cache, "--json", "out.json").exit_code == 0
+    assert json.loads((tmp_path / "out.json").read_text())["metrics"]["images"] == 6
+
+
+# --------------------------------------------------------------------------- a person's defaults
+
+
+def test_own_defaults_hold_for_images_and_yield(folder, cache, tmp_path, monkeypatch):
+    (tmp_path / "adte.toml").write_text(
+        '[defaults]\nviews = 2\nseed = 7\ntemplates = "a {}."\n[compare]\nviews = 5\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    source = ("eval", "--data", f"folder:{folder}", "--workers", 0)
+    protocol = facts(*source)["protocol"]
+    assert (protocol["views"]["count"], protocol["view_seed"]) == (2, 7)
+    assert protocol["prompts"]["templates"] == ["a {}."]
+    assert facts(*source, "--views", 3)["protocol"]["views"]["count"] == 3
+    rows = facts("compare", *source[1:], "--methods", "se")
+    assert rows["protocol"]["views"]["count"] == 5
+    assert facts("replay", cache)["protocol"]["views"]["count"] == 3  # a cache is as it is
+    assert facts("compare", "--methods", "se", "--limit", 2)["protocol"]["views"]["count"] == 64
+    assert "device='gpu'" in refused(*source, env={"ADTE_DEVICE": "gpu"})
+    assert facts("methods", "se", env={"ADTE_DEVICE": "gpu"})[0]["name"] == "se"
+
+
+# --------------------------------------------------------------------------- lists
 
 
 def test_lists():
     assert "imagenet-a" in call("datasets").output
     assert json.loads(call("datasets", "pets", "--json").output)[0]["images"] == 3669
+    assert "folder:PATH?option=value" in call("datasets", "folder").output.replace("\n", "")
     assert "tiny" in call("models", "tiny").output
+
+
+def test_a_methods_options_stand_under_their_parts():
+    lines = call("methods", "zero-shot").output.splitlines()
+    starts = [line[1:].split("  ")[0].rstrip() for line in lines if line.startswith(" ")]
+    assert [s for s in starts if s in ("order", "adjust", "prior")] == ["order", "adjust", "prior"]
+    indented = [line.split()[0] for line in lines if line.startswith("   ") and line.strip()]
+    assert {"place", "tau", "estimator", "clip"} <= set(indented)
+    assert not any("entropy" in s for s in starts)
+    assert any("Options: 1 of its own, " in line for line in lines)
+    (row,) = json.loads(call("methods", "zero-shot", "--json").output)
+    parts = {o["name"]: [i["name"] for i in o.get("options", [])] for o in row["options"]}
+    assert parts["order"] == []
+    assert parts["adjust"] == ["place", "tau"]
+    assert "clip" in parts["prior"]
+
+
+# --------------------------------------------------------------------------- image-only models
 
 
 def test_image_only_models_take_part(folder, tmp_path):
     """A timm classifier narrowed to the data's classes: live, from a cache, with its own tower."""
     if importlib.util.find_spec("timm") is None:
         pytest.skip("timm is not installed")
-    import shutil
-
     known = tmp_path / "known"
     for name, wnid in (("cat", "n01440764"), ("dog", "n01443537")):
         shutil.copytree(folder / name, known / wnid)
     source = ("--data", f"folder:{known}", "--model", "timm:test_resnet", "--weights", "random")
-    live = tmp_path / "a.json"
-    args = (*source, "--methods", "zero-shot,average,adte,bn,memo", *FAST)
-    result = call("compare", *args, "--json", live)
-    assert result.exit_code == 0, result.output
-    rows = {r["method"]: r for r in json.loads(live.read_text())["rows"]}
-    assert rows.keys() == {"zero-shot", "average", "adte", "bn", "memo"}
-    refused = call("eval", *source, *FAST, "--method", "tda")
-    assert refused.exit_code == 2
-    assert "needs features" in refused.output
-    prompted = call("eval", *source, *FAST, "--prompts", "a {}.")
-    assert prompted.exit_code == 2
-    assert "reads no prompts" in prompted.output
-    other = call("eval", "--data", f"folder:{folder}", *source[2:], *FAST)
-    assert other.exit_code == 2
-    assert "'cat' is not among the 1000 fixed classes" in other.output
+    rows = facts("compare", *source, "--methods", "zero-shot,average,adte,bn,memo", *FAST)["rows"]
+    assert [r["method"] for r in rows] == ["zero-shot", "average", "adte", "bn", "memo"]
+    assert "needs features" in refused("eval", *source, *FAST, "--method", "tda")
+    assert "reads no prompts" in refused("eval", *source, *FAST, "--template", "a {}.")
+    other = refused("eval", "--data", f"folder:{folder}", *source[2:], *FAST)
+    assert "'cat' is not among the 1000 fixed classes" in other
     cache = tmp_path / "fixed"
     assert call("extract", *source, *FAST, "--out", cache).exit_code == 0
     assert call("replay", cache, "--method", "adte").exit_code == 0
-    refused = call("replay", cache, "--method", "tda")
-    assert refused.exit_code == 2
-    assert "needs features" in refused.output
-
-
-def test_what_a_cache_cannot_do_is_refused(folder, tmp_path):
-    cache = tmp_path / "cache"
-    assert call("extract", "--data", f"folder:{folder}", *FAST, "--out", cache).exit_code == 0
-    for args in (("--order", "class-ordered"), ("--imbalance", "zipf"), ("--corrupt", "fog")):
-        for data in (("--data", f"cache:{cache}"), ()):
-            result = call("compare", *data, "--methods", "se", "--limit", 3, *args)
-            assert result.exit_code == 2, result.output
-            assert "extract" in result.output
+    assert "needs features" in refused("replay", cache, "--method", "tda")

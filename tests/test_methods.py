@@ -10,7 +10,7 @@ from adte import functional as F
 from adte.evaluate import predictions, run
 from adte.methods import method_info
 from adte.prior import ClassPrior, PriorOptions
-from checks.method_checks import CHECKS
+from adte.testing import METHOD_CHECKS as CHECKS
 
 LA = [
     (name, place)
@@ -19,8 +19,19 @@ LA = [
 ]
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda c: c.__name__)
-@pytest.mark.parametrize("name", list_methods())
+def cases() -> list:
+    """Every check on every method; on those that run a tower, the long ones are slow."""
+    long = {"check_batches", "check_batches_bfloat16", "check_many", "check_dtypes"}
+    out = []
+    for name in list_methods():
+        tower = any("tower" in need for need in method_info(name).cls.needs)
+        for check in CHECKS:
+            marks = [pytest.mark.slow] if tower and check.__name__ in long else []
+            out.append(pytest.param(name, check, marks=marks, id=f"{name}-{check.__name__}"))
+    return out
+
+
+@pytest.mark.parametrize(("name", "check"), cases())
 def test_conformance(name, check):
     check(name)
 
@@ -30,7 +41,11 @@ def test_registry_lists_and_explains():
     row = method_info("adte-released").row()
     assert row["stateful"] is True
     assert row["reference"]
-    assert {o["name"]: o["default"] for o in row["options"]}["size"] == 20
+    inside = {o["name"]: o for o in row["options"]}
+    assert {o["name"]: o["default"] for o in inside["prior"]["options"]}["size"] == 20
+    assert inside["entropy"]["default"] == "adaptive"
+    plain = [o["name"] for o in method_info("zero-shot").row()["options"]]
+    assert plain == ["order", "adjust", "prior"]
 
 
 @pytest.mark.parametrize(
@@ -77,13 +92,14 @@ def test_adjustment_happens_where_it_says(name, place):
         method.learn(sample)
     sample = stream[0][0]
     got = method.predict(sample)
-    prior = method.prior.log_prior.float()
+    prior = method.class_prior.log_prior.float()
     z = sample.logits[:1] if name == "zero-shot" else sample.logits
     log_p = F.log_probs(z)
     if place == "before":
         log_p = F.adjust(z, prior, 0.7)
-    order = F.rank_views(method.measure(log_p, prior))
-    keep = F.keep_count(len(z), method.ratio)
+    entropy = F.shannon(log_p) if name == "zero-shot" else method.entropy(log_p, prior)
+    order = F.rank_views(entropy)
+    keep = 1 if name == "zero-shot" else method.keep.number(len(z))
     if place == "per-view":
         log_p = F.adjust(z, prior, 0.7)
     mean = F.mean_probs(log_p[order[:keep]]).exp()
@@ -117,7 +133,7 @@ def test_direction_decides_which_classes_get_the_large_q():
         for sample, _ in stream:
             method.learn(sample)
         q = method.predict(stream[0][0]).q
-        together = torch.stack([q.double(), method.prior.log_prior])
+        together = torch.stack([q.double(), method.class_prior.log_prior])
         assert sign * torch.corrcoef(together)[0, 1] > 0.99
 
 
@@ -143,7 +159,7 @@ def test_estimators_find_the_true_prior(estimator):
     method = create_method("zero-shot", adjust="after", estimator=estimator)
     for sample, _ in stream:
         method.learn(sample)
-    assert spearmanr(method.prior.log_prior, stream.prior.log()).statistic > 0.9
+    assert spearmanr(method.class_prior.log_prior, stream.prior.log()).statistic > 0.9
 
 
 def test_real_clip_logits_gain_from_adjustment(shared_data):

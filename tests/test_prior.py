@@ -17,15 +17,17 @@ from torch.testing import assert_close
 
 import oracle
 from adte import Sample, create_method
+from adte import state as declared
 from adte.errors import InputError, StateError
-from adte.evaluate import run
 from adte.prior import ClassPrior, PriorOptions, clipped, fixed_point
 
 BANKS = ["all", "gap", "gap-larger", "fifo", "reservoir"]
 NAIVE = BANKS[:-1]  # the oracle replays these; a reservoir's draws are its own
 PAPER = {"bank": "fifo", "size": 10, "norm": "l1"}
 RELEASED = {"bank": "gap", "size": 20, "threshold": 1.0, "norm": "l2", "empty": "zero"}
-EXACT = {"eps": 1e-13, "max_iter": 10_000}  # so that both sides iterate to the same point
+PUBLISHED = {"estimator": "fixed-point", "smoothing": 0.0, "smoothing_total": 0.0, "clip": 0.0}
+RESERVOIR = {"bank": "reservoir", "max_iter": 1}  # of interest is what it holds
+EXACT = {"eps": 1e-10, "max_iter": 3000}  # so that both sides iterate to the same point
 
 quick = settings(deadline=None, max_examples=30)
 seeds = st.integers(0, 2**32 - 1)
@@ -38,8 +40,13 @@ def stream(classes: int, n: int, seed: int = 0, scale: float = 1.0) -> np.ndarra
     return np.log(oracle.softmax(z))
 
 
+def published(classes: int, **options: Any) -> ClassPrior:
+    """The published estimator, with the options that a test is about."""
+    return ClassPrior(classes, PriorOptions(**(PUBLISHED | options)))
+
+
 def observed(rows: Iterable[np.ndarray], classes: int, **options: Any) -> ClassPrior:
-    prior = ClassPrior(classes, PriorOptions(**options), dtype=torch.float64)
+    prior = published(classes, **options)
     for row in rows:
         prior.observe(torch.from_numpy(np.asarray(row)))
     return prior
@@ -48,8 +55,8 @@ def observed(rows: Iterable[np.ndarray], classes: int, **options: Any) -> ClassP
 def bank_of(prior: ClassPrior) -> list[list[tuple[float, ...]]]:
     """The stored items of every class, sorted: two banks are equal when these are."""
     state = prior.state_dict()
-    parts = state["items"].split(state["counts"].tolist())
-    return [sorted(tuple(row) for row in part.tolist()) for part in parts]
+    slots = zip(state["items"], state["rank"] < math.inf, strict=True)
+    return [sorted(tuple(row) for row in items[used].tolist()) for items, used in slots]
 
 
 def rebuilt(prior: ClassPrior) -> np.ndarray:
@@ -57,7 +64,7 @@ def rebuilt(prior: ClassPrior) -> np.ndarray:
     o = prior.options
     naive = oracle.NaiveBank(prior.num_classes)
     naive.items = [[(0.0, np.array(item)) for item in column] for column in bank_of(prior)]
-    return naive.matrix(o.empty, o.smoothing)
+    return naive.matrix(o.empty, max(o.smoothing, o.smoothing_total / prior.num_classes))
 
 
 def assert_distribution(p: Tensor) -> None:
@@ -90,52 +97,58 @@ def test_a_thousand_classes_match_the_oracle(options: dict[str, Any]) -> None:
 )  # fmt: skip
 def test_every_bank_matches_the_oracle(bank: str, options: dict[str, Any]) -> None:
     for classes, size, seed in ((2, 1, 0), (6, 3, 1), (20, 2, 2)):
-        _compare({"bank": bank, "size": size} | options, classes, 60, every=30, seed=seed)
+        _compare({"bank": bank, "size": size} | options, classes, 40, every=20, seed=seed)
 
 
 def _compare(options: dict[str, Any], classes: int, n: int, every: int, seed: int = 0) -> None:
-    """Asks for the prior along the way, so the last solution is a warm-started one."""
+    """Every solution but the first is a warm-started one; items are stored in float32."""
     get = ({"size": 10, "threshold": 0.0, "empty": "uniform"} | options).get
     naive = oracle.NaiveBank(classes, options["bank"], get("size"), get("threshold"))
-    prior = ClassPrior(classes, PriorOptions(**options, **EXACT), dtype=torch.float64)
+    prior = published(classes, **options, **EXACT)
+    digits = 1e-9 if options["bank"] == "all" else 1e-6
     for i, row in enumerate(stream(classes, n, seed)):
         assert prior.observe(torch.from_numpy(row)) == naive.observe(np.exp(row))
         if (i + 1) % every and i + 1 < n:
             continue
         empty, smoothing = get("empty"), get("smoothing", 0.0)
-        np.testing.assert_allclose(prior.matrix, naive.matrix(empty, smoothing), atol=1e-9)
+        np.testing.assert_allclose(prior.matrix, naive.matrix(empty, smoothing), atol=digits)
         order = {"l1": 1, "l2": 2}[get("norm", "l1")]
-        want = naive.prior(empty, smoothing, order, 1e-13, 10_000, get("damping", 0.0))
-        np.testing.assert_allclose(prior.prior, want, rtol=1e-6, atol=1e-9)
+        want = naive.prior(empty, smoothing, order, **EXACT, damping=get("damping", 0.0))
+        np.testing.assert_allclose(prior.prior, want, rtol=1e3 * digits, atol=digits)
         assert_close(prior.log_prior, prior.prior.log())
         assert_close(prior.bias, -prior.log_prior)
 
 
-def test_float32_items_stay_close_to_the_oracle() -> None:
-    """The default storage type: items are rounded, sums and solutions are not."""
-    naive = oracle.NaiveBank(8, "fifo", 5)
-    prior = ClassPrior(8, PriorOptions(bank="fifo", size=5, **EXACT))
-    for row in stream(8, 100):
-        naive.observe(np.exp(row))
-        prior.observe(torch.from_numpy(row).float())
-    np.testing.assert_allclose(prior.matrix, naive.matrix(), atol=1e-6)
-    want = naive.prior(eps=1e-13, max_iter=10_000)
-    np.testing.assert_allclose(prior.prior, want, rtol=1e-4)
-
-
 @pytest.mark.parametrize("smoothing", [0.0, 0.3, 5.0])
 def test_marginal_is_the_mean_of_everything_seen(smoothing: float) -> None:
-    """Threshold and bank do not matter to it; smoothing adds uniform items, so many a class."""
+    """Threshold and bank do not matter to it; smoothing adds uniform items, so many per class."""
     rows = stream(7, 50)
     prior = observed(rows, 7, estimator="marginal", bank="gap", size=1, threshold=3.0,
                      smoothing=smoothing)  # fmt: skip
     want = (np.exp(rows).sum(0) + smoothing) / (50 + 7 * smoothing)
     np.testing.assert_allclose(prior.prior, want, rtol=1e-9)
+    assert set(prior.state_dict()) == {"seen", "total"}  # linear in the classes
+    with pytest.raises(InputError, match="keeps no matrix"):
+        prior.matrix  # noqa: B018
+
+
+def test_smoothing_is_as_much_per_class_or_in_all_whichever_is_more() -> None:
+    rows = stream(4, 10)
+    few, many = (observed(rows, 4, estimator="marginal", smoothing_total=t) for t in (20.0, 2.0))
+    assert_close(few.prior, observed(rows, 4, estimator="marginal", smoothing=5.0).prior)
+    both = observed(rows, 4, estimator="marginal", smoothing=1.0, smoothing_total=2.0)
+    assert_close(both.prior, observed(rows, 4, estimator="marginal", smoothing=1.0).prior)
+    assert not torch.allclose(few.prior, many.prior)
+
+
+def test_the_defaults_are_the_safe_ones() -> None:
+    o = PriorOptions()
+    assert (o.estimator, o.smoothing, o.smoothing_total, o.clip) == ("marginal", 1.0, 20.0, 2.0)
 
 
 def test_nothing_seen_is_uniform() -> None:
     for estimator in ("fixed-point", "marginal"):
-        prior = ClassPrior(5, PriorOptions(estimator=estimator))
+        prior = published(5, estimator=estimator)
         assert_close(prior.prior, torch.full((5,), 0.2, dtype=torch.float64))
         assert prior.seen == 0
 
@@ -155,7 +168,7 @@ def test_the_gap_bank_replaces_even_by_a_smaller_gap() -> None:
 
 
 def test_the_threshold_is_inclusive() -> None:
-    prior = ClassPrior(2, PriorOptions(threshold=1.0))
+    prior = published(2, threshold=1.0)
     assert prior.observe(torch.tensor([-0.25, -1.25]))
     assert not prior.observe(torch.tensor([-0.25, -1.1875]))
 
@@ -166,9 +179,9 @@ def test_a_tie_at_the_top_goes_to_the_lowest_class(bank: str, classes: int) -> N
     """Duplicated class names give identical columns; argmax takes the lower index."""
     row = torch.full((classes,), -9.0, dtype=torch.float64)
     row[[0, 1, classes - 1]] = -1.0
-    prior = ClassPrior(classes, PriorOptions(bank=bank, size=1))
+    prior = published(classes, bank=bank, size=1)
     prior.observe(torch.log_softmax(row, 0))
-    assert int(prior.state_dict()["counts"].argmax()) == 0
+    assert prior.state["counts"].nonzero().tolist() == [[0]]
 
 
 # --------------------------------------------------------------------------- the solver
@@ -221,7 +234,7 @@ def test_damping_tames_a_nearly_diagonal_matrix() -> None:
 def test_the_norm_does_not_change_the_prior() -> None:
     rows = stream(6, 80)
     l1, l2 = (observed(rows, 6, norm=n, **EXACT).prior for n in ("l1", "l2"))
-    assert_close(l1, l2, rtol=1e-9, atol=1e-12)
+    assert_close(l1, l2, rtol=1e-6, atol=1e-9)
 
 
 def test_an_unknown_norm_is_named() -> None:
@@ -232,14 +245,25 @@ def test_an_unknown_norm_is_named() -> None:
 @settings(deadline=None, max_examples=20)
 @given(seed=seeds, classes=st.integers(1, 12), n=st.integers(1, 25), bank=st.sampled_from(BANKS))
 def test_warm_start_reaches_the_cold_solution(seed: int, classes: int, n: int, bank: str) -> None:
-    """Solved after every item, or once at the end: the same prior."""
-    rows = stream(classes, n, seed)
-    warm = ClassPrior(classes, PriorOptions(bank=bank, size=3, **EXACT), dtype=torch.float64)
-    for row in rows:
+    """Solved from the last solution on after every item, or from the uniform start: the same."""
+    warm = published(classes, bank=bank, size=3, **EXACT)
+    for row in stream(classes, n, seed):
         warm.observe(torch.from_numpy(row))
         assert_distribution(warm.prior)
-    cold = observed(rows, classes, bank=bank, size=3, **EXACT)
-    assert_close(warm.prior, cold.prior, rtol=1e-6, atol=1e-9)
+    start = torch.full((classes,), 1 / classes, dtype=torch.float64)
+    cold, _ = fixed_point(warm.matrix, start, **EXACT)
+    assert_close(warm.prior, cold, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("bank", BANKS)
+def test_the_estimate_does_not_depend_on_when_it_is_read(bank: str) -> None:
+    rows = stream(6, 40)
+    unread, read = published(6, bank=bank, size=3), published(6, bank=bank, size=3)
+    for row in rows:
+        unread.observe(torch.from_numpy(row))
+        read.observe(torch.from_numpy(row))
+        assert_distribution(read.prior)
+    assert torch.equal(read.prior, unread.prior)
 
 
 # --------------------------------------------------------------------------- invariants
@@ -255,6 +279,8 @@ def any_options(draw: st.DrawFn) -> dict[str, Any]:
         "norm": draw(st.sampled_from(["l1", "l2"])),
         "damping": draw(st.sampled_from([0.0, 0.1, 1.0])),
         "smoothing": draw(st.sampled_from([0.0, 0.1, 3.0])),
+        "smoothing_total": draw(st.sampled_from([0.0, 20.0])),
+        "clip": draw(st.sampled_from([0.0, 2.0])),
         "empty": draw(st.sampled_from(["uniform", "zero"])),
         "noise": draw(st.sampled_from([0.0, 0.5, 1.0])),
         "max_iter": draw(st.sampled_from([1, 50])),
@@ -282,13 +308,11 @@ def any_stream(draw: st.DrawFn) -> np.ndarray:
 @given(rows=any_stream(), options=any_options())
 def test_the_prior_is_a_probability_vector(rows: np.ndarray, options: dict[str, Any]) -> None:
     classes = rows.shape[1]
-    prior = ClassPrior(classes, PriorOptions(**options), dtype=torch.float64)
+    prior = ClassPrior(classes, PriorOptions(**options))
     assert_distribution(prior.prior)
-    for i, row in enumerate(rows):
+    for row in rows:
         prior.observe(torch.from_numpy(row))
-        if i % 3 == 0:  # also between items, so that every solution is warm-started
-            assert_distribution(prior.prior)
-    assert_distribution(prior.prior)
+        assert_distribution(prior.prior)
     assert prior.log_prior.isfinite().all()
     assert prior.seen == len(rows)
     # Why the paper's table of biases cannot come from an L1 prior (Jensen).
@@ -301,6 +325,7 @@ def test_the_incremental_matrix_equals_the_rebuilt_one(
     seed: int, classes: int, n: int, options: dict[str, Any]
 ) -> None:
     rows = stream(classes, n, seed)
+    options = options | {"estimator": "fixed-point"}  # the marginal keeps none
     if options["bank"] != "all":
         prior = observed(rows, classes, **options)
         np.testing.assert_allclose(prior.matrix, rebuilt(prior), atol=1e-9)
@@ -309,7 +334,8 @@ def test_the_incremental_matrix_equals_the_rebuilt_one(
     naive = oracle.NaiveBank(classes, "all", threshold=options["threshold"])
     for row in rows:
         naive.observe(np.exp(row))
-    want = naive.matrix(options["empty"], options["smoothing"])
+    smoothing = max(options["smoothing"], options["smoothing_total"] / classes)
+    want = naive.matrix(options["empty"], smoothing)
     np.testing.assert_allclose(prior.matrix, want, atol=1e-9)
 
 
@@ -332,7 +358,19 @@ def test_a_bank_holds_at_most_size_items_of_its_own_class(
     for label, items in enumerate(held):
         assert len(items) == min(size, len(offered[label]))
         for item in items:
-            assert np.isclose(offered[label], item, atol=1e-12).all(1).any()
+            assert np.isclose(offered[label], item, atol=1e-7).all(1).any()
+
+
+@pytest.mark.parametrize("bank", BANKS[1:])
+def test_certain_predictions_are_items_too(bank: str) -> None:
+    """Their gap is infinite, and a slot that holds one is not empty."""
+    with np.errstate(divide="ignore"):
+        rows = np.log(np.eye(3)[[0, 1, 0, 0, 1]])
+    prior = observed(rows, 3, bank=bank, size=2)
+    assert [len(items) for items in bank_of(prior)] == [2, 2, 0]
+    assert prior.state["counts"].tolist() == [2, 2, 0]
+    lone = observed(np.zeros((3, 1)), 1, bank=bank, size=2)  # one class: no second to lead
+    assert lone.state["counts"].tolist() == [2]
 
 
 def test_a_reservoir_is_uniform_over_the_stream() -> None:
@@ -340,7 +378,7 @@ def test_a_reservoir_is_uniform_over_the_stream() -> None:
     rows = [np.log([0.5 + 0.03 * i, 0.5 - 0.03 * i]) for i in range(1, 13)]
     hits = np.zeros(12)
     for seed in range(200):
-        for item in bank_of(observed(rows, 2, bank="reservoir", size=3, seed=seed))[0]:
+        for item in bank_of(observed(rows, 2, **RESERVOIR, size=3, seed=seed))[0]:
             hits[round((item[0] - 0.5) / 0.03) - 1] += 1
     assert hits.sum() == 600
     assert ((hits - 50) ** 2 / 50).sum() < 40  # chi-square, 11 degrees: about 1 in 30,000
@@ -377,15 +415,14 @@ def test_merging_all_equals_the_joined_stream(
 ) -> None:
     a, b = two
     for estimator in ("fixed-point", "marginal"):
-        options = {"smoothing": smoothing, "estimator": estimator, **EXACT}
+        options = {"smoothing": smoothing, "estimator": estimator, "damping": 0.8, **EXACT}
         merged, other = (observed(rows, a.shape[1], **options) for rows in (a, b))
-        merged.prior, other.prior  # noqa: B018  (solved before, so the merge must invalidate)
         merged.merge(other)
         joined = observed(np.concatenate([a, b]), a.shape[1], **options)
         assert merged.seen == joined.seen
-        for name in ("counts", "offered"):
-            assert torch.equal(merged.state_dict()[name], joined.state_dict()[name])
-        assert_close(merged.matrix, joined.matrix, rtol=1e-9, atol=1e-12)
+        for name, value in joined.state.items():
+            if name != "solution":
+                assert_close(merged.state[name], value, rtol=1e-9, atol=1e-12)
         assert_close(merged.prior, joined.prior, rtol=1e-6, atol=1e-9)
 
 
@@ -397,7 +434,7 @@ def test_merging_fifo_and_gap_larger_is_exact(
     a, b = two
     classes = a.shape[1]
     # Damped, so that a bank of confident items does not take thousands of steps to solve.
-    options = {"bank": bank, "size": size, "threshold": 0.3, "damping": 0.1, **EXACT}
+    options = {"bank": bank, "size": size, "threshold": 0.3, "damping": 0.8, **EXACT}
     merged = observed(a, classes, **options)
     merged.merge(observed(b, classes, **options))
     joined = observed(np.concatenate([a, b]), classes, **options)
@@ -440,9 +477,6 @@ def test_merging_gap_and_reservoir_keeps_items_of_either_side(
             gaps = sorted((_gap(item) for item in left + right), reverse=True)
             assert sorted((_gap(i) for i in got), reverse=True) == pytest.approx(gaps[: len(got)])
     assert bank_of(other) == theirs
-    # A later merge or admission weighs by how many were offered, on both sides together.
-    offered = [int(p.state_dict()["offered"].sum()) for p in (merged, other)]
-    assert offered == [len(two[0]) + len(two[1]), len(two[1])]
     np.testing.assert_allclose(merged.matrix, rebuilt(merged), atol=1e-9)
     assert_distribution(merged.prior)
 
@@ -452,26 +486,27 @@ def _gap(item: tuple[float, ...]) -> float:
     return math.log(top[0] / top[1]) if len(top) > 1 else 0.0
 
 
-def test_a_merged_reservoir_draws_in_proportion_to_what_was_offered() -> None:
+@pytest.mark.parametrize("same_seed", [True, False])
+def test_a_merged_reservoir_draws_in_proportion_to_what_was_offered(same_seed: bool) -> None:
     """45 items against 15: three quarters of the merged bank should come from the longer side."""
     left = 0
     for seed in range(60):
-        a = observed([np.log([0.9, 0.1])] * 45, 2, bank="reservoir", size=4, seed=seed)
-        a.merge(observed([np.log([0.6, 0.4])] * 15, 2, bank="reservoir", size=4, seed=seed))
+        a = observed([np.log([0.9, 0.1])] * 45, 2, **RESERVOIR, size=4, seed=seed)
+        other = seed if same_seed else seed + 1000
+        a.merge(observed([np.log([0.6, 0.4])] * 15, 2, **RESERVOIR, size=4, seed=other))
         left += sum(item[0] > 0.8 for item in bank_of(a)[0])
-    # Exactly 0.75 for a draw from the joined stream; 4 + 4 items, weighted, give a little less.
-    assert 0.64 < left / 240 < 0.82
+    assert 0.66 < left / 240 < 0.84  # a draw from the joined stream: 0.75 ± 0.03
 
 
 def test_a_merged_reservoir_is_fair_after_a_very_long_stream() -> None:
-    """Two equal sides of a billion items: the draw's keys must keep their digits."""
+    """Two equal sides of a billion items: the ranks that are left are tiny, and still in order."""
     left = 0
     for seed in range(60):
         sides = []
-        for p in (0.9, 0.6):
-            side = observed([np.log([p, 1 - p])] * 4, 2, bank="reservoir", size=4, seed=seed)
+        for p, salt in ((0.9, 0), (0.6, 1000)):
+            side = observed([np.log([p, 1 - p])] * 4, 2, **RESERVOIR, size=4, seed=seed + salt)
             state = side.state_dict()
-            state["offered"][0] = 10**9
+            state["rank"] *= 4 / 10**9
             side.load_state_dict(state)
             sides.append(side)
         sides[0].merge(sides[1])
@@ -482,7 +517,7 @@ def test_a_merged_reservoir_is_fair_after_a_very_long_stream() -> None:
 def test_merging_into_an_empty_prior_copies() -> None:
     for bank in BANKS:
         full = observed(stream(4, 50), 4, bank=bank, size=3, **EXACT)
-        empty = ClassPrior(4, full.options, dtype=torch.float64)
+        empty = ClassPrior(4, full.options)
         empty.merge(full)
         assert_close(empty.matrix, full.matrix)
         assert_close(empty.prior, full.prior, rtol=1e-6, atol=1e-9)
@@ -496,7 +531,7 @@ def test_merging_other_classes_or_options_is_refused() -> None:
         prior.merge(ClassPrior(4))
     for change in ({"bank": "fifo"}, {"threshold": 0.5}, {"estimator": "marginal"}):
         with pytest.raises(StateError, match=next(iter(change))):
-            prior.merge(ClassPrior(3, PriorOptions(**change)))
+            prior.merge(published(3, **change))
     assert_same_state(prior.state_dict(), before)
 
 
@@ -511,29 +546,21 @@ def assert_same_state(a: dict[str, Tensor], b: dict[str, Tensor]) -> None:
 
 
 @quick
-@given(
-    seed=seeds, classes=st.integers(1, 6), n=st.integers(0, 40), options=any_options(),
-    solved=st.booleans(),
-)  # fmt: skip
+@given(seed=seeds, classes=st.integers(1, 6), n=st.integers(0, 40), options=any_options())
 def test_a_loaded_prior_continues_identically(
-    seed: int, classes: int, n: int, options: dict[str, Any], solved: bool
+    seed: int, classes: int, n: int, options: dict[str, Any]
 ) -> None:
     rows = stream(classes, n + 20, seed)
-    for dtype in (torch.float32, torch.float64):
-        old = ClassPrior(classes, PriorOptions(**options), dtype=dtype)
-        for row in rows[:n]:
-            old.observe(torch.from_numpy(row))
-        if solved:
-            assert_distribution(old.prior)
-        new = ClassPrior(classes, PriorOptions(**options), dtype=dtype)
-        new.observe(torch.from_numpy(rows[-1]))  # what it held must not shine through
-        new.load_state_dict(old.state_dict())
-        assert_same_state(new.state_dict(), old.state_dict())
-        for row in rows[n:]:
-            assert new.observe(torch.from_numpy(row)) == old.observe(torch.from_numpy(row))
-        assert torch.equal(new.prior, old.prior)
-        assert torch.equal(new.matrix, old.matrix)
-        assert_same_state(new.state_dict(), old.state_dict())
+    old, new = (ClassPrior(classes, PriorOptions(**options)) for _ in range(2))
+    for row in rows[:n]:
+        old.observe(torch.from_numpy(row))
+    new.observe(torch.from_numpy(rows[-1]))  # what it held must not shine through
+    new.load_state_dict(old.state_dict())
+    assert_same_state(new.state, old.state)  # what is derived too
+    for row in rows[n:]:
+        assert new.observe(torch.from_numpy(row)) == old.observe(torch.from_numpy(row))
+    assert torch.equal(new.prior, old.prior)
+    assert_same_state(new.state, old.state)
 
 
 def test_a_saved_state_is_a_copy() -> None:
@@ -541,7 +568,7 @@ def test_a_saved_state_is_a_copy() -> None:
         prior = observed(stream(3, 10), 3, bank=bank, size=2)
         state = prior.state_dict()
         kept = {name: value.clone() for name, value in state.items()}
-        other = ClassPrior(3, prior.options, dtype=torch.float64)
+        other = ClassPrior(3, prior.options)
         other.load_state_dict(state)
         for row in stream(3, 20, seed=5):
             prior.observe(torch.from_numpy(row))
@@ -552,19 +579,16 @@ def test_a_saved_state_is_a_copy() -> None:
 ENTRIES = [
     (bank, name)
     for bank in ("all", "fifo", "gap")
-    for name in ["seen", "fresh", "counts", "offered", "total", "solution"]
-    + (["sums"] if bank == "all" else ["items", "gaps", "arrival"])
+    for name in ["seen", "solution"] + (["counts", "sums"] if bank == "all" else ["rank", "items"])
 ]
 
 
 def _refused(bank: str, state: dict[str, Tensor], name: str) -> None:
     prior = observed(stream(4, 12), 4, bank=bank, size=3)
-    before, p = prior.state_dict(), prior.prior.clone()
-    before["fresh"] = torch.tensor(True)  # asking for the prior solved it
+    before = declared.copy(prior.state)
     with pytest.raises(StateError, match=name):
         prior.load_state_dict(state)
-    assert_same_state(prior.state_dict() | {"solution": before["solution"]}, before)
-    assert torch.equal(prior.prior, p)
+    assert_same_state(prior.state, before)
 
 
 def _state(bank: str, classes: int = 4, size: int = 3) -> dict[str, Tensor]:
@@ -601,22 +625,22 @@ def test_an_unexpected_entry_is_named(bank: str) -> None:
 @pytest.mark.parametrize("classes", [3, 5])
 @pytest.mark.parametrize("bank", BANKS)
 def test_a_state_of_other_classes_is_refused(bank: str, classes: int) -> None:
-    _refused(bank, _state(bank, classes), "counts|items|total|sums|solution|offered")
+    _refused(bank, _state(bank, classes), "counts|items|rank|sums|solution")
 
 
 def test_a_state_of_another_bank_is_refused() -> None:
-    _refused("all", _state("fifo"), "arrival|gaps|items|sums")
-    _refused("fifo", _state("all"), "arrival|gaps|items|sums")
+    _refused("all", _state("fifo"), "'counts' is missing")
+    _refused("fifo", _state("all"), "'items' is missing")
 
 
 def test_a_state_of_a_larger_bank_is_refused() -> None:
-    _refused("fifo", _state("fifo", size=9), "size=3")
+    _refused("fifo", _state("fifo", size=9), r"\(4, 9\).*expected \(4, 3\)")
 
 
-def test_a_state_of_another_storage_type_is_refused() -> None:
-    half = ClassPrior(4, PriorOptions(bank="fifo", size=3))
-    half.observe(torch.tensor([0.4, 0.3, 0.2, 0.1]).log())
-    _refused("fifo", half.state_dict(), "'items'")
+def test_a_state_with_nan_is_refused() -> None:
+    state = _state("fifo")
+    state["items"][0, 0, 0] = math.nan
+    _refused("fifo", state, "'items' holds NaN")
 
 
 def test_reset_forgets_everything() -> None:
@@ -624,8 +648,7 @@ def test_reset_forgets_everything() -> None:
         prior = observed(stream(4, 30), 4, bank=bank, size=3)
         assert_distribution(prior.prior)
         prior.reset()
-        fresh = ClassPrior(4, prior.options, dtype=torch.float64)
-        assert_same_state(prior.state_dict(), fresh.state_dict())
+        assert_same_state(prior.state, ClassPrior(4, prior.options).state)
         assert_close(prior.prior, torch.full((4,), 0.25, dtype=torch.float64))
 
 
@@ -636,7 +659,7 @@ def _labels(n: int, classes: int, **options: Any) -> np.ndarray:
     """How many of n predictions, all of class 0, went to each class."""
     row = np.log(np.full(classes, 0.5 / (classes - 1)))
     row[0] = math.log(0.5)
-    return observed([row] * n, classes, **options).state_dict()["counts"].numpy()
+    return observed([row] * n, classes, **options).state["counts"].numpy()
 
 
 def test_noise_of_one_makes_labels_uniform() -> None:
@@ -668,9 +691,8 @@ def test_the_seed_decides(bank: str) -> None:
 
     assert_same_state(run(7), run(7))
     # Of a fifo bank only what it holds differs, not always how much.
-    name = "sums" if bank == "all" else "gaps"
-    one, two = run(7)[name], run(8)[name]
-    assert one.shape != two.shape or not torch.equal(one, two)
+    name = "sums" if bank == "all" else "items"
+    assert not torch.equal(run(7)[name], run(8)[name])
 
 
 def test_global_random_state_is_not_touched() -> None:
@@ -737,20 +759,23 @@ def test_gradients_do_not_pile_up() -> None:
 
 @pytest.mark.parametrize("bank", BANKS)
 def test_the_state_does_not_grow_with_the_stream(bank: str) -> None:
-    """100 items fill the bank (20 of each class, 10 kept); 900 more add no byte."""
-    rows = np.exp(stream(5, 1000))
+    """Of 5 classes, 10 items each: nothing but what is declared, however long the stream."""
+    rows = np.exp(stream(5, 300))
     for i, row in enumerate(rows):  # each class in turn on top, so that every column fills
         top = row.argmax()
         row[[i % 5, top]] = row[[top, i % 5]]
-    prior = ClassPrior(5, PriorOptions(bank=bank, size=10))
-    sizes = []
-    for i, row in enumerate(rows):
+    prior = published(5, bank=bank, size=10)
+    size = declared.nbytes(prior.options.entries(), {"L": 5})
+    for row in rows:
         prior.observe(torch.from_numpy(np.log(row)))
-        if i + 1 in (100, 1000):
-            sizes.append(sum(value.nbytes for value in prior.state_dict().values()))
-    assert sizes[0] == sizes[1]
-    held = [v for v in vars(prior).values() if isinstance(v, Tensor)]
-    assert sum(v.nbytes for v in held) < 10_000
+    assert sum(value.nbytes for value in prior.state.values()) == size < 10_000
+    assert set(vars(prior)) == {"num_classes", "options", "state"}
+
+
+def test_the_marginal_of_many_classes_is_small_and_the_matrix_is_refused() -> None:
+    assert declared.nbytes(PriorOptions().entries(), {"L": 20_000}) < 200_000
+    with pytest.raises(InputError, match="estimator='marginal'"):
+        published(20_000)
 
 
 def test_clipping_holds_back_outliers_and_leaves_the_rest() -> None:
@@ -764,16 +789,16 @@ def test_clipping_holds_back_outliers_and_leaves_the_rest() -> None:
     even = torch.softmax(torch.linspace(-1, 1, 50, dtype=torch.float64), 0)
     torch.testing.assert_close(clipped(even, 2.0), even)
     alike = torch.tensor([0.25, 0.25, 0.25, 0.2, 0.05])
-    assert clipped(alike, 2.0) is alike  # half are equal: there is no spread to measure by
+    assert torch.equal(clipped(alike, 2.0), alike)  # half are equal: no spread to measure by
     assert clipped(even, 0.0) is even
+    both = torch.stack([torch.from_numpy(np.exp(log_p)), torch.full((10,), 0.1).double()])
+    assert torch.equal(clipped(both, 2.0), torch.stack([got, both[1]]))  # rows by themselves
 
 
 def test_a_stream_of_few_classes_does_not_pass_for_a_biased_model() -> None:
     """A fair model of 100 classes that is shown five of them: the clipped prior says so."""
     g = torch.Generator().manual_seed(0)
-    plain, cut = ClassPrior(100, PriorOptions(estimator="marginal", smoothing=1.0)), ClassPrior(
-        100, PriorOptions(estimator="marginal", smoothing=1.0, clip=2.0)
-    )  # fmt: skip
+    plain, cut = (ClassPrior(100, PriorOptions(clip=clip)) for clip in (0.0, 2.0))
     for i in range(400):
         z = torch.randn(100, generator=g)
         z[i % 5] += 3.0
@@ -794,12 +819,14 @@ def test_clipping_saves_real_clip_on_a_stream_of_few_classes(shared_data) -> Non
     logits = 100 * image @ torch.nn.functional.normalize(text, dim=-1).T
     shown = np.random.default_rng(1).permutation(len(text))[:50]
     order = np.tile(np.flatnonzero(np.isin(data["label"], shown)), 5)
-    stream = [(Sample(logits[i][None]), int(data["label"][i])) for i in order]
-    accuracy = {}
-    for clip in (0.0, 2.0):
-        options = {"estimator": "marginal", "smoothing": 1.0, "clip": clip}
-        method = create_method("zero-shot", adjust="after", **options)
-        accuracy[clip] = run(method, stream).correct.mean()
-    plain = run(create_method("zero-shot"), stream).correct.mean()
-    assert accuracy[0.0] < plain - 0.05
-    assert accuracy[2.0] > plain - 0.02
+    samples = [Sample(logits[i][None]) for i in order]
+
+    def accuracy(**options: Any) -> float:
+        got = create_method("zero-shot", **options).step_many(samples)
+        return float(
+            np.mean([p.index == y for p, y in zip(got, data["label"][order], strict=True)])
+        )
+
+    plain = accuracy()
+    assert accuracy(adjust="after", clip=0.0) < plain - 0.05
+    assert accuracy(adjust="after") > plain - 0.02

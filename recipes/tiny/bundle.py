@@ -19,8 +19,8 @@ from safetensors.torch import load_file
 from adte import Views, load_model
 from adte.console import progress
 from adte.data import Dataset, load_dataset, make_stream
-from adte.evaluate.cache import extract
-from adte.evaluate.features import Live
+from adte.evaluate.features.cache import extract
+from adte.evaluate.features.live import Live
 from adte.models import Model
 from adte.models.tiny import tiny_classes
 from adte.prompts import Prompts, class_weights
@@ -54,10 +54,10 @@ def model_with(image: str | None) -> Model:
 
 def write(live: Live, out: str, shard: int) -> None:
     """Extract with a progress bar; the recipe notes how often the model saw each class."""
-    counts = {str(c["wnid"]): c["count"] for c in tiny_classes()}
-    facts = {"frequency": [counts[w] for w in live.facts["class_ids"]]}
+    counts = {str(c["wnid"]): float(str(c["count"])) for c in tiny_classes()}
+    frequency = tuple(counts[w] for w in live.recipe.class_ids)
     with progress("encoding", len(live)) as bar:
-        extract(live, out, facts=facts, shard=shard,
+        extract(live, out, frequency=frequency, shard=shard,
                 tick=lambda n: bar.advance(bar.task_ids[0], n))  # fmt: skip
 
 

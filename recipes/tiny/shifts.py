@@ -20,7 +20,7 @@ from bundle import IDS, model_with, photographs, write
 
 from adte import Views
 from adte.data import Dataset, corrupted, make_stream
-from adte.evaluate.features import Live
+from adte.evaluate.features.live import Live
 from adte.models.tiny import tiny_classes
 from adte.prompts import Prompts, class_weights
 

@@ -1,31 +1,40 @@
 """adte: vision-language classifiers that get better while they are used."""
 
 from adte import functional
+from adte.batch import Batch, Context, Prediction, Predictions, Sample
 from adte.classifier import Classifier
 from adte.errors import AdteError, InputError, MissingExtra, StateError
-from adte.methods import Method, Prediction, Sample, create_method, list_methods
-from adte.models import Model, list_models, load_model
+from adte.evaluate.compare import compare
+from adte.images import load_image
+from adte.methods import Method, create_method, list_methods
+from adte.models import Model, list_models, load_model, wrap
+from adte.pipeline import Pipeline
 from adte.prior import ClassPrior, PriorOptions, fixed_point
 from adte.simulate import SimulatedStream
-from adte.views import Preprocess, Views, load_image
+from adte.views import Preprocess, Views
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "AdteError",
+    "Batch",
     "ClassPrior",
     "Classifier",
+    "Context",
     "InputError",
     "Method",
     "MissingExtra",
     "Model",
+    "Pipeline",
     "Prediction",
+    "Predictions",
     "Preprocess",
     "PriorOptions",
     "Sample",
     "SimulatedStream",
     "StateError",
     "Views",
+    "compare",
     "create_method",
     "fixed_point",
     "functional",
@@ -33,4 +42,5 @@ __all__ = [
     "list_models",
     "load_image",
     "load_model",
+    "wrap",
 ]

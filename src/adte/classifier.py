@@ -3,32 +3,46 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Literal, NamedTuple, overload
 
-import torch
-
-from adte.data.images import find_images
-from adte.errors import InputError, StateError
-from adte.methods import Method, Prediction, Sample, create_method
-from adte.models import Model, load_model
+from adte.batch import Batch, Context, Prediction, Sample
+from adte.errors import InputError, StateError, unknown
+from adte.facts import read_state
+from adte.files import load_state, save_state
+from adte.images import find_images
+from adte.methods import Method, create_method
+from adte.methods.registry import method_info
+from adte.models import Model, check_model, load_model
+from adte.options import build
+from adte.pipeline import Pipeline
 from adte.prompts import SINGLE, Prompts, Templates, check_classes, class_weights
-from adte.state import load_state, save_state
-from adte.views import Views, load_image
+from adte.views import Views
 
-__all__ = ["Classifier"]
+__all__ = ["Classifier", "Unread"]
 
 Image = Any  # a path, bytes, a PIL image, an array or a tensor: what `load_image` takes
+
+
+class Unread(NamedTuple):
+    """An image that could not be read, and why."""
+
+    source: str
+    reason: str
 
 
 class Classifier:
     """A classifier that gets better while it is used.
 
+    It may be used from several threads: images are encoded side by side, and what they teach is
+    taken in one after the other, in the order in which they get there.
+
     Args:
-        model: a name for `load_model`, or a `Model`.
+        model: a name for `load_model`, or a `Model` in evaluation mode.
         classes: class names; classes are told apart by index, so names may repeat.
         method: a name for `create_method`, or a `Method`.
         templates: prompt templates with {} for the name, a set's name ("seven"), or `Prompts`
@@ -36,7 +50,11 @@ class Classifier:
         views: how many views, or a `Views` with all its options.
         seed: of the views. The views of an image depend on it and on the pixels alone, so the
             answer does not depend on batch, order or worker, except through what was learned.
+        weights, device, dtype: passed on to `load_model`, when the model is given by name.
         options: of the method, when it is given by name.
+
+    Attributes:
+        unread: the images that the last call with errors="skip" left out.
 
     >>> clf = Classifier("tiny", classes=["cat", "dog", "car"])      # doctest: +SKIP
     >>> clf.predict("photo.jpg").label                               # doctest: +SKIP
@@ -52,12 +70,14 @@ class Classifier:
         templates: Templates | Prompts = SINGLE,
         views: int | Views = 64,
         seed: int = 0,
+        weights: str | os.PathLike[str] | None = None,
+        device: str | None = None,
+        dtype: str | None = None,
         **options: Any,
     ) -> None:
         self.classes = check_classes(classes)
         self.prompts = templates if isinstance(templates, Prompts) else Prompts.of(templates)
         self.views = Views(count=views, seed=seed) if isinstance(views, int) else views
-        self.model: Model = load_model(model) if isinstance(model, str) else model.eval()
         if isinstance(method, Method):
             if options:
                 raise InputError(
@@ -67,54 +87,111 @@ class Classifier:
             self.method = method
         else:
             self.method = create_method(method, **options)
+        self.model = _model(model, weights, device, dtype)
+        self.pipeline = Pipeline(self.model, self.views, keep_pixels="pixels" in self.method.needs)
+        self.context = Context(
+            class_weights(self.model, self.classes, self.prompts).to(self.model.device),
+            float(self.model.logit_scale),
+            self.model,
+            self.classes,
+            float(self.model.logit_bias),
+        )
         self.frozen = False
-        self.class_weights = class_weights(self.model, self.classes, self.prompts)
+        self.seen = 0
+        self.unread: list[Unread] = []
+        self._lock = threading.RLock()
 
     # ------------------------------------------------------------------ predicting
 
     @overload
-    def predict(self, image: list[Image] | tuple[Image, ...]) -> list[Prediction]: ...
+    def predict(
+        self, image: list[Image] | tuple[Image, ...], errors: Literal["raise", "skip"] = ...
+    ) -> list[Prediction]: ...
     @overload
-    def predict(self, image: Image) -> Prediction: ...
-    def predict(self, image: Any) -> Any:
-        """Predict one image, or each of a list or of a batch (N, H, W, 3), and learn from it."""
-        if isinstance(image, (list, tuple)) or getattr(image, "ndim", 0) == 4:
-            return list(self.stream(image))
-        return self._step(self.sample(image))
+    def predict(self, image: Image, errors: Literal["raise", "skip"] = ...) -> Prediction: ...
+    def predict(self, image: Any, errors: Literal["raise", "skip"] = "raise") -> Any:
+        """Predict one image, or each of a list or of a batch (N, H, W, 3), and learn from it.
 
-    def stream(self, images: str | os.PathLike[str] | Iterable[Image]) -> Iterator[Prediction]:
-        """Predictions for a folder, or for any iterable of images, in order and one at a time."""
+        A list is encoded before anything is learned: if one of its images cannot be read, nothing
+        has changed. With errors="skip" such images are left out and listed in `unread`.
+        """
+        if isinstance(image, (list, tuple)) or getattr(image, "ndim", 0) == 4:
+            batches = list(self._batches(image, 1, 0, errors))
+            return [p for batch in batches for p in self.step(batch)]
+        (batch,) = self._batches([image], 1, 0, "raise")
+        return self.step(batch)[0]
+
+    def stream(
+        self,
+        images: str | os.PathLike[str] | Iterable[Image],
+        *,
+        batch: int = 1,
+        workers: int = 0,
+        errors: Literal["raise", "skip"] = "raise",
+    ) -> Iterator[Prediction]:
+        """Predictions for a folder, or for any iterable of images, in order.
+
+        Args:
+            batch: images that are worked on together; the predictions are the same.
+            workers: threads that decode and crop ahead.
+            errors: stop at an image that cannot be read, or leave it out and list it in `unread`.
+        """
         source = find_images(images) if isinstance(images, (str, os.PathLike)) else images
-        for image in source:
-            yield self._step(self.sample(image))
+        for some in self._batches(source, batch, workers, errors):
+            yield from self.step(some)
 
     predict_many = stream
 
-    def learn(self, image: Image) -> None:
-        """Learn from an image without predicting it."""
+    def learn(self, images: Any, errors: Literal["raise", "skip"] = "raise") -> int:
+        """Learn from an image, a list or a folder without predicting; how many it was."""
         if self.frozen:
             raise InputError("this classifier is frozen; call unfreeze() before learn()")
-        self.method.learn(self.sample(image))
+        several = isinstance(images, (list, tuple)) or getattr(images, "ndim", 0) == 4
+        if isinstance(images, (str, os.PathLike)) and Path(images).is_dir():
+            images, several = find_images(images), True
+        done = 0
+        for batch in self._batches(images if several else [images], 16, 0, errors):
+            with self._lock:
+                self.method.learn(batch)
+                self.seen += len(batch)
+            done += len(batch)
+        return done
 
     def sample(self, image: Image) -> Sample:
         """What the method sees of an image: logits and features of its views."""
-        pixels = self.views(load_image(image), self.model.preprocess)  # (V, 3, H, W)
-        with torch.no_grad():
-            features = self.model.encode_image(pixels.to(self.model.device, self.model.dtype))
-            logits = self.model.logits(features, self.class_weights)
-        return Sample(
-            logits,
-            features,
-            self.class_weights,
-            self.model.logit_scale,
-            pixels=pixels if "pixels" in self.method.needs else None,
-            model=self.model,
-            classes=self.classes,
-        )
+        (batch,) = self._batches([image], 1, 0, "raise")
+        return Sample.of(batch)
 
-    def _step(self, sample: Sample) -> Prediction:
-        p = self.method.predict(sample) if self.frozen else self.method.step(sample)
-        return replace(p, label=self.classes[p.index])
+    def _batches(
+        self, images: Iterable[Image], size: int, workers: int, errors: str
+    ) -> Iterator[Any]:
+        if errors not in ("raise", "skip"):
+            raise unknown("way with errors", errors, ("raise", "skip"))
+        if size < 1:
+            raise InputError(f"batch={size} images leave nothing to do; give at least 1")
+        self.unread = []
+
+        def failed(key: str, error: InputError) -> None:
+            if errors == "raise":
+                raise error
+            self.unread.append(Unread(key, str(error)))
+
+        pipeline = replace(self.pipeline, workers=workers)
+        named = ((_name(i, image), image) for i, image in enumerate(images))
+        return pipeline.batches(named, self.context, size, failed)
+
+    def step(self, batch: Batch) -> list[Prediction]:
+        """Predict the images of an encoded batch and learn from them."""
+        with self._lock:
+            if self.frozen:
+                out = self.method.predict(batch)
+            else:
+                out = self.method.step(batch)
+                self.seen += len(batch)
+        return [
+            replace(p, label=self.classes[p.index], source=key, classes=self.classes)
+            for p, key in zip(out, batch.keys, strict=True)
+        ]
 
     # ------------------------------------------------------------------ state
 
@@ -130,62 +207,104 @@ class Classifier:
 
     def reset(self) -> None:
         """Forget what was learned from the stream."""
-        self.method.reset()
+        with self._lock:
+            self.method.reset()
+            self.seen = 0
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write all but the model's weights to one file. A failed save leaves the old one."""
-        facts = {
+    @property
+    def facts(self) -> dict[str, Any]:
+        """All but the model's weights and what was learned, fit for JSON."""
+        return {
             "version": version("adte"),
             "model": self.model.name,
+            "fingerprint": self.model.fingerprint,
             "classes": self.classes,
             "prompts": asdict(self.prompts),
             "method": self.method.name,
             "options": self.method.params,
             "views": asdict(self.views),
+            "seen": self.seen,
             "frozen": self.frozen,
         }
-        return save_state(path, self.method.state_dict(), facts)
+
+    def save(self, path: str | os.PathLike[str], **more: Any) -> Path:
+        """Write all but the model's weights to one file. A failed save leaves the old one.
+
+        `more` are facts for its header, such as the outputs that `adte.files.ledger` keeps there.
+        """
+        with self._lock:
+            tensors, facts = self.method.state_dict(), self.facts
+        return save_state(path, tensors, {**facts, **more})
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], model: Model | None = None) -> Classifier:
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        model: Model | None = None,
+        *,
+        weights: str | os.PathLike[str] | None = None,
+        device: str | None = None,
+        dtype: str | None = None,
+    ) -> Classifier:
         """A classifier as it was saved; pass the model where its name cannot be loaded here."""
-        tensors, facts = load_state(path)
+        tensors, facts = _read(path)
         if model is not None and model.name != facts["model"]:
             raise StateError(
                 f"{str(path)!r} was saved with model {facts['model']!r}, but "
                 f"{model.name!r} was passed; pass the same model"
             )
-        said = facts["prompts"]
-        views: dict[str, Any] = {
-            k: tuple(v) if isinstance(v, list) else v for k, v in facts["views"].items()
-        }
+        try:
+            method = create_method(facts["method"], **facts["options"])
+            prompts, views = Prompts(**facts["prompts"]), Views(**facts["views"])
+        except (TypeError, AttributeError, InputError) as error:
+            raise StateError(
+                f"the header of {str(path)!r} is damaged ({error}); save it again"
+            ) from error
         clf = cls(
             model or facts["model"],
             facts["classes"],
-            create_method(facts["method"], **facts["options"]),
-            templates=Prompts(**{**said, "templates": tuple(said["templates"])}),
-            views=Views(**views),
+            method,
+            templates=prompts,
+            views=views,
+            weights=weights,
+            device=device,
+            dtype=dtype,
         )
+        clf._check_model(str(path), facts)
         clf.method.load_state_dict(tensors)
-        clf.frozen = facts["frozen"]
+        clf.frozen, clf.seen = facts["frozen"], facts["seen"]
         return clf
 
     def load_state(self, path: str | os.PathLike[str]) -> None:
-        """Take over what another classifier of the same classes and method has learned."""
-        tensors, facts = load_state(path)
-        self._check_fit(str(path), facts)
-        self.method.load_state_dict(tensors)
+        """Take over what another classifier of the same kind has learned."""
+        tensors, facts = _read(path)
+        self._check_fit(repr(str(path)), facts)
+        with self._lock:
+            self.method.load_state_dict(tensors)
+            self.seen = facts["seen"]
 
     def merge(self, other: Classifier) -> None:
-        """Take in what a classifier of the same kind learned elsewhere."""
-        if other.classes != self.classes:
-            raise StateError(
-                "cannot merge classifiers with different classes; "
-                "both must have the same names in the same order"
-            )
-        self.method.merge(other.method)
+        """Take in what a classifier of the same kind learned elsewhere, as if it had come after."""
+        if other is self:
+            raise StateError("cannot merge a classifier into itself; give another one")
+        if self.frozen:
+            raise StateError("this classifier is frozen; call unfreeze() before merge()")
+        self._check_fit("the other classifier", other.facts)
+        with self._lock:
+            self.method.merge(other.method)
+            self.seen += other.seen
 
-    def _check_fit(self, path: str, facts: dict[str, Any]) -> None:
+    def _check_model(self, what: str, facts: dict[str, Any]) -> None:
+        theirs, mine = facts.get("fingerprint"), self.model.fingerprint
+        if theirs is not None and theirs != mine:
+            raise StateError(
+                f"{what} was saved with other weights of model {facts['model']!r} (fingerprint "
+                f"{theirs}, here {mine}); use the weights that it was saved with"
+            )
+
+    def _check_fit(self, what: str, facts: dict[str, Any]) -> None:
+        """Refuse what was learned by another kind of classifier."""
+        mine = self.facts
         if facts["classes"] != self.classes:
             theirs, ours = facts["classes"], self.classes
             where = next(
@@ -196,19 +315,79 @@ class Classifier:
                 if where is not None
                 else f"{len(theirs)} classes there, {len(ours)} here"
             )
-            raise StateError(
-                f"{path!r} was saved for other classes ({detail}); "
-                "use the classes it was saved with"
-            )
-        for key, mine in (("model", self.model.name), ("method", self.method.name)):
-            if facts[key] != mine:
+            raise StateError(f"{what} has other classes ({detail}); use the same classes")
+        for key in ("model", "method"):
+            if facts[key] != mine[key]:
                 raise StateError(
-                    f"{path!r} was saved with {key} {facts[key]!r}, this classifier has "
-                    f"{mine!r}; use the same {key}"
+                    f"{what} has {key} {facts[key]!r}, this classifier has {mine[key]!r}; "
+                    f"use the same {key}"
                 )
+        self._check_model(what, facts)
+        for key in ("prompts", "views", "options"):
+            if odd := _differs(facts[key], mine[key]):
+                raise StateError(
+                    f"{what} has other {key} ({odd[0]} is {odd[1]!r} there, {odd[2]!r} here); "
+                    f"use the same {key}"
+                )
+
+    # ------------------------------------------------------------------ the rest
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.RLock()
 
     def __repr__(self) -> str:
         state = "frozen" if self.frozen else "learning"
         return (
-            f"Classifier({self.model.name!r}, {len(self.classes)} classes, {state}, {self.method})"
+            f"Classifier({self.model.name!r}, {len(self.classes)} classes, {state}, "
+            f"{self.seen} images seen, {self.method})"
         )
+
+
+def _model(model: str | Model, weights: Any, device: str | None, dtype: str | None) -> Model:
+    if isinstance(model, str):
+        model = load_model(model, weights=weights, device=device, dtype=dtype)
+    elif weights is not None or device is not None or dtype is not None:
+        raise InputError(
+            "weights, device and dtype go with a model given by name; this one was given ready made"
+        )
+    model = check_model(model)
+    model.require({"text tower", "class weights"}, by="a classifier of class names")
+    return model
+
+
+def _name(number: int, image: Image) -> str:
+    """What a prediction says of where it came from: the path, or its place in the list."""
+    return os.fspath(image) if isinstance(image, (str, os.PathLike)) else f"image {number}"
+
+
+def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A state file of this version, or of 0.1 where what it holds still means the same."""
+    tensors, found = load_state(path)
+    facts = read_state(found, str(path))
+    if facts["format"] != 1:
+        return tensors, facts
+    if facts.get("method") in ("adte", "se", "zero-shot", "average", "te", "zero"):
+        cls = method_info(facts["method"]).cls
+        method = build(cls, {**method_info(facts["method"]).defaults, **facts["options"]})
+        known = method.entries()
+        if "prior.total" in known or not known:
+            kept = {k: v for k, v in tensors.items() if k in known}
+            seen = int(kept.get("prior.seen", 0))
+            return kept, {**facts, "options": method.params, "seen": seen}
+    raise StateError(
+        f"{str(path)!r} was saved by adte {facts.get('version', '0.1')} with method "
+        f"{facts.get('method')!r}, whose state has another form now; learn it anew"
+    )
+
+
+def _differs(theirs: Any, ours: Any) -> tuple[str, Any, Any] | None:
+    """The first fact in which two differ, as JSON has them."""
+    for key in {**ours, **theirs}:
+        a, b = (list(x) if isinstance(x, tuple) else x for x in (theirs.get(key), ours.get(key)))
+        if a != b and key != "prior.seed":
+            return key, a, b
+    return None

@@ -4,25 +4,40 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-from adte.state import write_whole
+from adte import __version__
+from adte.files import write_whole
 
 if TYPE_CHECKING:
-    from adte.evaluate.tables import Grid
+    from adte.evaluate.report.tables import Grid
 
-__all__ = ["bars", "emit_json", "grid", "out", "progress", "table"]
+__all__ = [
+    "bars",
+    "can_print",
+    "emit_json",
+    "err",
+    "grid",
+    "line",
+    "notes",
+    "out",
+    "progress",
+    "say",
+    "table",
+]
 
 out = Console(highlight=False)
+err = Console(highlight=False, stderr=True)
 
 
 def _frame(title: str, caption: str) -> Table:
@@ -57,7 +72,7 @@ def table(
 
 def grid(grid: Grid) -> None:
     """Print a table of results; the best figure of a column is bold, the second underlined."""
-    t = _frame(grid.title, grid.caption)
+    t = _frame(grid.title, "")
     cells = grid.cells()
     for i, column in enumerate(grid.shown):
         # The name of a row and every figure stay whole; headings give way in a narrow terminal.
@@ -77,20 +92,79 @@ def grid(grid: Grid) -> None:
             shown.append(cell.append(f" {interval}", style="dim") if interval else cell)
         t.add_row(*shown)
     out.print(t, crop=False, overflow="ignore")  # too wide is better than cut
+    if grid.caption:
+        out.print(grid.caption, style="dim", markup=False)
 
 
 def bars(title: str, values: Sequence[tuple[str, float]], width: int = 40) -> None:
-    """Print a bar a name for probabilities."""
-    out.print(f"[bold]{escape(title)}[/bold]")
-    longest = max((len(name) for name, _ in values), default=0)
+    """Print a bar per name for probabilities, of # where the terminal lacks a block."""
+    out.print(Text(title, style="bold"), soft_wrap=True)
+    longest = max((cell_len(name) for name, _ in values), default=0)
+    block = "█" if can_print("█") else "#"
     for name, value in values:
-        bar = "█" * round(value * width)
-        out.print(f"  {escape(name):{longest}s}  [cyan]{bar:{width}s}[/cyan] {100 * value:5.1f} %")
+        bar = Text(f"{block * round(value * width):{width}s}", style="cyan")
+        line = Text.assemble("  ", _padded(name, longest), "  ", bar, f" {100 * value:5.1f} %")
+        out.print(line, soft_wrap=True)
+
+
+def can_print(text: str) -> bool:
+    """Whether standard output has these letters."""
+    try:
+        text.encode(out.encoding)
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def _padded(text: str, width: int) -> str:
+    return text + " " * (width - cell_len(text))
+
+
+def line(cells: Sequence[tuple[str, str, int]]) -> None:
+    """Print texts on one line, however long: each with its style and at least its width."""
+    parts = [Text(_padded(text, width), style=style) for text, style, width in cells]
+    shown = Text("  ").join(parts)
+    shown.rstrip()
+    out.print(shown, soft_wrap=True)
+
+
+def say(text: str) -> None:
+    """Print a line for a person on standard error, above a progress bar if there is one."""
+    place = out if out.is_terminal and err.is_terminal else err  # `progress` chooses likewise
+    place.print(Text(text), soft_wrap=True)
+
+
+@contextmanager
+def notes(show: bool = True) -> Iterator[None]:
+    """Within the block a warning is one line on standard error, said once."""
+    said: set[str] = set()
+
+    def show_once(message: Warning | str, *_: Any, **__: Any) -> None:
+        text = str(message)
+        if show and text not in said:
+            said.add(text)
+            say(f"note: {text}")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        for category in (DeprecationWarning, ResourceWarning):  # for those who write programs
+            warnings.filterwarnings("ignore", category=category)
+        warnings.showwarning = show_once
+        yield
 
 
 def emit_json(data: Any, path: str) -> None:
-    """Write JSON to a file, whole or not at all, or to standard output for `-`."""
+    """Write JSON to a file, whole or not at all, or to standard output for `-`.
+
+    Facts begin with the version, by which they are known for ours.
+    """
+    if isinstance(data, dict):
+        data = {"adte": __version__, **data}
     text = json.dumps(data, indent=2, ensure_ascii=False) + "\n"
+    try:
+        text.encode((path == "-" and sys.stdout.encoding) or "utf-8")
+    except UnicodeEncodeError:  # a letter that the terminal lacks, or a name that is not UTF-8
+        text = json.dumps(data, indent=2) + "\n"
     if path == "-":
         sys.stdout.write(text)
         return
@@ -103,14 +177,19 @@ def emit_json(data: Any, path: str) -> None:
 
 
 @contextmanager
-def progress(description: str, total: int, show: bool = True) -> Iterator[Progress]:
-    """A progress bar on standard error, with one task, of id 0."""
+def progress(description: str, total: int | None, show: bool = True) -> Iterator[Progress]:
+    """A progress bar with one task, of id 0, on standard error.
+
+    Where standard output is a terminal it is on that, and what `out` prints comes out above it.
+    """
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not show) as bar:
+    place = out if out.is_terminal else err
+    show = show and place.is_terminal  # elsewhere it would leave empty lines
+    with Progress(*columns, console=place, transient=True, disable=not show) as bar:
         bar.add_task(description, total=total)
         yield bar

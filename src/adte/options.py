@@ -1,14 +1,23 @@
-"""Options with their help text: one source for Python arguments and the command line."""
+"""Options with their help text: one source for Python arguments and the command line.
+
+An option is a dataclass field made by `option`. A *part* is a field that holds another such
+dataclass: what several methods share, such as the class prior, is written once and held by each.
+The options of a part are addressed by their own name where that is unique, or as `part.name`; a
+plain value given to the part itself sets its first option. So `entropy="adaptive"`, `clip=2.0` and
+`{"prior.clip": 2.0}` all say what they seem to say.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import MISSING, Field, field, fields
-from typing import Any, get_args, get_origin, get_type_hints
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, field, fields, is_dataclass, replace
+from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from adte.errors import InputError, unknown
 
-__all__ = ["describe", "option", "parse"]
+__all__ = ["Option", "build", "choices", "describe", "flat", "option", "options", "parse", "part"]
+
+T = TypeVar("T")
 
 
 def option(default: Any, help: str) -> Any:
@@ -16,22 +25,133 @@ def option(default: Any, help: str) -> Any:
     return field(default=default, metadata={"help": help})
 
 
+def part(default: Any, help: str) -> Any:
+    """A dataclass field that holds a part; `default` is a frozen instance of its dataclass."""
+    return field(default=default, metadata={"help": help, "part": type(default)})
+
+
+class Option(NamedTuple):
+    """One option, where it lies, and what it may be."""
+
+    path: tuple[str, ...]
+    hint: Any
+    default: Any
+    help: str
+
+    @property
+    def name(self) -> str:
+        return ".".join(self.path)
+
+
+def options(cls: type, defaults: Any = None) -> Iterator[Option]:
+    """Every option of a dataclass, those of its parts too, with its default."""
+    hints = get_type_hints(cls)
+    for f in _options(cls):
+        default = getattr(defaults, f.name, f.default) if defaults is not None else f.default
+        inner = f.metadata.get("part")
+        if inner is None:
+            default = None if default is MISSING else default
+            yield Option((f.name,), hints[f.name], default, f.metadata["help"])
+        else:
+            for o in options(inner, default):
+                yield o._replace(path=(f.name, *o.path))
+
+
 def _options(cls: type) -> list[Field[Any]]:
     return [f for f in fields(cls) if "help" in f.metadata]
 
 
-def describe(cls: type) -> list[dict[str, Any]]:
-    """Name, default, choices and help of every option of a dataclass."""
+def flat(thing: Any) -> dict[str, Any]:
+    """The values of all options of an instance, by full name."""
+    return {o.name: o.default for o in options(type(thing), thing)}
+
+
+def choices(hint: Any) -> list[Any] | None:
+    """What a Literal allows, None in it left out; None for other types."""
+    kinds = [k for k in (get_args(hint) or (hint,)) if k is not type(None)]
+    inner = hint if _is_literal(hint) else kinds[0] if len(kinds) == 1 else None
+    return list(get_args(inner)) if _is_literal(inner) else None
+
+
+def describe(cls: type, defaults: Any = None) -> list[dict[str, Any]]:
+    """Name, default, choices and help of every option; a part is one entry with its own inside."""
     hints = get_type_hints(cls)
-    return [
-        {
+    rows = []
+    for f in _options(cls):
+        default = getattr(defaults, f.name, f.default) if defaults is not None else f.default
+        row = {
             "name": f.name,
-            "default": None if f.default is MISSING else f.default,
-            "choices": list(get_args(hints[f.name])) if _is_literal(hints[f.name]) else None,
+            "default": None if default is MISSING else default,
+            "choices": choices(hints[f.name]),
             "help": f.metadata["help"],
         }
-        for f in _options(cls)
-    ]
+        if (inner := f.metadata.get("part")) is not None:
+            row["options"] = describe(inner, default)
+            row["default"] = row["options"][0]["default"]
+            row["choices"] = row["options"][0]["choices"]
+        rows.append(row)
+    return rows
+
+
+def _find(cls: type, name: str, what: str) -> Option:
+    """The option that a name stands for: its own, a part's, or one inside a part."""
+    every = list(options(cls))
+    name = name.replace("-", "_")
+    own = [o for o in every if o.name == name]
+    leading = [o for o in every if len(o.path) > 1 and o.path[0] == name][:1]
+    inside = [o for o in every if len(o.path) > 1 and o.path[-1] == name]
+    for found in (own, leading, inside):
+        if len(found) == 1:
+            return found[0]
+    if inside:
+        raise InputError(
+            f"{what} {name!r} could be {' or '.join(o.name for o in inside)}; write it in full"
+        )
+    raise unknown(what, name, {o.path[-1] for o in every} | {o.path[0] for o in every})
+
+
+def build(cls: type[T], values: Mapping[str, Any], what: str = "option") -> T:
+    """An instance from values by name; later ones win. Unknown names are an error."""
+    direct: dict[str, Any] = {}
+    inner: dict[str, dict[str, Any]] = {}
+    parts = {f.name: f for f in _options(cls) if "part" in f.metadata}
+    for name, value in values.items():
+        if name in parts and isinstance(value, parts[name].metadata["part"]):
+            direct[name], inner[name] = value, {}
+            continue
+        path = _find(cls, name, what).path
+        if len(path) == 1:
+            direct[path[0]] = value
+        else:
+            inner.setdefault(path[0], {})[".".join(path[1:])] = value
+    for name, changes in inner.items():
+        base = direct.get(name, parts[name].default)
+        direct[name] = _changed(base, changes)
+    try:
+        return cls(**direct)
+    except TypeError as error:  # e.g. a text where a number belongs
+        raise InputError(f"cannot be made with {dict(values)}: {error}") from error
+
+
+def _changed(base: Any, changes: Mapping[str, Any]) -> Any:
+    try:
+        return replace(base, **changes)
+    except TypeError as error:
+        raise InputError(f"{type(base).__name__} cannot be made with {changes}: {error}") from error
+
+
+def coerce(thing: Any) -> None:
+    """Give every part that was set to a plain value its dataclass, with that as first option."""
+    for f in fields(thing):
+        kind = f.metadata.get("part")
+        if kind is None:
+            continue
+        value = getattr(thing, f.name)
+        if not isinstance(value, kind):
+            if is_dataclass(value):
+                raise InputError(f"{f.name} takes {kind.__name__}, not {type(value).__name__}")
+            first = _options(kind)[0].name
+            object.__setattr__(thing, f.name, _changed(f.default, {first: value}))
 
 
 def _is_literal(hint: Any) -> bool:
@@ -40,14 +160,10 @@ def _is_literal(hint: Any) -> bool:
 
 def parse(cls: type, texts: Mapping[str, str]) -> dict[str, Any]:
     """Texts such as {'beta': '0.8'} to typed values; an unknown name or a bad value is an error."""
-    hints = get_type_hints(cls)
-    known = {f.name for f in _options(cls)}
     values: dict[str, Any] = {}
     for name, text in texts.items():
-        name = name.replace("-", "_")
-        if name not in known:
-            raise unknown("option", name, known)
-        values[name] = _convert(name, text, hints[name])
+        found = _find(cls, name, "option")
+        values[found.name] = _convert(found.path[-1], text, found.hint)
     return values
 
 
@@ -65,8 +181,11 @@ def _convert(name: str, text: str, hint: Any) -> Any:
     else:
         for kind in kinds:
             try:
-                return kind(text)
+                value = kind(text)
             except ValueError:
                 continue
+            if value != value:
+                raise InputError(f"option {name}={text} is not a number; give it one")
+            return value
     wanted = " or ".join(k.__name__ for k in kinds)
     raise InputError(f"option {name}={text!r} is not {wanted}; pass {name}={wanted}")

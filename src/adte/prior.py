@@ -1,8 +1,11 @@
 """The class prior: which classes a model favours, estimated from unlabelled predictions.
 
-A memory bank holds predicted distributions by pseudo-label. Column l' of the matrix A is the mean
-distribution of the items of class l'; the prior is the fixed point p̃ = A p̃ (Eqs. 9–11 of the
-paper, after Frolic). The cost of an item does not depend on how many came before.
+Two estimators. The *marginal* is the mean of all predictions; its state is one sum a class. For the
+*fixed point* a memory bank holds predicted distributions by pseudo-label; column l' of the matrix A
+is the mean distribution of the items of class l', and the prior is p̃ = A p̃ (Eqs. 9–11 of the
+paper, after Frolic). It is solved whenever the bank changes, from the last solution on, so that the
+estimate depends on what was seen and not on when it is read. The cost of an item does not depend on
+how many came before.
 """
 
 from __future__ import annotations
@@ -10,15 +13,19 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
+from adte import bank
+from adte import functional as F
+from adte import state as declared
 from adte.errors import InputError, StateError, unknown
 from adte.options import option
+from adte.state import Entry, State
 
-__all__ = ["ClassPrior", "PriorOptions", "clipped", "fixed_point"]
+__all__ = ["ClassPrior", "PriorOptions", "Reading", "clipped", "fixed_point"]
 
 # No estimated prior is smaller than this, so its logarithm is finite whatever the bank holds.
 FLOOR = 1e-12
@@ -76,6 +83,7 @@ def clipped(p: Tensor, deviations: float) -> Tensor:
 
     A robust deviation is 1.4826 times the median distance from the median, the standard deviation
     where values are normal. Where half of the classes are alike it is nought, and nothing is cut.
+    (…, L) → (…, L)
 
     >>> p = torch.tensor([0.90, 0.04, 0.03, 0.02, 0.01])
     >>> clipped(p, 2.0)
@@ -84,59 +92,88 @@ def clipped(p: Tensor, deviations: float) -> Tensor:
     if not deviations:
         return p
     log_p = p.log()
-    middle = log_p.median()
-    reach = deviations * 1.4826 * (log_p - middle).abs().median()
-    if not bool(reach > 0):
-        return p
+    middle = log_p.median(-1, keepdim=True).values
+    reach = deviations * 1.4826 * (log_p - middle).abs().median(-1, keepdim=True).values
     cut = log_p.clamp(middle - reach, middle + reach).exp()
-    return cut / cut.sum()
+    return torch.where(reach > 0, cut / cut.sum(-1, keepdim=True), p)
 
 
-@dataclass(kw_only=True, eq=False)
+class Reading(NamedTuple):
+    """What images of a batch read of the prior.
+
+    Attributes:
+        log_prior: log p̃, float64, a row an image (B, L), or (1, L) for all of them.
+        since: the first image for which it is in force; those before came too early.
+    """
+
+    log_prior: Tensor
+    since: int = 0
+
+    def runs(self, images: int) -> list[tuple[slice, Tensor | None]]:
+        """The images without a prior, and those with theirs; an empty run is left out."""
+        early = min(self.since, images)
+        rows = self.log_prior if len(self.log_prior) == 1 else self.log_prior[early:]
+        runs = [(slice(0, early), None), (slice(early, images), rows)]
+        return [(run, prior) for run, prior in runs if run.stop > run.start]
+
+    def row(self, i: int) -> Tensor | None:
+        """log p̃ (L,) of one image, if it is in force."""
+        if i < self.since:
+            return None
+        return self.log_prior[i if len(self.log_prior) > 1 else 0]
+
+
+@dataclass(frozen=True, kw_only=True)
 class PriorOptions:
-    """What decides the estimate. Methods inherit these, so each is also a hyper-parameter."""
+    """What decides the estimate, and the estimate as functions of a declared state.
+
+    The defaults are those that held up best over our streams; `adte-paper`, `adte-released` and
+    `frolic` set what was published.
+    """
 
     estimator: Literal["fixed-point", "marginal"] = option(
-        "fixed-point", "fixed point of the bank's matrix, or the plain mean of all predictions"
+        "marginal", "the plain mean of all predictions, or the fixed point of the bank's matrix"
     )
+    smoothing: float = option(1.0, "uniform predictions that are added to every class's own")
+    smoothing_total: float = option(
+        20.0, "uniform predictions that are added in all, at least, however few the classes"
+    )
+    clip: float = option(
+        2.0,
+        "robust deviations from the median beyond which log p̃ is cut, so that classes the stream "
+        "repeats do not pass for favoured ones; 0 cuts nothing",
+    )
+    item: Literal["base", "mean-logits"] = option(
+        "base", "what the prior learns from an image: its base view, or the mean logits of all"
+    )
+    warmup: int = option(0, "images to learn from before the prior is used, at least one")
     bank: Literal["all", "gap", "gap-larger", "fifo", "reservoir"] = option(
         "all",
-        "which items stay: all as running sums; the newest (gap: it replaces the smallest gap, as "
-        "released; gap-larger: only if its own is larger); fifo; a uniform reservoir",
+        "which items the fixed point is of: all as running sums; the newest (gap: it replaces the "
+        "smallest gap, as released; gap-larger: only if its own is larger); fifo; a reservoir",
     )
     size: int = option(10, "items a class the bank keeps (not for 'all')")
-    threshold: float = option(0.0, "smallest top-1 minus top-2 logit that is admitted")
+    threshold: float = option(0.0, "smallest top-1 minus top-2 logit that the bank admits")
     norm: Literal["l1", "l2"] = option("l1", "norm of the iteration: l1 (paper), l2 (released)")
     eps: float = option(1e-4, "the iteration stops when it changes by no more than this")
     max_iter: int = option(500, "most steps of one solution")
     damping: float = option(0.0, "share of the uniform distribution mixed into the matrix")
-    smoothing: float = option(0.0, "uniform predictions that are added to every class's own")
-    smoothing_total: float = option(
-        0.0, "uniform predictions that are added in all, at least, however few the classes"
-    )
-    clip: float = option(
-        0.0,
-        "robust deviations from the median beyond which log p̃ is cut, so that classes the stream "
-        "repeats do not pass for favoured ones; 0 cuts nothing",
-    )
     empty: Literal["uniform", "zero"] = option(
         "uniform", "column of a class without items: uniform, or zero as released"
     )
     noise: float = option(0.0, "share of pseudo-labels replaced by random ones (noise study)")
     seed: int = option(0, "seed of the reservoir and of the noise")
 
-    def check_prior(self) -> None:
-        if self.bank not in BANKS:
-            raise unknown("bank", self.bank, BANKS)
-        if self.estimator not in ("fixed-point", "marginal"):
-            raise unknown("estimator", self.estimator, ("fixed-point", "marginal"))
-        if self.norm not in ("l1", "l2"):
-            raise unknown("norm", self.norm, ("l1", "l2"))
-        if self.empty not in ("uniform", "zero"):
-            raise unknown("empty", self.empty, ("uniform", "zero"))
+    def __post_init__(self) -> None:
+        for name, known in (
+            ("bank", BANKS), ("estimator", ("fixed-point", "marginal")), ("norm", ("l1", "l2")),
+            ("empty", ("uniform", "zero")), ("item", ("base", "mean-logits")),
+        ):  # fmt: skip
+            if getattr(self, name) not in known:
+                raise unknown(name, getattr(self, name), known)
         for name, low, high in (
             ("size", 1, None), ("max_iter", 1, None), ("eps", 0, None), ("smoothing", 0, None),
-            ("clip", 0, None), ("smoothing_total", 0, None),
+            ("clip", 0, None), ("smoothing_total", 0, None), ("warmup", 0, None),
             ("damping", 0, 1), ("noise", 0, 1), ("threshold", float("-inf"), None),
         ):  # fmt: skip
             value = getattr(self, name)
@@ -144,11 +181,178 @@ class PriorOptions:
                 bound = f"at least {low}" if high is None else f"between {low} and {high}"
                 raise InputError(f"{name}={value} of the class prior must be {bound}")
 
+    # ------------------------------------------------------------------ state
+
+    def entries(self) -> dict[str, Entry]:
+        """What is kept: linear in the classes for the marginal."""
+        count = torch.int64
+        own = {"seen": Entry((), count)}
+        if self.estimator == "marginal":
+            return own | {"total": Entry(("L",))}
+        own |= {
+            "counts": Entry(("L",), count),  # items in the bank
+            "sums": Entry(("L", "L")),  # row l': sum of the items of class l'
+            "solution": Entry(("L",), reduce=_mean_solution, fill=1.0),  # up to its length
+        }
+        if self.bank == "all":
+            return own
+        own |= {
+            "counts": Entry(("L",), count, "derived"),
+            "sums": Entry(("L", "L"), reduce="derived"),
+        }
+        shift = "seen" if self.bank == "fifo" else ""
+        return own | bank.entries(self.size, {"items": (("L",), torch.float32)}, shift=shift)
+
+    def refresh(self, state: State) -> None:
+        """After loading or merging: what is derived is made anew, and a merged estimate solved."""
+        if self.estimator == "marginal":
+            return
+        if self.bank != "all":
+            filled = bank.filled(state)
+            state["counts"] = filled.sum(1)
+            state["sums"] = torch.where(filled[..., None], state["items"], 0.0).double().sum(1)
+        length = torch.linalg.vector_norm(state["solution"], {"l1": 1, "l2": 2}[self.norm])
+        if float(length) > 1 + 1e-6:  # a start; a solution has unit length
+            self._solve(state)
+
+    # ------------------------------------------------------------------ observing
+
+    def evidence(self, logits: Tensor) -> Tensor:
+        """What images say: float64 log-probabilities of their items.  (B, V, L) → (B, L)"""
+        z = logits[:, 0] if self.item == "base" else logits.to(_wide(logits)).mean(1)
+        return F.log_probs(z).detach().double()
+
+    def scan(self, state: State, items: Tensor, learn_first: bool = False) -> Reading:
+        """Take in items (B, L) in order, in place; what each image reads of the prior by then."""
+        before, images = int(state["seen"]), len(items)
+        first = max(self.warmup, 1) - before - learn_first  # images that still come too early
+        since = max(0, first)
+        if self.estimator == "marginal":
+            sums = torch.cat([state["total"][None], items.exp()]).cumsum(0)  # (B + 1, L)
+            seen = before + torch.arange(images + 1, dtype=sums.dtype, device=sums.device)
+            state["total"], state["seen"] = sums[-1].clone(), state["seen"] + images
+            by_then = slice(1, None) if learn_first else slice(0, -1)
+            return Reading(self._marginal(sums[by_then], seen[by_then]), since)
+        rows = []
+        for item in items:
+            if not learn_first:
+                rows.append(state["solution"])
+            self.observe(state, item)
+            if learn_first:
+                rows.append(state["solution"])
+        return Reading(self._log(torch.stack(rows)), since)
+
+    def learn(self, state: State, items: Tensor) -> None:
+        """Take in items (B, L) in order, in place."""
+        if self.estimator == "marginal":
+            self.scan(state, items)
+        else:
+            for item in items:
+                self.observe(state, item)
+
+    def read(self, state: State) -> Reading:
+        """What any image reads of a state that does not change."""
+        early = int(state["seen"]) < max(self.warmup, 1)
+        return Reading(self.log_prior(state)[None], 1 << 62 if early else 0)
+
+    def observe(self, state: State, log_p: Tensor, label: int | None = None) -> bool:
+        """Take in one prediction (L,), in place; True if the bank keeps it."""
+        if self.estimator == "marginal":
+            state["total"] += log_p.exp()
+            state["seen"] += 1
+            return True
+        L = len(log_p)
+        label = int(log_p.argmax()) if label is None else label  # of equals, the first
+        top = log_p.topk(min(2, L)).values
+        gap = float(top[0] - top[1]) if L > 1 else float("inf")
+        draw = random.Random(f"{self.seed}/{int(state['seen'])}")
+        if self.noise and draw.random() < self.noise:
+            label = draw.randrange(L)
+        state["seen"] += 1
+        kept = gap >= self.threshold and self._admit(state, label, log_p.exp(), gap, draw)
+        if kept:
+            self._solve(state)
+        return kept
+
+    def _admit(self, state: State, label: int, p: Tensor, gap: float, draw: random.Random) -> bool:
+        if self.bank == "all":
+            state["sums"][label] += p
+            state["counts"][label] += 1
+            return True
+        rank = {"fifo": -int(state["seen"]), "reservoir": draw.random()}.get(self.bank, -gap)
+        force = self.bank == "gap"  # the smallest gap goes, even for a smaller one
+        if not bank.insert(state, "", label, float(rank), {"items": p}, force):
+            return False
+        filled = bank.filled(state)[label]
+        state["counts"][label] = filled.sum()
+        # One column anew from its items: as cheap as add-and-subtract, and without drift.
+        state["sums"][label] = state["items"][label, filled].double().sum(0)
+        return True
+
+    # ------------------------------------------------------------------ the estimate
+
+    def log_prior(self, state: State) -> Tensor:
+        """log p̃ (L,), float64, finite; uniform before anything was seen."""
+        if self.estimator == "marginal":
+            return self._marginal(state["total"], state["seen"].to(state["total"]))
+        return self._log(state["solution"])
+
+    def _smoothing(self, classes: int) -> float:
+        """Uniform predictions a class."""
+        return max(self.smoothing, self.smoothing_total / classes)
+
+    def _marginal(self, total: Tensor, seen: Tensor) -> Tensor:
+        """log of the mean of everything seen and of the uniform predictions.  (…, L), (…)"""
+        L = total.shape[-1]
+        extra = self._smoothing(L)
+        weight = (seen + extra * L)[..., None]
+        none = weight <= 0  # nothing seen and nothing added: uniform
+        mean = torch.where(none, 1 / L, (total + extra) / torch.where(none, 1.0, weight))
+        return self._log(mean)
+
+    def _log(self, p: Tensor) -> Tensor:
+        p = p.clamp_min(FLOOR)
+        return clipped(p / p.sum(-1, keepdim=True), self.clip).log()
+
+    def _solve(self, state: State) -> None:
+        if not bool(state["counts"].any()):
+            return
+        start = state["solution"].clamp_min(FLOOR)  # a zero would stay zero
+        state["solution"], _ = fixed_point(
+            self.operator(state), start, self.norm, self.eps, self.max_iter, self.damping
+        )
+
+    def operator(self, state: State) -> Callable[[Tensor], Tensor]:
+        """The map p → A p without forming A. A batch of rows p (…, L) is taken too."""
+        L = len(state["counts"])
+        extra = self._smoothing(L)
+        weight = state["counts"].to(state["sums"].dtype) + extra
+        filled = weight > 0
+        inverse = torch.where(filled, 1 / weight, 0.0)
+        lost = 1.0 if self.empty == "uniform" else 0.0  # what an empty class passes on
+        even = torch.where(filled, extra * inverse, lost) / L
+        return lambda p: (p * inverse) @ state["sums"] + (p @ even).unsqueeze(-1)
+
+
+def _mean_solution(name: str, ours: State, theirs: State) -> Tensor:
+    """Where the solution of two streams' items begins: between theirs, by the images seen.
+
+    As long as the start of a fresh state, so that `refresh` sees that it is yet to be solved.
+    """
+    seen = name.replace("solution", "seen")
+    n, m = int(ours[seen]), int(theirs[seen])
+    a, b = ours[name], theirs[name].to(ours[name])
+    return torch.lerp(a / a.sum(), b / b.sum(), m / max(1, n + m)) * len(a)
+
+
+def _wide(x: Tensor) -> torch.dtype:
+    return torch.promote_types(x.dtype, torch.float32)
+
 
 class ClassPrior:
-    """A running estimate of the model's class prior.
+    """A running estimate of the model's class prior, for use by itself.
 
-    >>> prior = ClassPrior(2)
+    >>> prior = ClassPrior(2, PriorOptions(estimator="fixed-point", smoothing=0, smoothing_total=0))
     >>> prior.observe(torch.tensor([0.9, 0.1]).log())
     True
     >>> prior.observe(torch.tensor([0.4, 0.6]).log())
@@ -157,38 +361,29 @@ class ClassPrior:
     tensor([0.8000, 0.2000], dtype=torch.float64)
     """
 
-    def __init__(
-        self,
-        num_classes: int,
-        options: PriorOptions | None = None,
-        *,
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
+    def __init__(self, num_classes: int, options: PriorOptions | None = None) -> None:
         if num_classes < 1:
             raise InputError(f"num_classes={num_classes}: a prior needs at least one class")
         self.num_classes = num_classes
         self.options = options or PriorOptions()
-        self.options.check_prior()
-        self.dtype = dtype  # of the stored items; sums and solutions are float64
         self.reset()
 
-    def reset(self) -> None:
-        L, o = self.num_classes, self.options
-        self.seen = 0
-        self._counts = torch.zeros(L, dtype=torch.int64)  # items in the bank
-        self._offered = torch.zeros_like(self._counts)  # items that passed the threshold
-        self._sums = torch.zeros(L, L, dtype=torch.float64)  # row l': sum of the items of class l'
-        self._total = torch.zeros(
-            L, dtype=torch.float64
-        )  # sum of everything seen, for the marginal
-        self._solution = torch.full((L,), 1 / L, dtype=torch.float64)
-        self._fresh = False
-        if o.bank != "all":
-            self._items = torch.zeros(L, o.size, L, dtype=self.dtype)
-            self._gaps = torch.zeros(L, o.size, dtype=torch.float64)
-            self._arrival = torch.zeros(L, o.size, dtype=torch.int64)
+    @classmethod
+    def of(cls, options: PriorOptions, state: State) -> ClassPrior:
+        """Around a state that somebody else holds."""
+        new = object.__new__(cls)
+        first = next(v for k, v in state.items() if k != "seen")
+        new.num_classes, new.options, new.state = len(first), options, state
+        return new
 
-    # ------------------------------------------------------------------ observing
+    def reset(self) -> None:
+        """Forget everything."""
+        sizes = {"L": self.num_classes}
+        self.state = declared.fresh("class prior", self.options.entries(), sizes)
+
+    @property
+    def seen(self) -> int:
+        return int(self.state["seen"])
 
     def observe(self, log_p: Tensor, label: int | None = None) -> bool:
         """Take in one prediction, log-probabilities (L,). True if the bank kept it.
@@ -200,179 +395,51 @@ class ClassPrior:
                 f"the prior is over {self.num_classes} classes, but a prediction "
                 f"of shape {tuple(log_p.shape)} came; pass one row of log-probabilities"
             )
-        o = self.options
-        log_p = log_p.detach().to(self._sums)
-        label = int(log_p.argmax()) if label is None else label  # of equals, the first
-        top = log_p.topk(min(2, self.num_classes)).values
-        gap = float(top[0] - top[1]) if self.num_classes > 1 else float("inf")
         if bool(log_p.isnan().any()):
             raise InputError(
                 "a prediction with NaN reached the class prior; check the model's output"
             )
-        draw = random.Random(f"{o.seed}/{self.seen}")
-        if o.noise and draw.random() < o.noise:
-            label = draw.randrange(self.num_classes)
-        p = log_p.exp()
-        self._total += p
-        self.seen += 1
-        kept = gap >= o.threshold and self._admit(label, p, gap, draw)
-        self._fresh &= not (kept or o.estimator == "marginal")
-        return kept
-
-    def _admit(self, label: int, p: Tensor, gap: float, draw: random.Random) -> bool:
-        o, count = self.options, int(self._counts[label])
-        self._offered[label] += 1
-        if o.bank == "all":
-            self._sums[label] += p
-            self._counts[label] += 1
-            return True
-        if count < o.size:
-            slot = count
-            self._counts[label] += 1
-        elif o.bank == "fifo":
-            slot = int(self._arrival[label].argmin())
-        elif o.bank == "reservoir":
-            slot = draw.randrange(int(self._offered[label]))
-            if slot >= o.size:
-                return False
-        else:
-            # The smallest gap goes; of equals the newest, so that the order of arrival decides.
-            smallest = self._gaps[label] == self._gaps[label].min()
-            slot = int(self._arrival[label].where(smallest, -1).argmax())
-            if o.bank == "gap-larger" and gap <= float(self._gaps[label, slot]):
-                return False
-        self._items[label, slot] = p.to(self.dtype)
-        self._gaps[label, slot] = gap
-        self._arrival[label, slot] = self.seen
-        self._sum_column(label)
-        return True
-
-    def _sum_column(self, label: int) -> None:
-        """One column anew from its items: as cheap as add-and-subtract, and without drift."""
-        count = int(self._counts[label])
-        self._sums[label] = self._items[label, :count].to(torch.float64).sum(0)
-
-    # ------------------------------------------------------------------ the estimate
+        return self.options.observe(self.state, log_p.detach().double().cpu(), label)
 
     @property
     def matrix(self) -> Tensor:
         """A (L, L), float64: column l' is the mean distribution of the items of class l'."""
-        return self._operator()(torch.eye(self.num_classes).to(self._sums)).T
-
-    def _operator(self) -> Callable[[Tensor], Tensor]:
-        """The map p → A p without forming A. A batch of rows p (…, L) is taken too."""
-        o = self.options
-        smoothing = self._smoothing
-        weight = self._counts.to(self._sums.dtype) + smoothing
-        filled = weight > 0
-        inverse = torch.where(filled, 1 / weight, 0.0)
-        lost = 1.0 if o.empty == "uniform" else 0.0  # what an empty class passes on
-        even = torch.where(filled, smoothing * inverse, lost) / self.num_classes
-        return lambda p: (p * inverse) @ self._sums + (p @ even).unsqueeze(-1)
+        if self.options.estimator == "marginal":
+            raise InputError("the marginal keeps no matrix; choose estimator='fixed-point'")
+        return self.options.operator(self.state)(torch.eye(self.num_classes).double()).T
 
     @property
     def prior(self) -> Tensor:
         """p̃ (L,), float64, sums to one; uniform before anything was seen."""
-        o = self.options
-        if not self._fresh:
-            if o.estimator == "marginal":
-                self._solution = self._marginal(self._smoothing)
-            elif bool(self._counts.any()):
-                start = self._solution.clamp_min(FLOOR)  # a zero would stay zero
-                self._solution, _ = fixed_point(
-                    self._operator(), start, o.norm, o.eps, o.max_iter, o.damping
-                )
-            self._fresh = True
-        p = self._solution.clamp_min(FLOOR)
-        return clipped(p / p.sum(), o.clip)
-
-    @property
-    def _smoothing(self) -> float:
-        """Uniform predictions a class."""
-        return max(self.options.smoothing, self.options.smoothing_total / self.num_classes)
-
-    def _marginal(self, smoothing: float) -> Tensor:
-        """The mean of everything seen and of `smoothing` uniform predictions a class."""
-        weight = self.seen + smoothing * self.num_classes
-        if not weight:
-            return self._solution
-        return (self._total + smoothing) / weight
+        return self.log_prior.exp()
 
     @property
     def log_prior(self) -> Tensor:
         """log p̃ (L,), float64, finite."""
-        return self.prior.log()
+        return self.options.log_prior(self.state)
 
     @property
     def bias(self) -> Tensor:
         """The paper's bias, −log p̃: large for the classes that the model neglects."""
         return -self.log_prior
 
-    # ------------------------------------------------------------------ state
-
-    def state_dict(self) -> dict[str, Tensor]:
-        state = {
-            "seen": torch.tensor(self.seen),
-            "fresh": torch.tensor(self._fresh),
-            "counts": self._counts.clone(),
-            "offered": self._offered.clone(),
-            "total": self._total.clone(),
-            "solution": self._solution.clone(),
-        }
-        if self.options.bank == "all":
-            return state | {"sums": self._sums.clone()}
-        used = torch.arange(self.options.size).to(self._counts) < self._counts[:, None]  # (L, M)
-        return state | {
-            "items": self._items[used],  # only filled slots, by class
-            "gaps": self._gaps[used],
-            "arrival": self._arrival[used],
-        }
+    def state_dict(self) -> State:
+        entries = self.options.entries()
+        return {k: v.clone() for k, v in self.state.items() if entries[k].reduce != "derived"}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Replace the state. Checks everything first: on an error nothing has changed."""
-        mine = self.state_dict()
-        if missing := sorted(mine.keys() ^ state.keys()):
-            raise StateError(
-                f"state of a class prior does not fit: entry {missing[0]!r} is missing "
-                f"or unexpected; it was saved with another bank than "
-                f"{self.options.bank!r}"
-            )
-        counts = state["counts"]
-        stored = int(counts.sum())
-        for name, value in state.items():
-            shape = tuple(mine[name].shape)
-            if name in ("items", "gaps", "arrival"):
-                shape = (stored, *shape[1:])
-            if tuple(value.shape) != shape or value.dtype != mine[name].dtype:
-                raise StateError(
-                    f"state of a class prior does not fit: entry {name!r} is "
-                    f"{tuple(value.shape)} {value.dtype}, expected {shape} {mine[name].dtype}; "
-                    "it was saved for other classes or options"
-                )
-        if self.options.bank != "all" and int(counts.max()) > self.options.size:
-            raise StateError(
-                f"state of a class prior holds {int(counts.max())} items of one class, "
-                f"but size={self.options.size}; load it with the size it was saved with"
-            )
-        self.reset()
-        self.seen, self._fresh = int(state["seen"]), bool(state["fresh"])
-        for name in ("counts", "offered", "total", "solution"):
-            setattr(self, f"_{name}", state[name].clone())
-        if self.options.bank == "all":
-            self._sums = state["sums"].clone()
-            return
-        used = torch.arange(self.options.size).to(self._counts) < self._counts[:, None]
-        for name in ("items", "gaps", "arrival"):
-            getattr(self, f"_{name}")[used] = state[name]
-        for label in self._counts.nonzero().flatten().tolist():
-            self._sum_column(label)
+        declared.check("class prior", self.options.entries(), state, {"L": self.num_classes})
+        new = {k: v.clone() for k, v in state.items()}
+        self.options.refresh(new)
+        self.state = new
 
     def merge(self, other: ClassPrior) -> None:
         """Take in another prior of the same options, as if its stream had followed this one's.
 
-        Exact for `all`, `fifo` and `gap-larger` (the order of `other`'s items is kept) and for the
-        marginal. For `gap`, which forgets what it overwrote, the items of largest gap stay. For
-        `reservoir`, items are drawn in proportion to how many each side had been offered.
+        Exact for the marginal, and for the items of `all`, `fifo` and `gap-larger`. For `gap`,
+        which forgets what it overwrote, the items of largest gap stay. For `reservoir` it is a
+        uniform sample of both streams; give them seeds of their own, or they draw the same numbers.
         """
         if other.num_classes != self.num_classes:
             raise StateError(
@@ -386,38 +453,6 @@ class ClassPrior:
                     f"cannot merge priors with {f.name}={a!r} and {f.name}={b!r}; "
                     "give both the same options"
                 )
-        if self.options.bank == "all":
-            self._sums += other._sums
-            self._counts += other._counts
-        else:
-            for label in other._counts.nonzero().flatten().tolist():
-                self._merge_class(label, other)
-        self._offered += other._offered
-        self._total += other._total
-        n, m = self.seen, other.seen
-        if m:
-            self._solution = (n * self._solution + m * other._solution) / (n + m)
-        self.seen, self._fresh = n + m, False
-
-    def _merge_class(self, label: int, other: ClassPrior) -> None:
-        o, a, b = self.options, int(self._counts[label]), int(other._counts[label])
-        items = torch.cat([self._items[label, :a], other._items[label, :b]])
-        gaps = torch.cat([self._gaps[label, :a], other._gaps[label, :b]])
-        arrival = torch.cat([self._arrival[label, :a], other._arrival[label, :b] + self.seen])
-        if o.bank == "fifo":
-            order = arrival.argsort(descending=True)
-        elif o.bank == "reservoir":  # weighted sampling without replacement: keys log(u)/w
-            draw = random.Random(f"{o.seed}/{self.seen}/{label}")
-            weights = [int(self._offered[label]) / max(a, 1)] * a
-            weights += [int(other._offered[label]) / max(b, 1)] * b
-            keys = [draw.random() ** (1 / w) for w in weights]
-            order = torch.tensor(keys, dtype=torch.float64).argsort(descending=True)
-        else:
-            oldest = arrival.argsort()  # of equal gaps the older stays
-            order = oldest[gaps[oldest].argsort(descending=True, stable=True)]
-        keep = order[: o.size].sort().values.to(items.device)
-        n = len(keep)
-        self._items[label, :n], self._gaps[label, :n] = items[keep], gaps[keep]
-        self._arrival[label, :n] = arrival[keep]
-        self._counts[label] = n
-        self._sum_column(label)
+        new = declared.merge("class prior", self.options.entries(), self.state, other.state)
+        self.options.refresh(new)
+        self.state = new

@@ -29,10 +29,9 @@ import torch
 from torch import Tensor
 
 from adte.errors import InputError, StateError, unknown
-from adte.models._weights import fingerprint
-from adte.models.base import Model
+from adte.files import load_state, save_state
+from adte.models import Model, check_model
 from adte.options import option
-from adte.state import load_state, save_state
 
 __all__ = [
     "SINGLE",
@@ -325,9 +324,9 @@ def class_weights(
         cache: folder in which to keep the result; by default the one that the environment
             variable ADTE_CACHE names, if any. A change of weights, dtype or prompts is a new entry.
     """
-    if not hasattr(model, "encode_text"):
+    if "text tower" not in check_model(model).offers:
         raise InputError(
-            f"model {getattr(model, 'name', model)!r} has fixed classes and no text tower; choose "
+            f"model {model.name!r} has fixed classes and no text tower; choose "
             "a vision-language model, or use its own logits"
         )
     prompts = templates if isinstance(templates, Prompts) else Prompts.of(templates)
@@ -351,7 +350,7 @@ def _entry(folder: Path, model: Model, texts: list[list[str]]) -> Path:
         raise InputError(
             f"cannot use {str(folder)!r} as a cache folder: {error.strerror}"
         ) from error
-    key = json.dumps([model.name, fingerprint(model), str(model.dtype), texts])
+    key = json.dumps([model.name, model.fingerprint, str(model.dtype), texts])
     return folder / f"text-{sha256(key.encode()).hexdigest()[:40]}.safetensors"
 
 

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from adte.batch import Sample
 from adte.errors import InputError, unknown
-from adte.methods.base import Sample
 from adte.options import option
 
 __all__ = ["SimulatedStream"]

@@ -1,160 +1,215 @@
-"""Saved state: tensors as safetensors, facts as JSON in its header, one file, written whole."""
+"""Declared state: what a method keeps of a stream, entry by entry.
+
+A method says of every entry its shape, its dtype and how two of them become one. Reset, copy,
+device moves, checked loading, merging and a limit on its size follow from that, here, once. A
+letter in a shape is a size that the first image tells: L classes, D dimensions. A name that ends in
+`.*` stands for entries whose names and shapes the model decides.
+"""
 
 from __future__ import annotations
 
-import errno
-import json
-import os
-import tempfile
+import math
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from glob import escape
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Literal
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+import torch
 from torch import Tensor
 
 from adte.errors import InputError, StateError
 
-__all__ = ["FORMAT", "load_state", "make_folder", "save_state", "write_whole"]
+__all__ = ["Entry", "State", "check", "copy", "entry_of", "fresh", "merge", "move", "nbytes"]
 
-FORMAT = 1
-_KEY = "adte"
+State = dict[str, Tensor]
+Reduction = Literal["sum", "mean", "keep", "same", "trim", "tail", "derived"]
+
+LIMIT = 2 << 30  # bytes; a state that would be larger is refused before it is made
 
 
-def write_whole(
-    path: str | os.PathLike[str], write: Callable[[str], object], size: int | None = None
-) -> Path:
-    """Let `write` fill a temporary file, then put it in place; on any error the old file stays.
+@dataclass(frozen=True)
+class Entry:
+    """One tensor of a state.
 
-    `size`, the bytes to come where known, is named if the disk is full. What a killed writer of
-    the same file left behind goes away.
+    Attributes:
+        shape: sizes and letters; None where the model decides. So for `dtype`.
+        reduce: how the entries of two streams become one.
+          sum      added
+          mean     averaged, weighted by the counter that `by` names
+          keep     the receiver's own; the other's where it has none yet
+          same     both must be equal: what came with the model and not from the stream
+          trim     slots (L, M, …) of both, sorted by the entry that `by` names, the first M stay
+          tail     rows (N, …) of both one after the other, the last `most` stay
+          derived  computed from the others, by `Method.refresh`; neither saved nor merged
+          or a function of (name, ours, theirs), for what is none of these.
+        fill: the value before anything was seen.
+        most: rows at most, for `tail`.
+        shift: a counter that counts for later in the stream: what is merged in comes after it all,
+            so that much is taken off its ranks first.
     """
-    path = Path(path)
-    if not path.parent.is_dir():
+
+    shape: tuple[int | str, ...] | None
+    dtype: torch.dtype | None = torch.float64
+    reduce: Reduction | Callable[[str, State, State], Tensor] = "sum"
+    fill: float = 0.0
+    by: str = ""
+    most: int = 0
+    shift: str = ""
+
+
+Entries = Mapping[str, Entry]
+
+
+def entry_of(entries: Entries, name: str) -> Entry | None:
+    """The declaration that an entry goes by."""
+    if name in entries:
+        return entries[name]
+    return next(
+        (e for pattern, e in entries.items() if "*" in pattern and fnmatchcase(name, pattern)), None
+    )
+
+
+def _shape(entry: Entry, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    assert entry.shape is not None
+    return tuple(sizes[n] if isinstance(n, str) else n for n in entry.shape)
+
+
+def nbytes(entries: Entries, sizes: Mapping[str, int]) -> int:
+    """How large a state of these sizes is, without what the model decides."""
+    return sum(
+        math.prod(_shape(e, sizes)) * (e.dtype or torch.float32).itemsize
+        for name, e in entries.items()
+        if e.shape is not None and "*" not in name
+    )
+
+
+def fresh(
+    owner: str, entries: Entries, sizes: Mapping[str, int], device: torch.device | None = None
+) -> State:
+    """The state before the first image. Counters, which have no dimension, stay on the host."""
+    if (size := nbytes(entries, sizes)) > LIMIT:
         raise InputError(
-            f"cannot write {str(path)!r}: the folder {str(path.parent)!r} does not "
-            "exist; make it first"
+            f"the state of {owner!r} would take {size / 2**30:.1f} GiB for "
+            f"{', '.join(f'{k}={v}' for k, v in sizes.items())}; choose an option whose state is "
+            "linear in the classes, such as estimator='marginal'"
         )
-    if path.is_dir():
-        raise InputError(f"cannot write {str(path)!r}: it is a folder; give a file name")
-    handle, temporary = -1, ""
-    try:
-        _sweep(path)
-        handle, temporary = tempfile.mkstemp(".part", f".{path.name}.", path.parent)
-        if not _lock(handle):
-            os.close(handle)
-            handle = -1
-        write(temporary)
-        with open(temporary, "rb") as f:
-            os.fsync(f.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise InputError(f"cannot write {str(path)!r}: {_reason(error, size)}") from error
-    finally:
-        with suppress(OSError):
-            os.unlink(temporary)  # gone if all went well
-        if handle >= 0:
-            os.close(handle)
-    return path
-
-
-def make_folder(path: str | os.PathLike[str]) -> Path:
-    """The folder, made with its parents if it is not there."""
-    try:
-        Path(path).mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError) as error:
-        raise InputError(
-            f"cannot make the folder {str(path)!r}: a file is in the way; give another name"
-        ) from error
-    except OSError as error:
-        raise InputError(f"cannot make the folder {str(path)!r}: {_reason(error)}") from error
-    return Path(path)
-
-
-def _reason(error: OSError, size: int | None = None) -> str:
-    """What the system said, and the mend."""
-    needed = "" if size is None else f" ({size / 1e6:,.1f} MB are needed)"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return (
-            f"the disk is full{needed}; free some space and run the same command again, "
-            "what is finished stays"
+    return {
+        name: torch.full(
+            _shape(e, sizes), e.fill, dtype=e.dtype, device=device if e.shape else None
         )
-    if error.errno == errno.EFBIG:
-        return (
-            f"the system does not allow so large a file{needed}; raise the limit (ulimit -f) and "
-            "run the same command again, what is finished stays"
-        )
-    said = error.strerror or str(error)
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return f"{said}; choose a folder that you may write to"
-    return f"{said}; the old file, if any, is as it was"
+        for name, e in entries.items()
+        if e.shape is not None and "*" not in name
+    }
 
 
-def _lock(handle: int) -> bool:
-    """Take the lock that a live writer holds on its temporary file; False if it cannot be had."""
-    try:
-        import fcntl  # POSIX
-
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (ImportError, OSError):
-        return False
-    return True
+def copy(state: State) -> State:
+    """A copy that may be changed in place, and be part of a gradient, whatever the mode."""
+    with torch.inference_mode(False):
+        return {k: v.clone() for k, v in state.items()}
 
 
-def _sweep(path: Path) -> None:
-    """Remove temporary files for `path` whose writers are dead: nobody holds their lock."""
-    for left in path.parent.glob(f".{escape(path.name)}.*.part"):
-        with suppress(OSError), left.open("rb") as f:
-            if _lock(f.fileno()):
-                left.unlink()
+def move(state: State, device: torch.device) -> State:
+    """The state on a device; counters stay on the host."""
+    if all(v.device == device for v in state.values() if v.ndim):
+        return state
+    return {k: v.to(device) if v.ndim else v for k, v in state.items()}
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def check(
+    owner: str,
+    entries: Entries,
+    state: Mapping[str, Tensor],
+    known: Mapping[str, int] | None = None,
+) -> dict[str, int]:
+    """Refuse a saved state that does not fit the declaration; returns the sizes it was made for.
 
-
-def save_state(
-    path: str | os.PathLike[str], tensors: Mapping[str, Tensor], facts: Mapping[str, Any]
-) -> Path:
-    """Write tensors and facts to one file."""
-    header = json.dumps({"format": FORMAT, **facts}, ensure_ascii=False)
-    plain = {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
-    data = save(plain, metadata={_KEY: header})  # not save_file, which hides the system's errors
-    return write_whole(path, lambda name: Path(name).write_bytes(data), len(data))
-
-
-def load_state(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read what `save_state` wrote."""
-    name = str(path)
-    if not Path(path).is_file():
-        raise InputError(f"state file {name!r} does not exist; check the path")
-    try:
-        with safe_open(name, framework="pt") as f:
-            header = (f.metadata() or {}).get(_KEY)
-            tensors = {k: f.get_tensor(k) for k in f.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
+    `known` are sizes that it must be made for.
+    """
+    saved = {n: e for n, e in entries.items() if e.reduce != "derived"}
+    missing = sorted(n for n in saved if "*" not in n and n not in state)
+    odd = [n for n in state if entry_of(saved, n) is None]
+    if missing or odd:
+        what = f"entry {missing[0]!r} is missing" if missing else f"entry {odd[0]!r} is unexpected"
         raise StateError(
-            f"{name!r} is not a state file of adte or is damaged ({error}); save it again"
-        ) from error
-    if header is None:
-        raise StateError(
-            f"{name!r} is a safetensors file, but not a state of adte; "
-            "give a file that Classifier.save wrote"
+            f"state of {owner!r} does not fit: {what}; it was saved by another method or with "
+            "other options"
         )
-    try:
-        facts: dict[str, Any] = json.loads(header)
-    except ValueError as error:
-        raise StateError(f"the header of {name!r} is damaged ({error}); save it again") from error
-    if facts.get("format") != FORMAT:
-        raise StateError(
-            f"{name!r} has state format {facts.get('format')}, this version of adte "
-            f"reads format {FORMAT}; load it with the version that wrote it "
-            f"({facts.get('version', 'unknown')})"
-        )
-    return tensors, facts
+    sizes = dict(known or {})
+    for name, value in state.items():
+        e = entry_of(saved, name)
+        assert e is not None
+        good = e.dtype is None or value.dtype == e.dtype
+        if e.shape is not None:
+            good = good and value.ndim == len(e.shape)
+            for want, got in zip(e.shape, value.shape, strict=False):
+                n = sizes.setdefault(want, got) if isinstance(want, str) else want
+                good = good and n == got
+        if not good:
+            shape = [sizes.get(n, n) if isinstance(n, str) else n for n in e.shape or ("any",)]
+            kind = "" if e.dtype is None else f" {e.dtype}"
+            raise StateError(
+                f"state of {owner!r} does not fit: entry {name!r} is {tuple(value.shape)} "
+                f"{value.dtype}, expected {tuple(shape)}{kind}; it was saved for other "
+                "classes, another model or other options"
+            )
+        if value.is_floating_point() and bool(value.isnan().any()):
+            raise StateError(
+                f"state of {owner!r} does not fit: entry {name!r} holds NaN; save it again"
+            )
+    return sizes
+
+
+def merge(owner: str, entries: Entries, ours: State, theirs: State) -> State:
+    """Two streams' states as one, by the declared reductions; neither is changed."""
+    for name in {**ours, **theirs}:
+        e = entry_of(entries, name)
+        assert e is not None
+        free = 1 if e.reduce == "tail" else 0  # leading sizes that may differ
+        here, there = (tuple(s[name].shape) if name in s else "missing" for s in (ours, theirs))
+        same = "missing" not in (here, there) and here[free:] == there[free:]
+        if not same and e.reduce not in ("keep", "derived"):
+            raise StateError(
+                f"cannot merge states of {owner!r}: entry {name!r} is {here} here and {there} "
+                "there; both must have the same classes, model and options"
+            )
+    theirs = {k: v.to(ours[k].device) if k in ours and v.ndim else v for k, v in theirs.items()}
+    for name, e in entries.items():
+        if e.shift and name in theirs and e.shift in ours:
+            theirs[name] = theirs[name] - int(ours[e.shift])
+    out: State = {}
+    for name in {**ours, **theirs}:
+        e = entry_of(entries, name)
+        assert e is not None
+        if e.reduce == "derived":
+            continue
+        if name not in ours or name not in theirs:
+            out[name] = (ours if name in ours else theirs)[name].clone()
+        else:
+            out[name] = _reduced(owner, name, e, ours, theirs)
+    return out
+
+
+def _reduced(owner: str, name: str, e: Entry, ours: State, theirs: State) -> Tensor:
+    a, b = ours[name], theirs[name].to(ours[name])
+    if callable(e.reduce):
+        return e.reduce(name, ours, theirs)
+    if e.reduce == "sum":
+        return a + b
+    if e.reduce == "mean":
+        n, m = int(ours[e.by]), int(theirs[e.by])
+        return torch.lerp(a, b, m / (n + m)) if n + m else a.clone()
+    if e.reduce == "tail":
+        return torch.cat([a, b])[-e.most :].clone()
+    if e.reduce == "same":
+        if not torch.allclose(a, b, atol=1e-3):
+            raise StateError(
+                f"cannot merge states of {owner!r} of different class weights; both must come from "
+                "one model, one set of prompts and the same classes"
+            )
+        return a.clone()
+    if e.reduce == "trim":
+        rank = torch.cat([ours[e.by], theirs[e.by].to(ours[e.by])], 1)  # (L, 2 M)
+        order = rank.argsort(dim=1, stable=True)[:, : ours[e.by].shape[1]]
+        rows = torch.arange(len(order), device=order.device)[:, None]
+        return torch.cat([a, b], 1)[rows, order]
+    return a.clone()

@@ -10,14 +10,12 @@ matrices, by torch's uint8 kernels where the processor has AVX, or by its float 
 
 from __future__ import annotations
 
-import io
 import math
+import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -27,16 +25,17 @@ import torch.nn.functional as F
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from adte.errors import InputError
+from adte.errors import InputError, unknown
+from adte.images import Pixels, load_image
 from adte.options import option
 
 __all__ = ["Crop", "Preprocess", "Views", "base_view", "load_image"]
 
-Pixels = npt.NDArray[np.uint8]  # (H, W, 3)
 Floats = npt.NDArray[np.float32]
 
 FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 TRIES = 10  # draws of a crop before the central one is taken, as in torchvision
+KERNELS = ("uint8", "bands", "float", "pillow")  # of the crops
 
 
 def _check(good: bool, name: str, value: object, mend: str) -> None:
@@ -79,66 +78,6 @@ class Crop(NamedTuple):
     height: int
     width: int
     flip: bool = False
-
-
-def load_image(source: Any, exif: bool = True) -> Pixels:
-    """Any image as contiguous RGB bytes (H, W, 3).
-
-    Args:
-        source: a path, encoded bytes, a Pillow image, a uint8 array (H, W), (H, W, C) or a uint8
-            tensor (C, H, W), (H, W, C); alpha is dropped, 16 bits become 8.
-        exif: turn the image the way its EXIF orientation says.
-
-    >>> load_image(np.zeros((2, 3), np.uint8)).shape
-    (2, 3, 3)
-    """
-    if isinstance(source, np.ndarray | Tensor):
-        return _from_array(source)
-    opened: Callable[[], AbstractContextManager[Image.Image]]
-    if isinstance(source, bytes | bytearray | memoryview):
-        name, opened = f"these {len(source)} bytes", lambda: Image.open(io.BytesIO(source))
-    elif isinstance(source, str | Path):
-        name, opened = repr(str(source)), lambda: Image.open(source)
-    elif isinstance(source, Image.Image):
-        name, opened = f"this {source.mode} image", lambda: nullcontext(source)
-    else:
-        kind = type(source).__name__
-        raise InputError(f"{kind} is no image; give a path, bytes, a Pillow image or uint8 pixels")
-    try:
-        with opened() as image:
-            return _rgb(image, exif)
-    except Exception as error:  # by format: OSError, SyntaxError, ValueError, struct.error, …
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
-        why = f"cannot read {name} as an image ({reason or type(error).__name__})"
-        raise InputError(f"{why}; give a complete file that Pillow can read") from error
-
-
-def _rgb(image: Image.Image, exif: bool) -> Pixels:
-    image.load()  # a truncated file raises here
-    image = ImageOps.exif_transpose(image) if exif else image
-    if image.mode.startswith("I"):  # 16 bits; Pillow's own conversion would clip them at 255
-        grey = np.asarray(image).astype(np.float64).clip(0, 65535) / 257
-        image = Image.fromarray(grey.round().astype(np.uint8))
-    elif "transparency" in image.info:  # a palette with an alpha for each colour
-        image = image.convert("RGBA")
-    return np.array(image.convert("RGB"))
-
-
-def _from_array(source: np.ndarray[Any, Any] | Tensor) -> Pixels:
-    kind = "tensor" if isinstance(source, Tensor) else "array"
-    name = f"a {kind} of shape {tuple(source.shape)} and dtype {source.dtype}"
-    array = source.detach().cpu().numpy() if isinstance(source, Tensor) else source
-    if array.dtype != np.uint8:
-        raise InputError(f"{name} is not an image; give uint8 grey levels 0 to 255")
-    if array.ndim == 3 and kind == "tensor" and array.shape[0] in (1, 3, 4):
-        array = array.transpose(1, 2, 0)
-    elif array.ndim == 2:
-        array = array[:, :, None]
-    if array.ndim != 3 or array.size == 0 or array.shape[2] not in (1, 3, 4):
-        order = "(3, H, W)" if kind == "tensor" else "(H, W, 3)"
-        raise InputError(f"{name} is not an image; give shape {order} with at least one pixel")
-    rgb = np.repeat(array, 3, 2) if array.shape[2] == 1 else array[:, :, :3]
-    return np.ascontiguousarray(rgb)
 
 
 @dataclass(frozen=True)
@@ -186,17 +125,32 @@ class Views:
         crops = self._crops(pixels.shape[0], pixels.shape[1], seed)
         out = torch.empty(self.count, 3, preprocess.size, preprocess.size, device=device)
         out[0] = base_view(pixels, preprocess)
-        if self.interpolation == "bicubic" or not crops:
-            _resize_pillow(pixels, crops, preprocess, out[1:])
-        elif device is not None or "AVX" in torch.backends.cpu.get_cpu_capability():
-            dtype = torch.uint8 if device is None else torch.float32
-            _resize_torch(pixels, crops, preprocess, out[1:], dtype)
-        else:
+        kernel = self.kernel(device)
+        if kernel == "pillow" or not crops:
+            _resize_pillow(pixels, crops, preprocess, out[1:], self.interpolation)
+        elif kernel == "bands":
             _resize_bands(pixels, crops, preprocess, out[1:])
+        else:
+            dtype = torch.uint8 if kernel == "uint8" else torch.float32
+            _resize_torch(pixels, crops, preprocess, out[1:], dtype)
         if self.augmix:
             for i in range(1, self.count):
                 _augmix(out[i], preprocess, _generator(seed, i))
         return out
+
+    def kernel(self, device: torch.device | str | None = None) -> str:
+        """What resizes the crops there: the fastest for the processor that is faithful to Pillow.
+
+        The environment variable ADTE_VIEWS forces one of them on the CPU; results record which.
+        """
+        forced = os.environ.get("ADTE_VIEWS", "")
+        if forced and forced not in KERNELS:
+            raise unknown("kernel of the views in ADTE_VIEWS", forced, KERNELS)
+        if device is not None and torch.device(device).type != "cpu":
+            return "pillow" if self.interpolation == "bicubic" else "float"
+        if self.interpolation == "bicubic":
+            return "pillow"
+        return forced or ("uint8" if "AVX" in torch.backends.cpu.get_cpu_capability() else "bands")
 
     def boxes(self, height: int, width: int, key: int | str) -> list[Crop]:
         """The count − 1 crops of an image of this size under this key."""
@@ -267,11 +221,13 @@ def _generator(seed: int, stream: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=seed, counter=stream << 128))
 
 
-def _resize_pillow(pixels: Pixels, crops: list[Crop], preprocess: Preprocess, out: Tensor) -> None:
-    """Resize bicubically. Pillow clips between its two passes, in an order that it chooses."""
+def _resize_pillow(
+    pixels: Pixels, crops: list[Crop], preprocess: Preprocess, out: Tensor, interpolation: str
+) -> None:
+    """Resize as Pillow does, which clips between its two passes, in an order that it chooses."""
     image, size = Image.fromarray(pixels), (preprocess.size, preprocess.size)
     for view, (top, left, h, w, flip) in zip(out, crops, strict=True):
-        crop = image.crop((left, top, left + w, top + h)).resize(size, FILTERS["bicubic"])
+        crop = image.crop((left, top, left + w, top + h)).resize(size, FILTERS[interpolation])
         view.copy_(preprocess.normalise(_levels(ImageOps.mirror(crop) if flip else crop)))
 
 

@@ -11,16 +11,25 @@ import pytest
 import torch
 from click.testing import CliRunner
 
+from adte.batch import Context
 from adte.bench import cost, encode, head, pipeline, prior, subject, views
+from adte.bench.conditions import processor
 from adte.cli import main
 from adte.errors import InputError
+from adte.methods import PriorMethod
 from adte.methods.prompt_tuning import PromptLearner
 from adte.models import load_model
+from adte.views import Views
+
+CONDITIONS = {"device", "dtype", "kernel", "threads", "processor", "torch", "python"}
 
 
 def check(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The contract of `adte bench`; the rows by name."""
-    assert {"rows", "ratio", "meaning"} <= result.keys()
+    assert {"rows", "ratio", "meaning"} | CONDITIONS <= result.keys()
+    assert result["kernel"] == Views().kernel()
+    assert result["processor"] == processor()
+    assert result["dtype"] in ("float32", "float64", "bfloat16")
     for row in result["rows"]:
         assert {"name", "seconds", "ratio"} <= row.keys()
         assert row["seconds"] > 0
@@ -40,6 +49,7 @@ def test_prior() -> None:
     result = prior.run(classes=30, size=2, repeats=3)
     slow, fast = check(result).values()
     assert result["ratio"] == pytest.approx(slow["seconds"] / fast["seconds"])
+    assert result["dtype"] == "float64"
 
 
 def test_views_makes_the_usual_pixels() -> None:
@@ -65,11 +75,13 @@ def test_pipeline_shares_add_up(tmp_path: Path) -> None:
     assert list(rows) == ["decode", "views", "encode", "method", "an image"]
     assert sum(rows[s]["ratio"] for s in pipeline.STAGES) == pytest.approx(1)
     assert result["images"] == 2
+    assert pipeline.run(images=3, batch=2, views=2, classes=3)["batch"] == 2
     for file, jpeg in enumerate(pipeline._files(3, None)):
         (tmp_path / f"{file}.jpg").write_bytes(jpeg)
     assert pipeline.run(images=2, folder=tmp_path, views=2, classes=3)["images"] == 2
-    with pytest.raises(InputError, match="images"):
-        pipeline.run(images=0)
+    for name in ("images", "batch"):
+        with pytest.raises(InputError, match=f"{name}=0"):
+            pipeline.run(**{name: 0})
 
 
 def test_cost() -> None:
@@ -90,11 +102,12 @@ def test_cost() -> None:
 
 
 def test_adte_is_timed_in_its_steady_state() -> None:
-    model = load_model("tiny")
-    text = torch.eye(3, model.dim)
-    method = cost._steady("adte", model, text)
-    assert method.prior.seen == cost.FILL
-    assert not cost._steady("zero", model, text).stateful
+    context = Context(torch.eye(3, 128), 20.0)
+    method = cost._steady("adte", context)
+    assert isinstance(method, PriorMethod)
+    assert method.class_prior is not None
+    assert method.class_prior.seen == cost.FILL
+    assert not cost._steady("zero", context).stateful
 
 
 def kept(learner: PromptLearner) -> int:

@@ -90,6 +90,7 @@ def test_every_set_has_a_row_and_says_what_is_missing(name: str, tmp_path: Path)
     row = dataset_info(name).row()
     assert row["name"] == name
     assert "complete" in [o["name"] for o in row["options"]]
+    assert row["usage"].startswith(f"{name}:PATH or {name}:PATH?")
     with pytest.raises(InputError, match=r"does not exist|is no tar"):
         load_dataset(f"{name}:{tmp_path / 'nowhere'}")
     if name not in ("webdataset", "csv"):
@@ -98,6 +99,21 @@ def test_every_set_has_a_row_and_says_what_is_missing(name: str, tmp_path: Path)
     with pytest.raises(InputError, match="needs a path"):
         load_dataset(name)
     assert issubclass(reader(name), Reader)
+
+
+@pytest.mark.parametrize("name", list_datasets())
+def test_every_option_can_be_set_in_the_spec(name: str, tmp_path: Path) -> None:
+    """Issue 10: `adte datasets NAME` listed options that no verb took."""
+    for row in dataset_info(name).row()["options"]:
+        if row["name"] == "digits":  # arrays, from Python
+            continue
+        value = (row["choices"] or [row["default"]])[-1]
+        with pytest.raises(InputError, match=r"nowhere'.*(does not exist|is no tar)"):
+            load_dataset(f"{name}:{tmp_path / 'nowhere'}?{row['name']}={value}")
+    with pytest.raises(InputError, match=r"in the data '.*': unknown option 'nonsense'"):
+        load_dataset(f"{name}:{tmp_path}?nonsense=1")
+    with pytest.raises(InputError, match="complete='maybe' is not bool"):
+        load_dataset(f"{name}:{tmp_path}?complete=maybe")
 
 
 def test_unknown_names_and_options_are_errors(tmp_path: Path) -> None:

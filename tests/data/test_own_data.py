@@ -61,6 +61,48 @@ def test_a_class_without_images_is_an_error(tmp_path: Path, plant: Callable) -> 
     assert data.counts.tolist() == [1, 0]
 
 
+def test_options_behind_a_question_mark(tmp_path: Path, plant: Callable, write: Write) -> None:
+    plant(tmp_path / "pets", ["cat/1.jpg", "dog/1.txt"])
+    folder = f"folder:{tmp_path / 'pets'}"
+    assert load_dataset(f"{folder}?complete=false").counts.tolist() == [1, 0]
+    odd = write(tmp_path / "50% & more?.txt", "big cat\nsmall dog\n")
+    named = f"classes={str(odd).replace('%', '%25').replace('&', '%26')}"
+    with pytest.raises(InputError, match=r"write NAME:PATH\?option=value"):
+        load_dataset(f"{folder}?complete=false&classes")
+    # the last question mark begins the options, so one in a value is written %3F
+    data = load_dataset(f"{folder}?complete=false&{named.replace('?', '%3F')}")
+    assert data.classes == ("big cat", "small dog")
+    assert load_dataset(f"{folder}?complete=true", complete=False).counts.tolist() == [1, 0]
+    for text, message in (
+        ("complete=false&complete=true", "'complete' is given twice"),
+        ("complete", "'complete' in the data '.*' is no option"),
+        ("=3", "'=3' in the data '.*' is no option"),
+        ("complete=", "option complete='' is not bool"),
+    ):
+        with pytest.raises(InputError, match=message) as error:
+            load_dataset(f"{folder}?{text}")
+        assert "\n" not in str(error.value)
+
+
+def test_a_question_mark_in_a_path_stays_one(tmp_path: Path, plant: Callable, jpeg: bytes) -> None:
+    plant(tmp_path / "who?x=1", ["cat/1.jpg"])
+    assert load_dataset(f"folder:{tmp_path / 'who?x=1'}").classes == ("cat",)
+    assert len(load_dataset(f"folder:{tmp_path / 'who?x=1'}?complete=false")) == 1
+    for k in range(2):
+        shard(tmp_path / f"s-{k}.tar", {"0.jpg": jpeg, "0.cls": b"0"})
+    (tmp_path / "classnames.txt").write_text("cat\n")
+    assert len(load_dataset(f"webdataset:{tmp_path}/s-?.tar")) == 2  # a pattern
+    assert len(load_dataset(f"webdataset:{tmp_path}/s-?.tar?complete=false")) == 2
+
+
+def test_a_flat_folder_is_told_to_make_folders(tmp_path: Path, plant: Callable) -> None:
+    """Issue 11, point 15: it was told to unpack the set again."""
+    plant(tmp_path, ["1.jpg", "2.jpg"])
+    with pytest.raises(InputError, match="put the images into one folder per class") as error:
+        load_dataset(f"folder:{tmp_path}")
+    assert "unpack" not in str(error.value)
+
+
 def test_a_folder_of_splits_is_not_a_folder_of_classes(tmp_path: Path, plant: Callable) -> None:
     plant(tmp_path, ["train/cat/1.jpg", "val/cat/1.jpg"])
     with pytest.raises(InputError, match=r"are splits \(train, val\), not classes; give .*/val'"):

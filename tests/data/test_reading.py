@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from adte.data import corrupted, iterate, load_dataset, make_stream
 from adte.errors import InputError
@@ -49,6 +50,19 @@ def test_a_run_with_no_readable_image_is_an_error(folder: Path) -> None:
         path.write_bytes(b"torn")
     with pytest.raises(InputError, match="none of the 6 images could be read"):
         list(iterate(load_dataset(f"folder:{folder}")))
+
+
+def test_exif_orientation_is_honoured_everywhere(tmp_path: Path) -> None:
+    """Issue 10: `predict` turned an image and `eval` did not."""
+    pixels = np.random.default_rng(0).integers(0, 256, (16, 24, 3), np.uint8)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turned a quarter clockwise when shown
+    (tmp_path / "cat").mkdir()
+    Image.fromarray(pixels).save(tmp_path / "cat/1.png", exif=exif)
+    data = load_dataset(f"folder:{tmp_path}")
+    ((_, image),) = iterate(data)
+    assert np.array_equal(image, np.rot90(pixels, -1))
+    assert corrupted(data, "brightness", 1)[0].source.shape == (24, 16, 3)
 
 
 def test_corrupted_on_the_fly(folder: Path) -> None:

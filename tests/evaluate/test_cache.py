@@ -13,10 +13,10 @@ import torch
 from adte import InputError, StateError, Views, create_method
 from adte.data import Dataset, make_stream
 from adte.evaluate import run
-from adte.evaluate.cache import Cache, extract
-from adte.evaluate.features import Live
+from adte.evaluate.features.cache import Cache, extract
+from adte.evaluate.features.live import Live
 from adte.prompts import class_weights
-from small_model import SmallModel
+from adte.testing import SmallModel
 
 NAMES = ("cat", "dog", "car")
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,8 +58,8 @@ def test_replay_equals_live_image_by_image(name, tmp_path):
 
 
 def test_workers_make_the_same_features():
-    one = [e.features for e in live(4).encoded()]
-    two = [e.features for e in live(4, workers=2).encoded()]
+    one = [e.features for e in live(4).images()]
+    two = [e.features for e in live(4, workers=2).images()]
     assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
 
 
@@ -68,14 +68,13 @@ def test_order_and_length(tmp_path):
     assert len(cache) == 11
     assert len(list((tmp_path / "c").glob("shard-*"))) == 3
     order = np.array([10, 0, 5, 3])
-    some = list(cache.ordered(order).encoded())
-    every = list(cache.encoded())
+    some = list(cache.ordered(order).images())
+    every = list(cache.images())
     for e, i in zip(some, order, strict=True):
         assert e.id == every[i].id == f"{i:03d}"
         assert torch.equal(e.features, every[i].features)
     assert cache.ordered(order).labels.tolist() == [e.label for e in some]
-    assert [e.id for e in cache.ordered(order).first(2).encoded()] == ["010", "000"]
-    assert cache.ordered(order).at(1)[1] == every[0].label
+    assert [e.id for e in cache.ordered(order).first(2).images()] == ["010", "000"]
     with pytest.raises(InputError, match="limit=0"):
         cache.first(0)
     with pytest.raises(InputError, match="is a part"):
@@ -106,7 +105,7 @@ def test_resume_repeats_no_finished_shard(tmp_path):
     stamp = (tmp_path / "part" / "shard-00000.safetensors").stat().st_mtime_ns
     extract(live(), tmp_path / "part", shard=4)
     assert (tmp_path / "part" / "shard-00000.safetensors").stat().st_mtime_ns == stamp
-    for a, b in zip(whole.encoded(), Cache(tmp_path / "part").encoded(), strict=True):
+    for a, b in zip(whole.images(), Cache(tmp_path / "part").images(), strict=True):
         assert a.id == b.id
         assert torch.equal(a.features, b.features)
 
@@ -117,12 +116,12 @@ def test_damaged_and_altered_shards_are_named(tmp_path):
     data = path.read_bytes()
     path.write_bytes(data[:-40])
     with pytest.raises(StateError, match=r"shard-00001.*run extract again"):
-        list(Cache(tmp_path / "c").encoded())
+        list(Cache(tmp_path / "c").images())
     altered = bytearray(data)
     altered[-200] ^= 1
     path.write_bytes(bytes(altered))
     with pytest.raises(StateError, match=r"shard-00001.*was altered"):
-        list(Cache(tmp_path / "c").encoded())
+        list(Cache(tmp_path / "c").images())
     with pytest.raises(StateError, match="shard-00001"):
         extract(live(), tmp_path / "c", shard=4)
     path.unlink()
@@ -159,7 +158,7 @@ def test_a_shard_that_changes_while_it_is_read(tmp_path):
 
 def test_every_byte_of_a_shard_counts(tmp_path):
     """A flipped bit is found, or (in the header's padding and version) makes no difference."""
-    want = list(extract(live(5), tmp_path / "c", shard=5).encoded())
+    want = list(extract(live(5), tmp_path / "c", shard=5).images())
     path = tmp_path / "c" / "shard-00000.safetensors"
     data, rng = path.read_bytes(), np.random.default_rng(0)
     found = 0
@@ -169,7 +168,7 @@ def test_every_byte_of_a_shard_counts(tmp_path):
         altered[place] ^= 1 << int(rng.integers(8))
         path.write_bytes(altered)
         try:
-            got = list(Cache(tmp_path / "c").encoded())
+            got = list(Cache(tmp_path / "c").images())
         except StateError as error:
             found += "shard-00000" in str(error)
             continue
@@ -279,7 +278,7 @@ def test_unreadable_images_are_counted_never_silent(tmp_path):
     assert [s.id for s in stream.skipped] == [s.id for s in cache.skipped] == ["002"]
     strict = Live(model, stream.class_weights, broken, Views(count=3), strict=True)
     with pytest.raises(InputError):
-        list(strict.encoded())
+        list(strict.images())
 
 
 def test_the_replay_benchmark_in_small(tmp_path):

@@ -21,9 +21,11 @@ import pytest
 from PIL import Image
 
 from adte import InputError, StateError
-from adte.evaluate.cache import Cache
-from adte.evaluate.results import Results
-from adte.evaluate.tasks import Task, run_tasks
+from adte.evaluate.features.cache import Cache
+from adte.evaluate.running.results import Results
+from adte.evaluate.running.tasks import Task, run_tasks
+
+pytestmark = pytest.mark.slow
 
 if not hasattr(os, "fork"):
     pytest.skip("needs a POSIX system", allow_module_level=True)
@@ -35,7 +37,7 @@ TIMINGS = {"images_per_s", "seconds", "peak_memory"}
 WARM = """
 import json, os, resource, sys
 import torch
-import adte.cli.evaluate, adte.evaluate.build, adte.evaluate.tasks, adte.models.tiny
+import adte.cli.evaluate, adte.evaluate.source, adte.evaluate.running.tasks, adte.models.tiny
 torch.set_num_threads(1)
 for line in sys.stdin:
     code, log, limit = json.loads(line)
@@ -182,7 +184,7 @@ def test_an_extraction_killed_ten_times_ends_up_the_same(warm, pictures, whole, 
     end, output = warm.run(code)
     assert end == 0, output
     assert contents(folder) == contents(want)
-    ids = [e.id for e in Cache(folder).encoded()]
+    ids = [e.id for e in Cache(folder).images()]
     assert len(ids) == len(set(ids)) == IMAGES
 
 
@@ -200,7 +202,7 @@ def test_a_comparison_killed_ten_times_ends_up_the_same(warm, compared, tmp_path
 
 DIES = """
 import os, signal
-from adte.state import write_whole
+from adte.files import write_whole
 def half(name):
     with open(name, "w") as f:
         f.write("ha")
@@ -219,7 +221,7 @@ def test_what_a_killed_writer_left_is_no_data_and_goes_away(warm, whole, name, t
     assert left.startswith(f".{name}.")
     assert len(Cache(folder)) == IMAGES
     assert list(Results(tmp_path)) == []
-    from adte.state import write_whole
+    from adte.files import write_whole
 
     def busy(temporary: str) -> None:
         """A writer at work is left alone by another one of the same file."""
@@ -273,7 +275,7 @@ def test_a_file_system_without_room(pictures, tmp_path):
     mount = tmp_path / "small"
     mount.mkdir()
     save = (
-        "import torch; from adte import AdteError; from adte.state import save_state\n"
+        "import torch; from adte import AdteError; from adte.files.whole import save_state\n"
         "try:\n    for i in range(3): save_state(f'out/{i}', {'a': torch.ones(1500)}, {})\n"
         "except AdteError as error: print(error); raise SystemExit(2)"
     )
@@ -306,13 +308,13 @@ def test_results_folders_that_do_not_fit(whole, tmp_path):
 
     predicted.write_bytes(data[:-9])
     with pytest.raises(StateError, match=rf"missing or damaged.*delete '{key}\.json'"):
-        results.run(json.loads(text))
+        results.run(first.record)
     predicted.unlink()
     with pytest.raises(StateError, match=rf"missing or damaged.*delete '{key}\.json'"):
-        results.run(json.loads(text))
+        results.run(first.record)
     (again,) = run_tasks(stream, [Task("se")], results)  # so it is run again
     assert predicted.read_bytes() == data
-    assert again.record["metrics"]["accuracy"] == first.record["metrics"]["accuracy"]
+    assert again.record.metrics["accuracy"] == first.record.metrics["accuracy"]
 
     for bad, message in (
         (text[:-20], "cannot be read"),
@@ -329,5 +331,5 @@ def test_a_limit_is_part_of_what_was_asked(whole, tmp_path):
     results = Results(tmp_path)
     for images in (5, 9, 5):
         (outcome,) = run_tasks(Cache(whole[0]).first(images), [Task("zero-shot")], results)
-        assert outcome.record["metrics"]["images"] == images
+        assert outcome.record.metrics["images"] == images
     assert len(list(results)) == 2

@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 
 from adte import InputError
 from adte.errors import MissingExtra
-from adte.evaluate.logs import open_log
+from adte.evaluate.running.logs import open_log
+from adte.evaluate.running.results import Conditions, Record
 
-RECORD = {
-    "title": "adte / new",
-    "metrics": {"accuracy": 0.5, "tcr": [1, 2], "head": None, "by_domain": {"fog": 0.25}},
-    "protocol": {"protocol": "two-pass", "seed": 3, "stateful": True, "options": {"beta": 0.5}},
-}
+RECORD = Record(
+    "adte / new",
+    {"accuracy": 0.5, "tcr": [1, 2], "head": None, "by_domain": {"fog": 0.25}},
+    Conditions(protocol="two-pass", method="adte", options={"beta": 0.5}, model="tiny",
+               order_seed=3, images=4, classes=2),
+)  # fmt: skip
 
 
 def test_tensorboard(tmp_path):
     pytest.importorskip("tensorboard", reason="needs tensorboard, of the extra 'logs'")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+    other = replace(RECORD.conditions, order_seed=4)
+    still = replace(RECORD.conditions, protocol="online", stateful=False)
     with open_log(f"tensorboard:{tmp_path}") as log:
         log.record(RECORD)
-        log.record({**RECORD, "metrics": {"accuracy": 0.75}, "protocol": {
-            **RECORD["protocol"], "seed": 4}})  # fmt: skip
-        log.record({**RECORD, "title": "se", "protocol": {"protocol": "online", "stateful": False}})
+        log.record(replace(RECORD, metrics={"accuracy": 0.75}, conditions=other))
+        log.record(replace(RECORD, title="se", conditions=still))
     assert {p.name for p in tmp_path.iterdir()} == {"adte _ new, two-pass", "se"}
     events = EventAccumulator(str(tmp_path / "adte _ new, two-pass")).Reload()
     assert set(events.Tags()["scalars"]) == {"accuracy", "by_domain/fog"}
@@ -34,6 +38,7 @@ def test_tensorboard(tmp_path):
     (first, _) = events.Tensors("protocol/text_summary")
     text = first.tensor_proto.string_val[0].decode()
     assert json.loads(text)["options"] == {"beta": 0.5}
+    assert json.loads(text)["order_seed"] == 3
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")

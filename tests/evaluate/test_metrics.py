@@ -9,7 +9,11 @@ import pytest
 import torch
 from scipy.stats import spearmanr
 
-from adte.evaluate import metrics
+from adte import InputError
+from adte.evaluate import Run
+from adte.evaluate.report.tables import rows_table, terminal_table
+from adte.evaluate.running import metrics
+from adte.evaluate.running.results import summarise
 
 
 def test_ece_of_hand_made_cases():
@@ -80,7 +84,7 @@ def reference():
         pytest.skip("torchmetrics is not installed")
     from adte.models._torchvision import import_late
 
-    return import_late("torchmetrics.functional", "torchmetrics", "bench", "this test")
+    return import_late("torchmetrics.functional", "torchmetrics", "studies", "this test")
 
 
 def test_the_figures_are_those_of_torchmetrics(reference):
@@ -124,3 +128,122 @@ def test_bias_statistics_by_hand():
     assert found["bias_std"] ** 2 == pytest.approx(found["bias_variance"])
     assert found["spearman"] == pytest.approx(np.sqrt(0.75))
     assert "spearman" not in metrics.bias_statistics(np.log([0.5, 0.5]))
+
+
+# --------------------------------------------------------------------------- one entry per metric
+
+
+def a_run(**more) -> Run:
+    """Six images of three classes, four of them right."""
+    labels, predicted = np.array([0, 0, 1, 1, 2, 2]), np.array([0, 1, 1, 1, 2, 0])
+    given = {
+        "method": "by hand",
+        "protocol": "online",
+        "options": {},
+        "labels": labels,
+        "predicted": predicted,
+        "confidence": np.array([0.9, 0.6, 0.8, 0.7, 0.5, 0.4]),
+        "truth": np.array([0.9, 0.3, 0.8, 0.7, 0.5, 0.2]),
+        "rank": np.array([0, 1, 0, 0, 0, 1]),
+        "entropy": np.arange(6) / 6,
+        "seconds": 3.0,
+        "classes": 3,
+    }
+    return Run(**{**given, **more})
+
+
+def test_every_metric_of_a_run_by_hand():
+    out = summarise(
+        a_run(
+            tcr=np.array([1.0, 2.0]),
+            frequency=np.array([1.0, 5.0, 3.0]),  # head is class 1, tail class 0
+            log_prior=np.log([0.5, 0.2, 0.3]),  # head is class 0
+            domains=["fog", "clean"] * 3,
+            groups=[0, 0, 1, 1, 2, 2],
+            peak_memory=12,
+        )
+    )
+    assert out["accuracy"] == pytest.approx(4 / 6)
+    assert (out["head"], out["middle"], out["tail"]) == (1.0, 0.5, 0.5)
+    assert (out["head_estimated"], out["tail_estimated"]) == (0.5, 1.0)
+    assert out["head_confidence"] == pytest.approx(0.75)
+    assert out["tail_entropy"] == pytest.approx(1 / 12)
+    assert out["by_domain"] == {"clean": pytest.approx(1 / 3), "fog": 1.0}
+    assert out["worst_domain"] == pytest.approx(1 / 3)
+    assert out["by_group"] == {"0": 0.5, "1": 1.0, "2": 0.5}
+    assert (out["worst_group"], out["first_tenth"], out["top5"]) == (0.5, 1.0, 1.0)
+    assert (out["images"], out["seconds"], out["images_per_s"]) == (6, 0.5, 2.0)
+    assert (out["tcr"], out["peak_memory"]) == ([1.0, 2.0], 12)
+    assert out["spearman"] == pytest.approx(-1.0)
+    assert out["bias_std"] ** 2 == pytest.approx(out["bias_variance"])
+    assert out["nll"] == pytest.approx(metrics.nll(a_run().truth))
+    assert set(out) == set(metrics.METRICS)  # all apply, none is forgotten
+
+
+def test_a_metric_that_does_not_apply_is_left_out():
+    out = summarise(a_run(domains=["one"] * 6, groups=[-1] * 6))
+    absent = {"head", "tail_entropy", "by_domain", "worst_group", "tcr", "spearman", "peak_memory"}
+    assert not absent & out.keys()
+    # Without a prior, by what it predicted: class 1 thrice, class 0 twice, class 2 once.
+    assert (out["head_estimated"], out["tail_estimated"]) == (1.0, 0.5)
+
+
+def test_classes_that_never_occur_count_as_classes():
+    """Of nine classes three are a third: the predicted ones are the head, with ties by index."""
+    out = summarise(a_run(classes=9))
+    assert out["head_estimated"] == pytest.approx(4 / 6)
+    assert "tail_estimated" not in out
+
+
+@pytest.fixture
+def mine():
+    """A stranger's metric, taken out again afterwards."""
+    added = []
+
+    def add(name, function, **about):
+        metrics.metric(name, **about)(function)
+        added.append(name)
+
+    yield add
+    for name in added:
+        metrics.METRICS._things.pop(name, None)
+
+
+def test_a_metric_of_ones_own_is_one_entry(mine):
+    mine("sure", lambda run: (run.confidence > 0.65).mean(), column="sure", direction="up",
+         kind="percent", caption="sure: confidence above 65 %")  # fmt: skip
+    out = summarise(a_run())
+    assert type(out["sure"]) is float  # not NumPy's
+    rows = [{"method": n, "protocol": "online", "seeds": 1, **metrics.averages([f])}
+            for n, f in (("a", out), ("b", {**out, "sure": 0.25}))]  # fmt: skip
+    for table in (rows_table(rows), terminal_table(rows, "")):
+        assert table.shown[-1].title == "sure"
+        assert [row[-1] for row in table.cells()] == [("50.0", "", "best"), ("25.0", "", "second")]
+        assert "sure: confidence above 65 %" in table.caption
+    assert ",sure," in rows_table(rows).to_csv().splitlines()[0]
+
+
+def test_a_metric_that_fails_costs_no_run(mine):
+    mine("broken", lambda run: run.nothing)
+    with pytest.warns(UserWarning, match="'broken' cannot be computed for 'by hand' and is left"):
+        out = summarise(a_run())
+    assert "broken" not in out
+    assert out["accuracy"] == pytest.approx(4 / 6)
+
+
+def test_what_a_metric_cannot_be(mine):
+    with pytest.raises(InputError, match="metric 'accuracy' is registered already"):
+        mine("accuracy", lambda run: 1.0)
+    assert summarise(a_run())["accuracy"] == pytest.approx(4 / 6)
+
+
+@pytest.mark.parametrize(("option", "value"), [("kind", "furlongs"), ("direction", "left")])
+def test_a_metric_of_an_unknown_kind(option, value):
+    with pytest.raises(InputError, match=f"unknown .*'{value}'"):
+        metrics.metric("odd", **{option: value})
+
+
+def test_averages_over_seeds():
+    found = metrics.averages([{"accuracy": 0.25, "head": 0.5}, {"accuracy": 0.75}])
+    assert (found["accuracy"], found["head"], found["tail"]) == (0.5, 0.5, None)
+    assert not {"tcr", "by_domain"} & found.keys()

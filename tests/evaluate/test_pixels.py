@@ -12,14 +12,13 @@ pytest.importorskip("sklearn", reason="the digits are scikit-learn's")
 
 from adte import InputError
 from adte.errors import MissingExtra
-from adte.evaluate import digits
-from adte.evaluate.digits import coloured, corrupted, load_digits
 from adte.evaluate.published import published
-from adte.evaluate.studies import pixels
+from adte.evaluate.running.tasks import Task, perform
+from adte.evaluate.studies import digits, pixels
+from adte.evaluate.studies.digits import coloured, corrupted, load_digits
 from adte.evaluate.studies.lab import Lab, Preset
 from adte.evaluate.studies.pixels import deyo, unimodal
 from adte.evaluate.studies.study import find_study
-from adte.evaluate.tasks import Task, perform
 
 QUICK = Preset(images=16, seeds=2)
 
@@ -42,11 +41,11 @@ def test_the_seed_decides_everything(world, stream):
     assert not torch.equal(other.pixels, world.pixels)
     twice = corrupted(3, 8, 12, 30, 6)
     assert all(
-        torch.equal(a.logits, b.logits)
-        for (a, _), (b, _) in zip(twice.samples, stream.samples, strict=True)
+        torch.equal(a.features, b.features) and torch.equal(a.pixels, b.pixels)
+        for a, b in zip(twice.images(), stream.images(), strict=True)
     )
-    assert twice.facts["fingerprint"] == stream.facts["fingerprint"]
-    assert corrupted(4, 8, 1, 1, 6).facts["fingerprint"] != stream.facts["fingerprint"]
+    assert twice.recipe == stream.recipe
+    assert corrupted(4, 8, 1, 1, 6).recipe.fingerprint != stream.recipe.fingerprint
 
 
 def test_making_a_lab_leaves_the_global_generator_alone():
@@ -61,7 +60,7 @@ def test_colour_is_a_false_friend(world):
     # Training says red for 0 to 4; here red mostly stands for 5 to 9.
     assert (red == (world.labels == 1)).mean() > 0.6
     with torch.no_grad():
-        said = world.net.logits(world.pixels).argmax(-1).numpy()
+        said = world.net.classify(world.pixels).argmax(-1).numpy()
     assert (said == np.where(red, 0, 1)).mean() > 0.7
 
 
@@ -88,27 +87,28 @@ def test_digits_of_any_size_can_be_given():
 def test_a_corrupted_stream_is_long_tailed_and_whole(stream):
     counts = stream.frequency
     assert (counts.max(), counts.min()) == (60, 6)
-    assert [d for _, d, _ in stream.names[:4]] == [f"{k}/5" for k in digits.KINDS]
-    sample, label = stream.samples[0]
+    assert [i.domain for i in stream.images()][:4] == [f"{k}/5" for k in digits.KINDS]
+    sample, label = next(iter(stream))
     assert sample.pixels.shape == (6, 3, 16, 16)
     assert sample.logits.shape == (6, 10)
     assert 0 <= label < 10
-    assert stream.facts["views"]["flip"] == 0
+    assert stream.recipe.views.flip == 0
     with torch.no_grad():
-        assert torch.equal(sample.model.logits(sample.pixels), sample.logits)
+        plain = sample.model.classify(sample.pixels)
+    assert torch.equal(plain.half().float(), sample.logits)  # kept as a cache keeps them
 
 
 def test_networks_learn_their_digits():
     stream = corrupted(0, 8, 40, 120, 2)
-    right = perform(stream, Task("zero-shot")).record["metrics"]["accuracy"]
+    right = perform(stream, Task("zero-shot")).record.metrics["accuracy"]
     assert right > 0.3  # chance is 0.1
 
 
 @pytest.mark.parametrize("method", ["bn", "memo", "tent", "deyo"])
 def test_methods_on_the_image_tower_run_on_the_stream(stream, method):
     outcome = perform(stream, Task(method))
-    assert outcome.record["metrics"]["images"] == 12
-    assert outcome.record["protocol"]["model"] == "digits, width 8"
+    assert outcome.record.metrics["images"] == 12
+    assert outcome.record.conditions.model == "digits, width 8"
 
 
 def test_a_batch_is_learned_from_as_a_whole(world, monkeypatch):
@@ -124,7 +124,7 @@ def test_a_batch_is_learned_from_as_a_whole(world, monkeypatch):
     shares = pixels._by_batches(method, options, world)
     assert name == "DEYO + ADTE"
     assert 0 <= shares.worst <= shares.average <= 1
-    assert made[0].prior.seen == len(world.labels)  # every image, not one a batch
+    assert made[0].class_prior.seen == len(world.labels)  # every image, not one per batch
 
 
 def test_deyo_study():
@@ -161,5 +161,5 @@ def test_without_scikit_learn_the_extra_is_named(monkeypatch):
     for name in [m for m in sys.modules if m.partition(".")[0] == "sklearn"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "sklearn", None)
-    with pytest.raises(MissingExtra, match=r"scikit-learn.*adte\[bench\]"):
+    with pytest.raises(MissingExtra, match=r"scikit-learn.*adte\[studies\]"):
         load_digits()

@@ -14,13 +14,14 @@ from adte import Views, create_method, list_methods
 from adte.cli import main
 from adte.data import Dataset, make_stream
 from adte.evaluate import predictions
-from adte.evaluate.cache import Cache, extract
-from adte.evaluate.features import FeatureStream, Live
-from adte.evaluate.results import Results
+from adte.evaluate.features.cache import Cache, extract
+from adte.evaluate.features.live import Live
+from adte.evaluate.features.stream import FeatureStream
+from adte.evaluate.running.results import Results
+from adte.files import load_state
 from adte.methods import Method, Prediction, method_info
 from adte.prompts import class_weights
-from adte.state import load_state
-from small_model import SmallModel
+from adte.testing import SmallModel
 
 NAMES = ("cat", "golden retriever", "car", "oak tree", "bus")
 REPLAYABLE = [
@@ -66,8 +67,7 @@ def test_the_same_predictions_image_by_image(name, live, folder):
     for protocol in ("online", "two-pass"):
         ours = outcome(create_method(name), live, protocol)
         again = outcome(create_method(name), cache, protocol)
-        assert live.seen == cache.seen
-        assert len({id for id, _, _ in cache.seen}) == 14
+        assert [i.id for i in live.images()] == [i.id for i in cache.images()]
         for a, b in zip(ours, again, strict=True):
             assert a.index == b.index
             torch.testing.assert_close(a.probs, b.probs, rtol=0, atol=0)
@@ -113,14 +113,14 @@ def test_the_command_line_writes_the_same_predictions(tmp_path):
         call("eval", *source, "--method", method, "--runs", one)
         call("replay", tmp_path / "cache", "--method", method, "--runs", two)
         (a,), (b,) = Results(one), Results(two)
-        wanted = load_state(one / f"{a['key']}.safetensors")[0]
-        found = load_state(two / f"{b['key']}.safetensors")[0]
+        wanted = load_state(one / f"{a.key}.safetensors")[0]
+        found = load_state(two / f"{b.key}.safetensors")[0]
         assert wanted.keys() == found.keys()
         for name, tensor in wanted.items():
-            assert len(tensor) == 11
+            assert len(tensor) == 11 or name == "about"  # which holds the images' names
             assert torch.equal(tensor, found[name]), name
         for record in (a, b):
             for volatile in ("images_per_s", "seconds", "peak_memory"):
-                record["metrics"].pop(volatile, None)
-        assert a["metrics"] == b["metrics"]
-        assert json.loads(json.dumps(a["protocol"]["views"])) == b["protocol"]["views"]
+                record.metrics.pop(volatile, None)
+        assert a.metrics == b.metrics
+        assert json.loads(json.dumps(a.conditions.views)) == b.conditions.views

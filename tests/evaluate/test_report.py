@@ -6,7 +6,10 @@ import csv
 import json
 import re
 import shutil
+import subprocess
 import sys
+from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 from urllib.parse import unquote
 
@@ -14,14 +17,15 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from adte import InputError
+from adte import InputError, Views
 from adte.cli import main
-from adte.evaluate import metrics
-from adte.evaluate.features import Held, shuffle
-from adte.evaluate.report import runs_report
-from adte.evaluate.results import Results
-from adte.evaluate.sections import read_sections
-from adte.evaluate.tasks import Task, run_tasks
+from adte.evaluate.features.recipe import Recipe
+from adte.evaluate.features.stream import Held, Image, first, shuffle
+from adte.evaluate.report.runs import runs_report
+from adte.evaluate.report.sections import read_sections
+from adte.evaluate.running import metrics
+from adte.evaluate.running.results import Results
+from adte.evaluate.running.tasks import Task, method_tasks, run_tasks
 from adte.simulate import SimulatedStream
 
 TASKS = [
@@ -33,17 +37,21 @@ TASKS = [
 ]
 
 
-def stream(model: str = "simulated", images: int = 60) -> Held:
+def stream(model: str = "simulated", images: int = 60, **recipe) -> Held:
     made = SimulatedStream(images=images, classes=6, views=4, imbalance=8.0, seed=1)
-    facts = {
+    given = {
         "model": model,
-        "classes": [f"class {i}" for i in range(6)],
-        "frequency": made.prior.tolist(),
-        "views": {"count": 4, "seed": 0},
-        "data": {"datasets": [{"name": "simulated"}], "order": "file"},
+        "classes": tuple(f"class {i}" for i in range(6)),
+        "frequency": tuple(made.prior.tolist()),
+        "scale": made.scale * 2**0.5,
+        "views": Views(count=4),
+        "data": {"datasets": [{"name": "simulated"}], "order": "file", "images": images},
     }
-    names = [(str(i), "clean" if i % 2 else "fog", i % 3) for i in range(images)]
-    return Held(list(made), facts, names)
+    some = [
+        Image(sample.batch.features[0], label, str(i), "clean" if i % 2 else "fog", i % 3)
+        for i, (sample, label) in enumerate(made)
+    ]
+    return Held(some, Recipe(**{**given, **recipe}), made.class_weights)
 
 
 @pytest.fixture(scope="module")
@@ -125,11 +133,12 @@ def test_figures_are_those_of_the_runs(runs):
     results = Results(runs)
     right: dict[tuple[str, int, float], np.ndarray] = {}
     for record in results:
-        p = record["protocol"]
-        order = shuffle(60, p["seed"])
+        c = record.conditions
+        order = shuffle(60, c.order_seed)
         correct = np.zeros(60, bool)
         correct[order] = results.run(record).correct
-        right[record["title"], p["seed"], p["options"].get("beta")] = correct
+        beta = next((v for k, v in c.options.items() if k.endswith("beta")), None)
+        right[record.title, c.order_seed, beta] = correct
     beta = next(b for t, s, b in right if (t, s) == ("adte", 1))
     ours = [right["adte", seed, beta] for seed in range(3)]
     se = next(v for (title, _, _), v in right.items() if title == "se")
@@ -182,6 +191,109 @@ def test_sections_are_what_can_be_compared(runs, tmp_path):
         assert {line["table"] for line in csv.DictReader(f)} == {s.title for s in sections}
 
 
+def test_seeds_make_intervals_in_one_section(tmp_path):
+    """As `adte compare --seeds 3 --runs r` and `adte report r` do it."""
+    tasks = method_tasks(["zero-shot", "se", "adte"], ["online"], range(3))
+    run_tasks(first(stream(), 50), tasks, Results(tmp_path))
+    (section,) = read_sections([tmp_path])
+    assert section.title == "simulated, simulated, 4 views, first 50"
+    rows = {e.row["method"]: e.row for e in section.entries}
+    assert {name: row["seeds"] for name, row in rows.items()} == {
+        "zero-shot": 1,
+        "se": 1,
+        "adte": 3,
+    }
+    low, high = rows["adte"]["ci95"]
+    assert low <= rows["adte"]["accuracy"] <= high
+    assert rows["se"]["ci95"] is None
+    assert rows["adte"]["gain_ci95"] is not None
+    text = runs_report([tmp_path])[0].read_text("utf-8")
+    assert text.count("<section") == 1
+    assert ">seed 2</a>" in text
+    assert "95 % intervals over seeds" in text
+
+
+def test_compare_over_seeds_and_report(tmp_path):
+    runs = str(tmp_path / "r")
+    args = ["compare", "--methods", "se,adte", "--seeds", "2", "--limit", "30", "--runs", runs]
+    for step in (args, ["report", runs]):
+        result = CliRunner().invoke(main, step)
+        assert result.exit_code == 0, result.output
+    (section,) = read_sections([runs])
+    assert {e.row["method"]: e.row["seeds"] for e in section.entries} == {"se": 1, "adte": 2}
+
+
+def test_images_are_paired_by_name_whatever_their_order(tmp_path):
+    """Two seeds of a stream that was ordered when it was read, with other crops: one entry."""
+    held = stream()
+    whole = held.recipe.data
+    for seed in (1, 2):
+        other = held.ordered(shuffle(60, 7 + seed))
+        data = {**whole, "seed": seed, "digest": f"{seed}", "changes": seed}
+        other.recipe = replace(held.recipe, data=data, views=Views(count=4, seed=seed))
+        run_tasks(other, [Task("se"), Task("adte")], Results(tmp_path))
+    (section,) = read_sections([tmp_path])
+    rows = {e.row["method"]: e for e in section.entries}
+    assert rows["se"].row["seeds"] == rows["adte"].row["seeds"] == 2
+    runs = Results(tmp_path)
+    right = {}
+    for record in runs:
+        run = runs.run(record)
+        seed = record.conditions.view_seed
+        right[record.title, seed] = dict(zip(run.ids, run.correct.tolist(), strict=True))
+    p = [
+        metrics.mcnemar(*([right[t, seed][str(i)] for i in range(60)] for t in ("adte", "se")))
+        for seed in (1, 2)
+    ]
+    assert rows["adte"].row["p"] == pytest.approx(max(p))
+
+
+def test_images_without_names_are_paired_by_their_place(runs, tmp_path):
+    held = stream()
+    nameless = Held([i._replace(id="", domain="") for i in held.images()], held.recipe,
+                    held.class_weights)  # fmt: skip
+    run_tasks(nameless, TASKS, Results(tmp_path))
+    (named,), (unnamed,) = read_sections([runs]), read_sections([tmp_path])
+    assert [e.row["p"] for e in named.entries] == [e.row["p"] for e in unnamed.entries]
+    assert any(e.row["p"] is not None for e in unnamed.entries)
+
+
+def test_gains_are_not_guessed_where_other_images_were_seen(tmp_path):
+    held = stream()
+    one, other = held.ordered(np.arange(50)), held.ordered(np.arange(10, 60))
+    run_tasks(one, [Task("se")], Results(tmp_path))
+    run_tasks(other, [Task("adte")], Results(tmp_path))
+    (section,) = read_sections([tmp_path])
+    assert all(e.row["gain"] is None and e.row["p"] is None for e in section.entries)
+
+
+def test_what_ran_twice_is_told_apart(tmp_path):
+    for dtype in ("float32", "bfloat16"):
+        run_tasks(stream(dtype=dtype), [Task("se")], Results(tmp_path))
+    (section,) = read_sections([tmp_path])
+    assert {e.row["method"] for e in section.entries} == {"se, float32", "se, bfloat16"}
+    assert all(e.row["seeds"] == 1 for e in section.entries)
+
+
+def test_sections_of_one_name_say_what_differs(tmp_path):
+    for images in (40, 60):
+        for name in ("single", "seven"):
+            run_tasks(stream(images=images, prompts={"name": name}), TASKS[:1], Results(tmp_path))
+    titles = [s.title for s in read_sections([tmp_path])]
+    assert len(set(titles)) == 4
+    assert "simulated, simulated, 4 views, 40 images, prompts seven" in titles
+
+
+def test_a_page_of_some_runs_with_a_block_of_its_own(runs, tmp_path):
+    keys = {r.key for r in Results(runs) if r.title in ("se", "zero-shot")}
+    folder = shutil.copytree(runs, tmp_path / "runs")
+    path = runs_report([folder], title="A & B", only=keys, extra="<p id=mine>more</p>")[0]
+    text = path.read_text("utf-8")
+    assert "<title>A &amp; B</title>" in text
+    assert "<p id=mine>more</p>" in text
+    assert "adte, online" not in text
+
+
 def test_without_matplotlib_the_page_says_how_to_get_plots(runs, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     target = runs_report([runs], tmp_path / "plain.html")[0]
@@ -225,3 +337,63 @@ def test_a_folder_without_results(tmp_path):
     result = CliRunner().invoke(main, ["report", str(tmp_path)])
     assert result.exit_code == 2
     assert "Traceback" not in result.output
+
+
+# --------------------------------------------------------------------------- in a browser
+
+MEASURE = """<script>
+const size = e => e.getBoundingClientRect();
+const shown = [...document.querySelectorAll("svg")].map(svg => {
+  const scale = size(svg).width / svg.viewBox.baseVal.width;
+  const text = [...svg.querySelectorAll("text")].map(t => parseFloat(getComputedStyle(t).fontSize));
+  return {left: size(svg).left, right: size(svg).right, text: scale * Math.min(...text)};
+});
+const table = document.querySelector(".wide"), body = document.body, pad = 20;
+parent.postMessage({
+  width: innerWidth, page: document.documentElement.scrollWidth, shown,
+  content: [size(body).left + pad, size(body).right - pad],
+  table: [table.clientWidth, table.scrollWidth], layers: getComputedStyle(table).backgroundImage,
+}, "*");
+</script>"""
+FRAMES = """<!doctype html><script>
+const found = {};
+addEventListener("message", event => {
+  found[event.data.width] = event.data;
+  document.documentElement.dataset.found = JSON.stringify(found);
+});
+</script>"""
+
+
+@pytest.fixture(scope="module")
+def measured(runs, tmp_path_factory):
+    """What a browser shows of the page in windows of three widths."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    browser = next(filter(None, map(shutil.which, names)), None)
+    if browser is None:
+        pytest.skip("needs Chromium")
+    folder = tmp_path_factory.mktemp("browser")
+    page = folder / "page.html"
+    page.write_text((runs / "report.html").read_text("utf-8") + MEASURE, "utf-8")
+    frames = "".join(
+        f'<iframe src="page.html" style="width: {width}px; height: 900px; border: 0"></iframe>'
+        for width in (390, 768, 1280)
+    )
+    (folder / "frames.html").write_text(FRAMES + frames, "utf-8")
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=3000",
+             f"--user-data-dir={folder / 'profile'}", "--dump-dom"]  # fmt: skip
+    done = subprocess.run([browser, *flags, (folder / "frames.html").as_uri()],
+                          capture_output=True, text=True, timeout=120)  # fmt: skip
+    return json.loads(unescape(re.search(r'data-found="(.*?)"', done.stdout)[1]))
+
+
+@pytest.mark.parametrize("width", [390, 768, 1280])
+def test_the_page_fits_phones_and_desktops(measured, width):
+    found = measured[str(width)]
+    assert found["page"] <= width  # nothing is cut off, and nothing scrolls but the tables
+    assert min(plot["text"] for plot in found["shown"]) >= 10  # pixels
+    left, right = found["content"]
+    assert min(plot["left"] for plot in found["shown"]) - left < 10
+    assert right - max(plot["right"] for plot in found["shown"]) < 40
+    box, whole = found["table"]
+    assert whole > box or width > 390  # it scrolls on a phone, and its edge has a shadow
+    assert found["layers"].count("linear-gradient") == 4

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,21 +14,30 @@ from click.testing import CliRunner
 
 from adte import InputError
 from adte.cli import main
-from adte.errors import MissingExtra
-from adte.evaluate.cache import Cache, extract
+from adte.data import Dataset, make_stream
+from adte.errors import MissingExtra, StateError
+from adte.evaluate.features.cache import Cache, extract
+from adte.evaluate.features.live import Live
+from adte.evaluate.features.stream import Fewer, Narrowed, first
 from adte.evaluate.published import list_published, published
-from adte.evaluate.studies import PRESETS, Finding, Lab, Row, find_study, studies
-from adte.evaluate.studies.analysis import learned
-from adte.evaluate.studies.benchmarks import family_like
-from adte.evaluate.studies.conduct import Settings, chosen, conduct
-from adte.evaluate.studies.lab import Fewer, Narrowed, Preset, first, interleaved
-from adte.evaluate.studies.own import robust_facts, with_interval
+from adte.evaluate.running.tasks import Task, key_of
+from adte.evaluate.source import Source
+from adte.evaluate.studies import PRESETS, Finding, Lab, Row, find_study, studies, study
+from adte.evaluate.studies.bias import learned
+from adte.evaluate.studies.comparisons import prior_options
+from adte.evaluate.studies.conduct import Settings, chosen, conduct, prepare
+from adte.evaluate.studies.lab import Preset, interleaved
 from adte.evaluate.studies.render import findings_page, grids, to_markdown
-from adte.evaluate.tasks import Task, key_of
+from adte.evaluate.studies.robustness import robust_facts
+from adte.evaluate.studies.rows import FIXED_POINT, family_like, with_interval
+from adte.evaluate.studies.study import STUDIES
+from adte.methods import create_method
 from adte.prior import ClassPrior
-from evaluate.test_cache import live
+from adte.prompts import class_weights
+from adte.views import Views
 from small_model import SmallModel
 
+NAMES = ("red", "green", "blue")
 FIGURES = {"te-q", "views", "tcr-curves", "two-classes"}
 SLOW = {"ood", "cross-domain", "cost", "deyo", "unimodal"}  # they tune prompts or train networks
 ACCURACIES = {"ablation", "entropies", "intervals", "normalisations", "confidence-intervals"}
@@ -36,6 +46,20 @@ ACCURACIES = {"ablation", "entropies", "intervals", "normalisations", "confidenc
 @pytest.fixture(scope="module")
 def lab() -> Lab:
     return Lab(preset=Preset(images=24, tuned=1, seeds=2))
+
+
+def live(count: int) -> Live:
+    """Pictures of one colour each, noisy, through a small model."""
+    labels = np.arange(count) % len(NAMES)
+    rng = np.random.default_rng(0)
+    pictures = rng.integers(0, 128, (count, 30, 40, 3), dtype=np.uint8)
+    pictures[np.arange(count), :, :, labels] += 120
+    data = Dataset(
+        "imagenet-a", NAMES, NAMES, list(pictures), labels, [str(i) for i in range(count)]
+    )
+    model = SmallModel()
+    stream = make_stream(data, order="file")
+    return Live(model, class_weights(model, NAMES), stream, Views(count=5))
 
 
 def call(*args):
@@ -49,6 +73,7 @@ def test_every_table_and_figure_of_the_paper_is_a_study():
     assert all(s.about and s.title for s in studies())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", sorted({s.name for s in studies(ours=False)} - SLOW - {"bank-size", "percentiles"})
 )
@@ -77,6 +102,7 @@ def test_studies_have_the_shape_of_the_paper(lab, name):
     assert all(r["difference"] is None for r in facts["rows"])  # another model
 
 
+@pytest.mark.slow
 def test_systems_of_the_main_tables_at_their_smallest(lab):
     few = Lab(preset=Preset(images=3, tuned=1, seeds=2))
     finding = find_study("ood").run(few)
@@ -117,7 +143,7 @@ def test_streams_of_the_lab(lab):
     shifts = lab.by_domain()
     mixed = interleaved({"a": shifts["clean"], "b": shifts["glass_blur/3"]})
     assert len(mixed) == 48
-    assert {d for _, d, _ in mixed.names} == {"a", "b"}
+    assert {i.domain for i in mixed.images()} == {"a", "b"}
     assert len(lab.cross()) == 10
 
 
@@ -136,9 +162,25 @@ def test_a_run_is_done_once(lab):
 def test_noise_free_labels_fill_the_bank_they_name():
     lab = Lab(preset=PRESETS["tiny"])
     prior = learned(lab, first(lab.main(), 6))
-    before = prior._counts.clone()
+    before = prior.state["counts"].clone()
     prior.observe(prior.log_prior.float(), label=3)
-    assert (prior._counts - before).tolist()[3] == 1
+    assert (prior.state["counts"] - before).tolist()[3] == 1
+
+
+def test_the_published_estimator_is_what_the_studies_of_it_look_at():
+    lab = Lab(preset=PRESETS["tiny"])
+    options = learned(lab, first(lab.main(), 2)).options
+    assert {k: getattr(options, k) for k in FIXED_POINT} == FIXED_POINT
+    mean = learned(lab, first(lab.main(), 2), estimator="marginal").options
+    assert (mean.estimator, mean.smoothing, mean.clip) == ("marginal", 0, 0)
+
+
+def test_se_of_the_ablation_has_the_prior_of_its_variant():
+    theirs = create_method("adte-paper")
+    se = create_method("se", **prior_options("adte-paper"))
+    assert se.prior == theirs.prior
+    assert se.adjust == theirs.adjust
+    assert se.entropy.kind == "shannon"
 
 
 def test_robust_says_where_the_default_is_best_and_where_it_loses():
@@ -175,6 +217,7 @@ def test_the_page_is_whole_and_self_contained(lab):
     assert findings_page("S", "x", done, plots=False).count("<svg") == 0
 
 
+@pytest.mark.slow
 def test_studies_run_side_by_side_as_one_by_one(tmp_path):
     wanted = chosen(["two-classes", "successors"], ours=False)
     settings = Settings(preset="tiny", runs=str(tmp_path / "runs"))
@@ -185,6 +228,7 @@ def test_studies_run_side_by_side_as_one_by_one(tmp_path):
         chosen(["robust"], ours=False)
 
 
+@pytest.mark.slow
 def test_the_command_writes_page_tables_and_json(tmp_path):
     target, table = tmp_path / "x.json", tmp_path / "t.md"
     args = ("paper", "two-classes", "successors", "--preset", "tiny", "--jobs", 1)
@@ -200,6 +244,7 @@ def test_the_command_writes_page_tables_and_json(tmp_path):
     assert {"ood", "te-q"} <= {row["name"] for row in listing}
 
 
+@pytest.mark.slow
 def test_studies_on_ones_own_data(tmp_path):
     cache = extract(live(12), tmp_path / "cache", shard=5)
     lab = Lab({"imagenet-a": Cache(cache.folder, model=SmallModel())}, preset=PRESETS["full"])
@@ -215,7 +260,7 @@ def test_studies_on_ones_own_data(tmp_path):
 def test_bad_input_of_the_command(tmp_path):
     for args, message in (
         (("paper", "nothing"), "unknown study"),
-        (("paper", "ood", "--model", "ViT-B-16/openai"), "need --data"),
+        (("paper", "ood", "--model", "ViT-B-16/openai"), "--model needs --data"),
         (("study", "ood"), "adte paper ood"),
         (("paper", "two-classes", "--preset", "huge"), "unknown preset"),
     ):
@@ -248,9 +293,9 @@ def test_true_labels_alone_fill_the_bank_of_the_noise_study(monkeypatch):
     lab = Lab(preset=Preset(images=7, tuned=1, seeds=2))
     find_study("label-noise").run(lab)
     labels = lab.main().labels.tolist()
-    assert seen[0] is None  # the first image, by which the method makes its prior
-    assert seen[1:8] == labels
-    assert len(seen) == 7 * (7 + 1)
+    assert seen[:7] == labels
+    assert seen[7:14] == [None] * 7  # pseudo-labels
+    assert len(seen) == 7 * 7
     assert all(a != b for a, b in zip(seen[-7:], labels, strict=True))  # all wrong
 
 
@@ -258,12 +303,52 @@ def test_an_image_shown_five_times_is_one_draw():
     rng = np.random.default_rng(0)
     images = np.repeat(np.arange(40), 5)
     right, base = rng.random(40) < 0.6, rng.random(40) < 0.5
-    run = SimpleNamespace(run=SimpleNamespace(correct=right[images]))
-    _, low, high = with_interval(run, base[images], images)
-    _, close, near = with_interval(run, base[images])
+    again = SimpleNamespace(correct=right[images], ids=[f"image {i}" for i in images])
+    _, low, high = with_interval(again, base[images])
+    others = SimpleNamespace(correct=right[images], ids=[f"image {i}" for i in range(200)])
+    _, close, near = with_interval(others, base[images])
     assert (high - low) > 1.8 * (near - close)
 
 
+def test_a_study_of_ones_own_is_found_by_name_and_a_name_is_taken_once():
+    @study("test-own", "Made up", ours=True)
+    def own(lab):
+        "Accuracy of ADTE on a few photographs."
+        stream = first(lab.main(), 3)
+        return Finding(lab.setting([stream]), ("acc.",), [Row("a", (lab.accuracy(stream, "se"),))])
+
+    try:
+        assert find_study("test-own") in studies(ours=True)
+        assert chosen(["test-own"], ours=True)[0].about == "Accuracy of ADTE on a few photographs."
+        with pytest.raises(InputError, match="'robust' is registered already, by adte"):
+            study("robust", "Another", ours=True)(own)
+        with pytest.raises(InputError, match="unknown study 'nothing'"):
+            find_study("nothing")
+        assert find_study("test-own").run(Lab(preset=PRESETS["tiny"])).rows[0].cells[0] <= 1
+    finally:
+        STUDIES._things.pop("test-own")
+
+
+def test_caches_tell_the_model_and_are_refused_with_another(tmp_path):
+    cache = extract(live(6), tmp_path / "cache", shard=5)
+    source = Source(data=[f"cache:{cache.folder}"])
+    settings = prepare(source, Settings(preset="full"), tmp_path)
+    assert settings.model == "small"
+    assert settings.lab().sets[next(iter(settings.caches))].model is None
+    with pytest.raises(InputError, match=r"of model 'small', not of 'tiny'; leave --model out"):
+        prepare(replace(source, model="tiny"), Settings(preset="full"), tmp_path)
+    with pytest.raises(InputError, match="given twice"):
+        prepare(replace(source, data=source.data * 2), Settings(), tmp_path)
+
+
+def test_a_tower_of_other_weights_is_refused(lab):
+    stream = first(lab.main(), 2)
+    other = Lab(preset=PRESETS["tiny"])
+    other.model = SmallModel()
+    with pytest.raises(StateError, match="other weights"):
+        other.run(stream, "tpt")
+
+
 def test_a_missing_package_in_a_worker_is_told(tmp_path):
-    error = pickle.loads(pickle.dumps(MissingExtra("scikit-learn", "bench", "digits")))
-    assert "adte[bench]" in str(error)
+    error = pickle.loads(pickle.dumps(MissingExtra("scikit-learn", "studies", "digits")))
+    assert "adte[studies]" in str(error)

@@ -9,7 +9,7 @@ import json
 import pytest
 
 from adte import InputError
-from adte.evaluate.tables import Column, Grid, rows_table, save_table
+from adte.evaluate.report.tables import Column, Grid, rows_table, save_table, terminal_table
 
 UP = Column("accuracy", "acc.", "percent", "up")
 
@@ -46,6 +46,7 @@ ROWS = [
         "ece": 0.1,
         "head": None,
         "images_per_s": 250.0,
+        "seconds": 0.004,
         "seeds": 2,
         "options": {"beta": 0.5},
     },
@@ -66,16 +67,19 @@ ROWS = [
 
 
 def test_markdown_is_percent_with_one_decimal():
-    head, rule, first, second = rows_table(ROWS).to_markdown().splitlines()
-    assert head == "| method | protocol | accuracy | over SE | ECE | ms | seeds |"
+    head, rule, first, second, _, caption = rows_table(ROWS).to_markdown().splitlines()
+    assert head == "| method | protocol | acc. | over SE | ECE | ms | seeds |"
     assert rule == "|:--|:--|--:|--:|--:|--:|--:|"
     assert first == r"| a\|b | — | *33.3* (30.0…40.0) | +0.0 | **10.0** | 4.0 | 2 |"
     assert second == "| <c> | online | **50.0** | +16.7 | *20.0* | 200.0 | 1 |"
+    assert caption.startswith("Accuracies in %; behind them 95 % intervals over seeds")
+    assert "ms: milliseconds per image" in caption
+    assert "head" not in caption  # no row has it
 
 
 def test_seeds_are_shown_where_there_are_several():
     single = rows_table(ROWS[1:])
-    assert "seeds" not in single.to_markdown()
+    assert "seeds" not in single.to_markdown()  # in the caption neither
     assert "seeds" in single.to_csv()
 
 
@@ -91,7 +95,8 @@ def test_csv_is_raw_and_exact():
 
 
 def test_html_is_escaped_and_has_headings():
-    text = rows_table(ROWS, "a & b", "note <1>").to_html()
+    rows = [{**r, "gain_best": 0.1} for r in ROWS]
+    text = rows_table(rows, "a & b", "note <1>").to_html()
     assert "<c>" not in text
     assert "&lt;c&gt;" in text
     assert "<caption>a &amp; b</caption>" in text
@@ -105,10 +110,39 @@ def test_html_is_escaped_and_has_headings():
 
 def test_peak_memory_and_p_where_known():
     rows = [{**ROWS[0], "peak_memory": 12.4e6, "p": 0.0001}, {**ROWS[1], "p": 0.25}]
-    _, _, first, second = rows_table(rows).to_markdown().splitlines()
+    _, _, first, second, *_ = rows_table(rows).to_markdown().splitlines()
     assert "| < 0.001 |" in first
     assert "| 12 |" in first
     assert "| 0.250 |" in second
+
+
+def test_the_terminal_has_the_columns_of_the_readme():
+    row = {"method": "se", "protocol": "online", "accuracy": 0.5, "ci95": None, "seeds": 1,
+           "gain_ci95": [-0.0781, 0.0375], "ece": 0.1, "head": 0.6, "middle": 0.5, "tail": 0.4,
+           "seconds": 0.0012, "peak_memory": None}  # fmt: skip
+    table = terminal_table([row], "few")
+    titles = [c.title or c.key for c in table.shown]
+    assert titles == ["method", "protocol", "acc.", "vs SE, 95 %", "ECE", "head", "mid", "tail",
+                      "ms"]  # fmt: skip
+    assert [text for text, _, _ in table.cells()[0]][3:5] == ["-7.8…+3.8", "10.0"]
+    several = terminal_table([{**row, "ci95": [0.4, 0.6], "seeds": 3}], "few")
+    assert [c.title for c in several.shown][2:4] == ["acc.", "±"]
+    assert several.cells()[0][3][0] == "10.0"
+    assert "±: 95 % over seeds" in several.caption
+
+
+def test_an_interval_has_two_columns_in_csv():
+    grid = Grid([Column("method"), Column("gain", "gain", "interval")],
+                [{"method": "a", "gain": [0.1, 0.2]}, {"method": "b"}])  # fmt: skip
+    assert grid.to_csv() == "method,gain_low,gain_high\na,0.1,0.2\nb,,\n"
+    assert grid.cells()[0][1][0] == "+10.0…+20.0"
+
+
+def test_many_columns_take_the_width_of_the_page():
+    few = Grid([Column(c) for c in "ab"], [{"a": 1}])
+    assert 'class="wide"' in few.to_html()
+    many = Grid([Column(c) for c in "abcdefgh"], [{"a": 1}])
+    assert 'class="wide full"' in many.to_html()
 
 
 def test_suffix_decides_the_format(tmp_path):

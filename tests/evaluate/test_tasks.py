@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from copy import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from adte import InputError, StateError, create_method
 from adte.evaluate import run
-from adte.evaluate.cache import Cache, extract
-from adte.evaluate.results import Results, summarise
-from adte.evaluate.tasks import Task, aggregate, grid, method_tasks, run_tasks
+from adte.evaluate.features.cache import Cache, extract
+from adte.evaluate.running.results import Results, summarise
+from adte.evaluate.running.tasks import Task, aggregate, grid, method_tasks, run_tasks
+from adte.views import KERNELS
 from evaluate.test_cache import live
 
 
@@ -26,14 +29,17 @@ TASKS = [Task("se"), Task("adte"), Task("adte", {"beta": 0.5}, "two-pass", title
 def test_a_record_says_what_was_done(cache):
     (outcome,) = run_tasks(cache, [Task("adte", {"beta": 0.5}, "two-pass")], memory=True)
     record = outcome.record
-    assert 0 <= record["metrics"]["accuracy"] <= 1
-    protocol = record["protocol"]
-    assert protocol["options"]["beta"] == 0.5
-    assert protocol["protocol"] == "two-pass"
-    assert protocol["model"] == "small"
-    assert protocol["images"] == 20
-    assert protocol["versions"].keys() == {"adte", "torch", "python"}
-    json.dumps(record)
+    assert 0 <= record.metrics["accuracy"] <= 1
+    conditions = record.conditions
+    assert conditions.options["entropy.beta"] == 0.5
+    assert conditions.protocol == "two-pass"
+    assert conditions.model == "small"
+    assert conditions.images == 20
+    assert (conditions.dtype, conditions.device) == ("float32", "cpu")
+    assert conditions.kernel in KERNELS
+    assert (conditions.view_seed, conditions.order_seed) == (0, 0)
+    facts = json.loads(json.dumps(record.to_json()))
+    assert facts["protocol"]["versions"].keys() == {"adte", "torch", "python"}
 
 
 def test_finished_runs_are_not_run_again(cache, tmp_path):
@@ -70,15 +76,16 @@ def test_interrupted_comparisons_end_up_the_same(cache, tmp_path):
     whole = run_tasks(cache, TASKS, Results(tmp_path / "b"))
     for a, b in zip(resumed, whole, strict=True):
         for figure in ("images_per_s", "seconds"):
-            a.record["metrics"].pop(figure), b.record["metrics"].pop(figure)
+            a.record.metrics.pop(figure), b.record.metrics.pop(figure)
         assert a.record == b.record
 
 
 def test_another_stream_is_another_run(cache, tmp_path):
     results = Results(tmp_path)
     run_tasks(cache, [Task("se")], results)
-    cache.facts = {**cache.facts, "fingerprint": "other"}
-    run_tasks(cache, [Task("se")], results)
+    other = copy(cache)
+    other.recipe = replace(cache.recipe, fingerprint="other")
+    run_tasks(other, [Task("se")], results)
     assert len(list(tmp_path.glob("*.json"))) == 2
 
 
@@ -87,19 +94,19 @@ def test_seeds_shuffle_and_rows_average(cache):
     records = [o.record for o in outcomes]
     rows = aggregate(outcomes)
     assert rows[0]["seeds"] == 3
-    mean = np.mean([r["metrics"]["accuracy"] for r in records[:3]])
+    mean = np.mean([r.metrics["accuracy"] for r in records[:3]])
     low, high = rows[0]["gain_ci95"]
     assert low <= rows[0]["gain"] <= high
     assert rows[0]["accuracy"] == pytest.approx(mean)
     assert rows[0]["ci95"][0] <= mean <= rows[0]["ci95"][1]
     assert rows[1]["protocol"] == "stateless"
-    assert rows[0]["gain"] == pytest.approx(mean - records[3]["metrics"]["accuracy"])
+    assert rows[0]["gain"] == pytest.approx(mean - records[3].metrics["accuracy"])
 
 
 def test_grid_takes_every_combination():
     tasks = grid("adte", ["beta=0.5,0.9", "direction=paper,released"], "online", [0, 1])
     assert len(tasks) == 8
-    assert tasks[0].options == {"beta": 0.5, "direction": "paper"}
+    assert tasks[0].options == {"entropy.beta": 0.5, "entropy.direction": "paper"}
     with pytest.raises(InputError, match="unknown option"):
         grid("adte", ["bta=1"], "online", [0])
 
@@ -126,7 +133,9 @@ def test_results_of_another_version_are_refused(cache, tmp_path):
 def test_summary_by_domain_group_and_third():
     done = run(create_method("zero-shot"), live(9))
     n = len(done.labels)
-    out = summarise(done, np.array([3.0, 2.0, 1.0]), ["a", "b"] * 4 + ["a"], [0, 1, 1] * 3)
+    done.frequency = np.array([3.0, 2.0, 1.0])
+    done.domains, done.groups = ["a", "b"] * 4 + ["a"], [0, 1, 1] * 3
+    out = summarise(done)
     parts = [out["head"], out["middle"], out["tail"]]
     assert np.mean(parts) == pytest.approx(out["accuracy"])
     assert out["by_domain"]["a"] == pytest.approx(done.correct[::2].mean())
@@ -138,5 +147,56 @@ def test_summary_by_domain_group_and_third():
 def test_gains_over_seeds_are_not_guessed_where_images_were_skipped(cache):
     outcomes = run_tasks(cache, [Task("se"), *(Task("adte", seed=s) for s in range(2))])
     assert aggregate(outcomes)[1]["gain_ci95"] is not None
-    outcomes[2].record["protocol"]["skipped"] = [{"id": "x"}]
+    told = replace(outcomes[2].record.conditions, skipped=[{"id": "x"}])
+    outcomes[2].record = replace(outcomes[2].record, conditions=told)
     assert aggregate(outcomes)[1]["gain_ci95"] is None
+
+
+def test_images_are_encoded_once_however_many_look_at_them():
+    stream = live(12)
+    tower = stream.model.encode_image
+    passes = []
+    stream.model.encode_image = lambda pixels: passes.append(len(pixels)) or tower(pixels)
+    outcomes = run_tasks(
+        stream, [Task("se"), Task("adte", {}, "two-pass"), *(Task("tda", seed=s) for s in (0, 1))]
+    )
+    assert len(passes) == 12
+    apart = [run_tasks(live(12), [o.task])[0] for o in outcomes]
+    for a, b in zip(outcomes, apart, strict=True):
+        assert a.run.predicted.tolist() == b.run.predicted.tolist()
+        assert a.run.ids == b.run.ids
+
+
+def test_more_features_than_memory_go_through_a_temporary_cache(monkeypatch):
+    monkeypatch.setattr("adte.evaluate.running.tasks.HELD", 100)
+    tasks = [Task("se"), Task("adte", {}, "two-pass"), Task("tpt")]
+    shared = run_tasks(live(6), tasks)
+    assert [o.run.predicted.tolist() for o in shared] == [
+        run_tasks(live(6), [t])[0].run.predicted.tolist() for t in tasks
+    ]
+
+
+def test_a_strangers_method_is_run_again_when_its_code_changes(cache, tmp_path, monkeypatch):
+    """Point 7 of the edge: the key of a run covers the source of methods that are not ours."""
+    import sys
+
+    from adte.evaluate.running.tasks import key_of
+    from adte.methods import registry
+
+    monkeypatch.syspath_prepend(tmp_path)
+    keys = []
+    for number in (1, 2):
+        text = (
+            "from dataclasses import dataclass\n"
+            "from adte.methods.zero_shot import ZeroShot\n"
+            "@dataclass(kw_only=True, eq=False)\n"
+            f"class Strange(ZeroShot):\n    number = {number}\n"
+        )
+        (tmp_path / f"strange{number}.py").write_text(text)
+        module = __import__(f"strange{number}")
+        info = registry.MethodInfo("strange", module.Strange, "", "", {})
+        monkeypatch.setitem(registry._METHODS._things, "strange", info)
+        keys.append(key_of(cache, Task("strange")))
+        sys.modules.pop(f"strange{number}")
+    assert keys[0] != keys[1]
+    assert key_of(cache, Task("se")) == key_of(cache, Task("se"))

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from adte import InputError, Sample, SimulatedStream, StateError
+from adte import InputError, Sample, SimulatedStream, StateError, create_method
 from adte.methods.bca import BCA
+from methods.test_tda import assert_splits_equal_the_loop
 
 STREAM = SimulatedStream(classes=6, images=60, views=12, dim=8)
 ALL = [sample for sample, _ in STREAM]
@@ -83,7 +84,7 @@ class LoopBCA:
 @pytest.mark.parametrize(("ratio", "views", "c1"), [(0.1, 12, 20000), (0.5, 12, 30), (0.1, 1, 3)])
 def test_against_plain_loops(ratio, views, c1):
     loops = LoopBCA(STREAM.class_weights, ALL[0].scale, ratio, c1, 1)
-    method = BCA(ratio=ratio, centre_count=c1)
+    method = BCA(keep=ratio, centre_count=c1)
     for s in ALL:
         s = replace(s, logits=s.logits[:views], features=s.features[:views])
         want = torch.tensor(loops.step(s.features))
@@ -99,6 +100,10 @@ def test_before_anything_is_learned_it_is_zero_shot():
     method = BCA()
     torch.testing.assert_close(method.predict(one).probs, one.logits[0].softmax(-1))
     assert not method.state_dict()
+
+
+def test_any_split_into_batches_is_the_loop():
+    assert_splits_equal_the_loop(lambda: BCA(keep=0.3, centre_count=20), ALL[:40])
 
 
 # --------------------------------------------------------------------------- state
@@ -177,10 +182,11 @@ def test_loading_is_checked_and_changes_nothing_on_failure():
 
 def test_samples_that_do_not_fit_leave_the_state_alone():
     method = BCA()
-    with pytest.raises(InputError, match="needs features"):
-        method.step(Sample(torch.zeros(2, 3)))
-    with pytest.raises(InputError, match="needs class weights"):
-        method.step(replace(ALL[0], class_weights=None))
+    for call in (method.step, method.predict, method.learn):
+        with pytest.raises(InputError, match="needs features"):
+            call(Sample(torch.zeros(2, 3)))
+        with pytest.raises(InputError, match="needs class weights"):
+            call(replace(ALL[0], class_weights=None))
     assert not method.state_dict()
     method.learn(ALL[0])
     before = method.state_dict()
@@ -193,4 +199,4 @@ def test_samples_that_do_not_fit_leave_the_state_alone():
 @pytest.mark.parametrize("options", [{"centre_count": -1}, {"row_count": -1}, {"ratio": 2.0}])
 def test_bad_options(options):
     with pytest.raises(InputError, match=str(next(iter(options.values())))):
-        BCA(**options)
+        create_method("bca", **options)

@@ -7,32 +7,33 @@ from dataclasses import replace
 import pytest
 import torch
 
-from adte import InputError, Sample
+from adte import InputError, Sample, bank
+from adte import state as declared
 from adte.methods.boostadapter import BoostAdapter
-from adte.methods.tda import TDA, Cache, Look
-from methods.test_tda import ALL, LoopTDA, shannon, softmax
+from adte.methods.tda import TDA, Query
+from methods.test_tda import ALL, LoopTDA, assert_splits_equal_the_loop, shannon, softmax
 
 
 def test_card():
     """METHODS card 21: [.2, .5, .9] joined by [.1, .6] with δ = 1 is [.1, .2, .5, .6]."""
-    cache = Cache(2, 3, 4, masks=False, like=torch.zeros(1))
+    method = BoostAdapter(boost=1, positive_sharpness=3.0)
+    state = declared.fresh("boostadapter", method.entries(), {"L": 2, "D": 4})
     keys = torch.nn.functional.normalize(torch.randn(3, 4), dim=-1)
     for rank, key in zip((0.2, 0.5, 0.9), keys, strict=True):
-        cache.insert(0, rank, key)
-    before = {k: v.clone() for k, v in cache.tensors.items()}
+        bank.insert(state, "positive.", 0, rank, {"keys": key})
+    before = declared.copy(state)
     views = torch.nn.functional.normalize(torch.randn(2, 4), dim=-1)
-    look = Look(
+    query = Query(
         feature=views[0], logits=torch.zeros(2), probs=torch.zeros(2), entropy=0.3,
         view_features=views, view_logits=torch.tensor([[2.0, 0.0], [1.0, 0.0]]),
         view_entropy=torch.tensor([0.2, 1.2]), scale=2.0, kept=torch.tensor([0, 1]),
         mine=torch.tensor([0]), log_prior=None,
     )  # fmt: skip
-    method = BoostAdapter(boost=1, positive_sharpness=3.0)
-    total = method.positive(cache, look)
+    total = method.positive(state, query)
     used = torch.stack([views[0], keys[0], keys[1], views[1]])  # .1, .2, .5, .6 after scaling
     want = (-3 * (1 - used @ views[0])).exp().sum()
     torch.testing.assert_close(total, torch.stack([want, torch.tensor(0.0)]))
-    torch.testing.assert_close(cache.tensors, before, rtol=0, atol=0)
+    torch.testing.assert_close(state, before, rtol=0, atol=0)
 
 
 class LoopBoost(LoopTDA):
@@ -58,9 +59,9 @@ class LoopBoost(LoopTDA):
 
 @pytest.mark.parametrize("boost", [0, 1, 3])
 def test_against_plain_loops(boost):
-    method, loops = BoostAdapter(ratio=0.5, boost=boost), LoopBoost(0.5, newest=True)
+    method, loops = BoostAdapter(keep=0.5, boost=boost), LoopBoost(0.5, newest=True)
     loops.boost = boost
-    tda, differs = TDA(ratio=0.5, negative_keep="newest"), 0
+    tda, differs = TDA(keep=0.5, negative_keep="newest"), 0
     for s in ALL:
         got = method.step(s).probs
         torch.testing.assert_close(got, torch.tensor(loops.step(s)), atol=1e-5, rtol=1e-4)
@@ -86,6 +87,15 @@ def test_views_boost_the_base_view_too():
     assert a.kept.tolist() == [int(a.entropy.argmin())]
     assert not torch.allclose(a.probs, b.probs)
     torch.testing.assert_close(method.state_dict(), tda.state_dict(), rtol=0, atol=0)
+
+
+def test_before_the_first_image_it_is_the_mean_of_the_kept_views():
+    got = BoostAdapter(keep=0.5).predict(ALL[0])
+    torch.testing.assert_close(got.probs, ALL[0].logits[got.kept].mean(0).softmax(-1))
+
+
+def test_any_split_into_batches_is_the_loop():
+    assert_splits_equal_the_loop(lambda: BoostAdapter(keep=0.3), ALL[:40])
 
 
 def test_bad_options():

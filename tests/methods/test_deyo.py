@@ -13,6 +13,7 @@ import tower_oracle as slow
 from adte import InputError, create_method
 from adte import functional as F
 from adte.methods.deyo import DeYO, shuffle_patches
+from adte.methods.parts import Entropy
 from small_model import SmallModel
 
 X = torch.tensor([[2.0, 0.0], [0.3, 0.0], [1.5, 0.0]], dtype=torch.float64)
@@ -25,9 +26,12 @@ def near(got, want):
     np.testing.assert_allclose(np.asarray(got), want, rtol=0, atol=5e-5 + 1e-9)
 
 
+ADAPTIVE = Entropy(kind="adaptive", few=0)
+
+
 def judged(method, prior=None):
-    method.log_prior = lambda: None if prior is None else torch.tensor(prior).double().log()
-    return method.judge(X, lambda sure: SHUFFLED[sure])
+    log_prior = None if prior is None else torch.tensor(prior).double().log()
+    return method.judge(X, lambda sure: SHUFFLED[sure], log_prior)
 
 
 def adapted(method):
@@ -61,12 +65,12 @@ def test_card_16(prior, own, vanishing):
         ("loss", [0.3653, 0.6820, 0.4751], own),
         ("literal", own, own),
     ):
-        method = DeYO(entropy="adaptive", adaptive_where=where, **COLOURED)
-        method.log_prior = lambda: torch.tensor(prior).double().log()
-        got = method.measures(log_p)
+        method = DeYO(entropy=ADAPTIVE, adaptive_where=where, **COLOURED)
+        log_prior = torch.tensor(prior).double().log()
+        got = method.measures(log_p, log_prior)
         near(got[0], gate)
         near(got[1], loss)
-        top = method.measures(torch.full((1, 2), 0.5).double().log())[0]
+        top = method.measures(torch.full((1, 2), 0.5).double().log(), log_prior)[0]
         near(got[2], float(top) / math.log(2) if where == "everywhere" else 1)
 
 
@@ -74,7 +78,7 @@ def test_card_16_literally_nothing_is_ever_learned():
     net = slow.Net(2)
     for where, moves in (("literal", False), ("everywhere", True), ("loss", True)):
         options = OPEN | {"tau_ent": 1.0, "lr": 0.1, "direction": "paper"}
-        method = DeYO(entropy="adaptive", adaptive_where=where, **options)
+        method = create_method("deyo", entropy="adaptive", adaptive_where=where, **options)
         images = [slow.image(net, seed=i) for i in range(6)]
         method.learn(images[0])  # until the prior is known the measure is Shannon's
         before = adapted(method)
@@ -88,17 +92,18 @@ def test_released_direction_shuts_the_favoured_class_out():
     distribution: (.88, .12) for it lies above that and does not pass even tau_ent = 1, while the
     same certainty of the neglected class does."""
     for z, passes in (((2.0, 0.0), 0), ((0.0, 2.0), 1)):
-        method = DeYO(entropy="adaptive", **OPEN | {"tau_ent": 1.0})
-        method.log_prior = lambda: torch.tensor((0.7, 0.3)).double().log()
+        method = DeYO(entropy=ADAPTIVE, **OPEN | {"tau_ent": 1.0})
         v = method.judge(
-            torch.tensor([z]).double(), lambda sure: torch.zeros(len(sure), 2).double()
+            torch.tensor([z]).double(),
+            lambda sure: torch.zeros(len(sure), 2).double(),
+            torch.tensor((0.7, 0.3)).double().log(),
         )
         assert len(v.kept) == passes
 
 
 def test_the_adaptive_verdict_by_hand():
     """`everywhere`: filter, weight and loss on one scale."""
-    v = judged(DeYO(entropy="adaptive", **COLOURED), (0.3, 0.7))
+    v = judged(DeYO(entropy=ADAPTIVE, **COLOURED), (0.3, 0.7))
     q = (0.01, 0.9)
 
     def h(p):

@@ -35,7 +35,7 @@ def filtered(z, similar, ratio, originals=1):
 def test_card_5():
     near = [cosine(oracle.F_LOGITS[0], oracle.F_LOGITS[i]) for i in (1, 2, 3)]
     np.testing.assert_allclose(near, [0.3076, 0.7360, 0.0950], atol=5e-5)
-    method = DiffTPT(similar=0.67, ratio=0.7)
+    method = DiffTPT(similar=0.67, keep=0.7)
     entropy, kept = method.select(Z)
     assert kept.tolist() == [1, 0]
     assert entropy.shape == (4,)
@@ -53,16 +53,16 @@ def test_published_numbers_of_views():
 @pytest.mark.parametrize("originals", [1, 2, 5, 9, 20])
 def test_originals_are_exempt_from_the_cosine_filter(originals):
     z = torch.randn(9, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    _, kept = DiffTPT(originals=originals, similar=0.5, ratio=0.6).select(z)
+    _, kept = DiffTPT(originals=originals, similar=0.5, keep=0.6).select(z)
     if originals < 9:
         assert kept.tolist() == filtered(z.numpy(), 0.5, 0.6, originals)
     else:
-        assert kept.tolist() == TPT(ratio=0.6).select(z)[1].tolist()
+        assert kept.tolist() == TPT(keep=0.6).select(z)[1].tolist()
 
 
 def test_the_original_is_not_exempt_from_the_entropy_filter():
     z = torch.tensor([[0.1, 0.0], [5.0, 0.0], [4.0, 0.0], [0.0, 6.0]])
-    _, kept = DiffTPT(similar=0.67, ratio=0.4).select(z)
+    _, kept = DiffTPT(similar=0.67, keep=0.4).select(z)
     assert kept.tolist() == [1]
 
 
@@ -86,8 +86,8 @@ def test_against_plain_loops(steps):
 
 def test_everything_kept_is_tpt():
     _, (sample,) = slow.world(1)
-    a = DiffTPT(similar=1.0, ratio=0.25, steps=1).predict(sample)
-    b = TPT(ratio=0.25).predict(sample)
+    a = DiffTPT(similar=1.0, keep=0.25, steps=1).predict(sample)
+    b = TPT(keep=0.25).predict(sample)
     assert torch.equal(a.probs, b.probs)
 
 
@@ -164,7 +164,7 @@ def test_generated_views_refuse(folder):
 def test_generated_views_reach_the_prediction():
     """Views appended to a sample take part; all of them drifted, they change nothing."""
     _, (sample,) = slow.world(1, views=6)
-    method = DiffTPT(originals=6, similar=0.5, ratio=1.0)
+    method = DiffTPT(originals=6, similar=0.5, keep=1.0)
     twice = replace(
         sample,
         logits=torch.cat([sample.logits, sample.logits[:4]]),

@@ -109,7 +109,7 @@ def naive(model, samples, size, ratio):
 
 def test_against_plain_loops():
     model, samples = slow.world(7, views=6)
-    method = DynaPrompt(prompts=3, ratio=0.4)
+    method = DynaPrompt(prompts=3, keep=0.4)
     shared = 0
     for sample, want in zip(samples, naive(model, samples, 3, 0.4), strict=True):
         got = method.step(sample)
@@ -194,7 +194,7 @@ def test_state_resumes_and_survives_copies():
         twin = method.clone()
         twin.load_state_dict(copy.deepcopy(method.state_dict()))
         deep, sent = copy.deepcopy(method), pickle.loads(pickle.dumps(method))
-        assert deep._buffer.learner is None
+        assert deep._learner is None
         want = run(method, samples[5:])
         for other in (twin, deep, sent):
             same(want, run(other, samples[5:]))
@@ -263,8 +263,50 @@ def test_merge_interleaves_by_recency():
     whole = DynaPrompt(prompts=3)
     whole.merge(fresh)
     same([whole.predict(samples[5])], [fresh.predict(samples[5])])
-    with pytest.raises(StateError, match="does not fit"):
+    with pytest.raises(StateError, match="prompts=2 and 3"):
         DynaPrompt(prompts=2).merge(whole)
+    longer = DynaPrompt(prompts=3)
+    longer.load_state_dict(whole.state_dict())
+    longer._state["buffer.deltas"] = torch.zeros(3, 5, 10)
+    with pytest.raises(StateError, match=r"'buffer\.deltas' is"):
+        whole.merge(longer)
+
+
+def test_merged_states_are_saved_and_go_on():
+    _, samples = slow.world(8)
+    a, b = DynaPrompt(prompts=3, adjust="after"), DynaPrompt(prompts=3, adjust="after")
+    run(a, samples[:3])
+    run(b, samples[3:5])
+    a.merge(b)
+    twin = a.clone()
+    twin.load_state_dict(a.state_dict())
+    same(run(a, samples[5:]), run(twin, samples[5:]))
+    assert int(a.state_dict()["prior.seen"]) == 8
+
+
+def test_class_weights_of_slots_are_not_computed_again():
+    """A slot that was not tuned keeps its own; after loading, all used ones are made anew."""
+    rows = []
+
+    class Counting(SmallModel):
+        def encode_embeddings(self, ids, embeddings):
+            rows.append(1)
+            return super().encode_embeddings(ids, embeddings)
+
+    _, samples = slow.world(6)
+    model = Counting().double()
+    samples = [replace(s, model=model) for s in samples]
+    method = DynaPrompt(prompts=3, keep=0.4)
+    run(method, samples[:4])
+    for sample in samples[4:]:
+        before = method.state_dict()["buffer.deltas"]
+        rows.clear()
+        method.step(sample)
+        tuned = (method.state_dict()["buffer.deltas"] != before).any(-1).any(-1)
+        assert 0 < len(rows) <= 2 * int(tuned.sum())  # for the gradient, and of the result
+    twin = method.clone()
+    twin.load_state_dict(method.state_dict())
+    same([method.predict(samples[0])], [twin.predict(samples[0])])
 
 
 def test_leaves_no_trace_on_the_model():

@@ -101,7 +101,7 @@ def side(towers, features, k, scale, lr, steps):
 def test_views_against_plain_loops(steps):
     model, samples = slow.world(2)
     towers = slow.Towers(model, slow.NAMES)
-    method = MLTTA(labels_per_view=2, ratio=0.3, steps=steps, normalise="none")
+    method = MLTTA(labels_per_view=2, keep=0.3, steps=steps, normalise="none")
     for sample in samples:
         f = sample.features.numpy()
         tuned, kept = side(towers, f, [2] * len(f), sample.scale, 1e-2, steps)
@@ -116,7 +116,7 @@ def test_views_against_plain_loops(steps):
 def test_captions_against_plain_loops(normalise):
     model, samples = slow.world(2)
     towers, (bank, counts) = slow.Towers(model, slow.NAMES), captions()
-    method = MLTTA(ratio=0.3, neighbours=3, normalise=normalise)
+    method = MLTTA(keep=0.3, neighbours=3, normalise=normalise)
     method.set_captions(bank, counts)
     for sample in samples:
         f, c = sample.features.numpy(), bank.numpy()

@@ -9,6 +9,7 @@ import torch
 
 from adte import InputError, Sample, SimulatedStream
 from adte.methods.mta import MTA, find_mode
+from methods.test_tda import assert_splits_equal_the_loop
 
 STREAM = SimulatedStream(classes=6, images=12, views=12, dim=8)
 
@@ -117,6 +118,10 @@ def test_half_precision():
         p = MTA().predict(half)
         assert p.probs.dtype == torch.float32
         torch.testing.assert_close(p.probs, MTA().predict(sample).probs, atol=0.15, rtol=0)
+
+
+def test_any_split_into_batches_is_the_loop():
+    assert_splits_equal_the_loop(MTA, [sample for sample, _ in STREAM])
 
 
 @pytest.mark.parametrize(

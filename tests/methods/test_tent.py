@@ -30,7 +30,7 @@ def adapted(method):
 
 def test_card_12_gradient():
     z = torch.tensor([2.0, 0.5, 0.1], dtype=torch.float64, requires_grad=True)
-    h = Tent().measure(F.log_probs(z))
+    h = Tent().entropy(F.log_probs(z))
     (g,) = torch.autograd.grad(h, z)
     torch.testing.assert_close(
         g, torch.tensor([-0.3284, 0.1705, 0.1579]).double(), rtol=0, atol=5e-5
@@ -56,7 +56,7 @@ def test_batches_of_images_are_the_papers_loop():
     moving = [p for n in NORMS for p in getattr(hand, n).parameters()]
     speed = [torch.zeros_like(p) for p in moving]
     for start in range(0, 12, size):
-        z = hand.logits(torch.cat([s.pixels[:1] for s in images[start : start + size]]))
+        z = hand.classify(torch.cat([s.pixels[:1] for s in images[start : start + size]]))
         torch.testing.assert_close(got[start + size - 1].probs, z[-1].softmax(-1).detach())
         slow.sgd(moving, speed, slow.entropy(z).mean(), lr)
     for n in NORMS:
@@ -70,7 +70,7 @@ def test_views_as_a_batch_by_plain_loops(prior):
     """Every image: predict the base view among its views, then one step on the surest views."""
     net, lr = slow.Net(), 0.05
     used = 16 if prior is None else prior
-    method = Tent(lr=lr, ratio=0.5, bn_prior=prior)
+    method = Tent(lr=lr, keep=0.5, bn_prior=prior)
     hand = copy.deepcopy(net)
     moving = [p for n in NORMS for p in getattr(hand, n).parameters()]
     speed = [torch.zeros_like(p) for p in moving]
@@ -165,7 +165,7 @@ def test_entropies_drop_in():
 def test_entropy_falls_where_it_descends():
     net = slow.Net()
     s = slow.image(net)
-    method = Tent(lr=0.01, ratio=1.0)
+    method = Tent(lr=0.01, keep=1.0)
     first = method.predict(s).entropy.mean()
     for _ in range(20):
         method.learn(s)
@@ -197,18 +197,51 @@ def test_states_merge_by_weighted_mean():
     for k, v in adapted(a).items():
         torch.testing.assert_close(v, want[k])
     assert int(a.state_dict()["images"]) == 9
+    other = Tent(lr=0.05)
+    other.learn(slow.clip_image(SmallModel()))
+    with pytest.raises(StateError, match="the same classes, model and options"):
+        a.merge(other)
+
+
+def test_windows_merge_to_the_last_images():
+    net = slow.Net()
+    images = stream(net, 5, views=2)
+    a, b = Tent(batch=4), Tent(batch=4)
+    for s in images[:2]:
+        a.learn(s)
+    for s in images[2:]:
+        b.learn(s)
+    a.merge(b)
+    assert torch.equal(a.state_dict()["window"], torch.cat([s.pixels[:1] for s in images[1:]]))
+
+
+def test_inference_mode_leaves_a_state_that_learns_on():
+    """What was learned there, with the prior's own items, takes part in gradients later."""
+    net = slow.Net()
+    images = stream(net, 6)
+    options = {"entropy": "adaptive", "estimator": "fixed-point", "lr": 0.05}
+    plain, method = create_method("tent", **options), create_method("tent", **options)
+    want = [plain.step(s).probs for s in images]
+    with torch.inference_mode():
+        got = [method.step(s).probs for s in images[:2]]
+        method.load_state_dict(method.state_dict())
+    got += [method.step(s).probs for s in images[2:]]
+    assert all(map(torch.equal, got, want))
 
 
 @pytest.mark.parametrize(
     ("options", "change", "message"),
     [
         ({}, lambda s: s.pop("steps"), "'steps'"),
+        ({}, lambda s: s.update(steps=torch.tensor(-1)), "'steps'"),
         ({}, lambda s: s.pop("first.ln.bias"), "'first.ln.bias'"),
         ({}, lambda s: s.update({"first.ln.bias": torch.zeros(2)}), "'first.ln.bias'"),
-        ({}, lambda s: s.update({"prior.seen": torch.tensor(1)}), "a class prior"),
+        ({}, lambda s: s.update({"prior.seen": torch.tensor(1)}), "'prior.seen' is unexpected"),
         ({"optimiser": "adam"}, lambda s: None, "'second"),
         ({"batch": 4}, lambda s: None, "'window'"),
-        ({"entropy": "adaptive"}, lambda s: None, "no class prior"),
+        ({"batch": 4}, lambda s: s.update(window=torch.zeros(2, 3, 9, 9)), "'window'"),
+        ({"batch": 4}, lambda s: s.update(window=torch.tensor(1.0)), "'window'"),
+        ({"entropy": "adaptive"}, lambda s: None, "'prior.seen' is missing"),
     ],
 )
 def test_a_state_that_does_not_fit_is_refused(options, change, message):
@@ -232,11 +265,11 @@ def test_bad_input_and_options():
         with pytest.raises(InputError, match=message):
             create_method("tent", **options)
     method = Tent(batch=3)
-    method.learn(slow.image(slow.Net()))
+    method.learn(slow.image(slow.Net(4)))
     with pytest.raises(InputError, match="has learned parameter"):
         method.predict(slow.clip_image(SmallModel()))
     with pytest.raises(InputError, match="one size"):
-        method.predict(slow.image(slow.Net(), size=11))
+        method.predict(slow.image(slow.Net(4), size=11))
     folded = slow.Net()
     folded.bn1, folded.bn2, folded.ln = nn.Identity(), nn.Identity(), nn.Identity()
     with pytest.raises(InputError, match="no normalisation layers"):
@@ -247,5 +280,5 @@ def test_a_logit_bias_changes_nothing():
     """The tower's logits leave the bias out; the softmax does not see it."""
     s = slow.clip_image(SmallModel().double())
     moved = replace(s, logits=s.logits - 3)
-    for method in (Tent(), Tent(ratio=0.1)):
+    for method in (Tent(), Tent(keep=0.1)):
         assert torch.equal(method.predict(s).probs, method.predict(moved).probs)

@@ -15,7 +15,8 @@ import prompt_oracle as slow
 from adte import InputError, Sample, create_method
 from adte import functional as F
 from adte.methods import prompt_tuning
-from adte.methods.prompt_tuning import PromptLearner, adamw, frozen_twin, marginal
+from adte.methods.measured import marginal
+from adte.methods.prompt_tuning import PromptLearner, adamw, frozen_twin
 from adte.methods.tpt import TPT
 from small_model import LENGTH, WORDS, SmallModel
 
@@ -30,7 +31,7 @@ def near(got, want, digits=4):
 
 
 def test_card_4_views_and_marginal_entropy():
-    tpt = TPT(ratio=0.5)
+    tpt = TPT(keep=0.5)
     entropy, kept = tpt.select(Z)
     near(entropy, [0.7676, 0.4052, 1.0953, 0.5876])
     assert kept.tolist() == [1, 3]
@@ -72,7 +73,7 @@ def test_gradient_of_the_marginal_entropy():
 @pytest.mark.parametrize("steps", [0, 1, 3])
 def test_against_plain_loops(steps):
     model, samples = slow.world(3)
-    towers, method = slow.Towers(model, slow.NAMES), TPT(ratio=0.3, steps=steps)
+    towers, method = slow.Towers(model, slow.NAMES), TPT(keep=0.3, steps=steps)
     for sample in samples:
         f = sample.features.numpy()
         start = towers.logits(f, towers.start, sample.scale)
@@ -92,9 +93,9 @@ def test_against_plain_loops(steps):
 
 def test_tuning_makes_the_kept_views_surer():
     _, samples = slow.world(10)
-    method = TPT(ratio=0.5)
+    method = TPT(keep=0.5)
     for sample in samples:
-        e = method.begin(sample)
+        e = method.begin(sample.batch)
         weights, _, kept = method.tune(e)
         before = method.loss(e.take(kept).logits(e.learner.initial_weights))
         assert method.loss(e.take(kept).logits(weights)) < before
@@ -106,11 +107,11 @@ def test_tuning_makes_the_kept_views_surer():
 @pytest.mark.parametrize("entropy", ["tsallis", "adaptive"])
 def test_measure_ranks_the_views_and_is_the_loss(entropy):
     _, samples = slow.world(12)
-    method = TPT(entropy=entropy, q=0.4, ratio=0.5)
+    method = create_method("tpt", entropy=entropy, q=0.4, ratio=0.5, few=0)
     for sample in samples:
         method.learn(sample)
     assert bool(method.state_dict()) == (entropy == "adaptive")
-    prior = method.log_prior()
+    prior = method.class_prior.log_prior if entropy == "adaptive" else None
     z = samples[0].logits
     P = oracle.softmax(z)
     if entropy == "tsallis":
@@ -126,7 +127,18 @@ def test_measure_ranks_the_views_and_is_the_loss(entropy):
     assert float(method.loss(z, prior)) == pytest.approx(of_mean, rel=1e-9)
     p = method.predict(samples[0])
     assert (p.q is not None) == (entropy == "adaptive")
-    assert not torch.equal(p.probs, TPT(ratio=0.5).predict(samples[0]).probs)
+    assert not torch.equal(p.probs, TPT(keep=0.5).predict(samples[0]).probs)
+
+
+def test_adaptive_means_what_it_means_in_adte():
+    """The same prior, the same safe defaults, the same q."""
+    _, samples = slow.world(12)
+    tpt, adte = create_method("tpt", entropy="adaptive"), create_method("adte", adjust="none")
+    for sample in samples:
+        a, b = tpt.step(sample), adte.step(sample)
+    torch.testing.assert_close(a.q, b.q)
+    torch.testing.assert_close(a.prior, b.prior)
+    assert float(a.q.max() - a.q.min()) == pytest.approx(0.89 * 4 / 20)  # narrow: five classes
 
 
 def test_adaptive_is_shannon_until_the_prior_is_known():
@@ -139,14 +151,14 @@ def test_adjustment_acts_from_its_place_on():
     _, samples = slow.world(8)
     z, tau = samples[0].logits, 0.7
     for place, where in (("before", (1, 1, 1)), ("per-view", (0, 1, 1)), ("after", (0, 0, 1))):
-        method = TPT(adjust=place, tau=tau)
+        method = create_method("tpt", adjust=place, tau=tau)
         for sample in samples:
             method.learn(sample)
-        prior = method.log_prior()
+        prior = method.class_prior.log_prior
         log_p = [F.adjust(z, prior, tau) if moved else F.log_probs(z) for moved in where]
         torch.testing.assert_close(method.select(z, prior)[0], F.shannon(log_p[0]))
         torch.testing.assert_close(method.loss(z, prior), F.shannon(F.mean_probs(log_p[1])))
-        p = method.answer(z[0], method.begin(samples[0]), torch.zeros(1), torch.zeros(1))
+        p = method.answer(z[0], prior)
         torch.testing.assert_close(p.probs, log_p[2][0].exp())
 
 

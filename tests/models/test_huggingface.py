@@ -9,7 +9,7 @@ import torch
 
 from adte import InputError
 from adte.models import load_model
-from checks.model_checks import CHECKS, TEXTS, pixels
+from adte.testing.models import CHECKS, TEXTS, pixels
 from models.small_towers import make_tokenizer, needs
 
 transformers = needs("transformers", "hf")

@@ -15,7 +15,7 @@ import torch
 
 from adte import InputError
 from adte.models import list_models, load_model, openclip
-from checks.model_checks import CHECKS, TEXTS, pixels
+from adte.testing.models import CHECKS, TEXTS, pixels
 from models.small_towers import OPEN_CLIP, add_small_models, make_tokenizer, needs
 
 open_clip = needs("open_clip", "clip")
@@ -102,7 +102,7 @@ def test_full_architectures_build(name):
     with torch.device("meta"):
         net = openclip._build(name, config, False, open_clip)
     assert sum(p.numel() for p in net.parameters()) > 5e7
-    preprocess = openclip._preprocess(net, openclip._common(
+    preprocess = openclip.read_preprocess(net, openclip._common(
         name, open_clip.list_pretrained_tags_by_model(name), open_clip))  # fmt: skip
     assert preprocess.size == config["vision_cfg"].get("image_size", 224)
     assert preprocess.resize == ("squash" if "SigLIP" in name else "shortest")
@@ -134,7 +134,7 @@ def test_preprocessing_is_the_tags_own(name, size, mean, interpolation, resize):
     arch, _, tag = name.partition("/")
     with torch.device("meta"):
         net = openclip._build(arch, open_clip.get_model_config(arch), False, open_clip)
-    p = openclip._preprocess(net, open_clip.pretrained.get_pretrained_cfg(arch, tag))
+    p = openclip.read_preprocess(net, open_clip.pretrained.get_pretrained_cfg(arch, tag))
     assert (p.size, p.mean[0], p.interpolation, p.resize) == (size, mean, interpolation, resize)
 
 
@@ -157,7 +157,7 @@ def test_quick_gelu_where_the_tag_or_the_architecture_says_so(monkeypatch):
 @pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
 def test_weights_from_a_file(tmp_path, suffix):
     torch.manual_seed(1)
-    model = load_model("small-ViT-B-16", weights="random")
+    model = load_model("small-ViT-B-16", weights="random", dtype="float32")
     file = tmp_path / f"weights{suffix}"
     state = model.net.state_dict()
     if suffix == ".pt":  # as open_clip's own trainer saves, from a data-parallel wrapper
@@ -166,7 +166,8 @@ def test_weights_from_a_file(tmp_path, suffix):
         from safetensors.torch import save_file
 
         save_file({k: v.contiguous() for k, v in state.items()}, file)
-    again = load_model("small-ViT-B-16", weights=file)
+    again = load_model("small-ViT-B-16", weights=file, dtype="float32")
+    assert again.fingerprint == model.fingerprint
     with torch.no_grad():
         torch.testing.assert_close(again.encode_text(TEXTS), model.encode_text(TEXTS))
 
@@ -174,7 +175,7 @@ def test_weights_from_a_file(tmp_path, suffix):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_openais_own_archives_are_read_and_use_quick_gelu(tmp_path):
     """OpenAI's files are TorchScript archives in float16 with three sizes added."""
-    model = load_model("small-ViT-B-16", weights="random")
+    model = load_model("small-ViT-B-16", weights="random", dtype="float32")
 
     class Holder(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -193,17 +194,17 @@ def test_openais_own_archives_are_read_and_use_quick_gelu(tmp_path):
         at.register_buffer(leaf, value)
     file = tmp_path / "ViT-B-16.pt"
     torch.jit.script(holder).save(str(file))
-    again = load_model("small-ViT-B-16", weights=file)
+    again = load_model("small-ViT-B-16", weights=file, dtype="float32")
     assert gelu(again) == "QuickGELU"
     assert again.dtype == torch.float32
     torch.testing.assert_close(again.net.visual.proj, model.net.visual.proj, rtol=1e-3, atol=1e-4)
 
 
 def test_the_old_layout_of_a_custom_text_tower_is_read(tmp_path):
-    model = load_model("small-EVA02", weights="random")
+    model = load_model("small-EVA02", weights="random", dtype="float32")
     state = {k.removeprefix("text."): v for k, v in model.net.state_dict().items()}
     torch.save(state, tmp_path / "old.pt")
-    again = load_model("small-EVA02", weights=tmp_path / "old.pt")
+    again = load_model("small-EVA02", weights=tmp_path / "old.pt", dtype="float32")
     with torch.no_grad():
         torch.testing.assert_close(again.encode_text(TEXTS), model.encode_text(TEXTS))
 
@@ -245,6 +246,9 @@ def test_bad_names_and_files(tmp_path, unreachable):
         ("ViT-B-16", {}, "without weights; choose a tag, as in 'ViT-B-16/openai'"),
         ("ViT-B-16/opena", {}, "did you mean 'openai'"),
         ("ViT-B-17/openai", {}, "did you mean 'ViT-B-16/openai'.*`adte models`"),
+        ("vit-b-32", {}, "did you mean 'ViT-B-32'"),
+        ("VIT-l-14/OpenAI", {}, "did you mean 'ViT-L-14/openai'"),
+        ("TINY", {}, "did you mean 'tiny'"),
         ("small-ViT-B-16", {"weights": tmp_path / "none.pt"}, "does not exist"),
         ("small-ViT-B-16", {"weights": tmp_path / "broken.pt"}, "not a checkpoint or is damaged"),
         ("ViT-B-16/openai", {}, "get open_clip_model.safetensors of the hub repository "

@@ -11,9 +11,17 @@ import torch
 
 from adte import InputError
 from adte.errors import MissingExtra
-from adte.models import _weights, list_models, load_model, registry
+from adte.models import (
+    _weights,
+    list_models,
+    load_model,
+    register_model,
+    register_models,
+    registry,
+)
 from adte.models._torchvision import import_late, import_torchvision
-from checks.model_checks import CHECKS
+from adte.registry import Registry
+from adte.testing.models import CHECKS
 from small_model import SmallModel
 
 
@@ -37,6 +45,62 @@ def test_bad_names():
     for dtype in ("int8", "float33", torch.int64):
         with pytest.raises(InputError, match="is not a float type"):
             load_model("tiny", dtype=dtype)
+
+
+def test_what_is_no_name():
+    for thing, message in (
+        (3, "int is no model; give a name"),
+        (SmallModel(), "'small' is a model already; use it as it is"),
+        ("wrapped:CLIP", "was handed over with adte.wrap.*pass the model itself"),
+    ):
+        with pytest.raises(InputError, match=message):
+            load_model(thing)
+
+
+@pytest.fixture
+def fresh(monkeypatch):
+    """Registries that a test may add to."""
+    for name in ("_NAMES", "_KINDS"):
+        mine, old = Registry(name), getattr(registry, name)
+        mine._things = dict(old._things)
+        mine.kind = old.kind
+        monkeypatch.setattr(registry, name, mine)
+
+
+def test_names_and_kinds_by_decorator(fresh, tmp_path):
+    @register_model("mine")
+    def load_mine():
+        return SmallModel("mine")
+
+    @register_model("heavy", dtype=torch.float64)
+    def load_heavy(weights=None):
+        return SmallModel(f"heavy {weights}")
+
+    @register_models("ours:")
+    def load_ours(rest, weights, tokenizer):
+        return SmallModel(f"{rest} {weights} {tokenizer}")
+
+    assert load_model("mine", dtype="float32").name == "mine"
+    assert load_model("heavy").dtype == torch.float64
+    assert load_model("heavy", dtype="float32").dtype == torch.float32
+    assert load_model("heavy", weights="w").name == "heavy w"
+    assert load_model("ours:a/b:c", weights="w", tokenizer="t").name == "a/b:c w t"
+    assert list_models("*E*")[:2] == ["mine", "heavy"]
+    assert "mine" in list_models()
+    for name, options, message in (
+        ("mine", {"weights": "w"}, "'mine' has its weights and tokenizer embedded"),
+        ("heavy", {"tokenizer": "t"}, "embedded; pass neither"),
+        ("theirs:x", {}, "unknown kind of model 'theirs:'.*hf:, ours:, timm:"),
+    ):
+        with pytest.raises(InputError, match=message):
+            load_model(name, **options)
+    register_model("bare")(lambda: torch.nn.Linear(2, 2))
+    with pytest.raises(InputError, match="torch's Linear is no model"):
+        load_model("bare")
+    with pytest.raises(InputError, match="'mine' is registered already"):
+        register_model("mine")(load_heavy)
+    with pytest.raises(InputError, match="'mine' of models does not end in ':'"):
+        register_models("mine")
 
 
 def test_without_open_clip(monkeypatch):
@@ -66,12 +130,26 @@ def test_tiny_goes_where_it_is_told():
     ],
 )
 def test_dtype_follows_the_processor(monkeypatch, features, dtype):
+    monkeypatch.delenv("ADTE_DTYPE", raising=False)
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: features, raising=False)
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
     assert registry.default_dtype(torch.device("cpu")) == dtype
 
 
+@pytest.mark.parametrize("features", [{"amx_bf16": True}, {"avx2": True}])
+def test_the_environment_decides_over_the_processor(monkeypatch, features):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: features, raising=False)
+    for name in ("float32", "bfloat16"):
+        monkeypatch.setenv("ADTE_DTYPE", name)
+        assert registry.default_dtype(torch.device("cpu")) == getattr(torch, name)
+        assert load_model("tiny").dtype == torch.float32  # its own, whatever the processor
+    monkeypatch.setenv("ADTE_DTYPE", "int8")
+    with pytest.raises(InputError, match=r"ADTE_DTYPE='int8' is no dtype .*float32 or bfloat16"):
+        registry.default_dtype(torch.device("cpu"))
+
+
 def test_processor_without_the_query_or_the_kernels(monkeypatch):
+    monkeypatch.delenv("ADTE_DTYPE", raising=False)
     monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
     assert isinstance(registry._cpu_features(), set)
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
@@ -113,16 +191,6 @@ def test_cached_files_are_taken_before_the_hub_is_asked(monkeypatch):
     hub = SimpleNamespace(try_to_load_from_cache=lambda repo, name: f"/{repo}/{name}")
     monkeypatch.setattr(_weights, "_hub", lambda: hub)
     assert _weights.fetch("a/b", ["c", "d"]) == "/a/b/c"
-
-
-def test_fingerprint_sees_a_single_weight():
-    a, b = SmallModel(), SmallModel()
-    assert _weights.fingerprint(a) == _weights.fingerprint(b)
-    with torch.no_grad():
-        b.project.weight[0, 0] += 1e-3
-    assert _weights.fingerprint(a) != _weights.fingerprint(b)
-    assert _weights.fingerprint(a) != _weights.fingerprint(SmallModel().double())
-    assert len(_weights.fingerprint(a.bfloat16())) == 32
 
 
 def test_checkpoints_of_many_forms(tmp_path):

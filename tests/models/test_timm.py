@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from adte import InputError
-from adte.models import ImageModel, load_model
+from adte.models import FixedClasses, load_model
+from adte.models.base import fitted
+from adte.models.timm import load_timm
 from adte.prompts import class_weights
 from models.small_towers import needs
 
@@ -21,16 +23,18 @@ def model():
 
 
 def test_contract(model):
-    assert isinstance(model, ImageModel)
+    assert isinstance(model, FixedClasses)
+    assert model.offers == {"image tower"}
+    assert not model.unit
     assert model.name == f"timm:{NAME}"
     assert not model.training
     assert len(model.classes) == len(model.ids) == 1000
     x = torch.randn(2, 3, 64, 64, requires_grad=True)
-    z = model.logits(x)
+    z = model.logits(model.encode_image(x))
     assert z.shape == (2, 1000)
     assert z.dtype == torch.float32
     torch.testing.assert_close(z, model.net(x))
-    torch.testing.assert_close(model.logits(x[1:]), z[1:], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(model.classify(x[1:]), z[1:], rtol=1e-4, atol=1e-4)
     assert torch.autograd.grad(z[0, 0], x)[0].abs().max() > 0
 
 
@@ -49,8 +53,8 @@ def test_classes_are_imagenets_in_timms_order(model):
     ],
 )
 def test_the_papers_models_and_their_preprocessing(name, size, interpolation, crop):
-    with torch.device("meta"):
-        model = load_model(f"timm:{name}", weights="random", device="meta", dtype="float32")
+    with torch.device("meta"):  # shapes only
+        model = load_timm(name, "random")
     p = model.preprocess
     assert (p.size, p.interpolation, model.preprocess.crop) == (size, interpolation, crop)
 
@@ -59,7 +63,8 @@ def test_weights_from_a_file(model, tmp_path):
     torch.save({"state_dict": model.net.state_dict()}, tmp_path / "w.pt")
     again = load_model(f"timm:{NAME}", weights=tmp_path / "w.pt", dtype="float32")
     x = torch.randn(1, 3, 64, 64)
-    torch.testing.assert_close(again.logits(x), model.logits(x))
+    torch.testing.assert_close(again.classify(x), model.classify(x))
+    assert again.fingerprint == model.fingerprint
 
 
 def test_a_head_of_ones_own(tmp_path):
@@ -92,3 +97,23 @@ def test_bad_names_and_files(model, tmp_path, monkeypatch):
 def test_it_has_no_text_tower(model):
     with pytest.raises(InputError, match="fixed classes and no text tower"):
         class_weights(model, ["cat"])
+    with pytest.raises(InputError, match="no text tower to need a tokenizer"):
+        load_model(f"timm:{NAME}", weights="random", tokenizer="folder")
+
+
+def test_it_is_narrowed_to_the_classes_of_a_data_set(model):
+    """By id where the ids are its own, else by name; the weights stay shared."""
+    x = torch.randn(2, 3, 64, 64)
+    some = fitted(model, ["a", "b"], [model.ids[7], model.ids[1]])
+    assert some.classes == (model.classes[7], "goldfish")
+    assert some.dim == 2
+    with torch.no_grad():
+        want = model.classify(x)[:, [7, 1]]
+        torch.testing.assert_close(some.encode_image(x), want)
+        torch.testing.assert_close(some.logits(some.encode_image(x), some.class_weights()), want)
+        one = some.choose(["goldfish"])
+        torch.testing.assert_close(one.encode_image(x), want[:, 1:])
+    assert some.fingerprint == model.fingerprint
+    assert some.net is model.net
+    with pytest.raises(InputError, match="'cat' is not among the 1000 fixed classes"):
+        fitted(model, ["cat"], ["n0"])

@@ -1,5 +1,6 @@
-"""Speed and memory on this machine: one module a question, each with `run(...) -> dict`.
+"""Speed and memory on this machine: one module per question, each with `run(...) -> dict`.
 
-A result is {"rows": [{"name", "seconds", "ratio", …}], "ratio", "meaning"}; `adte bench` prints it.
+A result is {"rows": [{"name", "seconds", "ratio", …}], "ratio", "meaning"} with the conditions it
+holds under: device, dtype, kernel of the views, threads, processor. `adte bench` prints it.
 Modules: views, head, prior, encode, pipeline, cost.
 """

@@ -1,7 +1,7 @@
 """What an image costs under zero-shot, Zero, ADTE and TPT: seconds and peak memory, in one run.
 
 Every figure includes encoding the views. Encoding takes most of the time and its noise is larger
-than what the heads add, so it is timed once a turn and the heads apart, in turns; an image's time
+than what the heads add, so it is timed once per turn and the heads apart, in turns; an image's time
 is the sum of the two medians. Memory is the peak above the weights and the inputs: the larger of
 encoding's and the head's.
 
@@ -21,12 +21,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from adte.batch import Context
 from adte.bench import subject, timing
 from adte.machine import PeakMemory
-from adte.methods import create_method
-from adte.methods.base import Method, Sample
+from adte.methods import Method, create_method
 from adte.methods.prompt_tuning import PromptLearner
-from adte.models.base import Model
+from adte.models import Model
+from adte.pipeline import Pipeline
 from adte.prompts import class_weights
 
 __all__ = ["PUBLISHED", "run"]
@@ -57,26 +58,27 @@ def run(
     names = subject.class_names(net, classes)
     pixels = subject.noise(net, views)
     report(f"encoding {len(names)} class names")
-    text = class_weights(net, names)
-    image = partial(_sample, net, text, names)
+    text = class_weights(net, names).to(net.device)
+    context = Context(text, float(net.logit_scale), net, names, float(net.logit_bias))
+    encode = partial(Pipeline(net).encode, pixels, 1)
     report(f"memory: encoding {views} views")
     with PeakMemory(net.device) as peak:
-        features = _encode(net, pixels)
+        features = encode()
     exact, encoding = peak.exact, peak.bytes
     heads, memory = {}, {}
     for name in METHODS:
         report(f"memory: {name}")
-        heads[name] = _steady(name, net, text)
+        heads[name] = _steady(name, context)
         with PeakMemory(net.device) as peak:
-            heads[name].step(image(features))
+            heads[name].step(context.batch(features))
         memory[name] = max(encoding, peak.bytes)
-    encode, head = _times(net, pixels, heads, image, repeats, report)
-    base = encode + head["zero-shot"]
+    tower, head = _times(encode, heads, context, repeats, report)
+    base = tower + head["zero-shot"]
     rows = [
         {
             "name": name,
-            "seconds": encode + head[name],
-            "ratio": (encode + head[name]) / base,
+            "seconds": tower + head[name],
+            "ratio": (tower + head[name]) / base,
             "peak_memory": memory[name],
             "head_seconds": head[name],
             "published_seconds": PUBLISHED.get(name, (None, None))[0],
@@ -85,64 +87,49 @@ def run(
         for name in METHODS
     ]
     if chunks:
-        del heads, image
+        del heads, encode, context
         rows += _chunks(net, names, report)
     facts = subject.facts(net, views, classes=len(names), repeats=repeats, exact_memory=exact)
-    ratio = (encode + head["adte"]) / (encode + head["zero"])
-    meaning = "ADTE over Zero, seconds an image; encoding and heads timed apart and added"
+    ratio = (tower + head["adte"]) / (tower + head["zero"])
+    meaning = "ADTE over Zero, seconds per image; encoding and heads timed apart and added"
     weigh = sum(p.numel() * p.element_size() for p in net.parameters())
-    return timing.result(rows, ratio, meaning, encode_seconds=encode, weights_bytes=weigh, **facts)
+    return timing.result(rows, ratio, meaning, encode_seconds=tower, weights_bytes=weigh, **facts)
 
 
-@torch.no_grad()
-def _encode(model: Model, pixels: Tensor) -> Tensor:
-    return model.encode_image(pixels)
-
-
-def _sample(model: Model, text: Tensor, names: list[str], features: Tensor) -> Sample:
-    logits = model.logits(features, text)
-    return Sample(logits, features, text, model.logit_scale, model=model, classes=names)
-
-
-def _steady(name: str, model: Model, text: Tensor) -> Method:
+def _steady(name: str, context: Context) -> Method:
     """A method as it is in the middle of a stream."""
     method = create_method(name)
     if method.stateful:
-        g = torch.Generator().manual_seed(1)
-        for _ in range(FILL):
-            looks = torch.nn.functional.normalize(torch.randn(1, model.dim, generator=g), dim=-1)
-            method.learn(Sample(model.logits(looks.to(text.device), text)))
+        assert context.class_weights is not None
+        weights, g = context.class_weights, torch.Generator().manual_seed(1)
+        looks = torch.randn(FILL, 1, weights.shape[-1], generator=g)  # an image of one view each
+        method.learn(context.batch(torch.nn.functional.normalize(looks, dim=-1).to(weights)))
     return method
 
 
 def _times(
-    model: Model,
-    pixels: Tensor,
+    encode: Callable[[], Tensor],
     heads: dict[str, Method],
-    image: Callable[[Tensor], Sample],
+    context: Context,
     repeats: int,
     report: Callable[[str], object],
 ) -> tuple[float, dict[str, float]]:
     """Median seconds of encoding, and of every head."""
-    encoding: list[float] = []
+    tower: list[float] = []
     times: dict[str, list[float]] = {name: [] for name in heads}
     fast = [name for name in heads if name != "tpt"]
-    features = torch.empty(0)
-
-    def encode() -> None:
-        nonlocal features
-        features = _encode(model, pixels)
+    features = encode()
 
     def decide(name: str) -> None:
-        heads[name].step(image(features))
+        heads[name].step(context.batch(features))
 
     for turn in range(repeats):
-        encoding.append(timing.seconds(encode, model.device))
-        report(f"turn {turn + 1} of {repeats}: {len(pixels)} views took {encoding[-1]:.3g} s")
+        tower.append(timing.seconds(encode, features.device))
+        report(f"turn {turn + 1} of {repeats}: {features.shape[1]} views took {tower[-1]:.3g} s")
         order = [n for i in range(INNER) for n in fast[:: -1 if i % 2 else 1]]
         for name in [*order, "tpt"]:
-            times[name].append(timing.seconds(partial(decide, name), model.device))
-    return timing.median_times({"": encoding})[""], timing.median_times(times)
+            times[name].append(timing.seconds(partial(decide, name), features.device))
+    return timing.median_times({"": tower})[""], timing.median_times(times)
 
 
 def _chunks(

@@ -6,11 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from adte.bench import subject, timing
-from adte.models.base import Model
+from adte.pipeline import Pipeline
 
 __all__ = ["run"]
 
@@ -24,11 +21,11 @@ def run(
     device: str | None = None,
     dtype: str | None = None,
 ) -> dict[str, Any]:
-    """Seconds an image of `views` views, and what larger batches give over one image at a time."""
+    """Seconds per image of `views` views, and what larger batches give over the first one."""
     net = subject.load(model, weights, device, dtype)
-    pixels = subject.noise(net, views, max(batches))
+    pipeline, pixels = Pipeline(net), subject.noise(net, views, max(batches))
     names = {n: f"{n} image{'s' if n > 1 else ''} at once ({n * views} views)" for n in batches}
-    calls = {names[n]: partial(_encode, net, pixels[: n * views]) for n in batches}
+    calls = {names[n]: partial(pipeline.encode, pixels[:n], n) for n in batches}
     taken = timing.medians(calls, repeats, net.device)
     each = {n: taken[names[n]] / n for n in batches}
     rows = [
@@ -41,10 +38,5 @@ def run(
         for n in batches
     ]
     best = each[batches[0]] / min(each.values())
-    meaning = f"times faster at best than {names[batches[0]]}; seconds are an image's"
+    meaning = f"times faster at best than {names[batches[0]]}; seconds are per image"
     return timing.result(rows, best, meaning, **subject.facts(net, views))
-
-
-@torch.no_grad()
-def _encode(model: Model, pixels: Tensor) -> Tensor:
-    return model.encode_image(pixels)

@@ -8,6 +8,7 @@ import torch
 
 from adte import functional as F
 from adte.bench import timing
+from adte.bench.conditions import conditions
 from adte.machine import threads
 
 __all__ = ["run"]
@@ -40,4 +41,6 @@ def run(views: int = 64, classes: int = 1000, repeats: int = 301) -> dict[str, A
         seconds = timing.medians(candidates, repeats)
     base, ours, _ = seconds.values()
     rows = [{"name": n, "seconds": s, "ratio": s / base} for n, s in seconds.items()]
-    return timing.result(rows, ours / base, "ADTE head over Shannon head")
+    meaning = "ADTE head over Shannon head"
+    facts = {"views": views, "classes": classes, "repeats": repeats}
+    return timing.result(rows, ours / base, meaning, **conditions(threads=1), **facts)

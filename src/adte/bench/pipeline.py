@@ -9,16 +9,17 @@ from typing import Any
 import torch
 from PIL import Image
 
+from adte.batch import Context
 from adte.bench import subject, timing
 from adte.bench.views import photo
-from adte.data.images import find_images
 from adte.errors import InputError
+from adte.images import find_images
 from adte.methods import create_method
-from adte.methods.base import Sample
+from adte.pipeline import Pipeline
 from adte.prompts import class_weights
-from adte.views import Views, load_image
+from adte.views import Views
 
-__all__ = ["run"]
+__all__ = ["STAGES", "run"]
 
 STAGES = ("decode", "views", "encode", "method")
 
@@ -28,53 +29,57 @@ def run(
     weights: str | None = None,
     method: str = "adte",
     images: int = 16,
+    batch: int = 1,
     folder: str | os.PathLike[str] | None = None,
     views: int = 64,
     classes: int | None = None,
-    crop_on_device: bool = False,
     device: str | None = None,
     dtype: str | None = None,
 ) -> dict[str, Any]:
-    """Median seconds of each stage over a stream of images, one at a time.
+    """Median seconds per image of each stage over a stream of images, `batch` at a time.
 
     The images are those of `folder`, or made-up photographs of 500×375 pixels as JPEG.
     """
-    if images < 1:
-        raise InputError(f"{images} images leave nothing to time; ask for at least 1")
+    for name, value in (("images", images), ("batch", batch)):
+        if value < 1:
+            raise InputError(f"{name}={value} leaves nothing to time; ask for at least 1")
     net = subject.load(model, weights, device, dtype)
-    names = subject.class_names(net, classes)
-    text, rule, cut = class_weights(net, names), create_method(method), Views(views)
+    names, rule = subject.class_names(net, classes), create_method(method)
+    net.require(rule.needs, f"method {method!r}")
+    text = class_weights(net, names).to(net.device)
+    context = Context(text, float(net.logit_scale), net, names, float(net.logit_bias), net.unit)
+    pipeline = Pipeline(net, Views(views))
     files = _files(images, folder)
+    groups = [files[i : i + batch] for i in range(0, len(files), batch)]
     times: dict[str, list[float]] = {stage: [] for stage in STAGES}
-    for turn, file in enumerate([files[0], *files]):
-        at: dict[str, Any] = {"decode": file}
+    for turn, group in enumerate([groups[0], *groups]):
+        at: dict[str, Any] = {"decode": group}
 
         def decode(at: dict[str, Any] = at) -> None:
-            at["views"] = load_image(at["decode"])
+            at["views"] = [pipeline.decode(file) for file in at["decode"]]
 
-        def crop(at: dict[str, Any] = at) -> None:
-            made = cut(at["views"], net.preprocess, 0, net.device if crop_on_device else None)
-            at["encode"] = made.to(net.device, net.dtype)
+        def render(at: dict[str, Any] = at) -> None:
+            at["encode"] = torch.stack([pipeline.render(image) for image in at["views"]])
 
         def encode(at: dict[str, Any] = at) -> None:
-            with torch.no_grad():
-                at["method"] = net.encode_image(at["encode"])
+            at["encode"] = at["encode"].to(net.device, net.dtype)
+            at["method"] = pipeline.encode(at["encode"], batch)
 
         def decide(at: dict[str, Any] = at) -> None:
-            features = at["method"]
-            logits = net.logits(features, text)
             pixels = at["encode"] if "pixels" in rule.needs else None
-            rule.step(Sample(logits, features, text, net.logit_scale, pixels, net, names))
+            rule.step(context.batch(at["method"], pixels))
 
-        for stage, call in zip(STAGES, (decode, crop, encode, decide), strict=True):
+        for stage, call in zip(STAGES, (decode, render, encode, decide), strict=True):
             taken = timing.seconds(call, net.device)
-            if turn:  # the first image only warms up
-                times[stage].append(taken)
+            if turn:  # the first group only warms up
+                times[stage].append(taken / len(group))
     each = timing.median_times(times)
     total = sum(each.values())
     rows = [{"name": s, "seconds": each[s], "ratio": each[s] / total} for s in STAGES]
     rows.append({"name": "an image", "seconds": total, "ratio": 1.0})
-    facts = subject.facts(net, views, method=method, images=len(files), classes=len(names))
+    facts = subject.facts(
+        net, views, method=method, images=len(files), batch=batch, classes=len(names)
+    )
     meaning = "all stages over encoding alone; ratios of rows are shares of the time"
     return timing.result(rows, total / each["encode"], meaning, **facts)
 

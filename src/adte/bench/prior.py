@@ -6,7 +6,9 @@ from typing import Any
 
 import torch
 
+from adte import bank
 from adte.bench import timing
+from adte.bench.conditions import conditions
 from adte.machine import threads
 from adte.prior import ClassPrior, PriorOptions, fixed_point
 
@@ -24,13 +26,18 @@ def run(classes: int = 1000, size: int = 10, repeats: int = 31) -> dict[str, Any
         z[torch.randint(classes, (5,), generator=g)] += 6
         return torch.log_softmax(z, -1)
 
-    prior = ClassPrior(classes, PriorOptions(bank="fifo", size=size))
-    for _ in range(classes * size):
-        prior.observe(item())
-    _ = prior.prior
-    o = prior.options
+    options = PriorOptions(
+        estimator="fixed-point", smoothing=0, smoothing_total=0, clip=0, bank="fifo", size=size
+    )
+    prior = ClassPrior(classes, options)
+    for n in range(classes * size):  # filled without a solution per item, and solved at the end
+        p = item().exp()
+        bank.insert(prior.state, "", int(p.argmax()), -float(n), {"items": p})
+    prior.state["seen"] += classes * size
+    options.refresh(prior.state)
     uniform = torch.full((classes,), 1 / classes, dtype=torch.float64)
-    items = [prior._items[c, : int(prior._counts[c])] for c in range(classes)]
+    filled = bank.filled(prior.state)
+    items = [prior.state["items"][c, filled[c]] for c in range(classes)]
 
     def incremental() -> torch.Tensor:
         prior.observe(item())
@@ -44,10 +51,12 @@ def run(classes: int = 1000, size: int = 10, repeats: int = 31) -> dict[str, Any
             ],
             dim=1,
         )
-        return fixed_point(matrix, uniform, o.norm, o.eps, o.max_iter)[0]
+        return fixed_point(matrix, uniform, options.norm, options.eps, options.max_iter)[0]
 
     cold, warm = "new item, rebuilt matrix, cold solution", "new item, one column, warm solution"
     with threads(1):
         seconds = timing.medians({cold: rebuilt, warm: incremental}, repeats)
     rows = [{"name": n, "seconds": s, "ratio": seconds[cold] / s} for n, s in seconds.items()]
-    return timing.result(rows, seconds[cold] / seconds[warm], "times faster than rebuilding")
+    ratio, facts = seconds[cold] / seconds[warm], {"classes": classes, "size": size}
+    where = conditions(dtype=torch.float64, threads=1)
+    return timing.result(rows, ratio, "times faster than rebuilding", **where, **facts)

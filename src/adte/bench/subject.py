@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from adte.bench.conditions import conditions
 from adte.errors import InputError
 from adte.models import load_model
 from adte.models.base import Model
@@ -25,8 +26,7 @@ def load(
 ) -> Model:
     """A vision-language model; figures of speed need no trained weights: weights="random"."""
     model = load_model(name, weights=weights, device=device, dtype=dtype)
-    if not isinstance(model, Model):
-        raise InputError(f"model {name!r} has no text tower; choose a vision-language model")
+    model.require({"text tower"}, by="a benchmark")
     return model
 
 
@@ -53,23 +53,16 @@ def class_names(model: Model, count: int | None = None) -> list[str]:
 
 
 def noise(model: Model, views: int, images: int = 1) -> Tensor:
-    """Pixels (images · views, 3, S, S) where the model is; what they show is all one to speed."""
+    """Pixels (images, views, 3, S, S) where the model is; what they show does not change speed."""
     if views < 1 or images < 1:
         raise InputError(f"{images} images of {views} views leave nothing to time; ask for some")
     side = model.preprocess.size
     g = torch.Generator().manual_seed(0)
-    pixels = torch.randn(images * views, 3, side, side, generator=g)
+    pixels = torch.randn(images, views, 3, side, side, generator=g)
     return pixels.to(model.device, model.dtype)
 
 
 def facts(model: Model, views: int, **more: Any) -> dict[str, Any]:
-    """What a figure of speed is worth nothing without."""
-    return {
-        "model": model.name,
-        "device": str(model.device),
-        "dtype": str(model.dtype).removeprefix("torch."),
-        "threads": torch.get_num_threads(),
-        "views": views,
-        "torch": torch.__version__,
-        **more,
-    }
+    """The model and the work, and the conditions that it ran under."""
+    where = conditions(model.device, model.dtype)
+    return {"model": model.name, "views": views, **where, **more}

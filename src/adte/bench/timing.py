@@ -51,5 +51,5 @@ def median_times(times: Mapping[str, list[float]]) -> dict[str, float]:
 
 
 def result(rows: list[dict[str, Any]], ratio: float, meaning: str, **facts: Any) -> dict[str, Any]:
-    """What every benchmark returns."""
+    """What every benchmark returns; `facts` begin with the conditions that it ran under."""
     return {"rows": rows, "ratio": ratio, "meaning": meaning, **facts}

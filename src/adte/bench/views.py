@@ -14,8 +14,10 @@ from PIL import Image
 from torch import Tensor
 
 from adte.bench import timing
+from adte.bench.conditions import conditions
+from adte.images import Pixels, load_image
 from adte.machine import threads
-from adte.views import Crop, Pixels, Preprocess, Views, load_image
+from adte.views import Crop, Preprocess, Views
 
 __all__ = ["photo", "run", "usual"]
 
@@ -79,8 +81,9 @@ def run(image: Any = None, repeats: int = 15) -> dict[str, Any]:
         rows,
         seconds[slow] / seconds[fast],
         "times faster than the usual way",
+        **conditions(threads=1),
         max_level_error=float(error.max()),
-        threads=1,
         views=views.count,
         image=[height, width],
+        repeats=repeats,
     )

@@ -1,3 +1,6 @@
+"""`python -m adte.cli` is `adte`."""
+
 from adte.cli import main
 
-main()
+if __name__ == "__main__":
+    main(prog_name="adte")

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
 
 from adte import __version__
+from adte.cli._config import own_defaults
+from adte.cli._outputs import add_force, writable
 from adte.errors import AdteError, InputError
 
 COUNT = click.IntRange(min=1)
 SEED = click.IntRange(min=0)
 
 
-def writable(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Refuse a file whose folder is not there, before any work is done for it."""
-    if value not in (None, "-") and not Path(str(value)).absolute().parent.is_dir():
-        folder = str(Path(str(value)).parent)
-        raise InputError(
-            f"{param.opts[0]} {value}: the folder {folder!r} does not exist; make it first"
-        )
-    return value
-
-
 JSON = click.option(
-    "--json", "json_to", is_flag=False, flag_value="-", default=None, metavar="[FILE]",
-    callback=writable,
-    help="Write the same facts as JSON to FILE, or to standard output if no file is given.",
+    "--json", "json_to", default=None, metavar="[FILE.json]", callback=writable,
+    help="Write the same facts as JSON to FILE.json, or to standard output if no file is given.",
 )  # fmt: skip
 SET = click.option(
     "--set", "settings", multiple=True, metavar="NAME=VALUE",
@@ -35,8 +30,86 @@ SET = click.option(
 )  # fmt: skip
 
 
-class Main(click.Group):
+class Verb(click.Command):
+    """A command whose `--json` takes the next word only if that is a JSON file or a device.
+
+    So an option never swallows an argument: `--json p1.jpg p2.jpg` prints the JSON and leaves the
+    photographs alone. If it writes files it has `--force`, too.
+    """
+
+    def __init__(self, *args: Any, **extra: Any) -> None:
+        super().__init__(*args, **extra)
+        add_force(self.params)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        out: list[str] = []
+        for i, word in enumerate(args):
+            if word == "--":
+                out += args[i:]
+                break
+            out.append(word)
+            if word == "--json":
+                follows = args[i + 1] if i + 1 < len(args) else ""
+                takes = follows == "-" or follows.endswith(".json") or follows.startswith("/dev/")
+                if not takes:
+                    out[-1] = "--json=-"
+        ctx.default_map = {**own_defaults(ctx), **(ctx.default_map or {})}
+        return super().parse_args(ctx, out)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Options under the headings that they have, see `Section`."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
+            if record is not None:
+                sections.setdefault(getattr(param, "section", "Options"), []).append(record)
+        for heading, records in sections.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
+
+
+class Verbs(click.Group):
+    """A group of such commands."""
+
+    command_class = Verb
+
+
+class Terminated(KeyboardInterrupt):
+    """The process was asked to end (SIGTERM); it ends as it would on an interrupt."""
+
+
+@contextmanager
+def _orderly_end() -> Iterator[None]:
+    """Within the block SIGTERM is an exception, so that what is being written is finished or left
+    out, and temporary files go.
+    """
+    mine = threading.current_thread() is threading.main_thread()
+    if not mine or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def end(number: int, frame: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second one does not wait
+        raise Terminated
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+class Main(Verbs):
     """Bad input ends in one sentence and exit code 2, not in a traceback."""
+
+    group_class = Verbs
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(stream, "reconfigure"):  # a letter that the terminal lacks stops nothing
+                stream.reconfigure(errors="backslashreplace")
+        with _orderly_end():
+            return super().main(*args, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -44,13 +117,25 @@ class Main(click.Group):
         except AdteError as error:
             click.echo(f"error: {error}", err=True)
             ctx.exit(2)
-        except KeyboardInterrupt:
-            click.echo("interrupted; what was written is whole, and the same command goes on "
-                       "from it where it can", err=True)  # fmt: skip
-            ctx.exit(130)
+        except KeyboardInterrupt as error:
+            how, code = (
+                ("terminated", 143) if isinstance(error, Terminated) else ("interrupted", 130)
+            )
+            click.echo(f"{how}; what was written is whole, and the same command goes on from it "
+                       "where it can", err=True)  # fmt: skip
+            ctx.exit(code)
 
 
-@click.group(cls=Main, context_settings={"help_option_names": ["-h", "--help"]})
+EPILOG = """
+\b
+The Tab key completes verbs and options once the shell knows how:
+  bash  eval "$(_ADTE_COMPLETE=bash_source adte)"     in ~/.bashrc
+  zsh   eval "$(_ADTE_COMPLETE=zsh_source adte)"      in ~/.zshrc
+  fish  _ADTE_COMPLETE=fish_source adte | source      in ~/.config/fish/config.fish
+"""
+
+
+@click.group(cls=Main, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EPILOG)
 @click.version_option(__version__, prog_name="adte")
 def main() -> None:
     """Make a vision-language classifier better while it is used, without labels or training.
@@ -60,13 +145,16 @@ def main() -> None:
 
 
 def read_settings(method: str, texts: tuple[str, ...]) -> dict[str, Any]:
+    """The options of `--set`, typed; an unknown name or a bad value is an error."""
     from adte.methods import method_info
     from adte.options import parse
 
     pairs: dict[str, str] = {}
     for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise InputError(f"--set {text!r} has no '='; write it as NAME=VALUE")
-        pairs[name.strip()] = value.strip()
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not equals or not name:
+            raise InputError(f"--set {text!r} is not NAME=VALUE; write it as in beta=0.8")
+        if name in pairs:
+            raise InputError(f"--set {name} was given twice; give it once")
+        pairs[name] = value
     return parse(method_info(method).cls, pairs)

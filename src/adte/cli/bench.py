@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from adte import console
 from adte.cli._group import COUNT, JSON, main
+from adte.cli._options import options_of
+from adte.cli._source import MODEL
 from adte.errors import InputError
+from adte.evaluate.source import Source
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _model(command: F) -> F:
-    """The options of a benchmark that runs a model."""
-    for add in (
-        click.option("--dtype", help="Of the weights: float32 or bfloat16."),
-        click.option("--device", help="Where it runs, such as cpu or cuda; a GPU if there is one."),
-        click.option("--views", default=64, type=COUNT, show_default=True, help="Views an image."),
-        click.option("--weights", help="A checkpoint, or 'random': speed needs no trained ones."),
-        click.option("--model", default="tiny", show_default=True, help="See `adte models`."),
-    ):
-        command = add(command)
-    return command
+MODEL_OPTIONS = options_of(
+    Source, only=MODEL, model="tiny",
+    helps={"model": "see `adte models`",
+           "weights": "a checkpoint file, or 'random': speed needs no trained ones"},
+)  # fmt: skip
+VIEWS = click.option("--views", default=64, type=COUNT, show_default=True, help="Views per image.")
 
 
 @main.group()
@@ -35,7 +30,7 @@ def bench() -> None:
     adte bench views      64 views of a photo, beside Pillow view by view
     adte bench head       ADTE's entropy, selection and mean, beside Shannon's
     adte bench prior      one more item for the class prior, beside starting anew
-    adte bench encode     images a second through the image tower, by batch
+    adte bench encode     images per second through the image tower, by batch
     adte bench pipeline   decode, views, encode, method: where the time goes
     adte bench cost       zero-shot, Zero, ADTE and TPT: seconds and peak memory
     """
@@ -87,7 +82,7 @@ def views(image: str | None, repeats: int, json_to: str | None) -> None:
 
 
 @bench.command()
-@click.option("--views", default=64, type=COUNT, show_default=True, help="Views an image.")
+@VIEWS
 @click.option("--classes", default=1000, type=COUNT, show_default=True, help="Number of classes.")
 @click.option(
     "--repeats", default=301, type=COUNT, show_default=True, help="Calls, for the median."
@@ -102,7 +97,7 @@ def head(views: int, classes: int, repeats: int, json_to: str | None) -> None:
 
 @bench.command()
 @click.option("--classes", default=1000, type=COUNT, show_default=True, help="Number of classes.")
-@click.option("--size", default=10, show_default=True, help="Items a class in the bank.")
+@click.option("--size", default=10, type=COUNT, show_default=True, help="Bank items per class.")
 @click.option("--repeats", default=31, type=COUNT, show_default=True, help="Calls, for the median.")
 @JSON
 def prior(classes: int, size: int, repeats: int, json_to: str | None) -> None:
@@ -113,12 +108,13 @@ def prior(classes: int, size: int, repeats: int, json_to: str | None) -> None:
 
 
 @bench.command()
-@_model
+@MODEL_OPTIONS
+@VIEWS
 @click.option("--batches", default="1,4,16", show_default=True, help="Images at once.")
 @click.option("--repeats", default=5, type=COUNT, show_default=True, help="Calls, for the median.")
 @JSON
 def encode(batches: str, json_to: str | None, **options: Any) -> None:
-    """Images a second through the image tower, by how many go through it together.
+    """Images per second through the image tower, by how many go through it together.
 
     A large model on a CPU takes long: `--model ViT-B-16 --weights random --batches 1,2`.
     """
@@ -135,10 +131,11 @@ def encode(batches: str, json_to: str | None, **options: Any) -> None:
 
 
 @bench.command()
-@_model
+@MODEL_OPTIONS
+@VIEWS
 @click.option("--method", default="adte", show_default=True, help="See `adte methods`.")
 @click.option("--images", default=16, type=COUNT, show_default=True, help="Number of images.")
-@click.option("--crop-on-device", is_flag=True, help="Make the views where the model is.")
+@click.option("--batch", default=1, type=COUNT, show_default=True, help="Images at once.")
 @click.option("--folder", type=click.Path(), help="Where images lie; made-up JPEGs by default.")
 @click.option("--classes", type=COUNT, help="Number of classes; 200 by default.")
 @JSON
@@ -151,7 +148,8 @@ def pipeline(json_to: str | None, **options: Any) -> None:
 
 
 @bench.command()
-@_model
+@MODEL_OPTIONS
+@VIEWS
 @click.option("--classes", type=COUNT, help="Number of classes; 200 by default.")
 @click.option("--repeats", type=COUNT, help="Turns; 7 for tiny, 2 for other models.")
 @click.option("--chunks/--no-chunks", default=True, help="TPT's gradient in chunks, too.")

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from adte import console
-from adte.cli._group import JSON, main
+from adte.cli._group import COUNT, JSON, main
 
 
 @main.command()
@@ -19,20 +19,65 @@ def methods(name: str | None, json_to: str | None) -> None:
 
     rows = [method_info(n).row() for n in ([name] if name else list_methods())]
     if json_to:
-        return console.emit_json(rows, json_to)
+        console.emit_json(rows, json_to)
+    if json_to == "-":
+        return
     if name:
-        options = [[o["name"], str(o["default"]), o["help"]] for o in rows[0]["options"]]
-        return console.table(f"{name}: {rows[0]['summary']}", ("option", "default", "what it does"),
-                             options, rows[0]["reference"], text=True)  # fmt: skip
-    facts = [[r["name"], ", ".join(r["needs"]), "yes" if r["stateful"] else "no", r["summary"]]
-             for r in rows]  # fmt: skip
+        return _one_method(rows[0])
+    facts = [[r["name"], ", ".join(r["needs"]), "yes" if r["stateful"] else "no",
+              _counts(r), r["summary"]] for r in rows]  # fmt: skip
     console.table(
         "Methods",
-        ("name", "needs", "keeps state", "what it does"),
+        ("name", "needs", "keeps state", "options", "what it does"),
         facts,
-        "`adte methods NAME` shows a method's options and reference.",
+        "Options: of its own + of the parts that it holds. `adte methods NAME` shows them, and the "
+        "method's reference.",
         text=True,
     )
+
+
+def _counts(row: dict[str, Any]) -> str:
+    inside = sum(len(part["options"]) for part in _parts(row))
+    return f"{len(_own(row))} + {inside}" if inside else str(len(_own(row)))
+
+
+def _own(row: dict[str, Any]) -> list[dict[str, Any]]:
+    return [o for o in row["options"] if "options" not in o]
+
+
+def _parts(row: dict[str, Any]) -> list[dict[str, Any]]:
+    return [o for o in row["options"] if "options" in o]
+
+
+def _one_method(row: dict[str, Any]) -> None:
+    """A method's own options, then each part that it holds, with the part's options indented."""
+    cells = [[o["name"], str(o["default"]), _help(o)] for o in _own(row)]
+    for part in _parts(row):
+        cells.append([part["name"], "", f"{part['help']}:"])
+        cells += [[f"  {o['name']}", str(o["default"]), _help(o)] for o in part["options"]]
+    inside = sum(len(part["options"]) for part in _parts(row))
+    count = f"{len(_own(row))} of its own"
+    if inside:
+        count += f", {inside} of its parts ({', '.join(o['name'] for o in _parts(row))})"
+    how = ""
+    if parts := _parts(row):
+        first = parts[0]
+        how = (
+            f" An option of a part is set by its name, or as {first['name']}."
+            f"{first['options'][-1]['name']}; {first['name']}=… sets the part's first."
+        )
+    console.table(
+        f"{row['name']}: {row['summary']}",
+        ("option", "default", "what it does"),
+        cells,
+        f"Options: {count}.{how}\n{row['reference']}",
+        text=True,
+    )
+
+
+def _help(option: dict[str, Any]) -> str:
+    known = option["choices"]
+    return f"{option['help']} ({', '.join(known)})" if known else str(option["help"])
 
 
 @main.command()
@@ -48,8 +93,8 @@ def models(pattern: str, json_to: str | None) -> None:
 
     names = list_models(pattern)
     if json_to:
-        return console.emit_json([{"name": n} for n in names], json_to)
-    for name in names:
+        console.emit_json([{"name": n} for n in names], json_to)
+    for name in names if json_to != "-" else ():
         console.out.print(name, markup=False)
 
 
@@ -62,7 +107,9 @@ def datasets(name: str | None, json_to: str | None) -> None:
 
     rows = [dataset_info(n).row() for n in ([name] if name else list_datasets())]
     if json_to:
-        return console.emit_json(rows, json_to)
+        console.emit_json(rows, json_to)
+    if json_to == "-":
+        return
     if name:
         return _one_set(rows[0])
     cells = [
@@ -86,10 +133,11 @@ def _expected(row: dict[str, Any]) -> list[str]:
 
 def _one_set(row: dict[str, Any]) -> None:
     facts = [[k, str(v)] for k, v in row.items() if v and k in ("title", "how", "terms", "column")]
-    facts += [["images, classes", f"{_count(row['images'])}, {_count(row['classes'])}"]]
+    facts += [[k, _count(row[k])] for k in ("images", "classes") if row[k] is not None]
     facts += [["layout", layout] for layout in row["layouts"]]
     facts += [["template", t] for t in row["templates"]]
     facts += [[f"option {o['name']}", f"{o['help']} [{o['default']}]"] for o in row["options"]]
+    facts += [["--data", row["usage"]]]
     console.table(row["name"], ("", ""), facts, text=True)
 
 
@@ -101,7 +149,7 @@ def data() -> None:
 @data.command()
 @click.argument("name")
 @click.argument("path")
-@click.option("--sample", default=32, show_default=True, help="Images to decode.")
+@click.option("--sample", default=32, type=COUNT, show_default=True, help="Images to decode.")
 @JSON
 def check(name: str, path: str, sample: int, json_to: str | None) -> None:
     """Verify layout, counts, class order and a sample of the set NAME at PATH."""

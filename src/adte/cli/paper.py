@@ -11,9 +11,36 @@ import click
 
 from adte import console
 from adte.cli._group import COUNT, JSON, main
-from adte.cli.evaluate import DEVICE, table_file
-from adte.errors import InputError, MissingExtra
+from adte.cli._options import options_of
+from adte.cli._outputs import table_file
+from adte.cli._source import MODEL
+from adte.errors import InputError, MissingExtra, unknown
+from adte.evaluate.report.tables import save_table
+from adte.evaluate.source import Source
+from adte.evaluate.studies.conduct import Settings, chosen, conduct, facts, prepare
+from adte.evaluate.studies.lab import PRESETS
+from adte.evaluate.studies.render import (
+    findings_page,
+    grids,
+    keep_findings,
+    kept_findings,
+    to_markdown,
+)
+from adte.evaluate.studies.study import Finding, Study, studies
+from adte.files import make_folder, write_whole
+from adte.pipeline import default_workers
+from adte.views import Views
 
+SOURCE = options_of(
+    Source, only=("data", *MODEL, "batch", "workers", "strict"),
+    helps={"data": "your data, as in imagenet:PATH or cache:FOLDER; may be repeated; without it, "
+                   "the embedded model and its bundles",
+           "model": "with --data, see `adte models`; `tiny` by default"},
+)  # fmt: skip
+VIEWS = options_of(
+    Views, only=("count",), names={"count": "views"}, prefix="view_", count=None,
+    helps={"count": "with --data, views per image; 64 by default"},
+)  # fmt: skip
 OPTIONS = (
     click.argument("names", nargs=-1, metavar="[NAME...|all]"),
     click.option("--list", "listing", is_flag=True, help="Say what there is."),
@@ -22,14 +49,9 @@ OPTIONS = (
                  "full (default with --data)."),
     click.option("--out", default=None, metavar="FOLDER",
                  help="Where the page, tables and runs go.  [default: adte-paper or adte-study]"),
-    click.option("--data", multiple=True, metavar="NAME:PATH",
-                 help="Your data, as in imagenet:PATH or cache:FOLDER; may be repeated. Without "
-                 "it: the embedded model and its bundles."),
-    click.option("--model", default=None, help="With --data: see `adte models`.  [default: tiny]"),
-    click.option("--weights", help="A checkpoint file for the model."),
-    DEVICE,
-    click.option("--views", type=COUNT, help="With --data: views an image.  [default: 64]"),
-    click.option("--descriptions", metavar="FILE", help="Sentences a class, for CuPL's rows."),
+    SOURCE,
+    VIEWS,
+    click.option("--descriptions", metavar="FILE", help="Sentences per class, for CuPL's rows."),
     click.option("--variant", default="adte", show_default=True,
                  type=click.Choice(["adte", "adte-paper", "adte-released"]),
                  help="What stands for ADTE in the paper's studies."),
@@ -80,19 +102,12 @@ def _studies(
     json_to: str | None,
     **options: Any,
 ) -> None:
-    from adte.evaluate.features import default_workers
-    from adte.evaluate.studies.conduct import chosen, conduct, facts
-    from adte.evaluate.studies.render import findings_page, grids, to_markdown
-    from adte.evaluate.studies.study import Finding, studies
-    from adte.evaluate.tables import save_table
-    from adte.state import write_whole
-
     verb = "study" if ours else "paper"
     if listing or not names:
         _list(studies(ours), verb, json_to)
         return
     wanted = chosen(names, ours)
-    folder = Path(out or f"adte-{verb}")
+    folder = make_folder(out or f"adte-{verb}")
     settings = _settings(folder, **options)
     block = settings.block
     done, failed = [], []
@@ -114,32 +129,44 @@ def _studies(
                 console.grid(grid)
             for note in finding.notes:
                 console.out.print(f"  {note}", style="dim", markup=False)
+    if done and table_to:
+        _save_tables(table_to, done, block)
     if done:
-        folder.mkdir(parents=True, exist_ok=True)
-        if table_to and Path(table_to).suffix == ".md":
-            sections = to_markdown(done, block)
-            write_whole(table_to, lambda n: Path(n).write_text(sections, "utf-8"))
-        elif table_to:
-            save_table(table_to, [replace(g, title=f"{s.name}: {g.title}")
-                                  for s, f in done for g in grids(s, f, block)])  # fmt: skip
-        lead = (
-            "The studies of the paper in small: the embedded model on its own photographs. "
-            "Published numbers are of another model and other data."
-            if settings.caches == {}
-            else f"Model {settings.model} on {', '.join(settings.caches)}."
-        )
-        title = "adte study" if ours else "The tables and figures of the paper"
-        try:
-            text = findings_page(title, lead, done, block)
-        except MissingExtra as error:
-            text = findings_page(title, lead, done, block, plots=False)
-            click.echo(f"no plots: {error}", err=True)
-        path = write_whole(folder / "index.html", lambda n: Path(n).write_text(text, "utf-8"))
-        click.echo(f"page: {path}", err=json_to == "-")
+        click.echo(f"page: {_page(folder, ours, done, settings)}", err=json_to == "-")
     for study, reason in failed:
         click.echo(f"{study.name} was not run: {reason}", err=True)
     if failed:
         raise InputError(f"{len(failed)} of {len(wanted)} studies could not be run; see above")
+
+
+def _save_tables(path: str, done: list[tuple[Study, Finding]], block: str | None) -> None:
+    if Path(path).suffix == ".md":
+        sections = to_markdown(done, block)
+        write_whole(path, lambda n: Path(n).write_text(sections, "utf-8"))
+        return
+    save_table(path, [replace(g, title=f"{s.name}: {g.title}")
+                      for s, f in done for g in grids(s, f, block)])  # fmt: skip
+
+
+def _page(folder: Path, ours: bool, done: list[tuple[Study, Finding]], settings: Settings) -> Path:
+    """The page of all studies that the folder holds by now."""
+    lead = (
+        "The studies of the paper in small: the embedded model on its own photographs. "
+        "Published numbers are of another model and other data."
+        if settings.caches == {}
+        else f"Model {settings.model} on {', '.join(settings.caches)}."
+    )
+    title = "adte study" if ours else "The tables and figures of the paper"
+    keep_findings(folder, done, settings.block, lead)
+    there = kept_findings(folder, ours)
+    for sentence in there.damaged:
+        click.echo(sentence, err=True)
+    try:
+        text = findings_page(title, there.lead, there.done, there.blocks)
+    except MissingExtra as error:
+        text = findings_page(title, there.lead, there.done, there.blocks, plots=False)
+        click.echo(f"no plots: {error}", err=True)
+    return write_whole(folder / "index.html", lambda n: Path(n).write_text(text, "utf-8"))
 
 
 def _list(found: list[Any], verb: str, json_to: str | None) -> None:
@@ -153,40 +180,35 @@ def _list(found: list[Any], verb: str, json_to: str | None) -> None:
         console.table("Studies", ("name", "kind", "what it shows"), cells, how, text=True)
 
 
-def _settings(folder: Path, **o: Any) -> Any:
+def _settings(folder: Path, *, preset: str | None, variant: str, protocol: Any,
+              descriptions: str | None, **values: Any) -> Settings:  # fmt: skip
     """What a lab will hold; with --data the views are encoded first, into OUT/caches."""
-    from adte.evaluate.build import Source
-    from adte.evaluate.features import default_workers
-    from adte.evaluate.studies.conduct import Settings, prepare
-    from adte.views import Views
-
-    if not o["data"] and (o["model"] not in (None, "tiny") or o["weights"] or o["descriptions"]):
-        raise InputError(
-            "--model, --weights and --descriptions need --data: the embedded bundles are of tiny "
-            "alone; name your data as in --data imagenet:PATH"
-        )
+    source = Source(**SOURCE.given(values), views=VIEWS.given(values))
     settings = Settings(
-        preset=o["preset"] or ("full" if o["data"] else "small"),
-        adte=o["variant"],
-        protocol=o["protocol"],
-        model=o["model"] or "tiny",
-        weights=o["weights"],
-        device=o["device"],
+        preset=preset or ("full" if source.data else "small"),
+        adte=variant,
+        protocol=protocol,
+        weights=source.weights,
+        device=source.device,
+        dtype=source.dtype,
+        batch=source.batch,
         runs=str(folder / "runs"),
     )
-    if not o["data"]:
+    if settings.preset not in PRESETS:
+        raise unknown("preset", settings.preset, PRESETS)
+    if not source.data:
+        unused = {"model": source.model not in (None, "tiny"), "weights": source.weights,
+                  "views": source.views, "workers": source.workers is not None,
+                  "strict": source.strict, "descriptions": descriptions}  # fmt: skip
+        if found := [name for name, value in unused.items() if value]:
+            raise InputError(
+                f"--{found[0]} needs --data: without it the studies run on the embedded bundles, "
+                "64 views encoded by tiny; name your data as in --data imagenet:PATH"
+            )
         return settings
-    source = Source(
-        data=o["data"],
-        model=settings.model,
-        weights=o["weights"],
-        device=o["device"],
-        views=None if o["views"] is None else Views(count=o["views"]),
-        workers=default_workers(),
-    )
     with console.progress("encoding", 1) as bar:
 
         def tick(name: str, images: int, total: int) -> None:
             bar.update(bar.task_ids[0], description=name, total=total, advance=images)
 
-        return prepare(source, settings, folder, o["descriptions"], tick)
+        return prepare(source, settings, folder, descriptions, tick)

@@ -6,17 +6,19 @@ import click
 
 from adte import console
 from adte.cli._group import main
+from adte.cli._outputs import writable
 
 
 @main.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUNS...")
-@click.option("--out", metavar="FILE", help="The page; report.html in the first folder by default.")
+@click.option("--out", metavar="FILE.html", callback=writable,
+              help="The page; report.html in the first folder by default.")  # fmt: skip
 def report(runs: tuple[str, ...], out: str | None) -> None:
     """Make one HTML page, and tables as CSV and Markdown, of the results in folders RUNS.
 
     Results come from `adte eval`, `compare`, `sweep` or `replay` with --runs FOLDER.
     """
-    from adte.evaluate.report import runs_report
+    from adte.evaluate.report.runs import runs_report
 
     for path in runs_report(runs, out):
         console.out.print(str(path), markup=False, soft_wrap=True)

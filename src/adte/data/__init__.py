@@ -21,7 +21,6 @@ from adte.data.base import Dataset, Example
 from adte.data.check import Finding, check_dataset
 from adte.data.corrupted import corrupted
 from adte.data.get import download
-from adte.data.images import find_images
 from adte.data.reading import Images, Skipped, iterate
 from adte.data.registry import (
     DatasetInfo,
@@ -33,6 +32,7 @@ from adte.data.registry import (
     register_dataset,
 )
 from adte.data.streams import Stream, StreamOptions, make_stream
+from adte.images import find_images
 
 __all__ = [
     "Dataset",

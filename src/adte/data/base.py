@@ -22,7 +22,7 @@ class Example:
     """One labelled image, not yet decoded.
 
     Attributes:
-        source: what `adte.views.load_image` takes: a path, encoded bytes or an array (H, W, 3).
+        source: what `adte.images.load_image` takes: a path, encoded bytes or an array (H, W, 3).
         label: index into the class names of its data set.
         id: names the image within its domain, the same on every machine.
         domain: the data set, or the corruption and severity, that it comes from.

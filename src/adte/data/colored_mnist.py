@@ -62,7 +62,7 @@ class ColoredMNIST(Reader):
     part: Literal["test", "train1", "train2"] = option("test", "which environment")
     seed: int = option(0, "seed of the flips of label and colour")
     digits: tuple[Any, Any] | None = option(
-        None, "images uint8 (N, H, W) and digits (N,) to take instead of MNIST's"
+        None, "images uint8 (N, H, W) and digits (N,) to take instead of MNIST's, from Python"
     )
 
     def find(self, root: Path) -> Found | None:
@@ -74,6 +74,10 @@ class ColoredMNIST(Reader):
     def load(self, path: str | os.PathLike[str] | None) -> Dataset:
         if self.digits is None:
             return super().load(path)
+        if len(self.digits) != 2:
+            raise InputError(
+                "digits takes a pair of arrays; pass digits=(images, digits) in Python"
+            )
         images, digits = self.digits
         words = f"part {self.part} of given digits, seed {self.seed}"
         return self.build(images, digits, None, words)

@@ -12,7 +12,7 @@ from typing import Any
 from adte.data.base import Dataset
 from adte.data.corruptions import COMMON, CORRUPTIONS, Corruption, canonical
 from adte.errors import InputError
-from adte.views import load_image
+from adte.images import load_image
 
 __all__ = ["corrupted", "corruption_list", "severity_list"]
 
@@ -62,7 +62,7 @@ class _Corrupted(Sequence[Any]):
         return len(self.ids)
 
     def __getitem__(self, index: Any) -> Any:
-        image = load_image(self.sources[index], exif=False)
+        image = load_image(self.sources[index])
         return self.corruption(image, key=self.ids[index])
 
 

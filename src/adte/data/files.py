@@ -6,15 +6,10 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
-from adte.data.images import SUFFIXES
 from adte.errors import InputError
+from adte.images import is_image
 
-__all__ = ["first", "image_names", "is_image", "missing", "subfolders", "walk_images"]
-
-
-def is_image(name: str) -> bool:
-    """By suffix; hidden files (.DS_Store, ._copy.jpg) are none."""
-    return not name.startswith(".") and os.path.splitext(name)[1].lower() in SUFFIXES
+__all__ = ["first", "image_names", "missing", "subfolders"]
 
 
 def image_names(folder: str | os.PathLike[str]) -> list[str]:
@@ -37,16 +32,6 @@ def _entries(folder: str | os.PathLike[str]) -> list[os.DirEntry[str]]:
         raise InputError(
             f"cannot list {str(folder)!r} ({error.strerror}); check its permissions"
         ) from error
-
-
-def walk_images(folder: Path) -> list[str]:
-    """Every image below a folder, as sorted relative paths with forward slashes."""
-    found: list[str] = []
-    for place, folders, names in os.walk(folder, followlinks=True):
-        folders[:] = [f for f in folders if not f.startswith(".")]
-        base = Path(place).relative_to(folder)
-        found += [(base / n).as_posix() for n in names if is_image(n)]
-    return sorted(found)
 
 
 def first(root: Path, places: Iterable[str], test: Callable[[Path], bool]) -> Path | None:

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from adte.data.base import Dataset
 from adte.data.cards import CARDS
-from adte.data.files import image_names, subfolders, walk_images
+from adte.data.files import image_names, subfolders
 from adte.data.names import imagenet_classes, read_names
 from adte.data.registry import Found, Reader, register_dataset
 from adte.errors import InputError
+from adte.images import walk_images
 from adte.options import option
 
 __all__ = ["ImageFolder"]
@@ -28,6 +29,7 @@ class ImageFolder(Reader):
     """
 
     generic = True
+    mend = "put the images into one folder per class, or check the path"
 
     classes: str | None = option(None, "file of class names by folder; else classes.json if there")
 

@@ -67,6 +67,7 @@ class HuggingFace(Reader):
     """The first image column and the first class-label column, unless they are named."""
 
     generic = True
+    mend = "check the path"
 
     part: str | None = option(
         None, "split to read; None takes test, else validation, else the first"

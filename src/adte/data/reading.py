@@ -8,7 +8,7 @@ from typing import Any
 
 from adte.data.base import Example
 from adte.errors import InputError
-from adte.views import load_image
+from adte.images import load_image
 
 __all__ = ["Images", "Skipped", "iterate"]
 
@@ -30,13 +30,11 @@ class Images:
     Attributes:
         stream: a `Stream`, a `Dataset` or a list of examples.
         strict: stop at the first unreadable image instead of skipping it.
-        exif: turn images by their EXIF orientation; CLIP's evaluation does not.
         skipped: of the current or last pass.
     """
 
     stream: Sequence[Example]
     strict: bool = False
-    exif: bool = False
     skipped: list[Skipped] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -48,7 +46,7 @@ class Images:
         for i in range(len(self.stream)):
             try:  # a source may be read when the example is made, as in a tar
                 example = self.stream[i]
-                image = load_image(example.source, exif=self.exif)
+                image = load_image(example.source)
             except (InputError, OSError) as error:
                 name, domain = self._name(i)
                 if self.strict:
@@ -76,6 +74,6 @@ class Images:
         return {"skipped": len(self.skipped), "images": [asdict(s) for s in self.skipped]}
 
 
-def iterate(stream: Sequence[Example], strict: bool = False, exif: bool = False) -> Images:
+def iterate(stream: Sequence[Example], strict: bool = False) -> Images:
     """Decode a stream in order: `for example, image in iterate(stream)`."""
-    return Images(stream, strict, exif)
+    return Images(stream, strict)

@@ -1,4 +1,13 @@
-"""Names for data sets: register a reader, load a set, list what there is."""
+"""Names for data sets: register a reader, load a set, list what there is.
+
+A set is asked for as NAME:PATH, with options of its reader behind a question mark:
+
+    folder:photos
+    pets:~/data/pets?split=official
+    imagenet-c:~/data/imagenet-c?corruption=fog,frost&severity=1-5&complete=false
+
+`&`, `%` and `?` in a value are written %26, %25 and %3F. `adte datasets NAME` lists the options.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +17,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
+from urllib.parse import unquote
 
 from adte.data.base import PHOTO, Dataset
 from adte.errors import InputError, unknown
-from adte.options import describe, option
+from adte.options import describe, option, parse
+from adte.registry import Registry
 
 __all__ = [
     "DatasetInfo",
@@ -74,10 +85,11 @@ class DatasetInfo:
     downloads: tuple[Download, ...] = ()
 
     def row(self) -> dict[str, Any]:
-        """The facts that `adte datasets --json` prints."""
-        row = asdict(self)
+        """The facts that `adte datasets --json` prints; `usage` is what `--data` takes."""
         options = describe(_READERS[self.name]) if self.name in _READERS else []
-        return {**row, "zero_shot": dict(self.zero_shot), "options": options}
+        usage = f"{self.name}:PATH or {self.name}:PATH?option=value&option=value"
+        facts = {"usage": usage, "zero_shot": dict(self.zero_shot), "options": options}
+        return {**asdict(self), **facts}
 
 
 @dataclass(frozen=True)
@@ -97,6 +109,7 @@ class Reader(ABC):
 
     info: ClassVar[DatasetInfo]
     generic: ClassVar[bool] = False  # reads anybody's data, not one published set
+    mend: ClassVar[str] = "unpack the set again or check the path"  # where it is not found
 
     complete: bool = option(
         True, "assert the published counts and an image for every class; false reads a part"
@@ -120,8 +133,8 @@ class Reader(ABC):
             raise InputError(
                 f"data set {self.info.name!r} needs a path; write it as {self.info.name}:PATH"
             )
-        root = Path(path).expanduser()
-        if not root.exists():
+        root = Path(os.path.expanduser(path))
+        if not os.path.exists(root):
             raise InputError(
                 f"{str(root)!r}, given for data set {self.info.name!r}, does not exist; "
                 f"check the path (how to get the set: {self.info.how or 'it is your own'})"
@@ -159,11 +172,11 @@ class Reader(ABC):
     def _hint(self, root: Path) -> str:
         other = looks_like(root, but=self.info.name)
         if other is None:
-            return "; unpack the set again or check the path"
+            return f"; {self.mend}"
         return f"; it looks like {other}: read it as {other}:PATH"
 
 
-_READERS: dict[str, type[Reader]] = {}
+_READERS: Registry[type[Reader]] = Registry("data set")
 
 
 def register_dataset(info: DatasetInfo) -> Callable[[R], R]:
@@ -171,21 +184,19 @@ def register_dataset(info: DatasetInfo) -> Callable[[R], R]:
 
     def add(cls: R) -> R:
         cls.info = info
-        _READERS[info.name] = cls
+        _READERS.add(info.name, cls)
         return cls
 
     return add
 
 
 def list_datasets() -> list[str]:
-    """The names of all data sets, in the order of registration."""
+    """The names of all data sets, those of plug-ins too, in the order of registration."""
     return list(_READERS)
 
 
 def reader(name: str) -> type[Reader]:
     """The reader of a set; its fields are the set's options."""
-    if name not in _READERS:
-        raise unknown("data set", name, _READERS)
     return _READERS[name]
 
 
@@ -207,7 +218,8 @@ def dataset_info(name: str) -> DatasetInfo:
 def looks_like(root: Path, but: str = "") -> str | None:
     """The name of the set whose layout lies at root; a published set before a generic one."""
     for generic in (False, True):
-        for name, cls in _READERS.items():
+        for name in _READERS:
+            cls = _READERS[name]
             if name == but or cls.generic != generic:
                 continue
             try:
@@ -224,10 +236,36 @@ def load_dataset(spec: str, **options: Any) -> Dataset:
 
     Args:
         spec: such as "imagenet-a:~/data/imagenet-a", "folder:photos", "csv:test.csv",
-            "webdataset:shards/test-{000..009}.tar", "hf:saved".
-        options: of the reader, see `dataset_info(name).row()["options"]`.
+            "webdataset:shards/test-{000..009}.tar", "hf:saved"; with options of the reader as in
+            "folder:photos?complete=false&classes=names.txt".
+        options: of the reader, see `dataset_info(name).row()["options"]`; these win.
     """
     name, colon, path = spec.partition(":")
-    if name not in _READERS and not colon and Path(spec).expanduser().exists():
+    if not colon and name not in _READERS and os.path.exists(os.path.expanduser(spec)):
         raise InputError(f"{spec!r} is a path; write NAME:PATH, or folder:{spec} for any folder")
-    return create_reader(name, **options).load(path or None)
+    cls = reader(name)
+    path, texts = _settings(spec, path)
+    try:
+        given = parse(cls, texts)
+    except InputError as error:
+        raise InputError(f"in the data {spec!r}: {error}") from error
+    return create_reader(name, **{**given, **options}).load(path or None)
+
+
+def _settings(spec: str, path: str) -> tuple[str, dict[str, str]]:
+    """Path and options of what follows "name:"; a question mark in a path or pattern stays one."""
+    head, mark, tail = path.rpartition("?")
+    settings = mark and ("=" in tail or tail.isidentifier())
+    if not settings or os.path.exists(os.path.expanduser(path)):
+        return path, {}
+    texts: dict[str, str] = {}
+    for pair in tail.split("&"):
+        key, equals, value = (part.strip() for part in pair.partition("="))
+        if not equals or not key:
+            raise InputError(
+                f"{pair!r} in the data {spec!r} is no option; write NAME:PATH?option=value&…"
+            )
+        if key in texts:
+            raise InputError(f"option {key!r} is given twice in the data {spec!r}; give it once")
+        texts[key] = unquote(value)
+    return head, texts

@@ -125,6 +125,12 @@ class Stream(Sequence[Example]):
         k, i = map(int, self.places[index])
         return self.datasets[k].identify(i)
 
+    def group(self, index: int) -> int:
+        """The group of an image, −1 for none, without touching its source."""
+        k, i = map(int, self.places[index])
+        groups = self.datasets[k].groups
+        return -1 if groups is None else int(groups[i])
+
     @cached_property
     def labels(self) -> Ints:
         """(N,) in the stream's label space."""

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from adte.data.base import Dataset
 from adte.data.cards import CARDS
-from adte.data.files import is_image, missing
+from adte.data.files import missing
 from adte.data.names import read_names
 from adte.data.registry import Found, Reader, register_dataset
 from adte.errors import InputError
+from adte.images import is_image
 from adte.options import option
 
 __all__ = ["Table"]
@@ -30,6 +31,7 @@ class Table(Reader):
     """
 
     generic = True
+    mend = "check the path"
 
     classes: str | None = option(None, "file of class names; labels may then be numbers")
     check_files: bool = option(True, "look for every image; false leaves that to the run")

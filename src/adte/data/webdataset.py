@@ -20,10 +20,11 @@ import numpy as np
 
 from adte.data.base import Dataset
 from adte.data.cards import CARDS
-from adte.data.files import first, is_image
+from adte.data.files import first
 from adte.data.names import read_names
 from adte.data.registry import Found, Reader, register_dataset
 from adte.errors import InputError
+from adte.images import is_image
 from adte.options import option
 
 __all__ = ["TarMembers", "WebDataset", "expand"]
@@ -69,6 +70,7 @@ class WebDataset(Reader):
     """Labels are numbers; names come from `classes`, or a classes.json or classnames.txt nearby."""
 
     generic = True
+    mend = "check the path"
 
     classes: str | None = option(None, "file of class names; else classes.json or classnames.txt")
     label_key: str = option("label", "key of the label, where labels are in .json members")

@@ -1,5 +1,5 @@
 """Evaluation: protocols, metrics, studies and their reports."""
 
-from adte.evaluate.runner import PROTOCOLS, Run, predictions, run
+from adte.evaluate.running.protocol import PROTOCOLS, Run, predictions, run
 
 __all__ = ["PROTOCOLS", "Run", "predictions", "run"]

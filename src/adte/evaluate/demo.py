@@ -1,24 +1,39 @@
-"""The demo: the paper's ladder on the embedded bundle of real photographs."""
+"""The demo: the paper's ladder on the embedded bundle of real photographs, as an ordinary run."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adte.errors import InputError
-from adte.evaluate import metrics
-from adte.evaluate.cache import Cache
-from adte.evaluate.features import Held
-from adte.evaluate.runner import Stream
-from adte.evaluate.tasks import LADDER, Outcome, aggregate, passes, perform
-from adte.methods import Sample, create_method
+from adte.evaluate.features.cache import Cache
+from adte.evaluate.features.stream import FeatureStream, Held
+from adte.evaluate.report.demo import lessons
+from adte.evaluate.report.runs import runs_report
+from adte.evaluate.running import metrics
+from adte.evaluate.running.results import Results
+from adte.evaluate.running.tasks import LADDER, Outcome, aggregate, passes, run_tasks
+from adte.machine import threads
+from adte.methods import PriorMethod, create_method
 from adte.models.tiny import tiny_classes
 
-__all__ = ["Demo", "estimators", "length", "run_demo"]
+__all__ = ["Demo", "estimators", "known_frequency", "length", "run_demo"]
+
+PLAIN = {"adjust": "after", "smoothing": 0.0, "smoothing_total": 0.0, "clip": 0.0}
+ESTIMATORS: dict[str, dict[str, Any]] = {
+    "fixed point, all items": {"estimator": "fixed-point", "bank": "all"},
+    "fixed point, last 10 per class": {"estimator": "fixed-point", "bank": "fifo"},
+    "fixed point, surest 10 per class": {"estimator": "fixed-point", "bank": "gap-larger"},
+    "marginal": {"estimator": "marginal"},
+}
+BATCH = 64
 
 
 def length() -> int:
@@ -26,69 +41,82 @@ def length() -> int:
     return passes(LADDER) + len(ESTIMATORS)
 
 
-ESTIMATORS: dict[str, dict[str, Any]] = {
-    "fixed point, all items": {"estimator": "fixed-point", "bank": "all"},
-    "fixed point, last 10 a class": {"estimator": "fixed-point", "bank": "fifo"},
-    "fixed point, surest 10 a class": {"estimator": "fixed-point", "bank": "gap-larger"},
-    "marginal": {"estimator": "marginal"},
-}
-
-
 @dataclass
 class Demo:
-    """Everything that the table and the report show."""
+    """What the demo found, and where it is kept."""
 
-    replay: Cache
+    stream: FeatureStream
     outcomes: list[Outcome]
-    rows: list[dict[str, Any]]
     estimators: list[dict[str, Any]]
+    folder: Path
+
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        return aggregate(self.outcomes)
 
     def facts(self) -> dict[str, Any]:
         """As JSON."""
+        recipe = self.stream.recipe
         long = ("classes", "class_ids", "frequency")
-        about = {k: v for k, v in self.replay.facts.items() if k not in long}
         return {
             "rows": self.rows,
             "estimators": [
                 {k: v for k, v in e.items() if k != "log_prior"} for e in self.estimators
             ],
-            "images": len(self.replay),
-            "views": self.replay.facts["views"]["count"],
-            "classes": len(self.replay.classes),
-            "bundle": about,
+            "images": len(self.stream),
+            "views": recipe.views.count,
+            "classes": len(recipe.classes),
+            "bundle": {k: v for k, v in asdict(recipe).items() if k not in long},
         }
 
+    def report(self) -> Path:
+        """Write report.html into the folder: the page of its runs, and what only the demo shows."""
+        adte, _ = learned(self.stream, "adte", adjust="none")
+        return runs_report(
+            [self.folder / "runs"],
+            self.folder / "report.html",
+            title="adte demo: methods on real photographs",
+            only={o.record.key for o in self.outcomes},
+            extra=lessons(self.stream, self.outcomes, self.estimators, adte),
+        )[0]
 
-def known_frequency(replay: Cache) -> NDArray[np.float64]:
+
+def run_demo(
+    cache: Cache, folder: str | os.PathLike[str], tick: Callable[[], None] = lambda: None
+) -> Demo:
+    """Every row of the ladder, kept in FOLDER/runs, then the estimators."""
+    results = Results(Path(folder) / "runs")
+    stream = Held.of(cache)  # small enough; each row then pays for its method alone
+    stream.recipe = replace(stream.recipe, frequency=tuple(known_frequency(cache).tolist()))
+    outcomes = run_tasks(stream, LADDER, results, tick)
+    return Demo(stream, outcomes, estimators(stream, tick), Path(folder))
+
+
+def known_frequency(cache: Cache) -> NDArray[np.float64]:
     """How often the model saw each class in training: as the cache says, or as `tiny`'s card."""
-    if replay.frequency is not None:
-        return replay.frequency
+    if cache.frequency is not None:
+        return cache.frequency
     counts = {c["wnid"]: c["count"] for c in tiny_classes()}
-    ids = replay.facts["class_ids"]
-    if replay.facts["model"] != "tiny" or not set(ids) <= counts.keys():
+    ids = cache.recipe.class_ids
+    if cache.recipe.model != "tiny" or not set(ids) <= counts.keys():
         raise InputError(
-            f"the cache {str(replay.folder)!r} does not say how often the model saw each class in "
+            f"the cache {str(cache.folder)!r} does not say how often the model saw each class in "
             "training; the demo needs one that does"
         )
     return np.array([counts[i] for i in ids], dtype=np.float64)
 
 
 def estimators(
-    replay: Cache, data: Stream, tick: Callable[[], None] = lambda: None
+    stream: FeatureStream, tick: Callable[[], None] = lambda: None
 ) -> list[dict[str, Any]]:
     """How well each estimate of the prior, from the unlabelled stream, ranks the true frequency."""
     found = []
-    truth = np.log(known_frequency(replay))
     for name, options in ESTIMATORS.items():
-        method = create_method("zero-shot", adjust="after", **options)
-        for sample, _ in data:
-            method.learn(Sample(sample.logits[:1]))
-            tick()
-        log_prior = method.prior.log_prior.numpy()  # type: ignore[attr-defined]
+        log_prior = learned(stream, "zero-shot", tick, **PLAIN, **options)[1]
         found.append(
             {
                 "name": name,
-                "spearman": metrics.spearman(log_prior, truth),
+                "spearman": metrics.spearman(log_prior, stream.frequency),  # type: ignore[arg-type]
                 "bias_std": float(log_prior.std()),
                 "log_prior": log_prior,
             }
@@ -96,12 +124,16 @@ def estimators(
     return found
 
 
-def run_demo(replay: Cache, tick: Callable[[], None] = lambda: None) -> Demo:
-    """Every row of the ladder, then the estimators."""
-    held = Held.of(replay)  # small enough; each row then pays for its method alone
-    held.facts = {**held.facts, "frequency": known_frequency(replay).tolist()}
-    outcomes = [perform(held, task, tick) for task in LADDER]
-    rows = aggregate(outcomes)
-    for row in rows:
-        row["ci95"] = row["gain_ci95"]  # one pass has no other interval
-    return Demo(replay, outcomes, rows, estimators(replay, held, tick))
+def learned(
+    stream: FeatureStream, method: str, tick: Callable[[], None] = lambda: None, **options: Any
+) -> tuple[PriorMethod, NDArray[np.float64]]:
+    """A method that has learned from the whole stream, and its log prior."""
+    made = create_method(method, **options)
+    assert isinstance(made, PriorMethod)
+    with threads(1):  # without a tower to run, more only get in the way
+        for batch, images in stream.batches(BATCH):
+            made.learn(batch)
+            for _ in images:
+                tick()
+    assert made.class_prior is not None
+    return made, made.class_prior.log_prior.cpu().numpy()

@@ -1,111 +1,53 @@
-"""The contract of a method, and what a method sees and says of one image."""
+"""The contract of a method.
+
+A method turns the views of images into predictions, and may learn from the stream. It says how in
+four steps over a batch of images, of which only the second has an order:
+
+    evidence(batch)          what each image has to say; pure, on the batch's device
+    scan(state, evidence)    takes it in, in stream order: what each image reads of the state then
+    decide(batch, readouts)  the predictions; pure, all images at once
+
+and `read(state, evidence)` is `scan` for a state that does not change. However a stream is cut into
+batches, the predictions are the same. What a method keeps is declared entry by entry (`entries`,
+see `adte.state`); reset, saving, loading, merging and device moves follow from that.
+
+Three ways to write one, from easy to fast:
+  * without state: `decide(batch, None)` alone;
+  * sequential by nature: `look(state, image)` and `update(state, image)`, one image at a time;
+  * batched: `evidence`, `scan`, `read`, `absorb` and `decide`.
+"""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, overload
 
-import torch
 from torch import Tensor
 
-from adte import functional as F
+from adte import state as declared
+from adte.batch import Batch, Context, Prediction, Predictions, Sample
 from adte.errors import InputError, StateError, unknown
-from adte.options import option
-from adte.prior import ClassPrior, PriorOptions
+from adte.methods.parts import Adjustment
+from adte.options import coerce, flat, option, part
+from adte.prior import ClassPrior, PriorOptions, Reading
+from adte.state import Entry, State
 
-if TYPE_CHECKING:
-    from adte.models.base import Model
+__all__ = ["Method", "PriorMethod", "prefixed", "runs", "unprefixed"]
 
-__all__ = ["Method", "Prediction", "PriorMethod", "Sample", "ViewMethod"]
-
-
-@dataclass(frozen=True, eq=False)
-class Sample:
-    """What a method sees of one image. Labels never reach a method.
-
-    Attributes:
-        logits: (V, L); view 0 is the base view.
-        features: (V, D) unit vectors, and class_weights: (L, D) unit vectors, where a method needs
-            them; then logits = scale · features · class_weightsᵀ.
-        pixels: (V, 3, H, W) normalised, and model and classes (names): only for methods that
-            declare the need of a tower.
-    """
-
-    logits: Tensor
-    features: Tensor | None = None
-    class_weights: Tensor | None = None
-    scale: float = 1.0
-    pixels: Tensor | None = None
-    model: Model | None = None
-    classes: Sequence[str] | None = None
-
-    def require(self, name: str) -> Any:
-        """A part that a method cannot do without."""
-        value = getattr(self, name)
-        if value is None:
-            raise InputError(
-                f"this method needs {name.replace('_', ' ')}, but the sample has none; "
-                f"pass Sample(logits, {name}=…)"
-            )
-        return value
-
-    def __post_init__(self) -> None:
-        if self.logits.ndim != 2 or 0 in self.logits.shape:
-            raise InputError(
-                f"logits of shape {tuple(self.logits.shape)} are not (views, classes); "
-                "pass one row a view and at least one of each"
-            )
-        if not bool(torch.isfinite(self.logits).all()):
-            raise InputError(
-                "logits hold NaN or infinite values; check the model's output "
-                "(half-precision overflow is the usual cause)"
-            )
-
-
-@dataclass(frozen=True, eq=False)
-class Prediction:
-    """A decision and what explains it.
-
-    Attributes:
-        probs: (L,) float32 or wider.
-        index: the most probable class; label: its name, where names are known.
-        entropy: (V,) of every view, by the method's own measure.
-        kept: indices of the views that were used, most confident first.
-        q: (L,) the class-specific q, for adaptive methods.
-        prior: (L,) the class prior that was in force, if one was.
-        scores: (L,) one score a class, for methods that allow several labels at once.
-    """
-
-    probs: Tensor
-    entropy: Tensor | None = None
-    kept: Tensor | None = None
-    q: Tensor | None = None
-    prior: Tensor | None = None
-    scores: Tensor | None = None
-    label: str | None = None
-
-    @property
-    def index(self) -> int:
-        return int(self.probs.argmax())
-
-    @property
-    def confidence(self) -> float:
-        return float(self.probs.max())
-
-    def top(self, k: int = 5) -> list[tuple[int, float]]:
-        """The k most probable classes with their probabilities."""
-        values, indices = self.probs.topk(min(k, self.probs.numel()))
-        return list(zip(indices.tolist(), values.tolist(), strict=True))
+MANY = 64  # images that `step_many` and `predict_many` put together
 
 
 @dataclass(kw_only=True, eq=False)
-class Method(ABC):
+class Method:
     """A rule that turns the views of an image into a prediction, and may learn from the stream.
 
-    Hyper-parameters are the dataclass fields; `repr`, `clone` and the command line's help come
-    from them. State is made at the first sample, when the number of classes is known.
+    Hyper-parameters are the dataclass fields, those of its parts among them; `repr`, `clone` and
+    the command line's help come from them. State is made at the first image, when the number of
+    classes is known.
+
+    Attributes:
+        needs: what it looks at: logits, features, class weights, pixels, text tower, image tower.
     """
 
     name: ClassVar[str] = ""
@@ -116,61 +58,182 @@ class Method(ABC):
         "predict-first", "online, whether an image is predicted before or after it is learned from"
     )
 
+    _state: State | None = field(default=None, init=False, repr=False)
+    _sizes: dict[str, int] = field(default_factory=dict, init=False, repr=False)
+    _context: Context | None = field(default=None, init=False, repr=False)
+
     def __post_init__(self) -> None:
+        coerce(self)
         if self.order not in ("predict-first", "learn-first"):
             raise unknown("order", self.order, ("predict-first", "learn-first"))
+
+    # ------------------------------------------------------------------ what a method defines
+
+    def entries(self) -> dict[str, Entry]:
+        """What it keeps of the stream; nothing, unless said."""
+        return {}
+
+    def initial(self, batch: Batch) -> State:
+        """The state before the first image, for batches like this one."""
+        return declared.fresh(self.name, self.entries(), sizes_of(batch), batch.logits.device)
+
+    def refresh(self, state: State) -> None:
+        """Make the derived entries anew, in place, after loading or merging."""
+
+    def bind(self, context: Context) -> None:
+        """Prepare for a stream: called when the model, the classes or their weights are others."""
+
+    def evidence(self, batch: Batch) -> Any:
+        """What the images have to say, sliced by image: a tensor (B, …), or the batch itself."""
+        return batch
+
+    def look(self, state: State, image: Any) -> Prediction:
+        """The prediction for one image's evidence (a batch of one) in a state, left as it is."""
+        raise NotImplementedError(f"{type(self).__name__} defines neither look nor decide")
+
+    def update(self, state: State, image: Any) -> None:
+        """Take one image's evidence (a batch of one) into the state, in place."""
+        raise NotImplementedError(f"{type(self).__name__} keeps a state, but defines no update")
+
+    def scan(self, state: State, evidence: Any) -> tuple[Any, State]:
+        """Online: what each image reads of the state, and the state after all of them.
+
+        The state is the method's to change.
+        """
+        readouts = []
+        for image in _images(evidence):
+            if self.order == "learn-first":
+                self.update(state, image)
+            readouts.append(self.look(state, image))
+            if self.order == "predict-first":
+                self.update(state, image)
+        return readouts, state
+
+    def absorb(self, state: State, evidence: Any) -> State:
+        """`scan` without readouts: only learn."""
+        for image in _images(evidence):
+            self.update(state, image)
+        return state
+
+    def read(self, state: State, evidence: Any) -> Any:
+        """What each image reads of a state that does not change."""
+        return [self.look(state, image) for image in _images(evidence)]
+
+    def decide(self, batch: Batch, readouts: Any) -> Predictions:
+        """The predictions of a batch."""
+        return Predictions.stack(readouts)
+
+    # ------------------------------------------------------------------ what a user calls
 
     @property
     def stateful(self) -> bool:
         """Whether it learns from the stream."""
-        return False
+        return bool(self.entries())
 
-    @abstractmethod
-    def predict(self, sample: Sample) -> Prediction:
-        """The decision for one image in the present state, which it leaves as it is."""
+    @overload
+    def step(self, images: Sample) -> Prediction: ...
+    @overload
+    def step(self, images: Batch) -> Predictions: ...
+    def step(self, images: Sample | Batch) -> Prediction | Predictions:
+        """Predict and learn, image by image in the method's `order`.
 
-    def learn(self, sample: Sample) -> None:  # noqa: B027 - nothing, where there is no state
-        """Take one image into the state, without a prediction."""
-
-    def step(self, sample: Sample) -> Prediction:
-        """Predict and learn, in the method's `order`."""
-        if self.order == "learn-first":
-            self.learn(sample)
-            return self.predict(sample)
-        prediction = self.predict(sample)
-        self.learn(sample)
-        return prediction
-
-    def predict_many(self, samples: Sequence[Sample]) -> list[Prediction]:
-        """`predict` for each; a method may do them together, with the same result."""
-        return [self.predict(s) for s in samples]
-
-    def step_many(self, samples: Sequence[Sample]) -> list[Prediction]:
-        """`step` for each, in order."""
+        On an error nothing was learned.
+        """
+        batch = self._bound(images)
         if not self.stateful:
-            return self.predict_many(samples)
-        return [self.step(s) for s in samples]
+            return _like(images, self.decide(batch, None))
+        evidence = self.evidence(batch)
+        readouts, state = self.scan(declared.copy(self._fitting(batch)), evidence)
+        out = self.decide(batch, readouts)
+        self._state = state
+        return _like(images, out)
 
-    def reset(self) -> None:  # noqa: B027
+    @overload
+    def predict(self, images: Sample) -> Prediction: ...
+    @overload
+    def predict(self, images: Batch) -> Predictions: ...
+    def predict(self, images: Sample | Batch) -> Prediction | Predictions:
+        """The decision in the present state, which it leaves as it is."""
+        batch = self._bound(images)
+        readouts = None
+        if self.stateful:
+            readouts = self.read(self._fitting(batch), self.evidence(batch))
+        return _like(images, self.decide(batch, readouts))
+
+    def learn(self, images: Sample | Batch) -> None:
+        """Take images into the state, in order, without predictions."""
+        batch = self._bound(images)
+        if self.stateful:
+            state = declared.copy(self._fitting(batch))
+            self._state = self.absorb(state, self.evidence(batch))
+
+    def step_many(self, samples: Iterable[Sample]) -> list[Prediction]:
+        """`step` for each, in order; neighbours of one shape go together."""
+        runs = Batch.runs((s.batch for s in samples), MANY)
+        return [p for batch in runs for p in self.step(batch)]
+
+    def predict_many(self, samples: Iterable[Sample]) -> list[Prediction]:
+        """`predict` for each; neighbours of one shape go together."""
+        runs = Batch.runs((s.batch for s in samples), MANY)
+        return [p for batch in runs for p in self.predict(batch)]
+
+    # ------------------------------------------------------------------ state
+
+    def reset(self) -> None:
         """Forget everything learned."""
+        self._state, self._sizes = None, {}
 
-    def state_dict(self) -> dict[str, Tensor]:
-        return {}
+    def state_dict(self) -> State:
+        """A copy of what was learned; empty before the first image."""
+        entries = self.entries()
+        return {
+            k: v.detach().clone()
+            for k, v in (self._state or {}).items()
+            if (e := declared.entry_of(entries, k)) is not None and e.reduce != "derived"
+        }
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        if state:
+        """Replace the state. Checks everything first: on an error nothing has changed."""
+        if not state:
+            return self.reset()
+        if not self.stateful:
             raise StateError(
                 f"method {self.name!r} keeps no state, but entry "
                 f"{next(iter(state))!r} came; it was saved by another method"
             )
+        sizes = declared.check(self.name, self.entries(), state)
+        new = declared.copy(dict(state))
+        self.check_state(new)
+        self.refresh(new)
+        self._state, self._sizes = new, sizes
+
+    def check_state(self, state: State) -> None:
+        """Refuse values that fit the declaration and are impossible all the same."""
 
     def merge(self, other: Method) -> None:
-        """Take in what another copy of this method learned elsewhere."""
-        if type(other) is not type(self):
+        """Take in what another copy of this method learned elsewhere, as if it had come after."""
+        if type(other) is not type(self) or other.name != self.name:
             raise StateError(
                 f"cannot merge the state of {other.name!r} into {self.name!r}; "
                 "merge copies of one method"
             )
+        if other is self:
+            raise StateError(f"cannot merge {self.name!r} into itself; give another copy")
+        theirs = other.params
+        for name, mine in self.params.items():
+            if mine != theirs[name] and name.rpartition(".")[2] != "seed":
+                raise StateError(
+                    f"cannot merge {self.name!r} with {name}={mine!r} and {theirs[name]!r}; "
+                    "give both the same options"
+                )
+        if other._state is None:
+            return
+        if self._state is None:
+            self._state, self._sizes = declared.copy(other._state), dict(other._sizes)
+            return
+        new = declared.merge(self.name, self.entries(), self._state, other._state)
+        self.refresh(new)
+        self._state = new
 
     def clone(self) -> Method:
         """A fresh copy: same hyper-parameters, no state."""
@@ -180,167 +243,144 @@ class Method(ABC):
 
     @property
     def params(self) -> dict[str, Any]:
-        return {f.name: getattr(self, f.name) for f in fields(self) if "help" in f.metadata}
+        """All options by name, those of parts as `part.name`."""
+        return flat(self)
+
+    # ------------------------------------------------------------------ inside
+
+    def _bound(self, images: Sample | Batch) -> Batch:
+        batch = images.batch if isinstance(images, Sample) else images
+        batch.check()
+        if self._context is None or not self._context.same(batch.context):
+            self.bind(batch.context)
+            self._context = batch.context
+        return batch
+
+    def _fitting(self, batch: Batch) -> State:
+        """The state on the batch's device; a fresh one before the first image."""
+        sizes = sizes_of(batch)
+        if self._state is None:
+            state = self.initial(batch)
+            self._sizes = sizes  # of the state to come; a later image of other sizes is refused
+            return state
+        if odd := [k for k, n in self._sizes.items() if sizes.get(k, n) != n]:
+            what, n = {"L": "classes", "D": "dimensions"}.get(odd[0], odd[0]), self._sizes[odd[0]]
+            raise InputError(
+                f"method {self.name!r} has learned from images of {n} {what}, but one of "
+                f"{sizes[odd[0]]} came; reset it or use another copy"
+            )
+        return declared.move(self._state, batch.logits.device)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_context": None}  # it holds the model; bound anew when needed
+
+
+def sizes_of(batch: Batch) -> dict[str, int]:
+    """What the letters in declared shapes stand for: L classes, D dimensions."""
+    wide = {} if batch.features is None else {"D": batch.features.shape[-1]}
+    return {"L": batch.classes, **wide}
+
+
+def _images(evidence: Any) -> Iterable[Any]:
+    return (evidence[i : i + 1] for i in range(len(evidence)))
+
+
+def _like(images: Sample | Batch, out: Predictions) -> Prediction | Predictions:
+    return out[0] if isinstance(images, Sample) else out
+
+
+# --------------------------------------------------------------------------- with a class prior
 
 
 @dataclass(kw_only=True, eq=False)
-class PriorMethod(PriorOptions, Method):
-    """A method with a class prior behind it, for logit adjustment or for more.
+class PriorMethod(Method):
+    """A method that holds a class prior, for logit adjustment or for more.
 
-    The prior is kept only if something reads it; without it the method has no state.
+    The prior is kept only if something reads it (`tracks`); without it, it keeps no state of its
+    own. Readouts are `Reading`s of the prior, for a whole batch at once; a method that is
+    `sequential` gets its images one by one, and calls `track` and `reading` itself.
     """
 
-    adjust: Literal["none", "before", "per-view", "after"] = option(
-        "none",
-        "logit adjustment z − τ·log p̃: of every view before selection, of each kept view before "
-        "the average, or of the averaged distribution",
-    )
-    tau: float = option(1.0, "strength τ of the logit adjustment")
-    item: Literal["base", "mean-logits"] = option(
-        "base", "what the prior learns from an image: its base view, or the mean logits of all"
-    )
-    warmup: int = option(0, "images to learn from before the prior is used")
+    sequential: ClassVar[bool] = False
 
-    _prior: ClassPrior | None = field(default=None, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_prior()
-        if self.adjust not in (places := ("none", "before", "per-view", "after")):
-            raise unknown("place of the logit adjustment", self.adjust, places)
-        if self.item not in ("base", "mean-logits"):
-            raise unknown("item", self.item, ("base", "mean-logits"))
+    adjust: Adjustment = part(Adjustment(), "logit adjustment by the class prior, and its place")
+    prior: PriorOptions = part(PriorOptions(), "how the class prior is estimated")
 
     @property
-    def stateful(self) -> bool:
-        return self.adjust != "none"
+    def tracks(self) -> bool:
+        """Whether anything reads the prior."""
+        return self.adjust.active
 
     @property
-    def prior(self) -> ClassPrior | None:
+    def class_prior(self) -> ClassPrior | None:
         """The estimate so far; None before the first image, or where none is kept."""
-        return self._prior
-
-    def log_prior(self) -> Tensor | None:
-        """log p̃ if it is in use and known."""
-        if self._prior is None or self._prior.seen < max(self.warmup, 1):
+        if self._state is None or not self.tracks:
             return None
-        return self._prior.log_prior
+        return ClassPrior.of(self.prior, unprefixed(self._state))
 
-    def learn(self, sample: Sample) -> None:
-        if not self.stateful:
-            return
-        if self._prior is None:
-            self._prior = ClassPrior(sample.logits.shape[-1], self)
-        item = sample.logits[0] if self.item == "base" else sample.logits.float().mean(0)
-        self._prior.observe(F.log_probs(item))
+    def entries(self) -> dict[str, Entry]:
+        return prefixed(self.prior.entries()) if self.tracks else {}
 
-    def reset(self) -> None:
-        self._prior = None
+    def refresh(self, state: State) -> None:
+        if self.tracks:
+            inner = unprefixed(state)
+            self.prior.refresh(inner)
+            state.update(prefixed(inner))
 
-    def state_dict(self) -> dict[str, Tensor]:
-        if self._prior is None:
-            return {}
-        return {f"prior.{k}": v for k, v in self._prior.state_dict().items()}
+    def track(self, state: State, logits: Tensor) -> None:
+        """Take images (B, V, L) into the prior's part of the state, in place."""
+        if self.tracks:
+            inner = unprefixed(state)
+            self.prior.learn(inner, self.prior.evidence(logits))
+            state.update(prefixed(inner))
 
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        if not self.stateful or not state:
-            super().load_state_dict(state)
-            return self.reset()
-        entries = {k.removeprefix("prior."): v for k, v in state.items()}
-        if "counts" not in entries:
-            raise StateError(
-                f"state of {self.name!r} does not fit: entry 'prior.counts' is missing; "
-                "it was saved by another method"
-            )
-        prior = ClassPrior(len(entries["counts"]), self)
-        prior.load_state_dict(entries)
-        self._prior = prior
+    def log_prior(self, state: State, like: Tensor) -> Tensor | None:
+        """log p̃ (L,) beside another tensor, if it is in use and in force."""
+        found = self.prior.read(unprefixed(state)).row(0) if self.tracks else None
+        return None if found is None else found.to(like)
 
-    def merge(self, other: Method) -> None:
-        super().merge(other)
-        assert isinstance(other, PriorMethod)
-        if other._prior is None:
-            return
-        if self._prior is None:
-            self._prior = ClassPrior(other._prior.num_classes, self)
-        self._prior.merge(other._prior)
+    def evidence(self, batch: Batch) -> Any:
+        return batch if self.sequential else self.prior.evidence(batch.logits)
 
+    def scan(self, state: State, evidence: Any) -> tuple[Any, State]:
+        if self.sequential:
+            return super().scan(state, evidence)
+        inner = unprefixed(state)
+        reading = self.prior.scan(inner, evidence, self.order == "learn-first")
+        return reading, prefixed(inner)
 
-@dataclass(kw_only=True, eq=False)
-class ViewMethod(PriorMethod):
-    """Measure every view, keep the surest, aggregate them. A subclass supplies the measure."""
+    def absorb(self, state: State, evidence: Any) -> State:
+        if self.sequential:
+            return super().absorb(state, evidence)
+        inner = unprefixed(state)
+        self.prior.learn(inner, evidence)
+        return prefixed(inner)
 
-    ratio: float = option(0.1, "share of the views to keep, at least one view")
-    count: int | None = option(None, "number of views to keep, instead of the ratio")
-    aggregate: Literal["probs", "logits", "vote"] = option(
-        "probs", "mean of the kept probabilities, mean of their logits, or one vote a view"
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        F.keep_count(self.count or 1, self.ratio, self.count)
-        if self.aggregate not in ("probs", "logits", "vote"):
-            raise unknown("aggregation", self.aggregate, ("probs", "logits", "vote"))
-
-    @abstractmethod
-    def measure(self, log_p: Tensor, log_prior: Tensor | None) -> Tensor:
-        """Uncertainty of every view, low = sure.  (…, V, L) → (…, V)"""
-
-    def class_q(self, log_prior: Tensor | None) -> Tensor | None:
-        """The class-specific q, for methods that have one."""
-        return None
-
-    def predict(self, sample: Sample) -> Prediction:
-        return self.predict_many([sample])[0]
-
-    def predict_many(self, samples: Sequence[Sample]) -> list[Prediction]:
-        out: list[Prediction] = []
-        log_prior = self.log_prior()
-        for group in _chunks(samples):
-            out += self._decide(torch.stack([s.logits for s in group]), log_prior)
-        return out
-
-    def _decide(self, logits: Tensor, log_prior: Tensor | None) -> list[Prediction]:
-        """All of a batch at once.  (B, V, L)"""
-        place = self.adjust if log_prior is not None else "none"
-        log_p = F.log_probs(logits)
-        prior = log_prior if log_prior is None else log_prior.to(log_p)
-        if place == "before" and prior is not None:
-            log_p = F.adjust(log_p, prior, self.tau)
-        entropy = self.measure(log_p, prior)  # (B, V)
-        order = F.rank_views(entropy)
-        keep = F.keep_count(order.shape[-1], self.ratio, self.count)
-        kept = order[:, :keep]
-        if place == "per-view" and prior is not None:
-            log_p = F.adjust(log_p, prior, self.tau)
-        if self.aggregate == "vote":
-            probs = F.vote(log_p, order, keep)
-        else:
-            mean = F.mean_probs if self.aggregate == "probs" else F.mean_logits
-            probs = mean(F.take_views(log_p, kept)).exp()
-        if place == "after" and prior is not None:
-            floor = torch.finfo(probs.dtype).tiny
-            probs = F.adjust(probs.clamp_min(floor).log(), prior, self.tau).exp()
-        q = self.class_q(prior)
-        prior_probs = None if prior is None else prior.exp()
-        return [
-            Prediction(probs=probs[i], entropy=entropy[i], kept=kept[i], q=q, prior=prior_probs)
-            for i in range(len(logits))
-        ]
+    def read(self, state: State, evidence: Any) -> Any:
+        if self.sequential:
+            return super().read(state, evidence)
+        return self.prior.read(unprefixed(state))
 
 
-def _chunks(samples: Sequence[Sample], most: int = 1 << 22) -> Iterable[list[Sample]]:
-    """Runs of equal shape, dtype and device, of at most `most` logits together."""
-    group: list[Sample] = []
-    for sample in samples:
-        z = sample.logits
-        if group and (
-            (z.shape, z.dtype, z.device)
-            != (group[0].logits.shape, group[0].logits.dtype, group[0].logits.device)
-            or (len(group) + 1) * z.numel() > most
-        ):
-            yield group
-            group = []
-        group.append(sample)
-    if group:
-        yield group
+def prefixed(values: Mapping[str, Any], prefix: str = "prior.") -> dict[str, Any]:
+    """Entries of a part under its name; what refers to another entry refers to it there."""
+    return {
+        f"{prefix}{k}": replace(
+            v, by=f"{prefix}{v.by}" if v.by else "", shift=f"{prefix}{v.shift}" if v.shift else ""
+        )
+        if isinstance(v, Entry)
+        else v
+        for k, v in values.items()
+    }
+
+
+def unprefixed(state: State, prefix: str = "prior.") -> State:
+    """A part's own entries, by its own names."""
+    return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+
+
+def runs(batch: Batch, readouts: Reading | None) -> Sequence[tuple[slice, Tensor | None]]:
+    """The images of a batch by whether a prior is in force: (which, log p̃ (n or 1, L) or None)."""
+    if readouts is None:
+        return [(slice(0, len(batch)), None)]
+    return readouts.runs(len(batch))

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from adte import functional as F
-from adte.errors import InputError, StateError
-from adte.methods.base import Method, Prediction, Sample
-from adte.methods.measure import check_entries, check_fit, class_weights_of, features_of
+from adte.batch import Batch, Prediction
+from adte.errors import InputError
+from adte.methods._features import class_weights_of, features_of
+from adte.methods.base import Method
+from adte.methods.parts import Selection
 from adte.methods.registry import register
-from adte.options import option
+from adte.options import option, part
+from adte.state import Entry, State
 
 __all__ = ["BCA"]
 
@@ -32,13 +34,14 @@ class BCA(Method):
     3. If out_k > τ₂: R_k ← (c₂ R_k + out)/(c₂ + 1), c₂ ← c₂ + 1.
 
     τ₁ = 0.05, τ₂ = 0.65 and the counts' starts, 20000 and 1, are those of a re-implementation; the
-    authors' own were not to be had. With them a centre moves by 5·10⁻⁵ an image: nearly all of
+    authors' own were not to be had. With them a centre moves by 5·10⁻⁵ per image: nearly all of
     what is learned lies in R. A small c₁ is a trap where images lie far from text, as CLIP's do:
     the first centre that moves towards the images draws them all.
 
     `merge` combines by counts: R = (c R + c' R' − c₀ I)/(c + c' − c₀), exact for the same
     predictions in any order; centres likewise, then normalised, exact to first order in 1/c₁.
 
+    >>> from adte import Sample
     >>> weights = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
     >>> f = normalize(torch.tensor([[0.9, 0.3]]), dim=-1)
     >>> BCA().step(Sample(10 * f @ weights.T, f, weights, 10.0)).probs
@@ -48,52 +51,62 @@ class BCA(Method):
     needs = frozenset({"logits", "features", "class weights"})
     reference = "Zhou et al., Bayesian Test-Time Adaptation for Vision-Language Models, CVPR 2025"
 
-    ratio: float = option(0.1, "share of the views to keep, at least one view")
-    count: int | None = option(None, "number of views to keep, instead of the ratio")
+    keep: Selection = part(Selection(), "which views are kept")
     centre_threshold: float = option(0.05, "τ₁, the confidence above which a centre moves")
     centre_count: int = option(20000, "start of c₁: images that a class weight is worth")
     row_threshold: float = option(0.65, "τ₂, the confidence above which a class posterior moves")
     row_count: int = option(1, "start of c₂: images that the identity is worth")
 
-    _state: dict[str, Tensor] | None = field(default=None, init=False, repr=False)
-
     def __post_init__(self) -> None:
         super().__post_init__()
-        F.keep_count(self.count or 1, self.ratio, self.count)
         for name in ("centre_count", "row_count"):
             if getattr(self, name) < 0:
                 raise InputError(f"{name}={getattr(self, name)} must be at least 0")
 
-    @property
-    def stateful(self) -> bool:
-        return True
+    # ------------------------------------------------------------------ state
 
-    def _here(self, sample: Sample) -> dict[str, Tensor]:
-        """The state on the sample's device, or a fresh one that nothing holds yet."""
-        weights = class_weights_of(sample)
-        if self._state is None:
-            return _fresh(weights)
-        check_fit(self.name, tuple(self._state["centres"].shape), sample)
-        self._state = {k: v.to(weights.device) for k, v in self._state.items()}
-        return self._state
+    def entries(self) -> dict[str, Entry]:
+        return {
+            "start": Entry(("L", "D"), torch.float32, "same"),  # the class weights
+            "centres": Entry(("L", "D"), torch.float32, self._merged_centres),
+            "centre_seen": Entry(("L",), torch.int64),
+            "rows": Entry(("L", "L"), torch.float32, self._merged_rows),
+            "row_seen": Entry(("L",), torch.int64),
+        }
 
-    def _look(self, sample: Sample, state: dict[str, Tensor]) -> tuple[Tensor, Tensor, Prediction]:
-        """The mean feature, its class posterior, and the prediction with what explains it."""
-        f = features_of(sample)
-        z = sample.scale * f @ state["centres"].to(f).T  # (V, L)
+    def initial(self, batch: Batch) -> State:
+        weights = class_weights_of(batch)
+        state = super().initial(batch)
+        for name in ("start", "centres"):
+            state[name].copy_(weights)
+        state["rows"].fill_diagonal_(1.0)
+        return state
+
+    def _merged_centres(self, _: str, ours: State, theirs: State) -> Tensor:
+        return normalize(_pool(ours, theirs, "centre", ours["start"], self.centre_count), dim=-1)
+
+    def _merged_rows(self, name: str, ours: State, theirs: State) -> Tensor:
+        eye = torch.eye(len(ours[name])).to(ours[name])
+        return _pool(ours, theirs, "row", eye, self.row_count)
+
+    # ------------------------------------------------------------------ one image
+
+    def _posterior(self, state: State, image: Batch) -> tuple[Tensor, Prediction]:
+        """The mean feature, and its class posterior with what explains it."""
+        f = features_of(image)[0]
+        z = image.context.scale * f @ state["centres"].to(f).T  # (V, L)
         entropy = F.shannon(F.log_probs(z))
-        kept = F.rank_views(entropy)[: F.keep_count(len(z), self.ratio, self.count)]
+        kept = self.keep(entropy)
         out = z[kept].mean(0).softmax(-1) @ state["rows"].to(z)
         out = out / out.sum()  # rows sum to one but for rounding
-        return f[kept].mean(0), out, Prediction(probs=out, entropy=entropy, kept=kept)
+        return f[kept].mean(0), Prediction(probs=out, entropy=entropy, kept=kept)
 
-    def predict(self, sample: Sample) -> Prediction:
-        return self._look(sample, self._here(sample))[2]
+    def look(self, state: State, image: Batch) -> Prediction:
+        return self._posterior(state, image)[1]
 
-    def learn(self, sample: Sample) -> None:
-        state = self._here(sample)
-        f, out, _ = self._look(sample, state)
-        k = int(out.argmax())
+    def update(self, state: State, image: Batch) -> None:
+        f, found = self._posterior(state, image)
+        k, out = found.index, found.probs
         if out[k] > self.centre_threshold:
             c = self.centre_count + int(state["centre_seen"][k])
             state["centres"][k] = normalize((c * state["centres"][k] + f) / (c + 1), dim=-1)
@@ -102,69 +115,11 @@ class BCA(Method):
             c = self.row_count + int(state["row_seen"][k])
             state["rows"][k] = (c * state["rows"][k] + out) / (c + 1)
             state["row_seen"][k] += 1
-        self._state = state
-
-    # ------------------------------------------------------------------ state
-
-    def reset(self) -> None:
-        self._state = None
-
-    def state_dict(self) -> dict[str, Tensor]:
-        return {k: v.clone() for k, v in (self._state or {}).items()}
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        if not state:
-            return self.reset()
-        start = state.get("start")
-        if start is None or start.ndim != 2:
-            raise StateError(
-                f"state of {self.name!r} does not fit: entry 'start' is missing or not "
-                "(classes, dimensions); it was saved by another method"
-            )
-        check_entries(self.name, state, _fresh(start))
-        self._state = {k: v.clone() for k, v in state.items()}
-
-    def merge(self, other: Method) -> None:
-        super().merge(other)
-        assert isinstance(other, BCA)
-        for name in ("centre_count", "row_count"):
-            if (a := getattr(self, name)) != (b := getattr(other, name)):
-                raise StateError(
-                    f"cannot merge {self.name!r} with {name}={a} and {b}; give both the same"
-                )
-        if other._state is None:
-            return
-        if self._state is None:
-            self._state = other.state_dict()
-            return
-        a, b = self._state, {k: v.to(self._state["start"].device) for k, v in other._state.items()}
-        check_entries(self.name, b, a)
-        if not torch.allclose(a["start"], b["start"], atol=1e-5):
-            raise StateError(
-                f"cannot merge {self.name!r} states of different class weights; "
-                "both must come from one model, one set of prompts and the same classes"
-            )
-        eye = torch.eye(len(a["rows"])).to(a["rows"])
-        a["centres"] = normalize(_pool(a, b, "centre", a["start"], self.centre_count), dim=-1)
-        a["rows"] = _pool(a, b, "row", eye, self.row_count)
-        for name in ("centre_seen", "row_seen"):
-            a[name] = a[name] + b[name]
 
 
-def _fresh(weights: Tensor) -> dict[str, Tensor]:
-    classes, start = len(weights), weights.to(torch.float32)
-    return {
-        "start": start.clone(),
-        "centres": start.clone(),
-        "centre_seen": torch.zeros_like(start[:, 0], dtype=torch.int64),
-        "rows": torch.eye(classes).to(start),
-        "row_seen": torch.zeros_like(start[:, 0], dtype=torch.int64),
-    }
-
-
-def _pool(a: dict[str, Tensor], b: dict[str, Tensor], kind: str, start: Tensor, c0: int) -> Tensor:
+def _pool(ours: State, theirs: State, kind: str, start: Tensor, c0: int) -> Tensor:
     """(c x + c' x' − c₀ x₀)/(c + c' − c₀): both sides began with x₀, which counts once."""
-    n, m = (s[f"{kind}_seen"][:, None].double() for s in (a, b))
-    x, y = (s[f"{kind}s"] for s in (a, b))
+    n, m = (s[f"{kind}_seen"][:, None].double() for s in (ours, theirs))
+    x, y = (s[f"{kind}s"] for s in (ours, theirs))
     pooled = ((c0 + n) * x + (c0 + m) * y - c0 * start) / (c0 + n + m).clamp_min(1)
     return torch.where(m == 0, x, torch.where(n == 0, y, pooled.to(x)))

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from torch import Tensor
+
+from adte import functional as F
+from adte.batch import Batch, Prediction, Predictions
 from adte.errors import InputError
-from adte.methods.base import Prediction, PriorMethod, Sample
-from adte.methods.image_tower import Tower, answer, prior_like
-from adte.methods.prompt_tuning import off_record
+from adte.methods.base import PriorMethod
+from adte.methods.image_tower import Towers
+from adte.methods.measured import ANYWHERE, images, off_record
 from adte.methods.registry import register
 from adte.options import option
+from adte.prior import Reading
 
 __all__ = ["BN"]
 
@@ -40,13 +45,20 @@ class BN(PriorMethod):
 
     bn_prior: float = option(16.0, "N: how many images the source's statistics count for")
 
+    _towers: Towers = field(default_factory=Towers, init=False, repr=False)
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.bn_prior >= 0:
             raise InputError(f"bn_prior={self.bn_prior} is negative; choose e.g. 16")
 
     @off_record
-    def predict(self, sample: Sample) -> Prediction:
-        tower = Tower(sample, self.bn_prior)
-        z = tower.logits(tower.pixels[:1])[0]
-        return answer(self, z, prior_like(self, z))
+    def decide(self, batch: Batch, readouts: Reading | None) -> Predictions:
+        return Predictions.stack([self._decide(*each) for each in images(batch, readouts)])
+
+    def _decide(self, image: Batch, log_prior: Tensor | None) -> Prediction:
+        with self._towers.lend(image, self.bn_prior) as tower:
+            z = tower.logits(tower.views(image)[:1])[0]
+        prior = None if log_prior is None else log_prior.to(z)
+        probs = F.log_probs(self.adjust(z, prior, *ANYWHERE)).exp()
+        return Prediction(probs, prior=None if prior is None else prior.exp())

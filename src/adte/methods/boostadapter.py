@@ -8,10 +8,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from adte import bank
 from adte.errors import InputError
 from adte.methods.registry import register
-from adte.methods.tda import TDA, Cache, Look
+from adte.methods.tda import TDA, Query
 from adte.options import option
+from adte.state import State
 
 __all__ = ["BoostAdapter"]
 
@@ -22,8 +24,9 @@ class BoostAdapter(TDA):
     """TDA whose positive cache is joined, for one prediction, by the image's own surest views.
 
     Each of the 10 % views of lowest entropy stands under its own top class, with its own entropy;
-    of these and the stored items, the 3 + δ of lowest entropy a class speak for the class. The
-    stored cache stays as it is: the union is formed when asked. A lone view has nothing to add.
+    of these and the stored items, the 3 + δ of lowest entropy per class speak for the class. The
+    stored cache stays as it is: the union is formed when asked. A lone view has nothing to add,
+    and before the first image there is no cache to join.
 
     The authors set δ between 0 and 3 for each data set; here δ = 1 for all. Their negative cache
     keeps the newest items, not the surest; so does this one by default. For the image itself they
@@ -36,7 +39,7 @@ class BoostAdapter(TDA):
 
     reference = "Zhang et al., BoostAdapter: Test-Time Adaptation via Regional Bootstrapping, 2024"
 
-    boost: int = option(1, "δ, room for views a class beside the positive cache's own items")
+    boost: int = option(1, "δ, room for views per class beside the positive cache's own items")
     negative_keep: Literal["surest", "newest"] = option(
         "newest", "which items the negative cache keeps: of lowest entropy, or the last that came"
     )
@@ -46,21 +49,21 @@ class BoostAdapter(TDA):
         if self.boost < 0:
             raise InputError(f"boost={self.boost} of the positive cache must be at least 0")
 
-    def used(self, look: Look) -> Tensor:
-        return look.kept
+    def used(self, it: Query) -> Tensor:
+        return it.kept
 
-    def positive(self, cache: Cache, look: Look) -> Tensor:
-        total = super().positive(cache, look)
-        if len(look.view_features) == 1:
+    def positive(self, state: State, it: Query) -> Tensor:
+        near = bank.affinity(state, "positive.", it.feature, self.positive_sharpness)  # (L, M)
+        total = near.sum(1)
+        if len(it.view_features) == 1 or not bool(bank.filled(state, "positive.").any()):
             return total
-        near = cache.affinity(look.feature, self.positive_sharpness)  # (L, M)
-        views = look.view_features[look.kept]  # (K, D)
-        own = (-self.positive_sharpness * (1 - views @ look.feature)).exp()  # (K,)
-        rank = (look.view_entropy[look.kept] / look.scale).double()
-        labels = look.view_logits[look.kept].argmax(-1)
+        views = it.view_features[it.kept]  # (K, D)
+        own = (-self.positive_sharpness * (1 - views @ it.feature)).exp()  # (K,)
+        rank = (it.view_entropy[it.kept] / it.scale).double()
+        labels = it.view_logits[it.kept].argmax(-1)
         for label in set(labels.tolist()):
             mine = labels == label
-            ranks = torch.cat([cache.tensors["rank"][label], rank[mine]])
+            ranks = torch.cat([state["positive.rank"][label], rank[mine]])
             order = ranks.argsort(stable=True)[: self.positive_size + self.boost]
             total[label] = torch.cat([near[label], own[mine]])[order].sum()
         return total

@@ -13,10 +13,10 @@ from torch.nn.functional import interpolate
 
 from adte import functional as F
 from adte.errors import InputError, unknown
-from adte.methods.image_tower import log_probs, prior_like
 from adte.methods.norm_tuning import NormTuner
 from adte.methods.registry import register
 from adte.options import option
+from adte.state import State
 
 __all__ = ["DeYO", "shuffle_patches"]
 
@@ -90,7 +90,8 @@ class DeYO(NormTuner):
     tau_ent: float = option(0.5, "entropy below which an image counts, as a share of ln L")
     ent0: float = option(0.4, "entropy at which the weight's first part is 1, as a share of ln L")
     tau_plpd: float = option(0.2, "fall of the class's probability that shuffling must cause")
-    grid: int = option(4, "patches a side of the shuffled image")
+    grid: int = option(4, "patches per side of the shuffled image")
+    seed: int = option(0, "seed of the shuffled patches")
     top: float = option(0.25, "share of the last normalisation layers that are left as they are")
     adaptive_where: Literal["everywhere", "loss", "literal"] = option(
         "everywhere", "what another entropy than Shannon's replaces"
@@ -101,7 +102,7 @@ class DeYO(NormTuner):
         if self.adaptive_where not in (places := ("everywhere", "loss", "literal")):
             raise unknown("place of the adaptive entropy", self.adaptive_where, places)
         if self.grid < 1:
-            raise InputError(f"grid={self.grid} patches a side; choose at least 1")
+            raise InputError(f"grid={self.grid} patches per side; choose at least 1")
         if not 0 <= self.top < 1:
             raise InputError(f"top={self.top} is outside [0, 1); choose e.g. 0.25")
 
@@ -111,20 +112,25 @@ class DeYO(NormTuner):
             return below if self.top else norms
         return norms[: max(1, len(norms) - math.ceil(self.top * len(norms)))]
 
-    def measures(self, log_p: Tensor) -> tuple[Tensor, Tensor, float]:
+    def measures(
+        self, log_p: Tensor, log_prior: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, float]:
         """H of filter and weight (N,), H of the loss (N,), and the scale of the thresholds."""
-        prior = prior_like(self, log_p)
-        own, q = self.measure(log_p, prior), self.class_q(prior)
+        own, q = self.entropy(log_p, log_prior), self.entropy.class_q(log_prior)
         if self.adaptive_where == "everywhere":
-            return own, own, self.entropy_scale(log_p.shape[-1], prior)
+            return own, own, self.entropy.scale(log_p.shape[-1], log_prior)
         literal = own if q is None else F.adaptive_tsallis(log_p, q, "paper")
         return literal if self.adaptive_where == "literal" else F.shannon(log_p), literal, 1.0
 
-    def judge(self, logits: Tensor, shuffled: Callable[[Tensor], Tensor]) -> Verdict:
+    def judge(
+        self,
+        logits: Tensor,
+        shuffled: Callable[[Tensor], Tensor],
+        log_prior: Tensor | None = None,
+    ) -> Verdict:
         """The loss of a batch's logits (N, L); `shuffled` gives those of x′ for indices (M,)."""
-        prior = prior_like(self, logits)
-        log_p = log_probs(self, logits, prior, "before per-view")
-        gate, entropy, scale = self.measures(log_p)
+        log_p = self.log_probs(logits, log_prior, "before", "per-view")
+        gate, entropy, scale = self.measures(log_p, log_prior)
         unit = scale * math.log(logits.shape[-1])
         sure = (gate < self.tau_ent * unit).nonzero().flatten()
         empty = gate.new_empty(0)
@@ -132,7 +138,7 @@ class DeYO(NormTuner):
             return Verdict(None, sure, empty, empty)
         with torch.no_grad():
             top = log_p[sure].argmax(-1, keepdim=True)
-            other = log_probs(self, shuffled(sure), prior, "before per-view")
+            other = self.log_probs(shuffled(sure), log_prior, "before", "per-view")
             plpd = (log_p[sure].exp() - other.exp()).gather(-1, top).squeeze(-1)
             passed = plpd > self.tau_plpd
             kept = sure[passed]
@@ -140,11 +146,11 @@ class DeYO(NormTuner):
         loss = (weight * entropy[kept]).mean() if len(kept) else None
         return Verdict(loss, kept, weight, plpd)
 
-    def loss(self, run: Callable[[Tensor], Tensor], pixels: Tensor) -> Tensor | None:
-        images = 0 if self._learned is None else self._learned.images
-        draw = torch.Generator().manual_seed(self.seed * 1_000_003 + images)
+    def loss(self, run: Callable[[Tensor], Tensor], pixels: Tensor, state: State) -> Tensor | None:
+        draw = torch.Generator().manual_seed(self.seed * 1_000_003 + int(state["images"]))
 
         def shuffled(sure: Tensor) -> Tensor:
             return run(shuffle_patches(pixels[sure], self.grid, draw))
 
-        return self.judge(run(pixels), shuffled).loss
+        z = run(pixels)
+        return self.judge(z, shuffled, self.log_prior(state, z)).loss

@@ -14,10 +14,11 @@ from torch import Tensor
 
 from adte import functional as F
 from adte.errors import InputError
+from adte.images import Pixels, load_image
+from adte.methods.parts import Selection
 from adte.methods.registry import register
 from adte.methods.tpt import TPT
-from adte.options import option
-from adte.views import Pixels, load_image
+from adte.options import option, part
 
 __all__ = ["DiffTPT", "generated_views"]
 
@@ -39,7 +40,7 @@ class DiffTPT(TPT):
     `generated_views` brings generated images in.
 
     >>> z = torch.tensor([[2.0, 0.5, 0.1], [0.2, 3.0, 0.1], [1.0, 1.1, 0.9], [0.0, 0.5, 2.5]])
-    >>> DiffTPT(similar=0.67, ratio=0.7).select(z)[1]
+    >>> DiffTPT(similar=0.67, keep=0.7).select(z)[1]
     tensor([1, 0])
     """
 
@@ -47,8 +48,8 @@ class DiffTPT(TPT):
         "Feng et al., Diverse Data Augmentation with Diffusions for Effective TPT, ICCV 2023"
     )
 
-    ratio: float = option(0.3, "share of the resembling views to keep, at least one view")
-    steps: int = option(4, "steps of AdamW an image")
+    keep: Selection = part(Selection(ratio=0.3), "which of the resembling views are kept")
+    steps: int = option(4, "steps of AdamW per image")
     similar: float = option(0.8, "share of the other views that pass the cosine filter")
     originals: int = option(1, "leading views that are exempt from the cosine filter")
 
@@ -67,8 +68,7 @@ class DiffTPT(TPT):
             near = cosine.argsort(descending=True, stable=True) + self.originals
             alike = near[: F.keep_count(len(others), self.similar)].sort().values
             pool = torch.cat([pool[: self.originals], alike])
-        keep = F.keep_count(len(pool), self.ratio, self.count)
-        return entropy, pool[F.rank_views(entropy[pool])[:keep]]
+        return entropy, pool[self.keep(entropy[pool])]
 
 
 def generated_views(
@@ -82,7 +82,7 @@ def generated_views(
         image: what the function gets; a folder does not need it.
         key: the image's id; with slashes, a path below the folder.
     """
-    from adte.data.images import SUFFIXES, find_images  # late: methods do not need the readers
+    from adte.images import SUFFIXES, find_images
 
     if callable(source):
         found = [load_image(made) for made in source(image)]

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from adte import state as declared
+from adte.batch import Batch, Prediction, Predictions
 from adte.errors import InputError, StateError, unknown
-from adte.methods.base import Method, Prediction, Sample
-from adte.methods.measure import check_entries
-from adte.methods.prompt_tuning import Episode, PromptLearner, PromptMethod, off_record
+from adte.methods.base import sizes_of
+from adte.methods.measured import off_record
+from adte.methods.prompt_tuning import PromptLearner, PromptMethod
 from adte.methods.registry import register
 from adte.options import option
+from adte.state import Entry, State
 
-__all__ = ["Buffer", "DynaPrompt", "choose"]
+__all__ = ["DynaPrompt", "choose"]
 
 
 def choose(entropy: Tensor, gap: Tensor, first: int, among: Tensor, released: bool) -> list[int]:
@@ -45,57 +47,19 @@ def choose(entropy: Tensor, gap: Tensor, first: int, among: Tensor, released: bo
     return [i for i in dict.fromkeys(found) if i != first] + [first]
 
 
-class Buffer:
-    """M context deltas (M, n, w), their order of use (M,), longest unused first, and use counts.
-
-    Class weights of used slots are kept beside them until the model or its classes change.
-    """
-
-    def __init__(self, deltas: Tensor, order: Tensor, uses: Tensor) -> None:
-        self.deltas, self.order, self.uses = deltas, order, uses
-        self.learner: PromptLearner | None = None
-        self.weights: list[Tensor | None] = [None] * len(deltas)  # (L, D) each
-
-    @classmethod
-    def empty(cls, size: int, like: Tensor) -> Buffer:
-        deltas = torch.zeros(size, *like.shape).to(like)
-        return cls(deltas, torch.arange(size), torch.zeros(size, dtype=torch.long))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Buffer, (self.deltas, self.order, self.uses)  # the learner holds the model
-
-    def copy(self) -> Buffer:
-        new = Buffer(self.deltas.clone(), self.order.clone(), self.uses.clone())
-        new.learner, new.weights = self.learner, list(self.weights)
-        return new
-
-    def tensors(self) -> dict[str, Tensor]:
-        return {"deltas": self.deltas, "order": self.order, "uses": self.uses}
-
-    def first(self) -> int:
-        """The slot of the initial prompt v₀: an unused one; if there is none, the oldest, freed."""
-        slot = int(self.order[0])
-        if bool((self.uses > 0).all()):
-            self.deltas[slot], self.uses[slot] = 0.0, 0
-        return slot
-
-    def touch(self, slots: list[int]) -> None:
-        """Count them as used and move them to the end of the order."""
-        rest = [i for i in self.order.tolist() if i not in slots]
-        self.order = torch.tensor(rest + slots)
-        self.uses[slots] += 1
-
-    def class_weights(self, learner: PromptLearner) -> list[Tensor]:
-        """(L, D) of every slot."""
-        if self.learner is not learner:
-            self.learner, self.weights = learner, [None] * len(self.deltas)
-        for i, known in enumerate(self.weights):
-            if int(self.uses[i]) and known is None:
-                self.weights[i] = learner.class_weights(learner.initial + self.deltas[i])
-        return [
-            learner.initial_weights if w is None or not int(n) else w
-            for w, n in zip(self.weights, self.uses, strict=True)
-        ]
+def _interleaved(name: str, ours: State, theirs: State) -> Tensor:
+    """The used slots of two buffers in turn, the latest of either first; the first M stay."""
+    recent = [
+        [(s, i) for i in s["buffer.order"].tolist()[::-1] if int(s["buffer.uses"][i])]
+        for s in (ours, theirs)
+    ]
+    out = torch.zeros_like(ours[name])
+    if name == "buffer.order":
+        return torch.arange(len(out)).to(out)
+    both = [slot for rank in zip_longest(*recent) for slot in rank if slot][: len(out)]
+    for place, (s, i) in enumerate(reversed(both), start=len(out) - len(both)):
+        out[place] = s[name][i].to(out)
+    return out
 
 
 @register("dynaprompt")
@@ -114,18 +78,17 @@ class DynaPrompt(PromptMethod):
        chosen delta takes one step of a fresh AdamW down the entropy of the mean distribution.
     5. The base view's logits under the chosen prompts, averaged, are the answer.
 
-    `predict` does all this on a copy of the buffer, `learn` keeps it; `step` does it once. With 1
-    slot it is TPT without decay. Merging interleaves two buffers by recency; the latest M stay.
+    `predict` does all this and forgets it, `learn` keeps it; `step` does it once. With 1 slot it is
+    TPT without decay. Merging interleaves two buffers by recency; the latest M stay.
     """
 
     reference = "Xiao et al., DynaPrompt: Dynamic Test-Time Prompt Tuning, ICLR 2025"
+    sequential = True
 
     prompts: int = option(12, "slots of the buffer")
     choice: Literal["rule", "released"] = option(
         "rule", "which prompts are tuned: by the two inequalities, or as the published code does"
     )
-
-    _buffer: Buffer | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -134,58 +97,78 @@ class DynaPrompt(PromptMethod):
         if self.choice not in ("rule", "released"):
             raise unknown("choice", self.choice, ("rule", "released"))
 
-    @property
-    def stateful(self) -> bool:
-        return True
+    # ------------------------------------------------------------------ state
+
+    def entries(self) -> dict[str, Entry]:
+        """M deltas on the context, their order of use, longest unused first, and use counts."""
+        slots = (self.prompts,)
+        return {
+            "buffer.deltas": Entry((*slots, "tokens", "width"), None, _interleaved),
+            "buffer.order": Entry(slots, torch.int64, _interleaved),
+            "buffer.uses": Entry(slots, torch.int64, _interleaved),
+        } | super().entries()
+
+    @off_record
+    def initial(self, batch: Batch) -> State:
+        like, device = self.learner(batch).initial, batch.logits.device
+        sizes = sizes_of(batch) | {"tokens": like.shape[0], "width": like.shape[1]}
+        state = declared.fresh(self.name, self.entries(), sizes, device)
+        state["buffer.deltas"] = state["buffer.deltas"].to(like.dtype)
+        state["buffer.order"] = torch.arange(self.prompts).to(device)
+        return state
+
+    def check_state(self, state: State) -> None:
+        deltas, order, uses = (state[f"buffer.{k}"] for k in ("deltas", "order", "uses"))
+        whole = order.sort().values.tolist() == list(range(self.prompts))
+        good = deltas.dtype in (torch.float32, torch.float64) and bool(deltas.isfinite().all())
+        if not (whole and good) or bool((uses < 0).any()):
+            raise StateError(
+                f"state of {self.name!r} does not fit: its order is not one of {self.prompts} "
+                "slots, or a number is impossible; save it again"
+            )
 
     # ------------------------------------------------------------------ one image
 
-    def predict(self, sample: Sample) -> Prediction:
-        return self._adapt(sample)[0]
+    def decide(self, batch: Batch, readouts: Any) -> Predictions:
+        return Predictions.stack(readouts)
 
-    def learn(self, sample: Sample) -> None:
-        self._keep(sample, self._adapt(sample)[1])
+    def look(self, state: State, image: Batch) -> Prediction:
+        return self._adapt(state, image)[0]
 
-    def step(self, sample: Sample) -> Prediction:
+    def update(self, state: State, image: Batch) -> None:
+        self._take(state, image, self._adapt(state, image)[1])
+
+    def scan(self, state: State, evidence: Batch) -> tuple[list[Prediction], State]:
         if self.order == "learn-first":
-            return super().step(sample)
-        prediction, buffer = self._adapt(sample)
-        self._keep(sample, buffer)
-        return prediction
+            return super().scan(state, evidence)
+        readouts = []
+        for image in evidence:
+            prediction, buffer = self._adapt(state, image)
+            self._take(state, image, buffer)
+            readouts.append(prediction)
+        return readouts, state
 
-    def _keep(self, sample: Sample, buffer: Buffer) -> None:
-        super().learn(sample)  # the prior, after the image was tuned on: as `predict` saw it
-        self._buffer = buffer
-
-    def _here(self, e: Episode) -> Buffer:
-        """A copy of the buffer, checked against the text tower and on its device."""
-        like = e.learner.initial
-        if self._buffer is None:
-            return Buffer.empty(self.prompts, like)
-        if self._buffer.deltas.shape[1:] != like.shape:
-            raise InputError(
-                f"method {self.name!r} has learned contexts of shape "
-                f"{tuple(self._buffer.deltas.shape[1:])}, but this model's are "
-                f"{tuple(like.shape)}; reset it or use another copy"
-            )
-        buffer = self._buffer.copy()
-        buffer.deltas = buffer.deltas.to(like)
-        return buffer
+    def _take(self, state: State, image: Batch, buffer: State) -> None:
+        self.track(state, image.logits)  # after the image was tuned on, with the prior so far
+        state.update(buffer)
 
     @off_record
-    def _adapt(self, sample: Sample) -> tuple[Prediction, Buffer]:
-        e = self.begin(sample)
-        buffer, weights_of = self._here(e), e.learner.class_weights
-        first = buffer.first()
-        z = torch.stack([e.logits(w) for w in buffer.class_weights(e.learner)])  # (M, V, L)
+    def _adapt(self, state: State, image: Batch) -> tuple[Prediction, State]:
+        """The prediction, and the buffer after it."""
+        e = self.begin(image, self.read_prior(state, image))
+        initial, weights_of = e.learner.initial, e.learner.class_weights
+        deltas, order, uses = self._buffer(state, initial)
+        first = order[0]  # the slot of v₀: an unused one; if there is none, the oldest is freed
+        if all(uses):
+            deltas[first], uses[first] = 0.0, 0
+        z = torch.stack([e.logits(w) for w in _weights(e.learner, deltas, uses)])  # (M, V, L)
         certainty = z.amax(-1)  # (M, V)
         gap = (certainty[:, :1] - certainty[:, 1:]).sum(-1) / max(1, z.shape[1] - 1)
-        entropy = self.measure(self.log_probs(z, e.log_prior, "before"), e.log_prior).mean(-1)
-        used = (buffer.uses > 0).to(z.device)
+        entropy = self.entropy(self.log_probs(z, e.log_prior, "before"), e.log_prior).mean(-1)
+        used = torch.tensor([n > 0 for n in uses]).to(z.device)
         chosen = choose(entropy, gap, first, used, self.choice == "released")
-        buffer.touch(chosen)
         views, kept = self.select(z[chosen], e.log_prior)
-        mine, initial = e.take(kept), e.learner.initial
+        mine = e.take(kept)
 
         def loss(delta: Tensor) -> Tensor:
             logits = mine.logits(weights_of(initial + delta))
@@ -193,66 +176,45 @@ class DynaPrompt(PromptMethod):
 
         if self.choice == "released":  # all deltas are one parameter there
             others = [i for i in range(self.prompts) if i not in chosen]
-            buffer.deltas[others] *= (1 - self.lr * self.decay) ** self.steps
-            buffer.weights = [None] * self.prompts
+            deltas[others] *= (1 - self.lr * self.decay) ** self.steps
         answers = []
         for slot in chosen:
-            buffer.deltas[slot] = self.descend(buffer.deltas[slot], loss)
-            tuned = buffer.weights[slot] = weights_of(initial + buffer.deltas[slot])
+            uses[slot] += 1
+            deltas[slot] = self.descend(deltas[slot], loss)
+            tuned = weights_of(initial + deltas[slot])
+            e.learner.known[_key(deltas[slot])] = tuned
             answers.append(e.take([0]).logits(tuned)[0])
-        return self.answer(torch.stack(answers).mean(0), e, views, kept), buffer
+        device = image.logits.device
+        buffer = {
+            "buffer.deltas": deltas.to(device),
+            "buffer.order": torch.tensor([i for i in order if i not in chosen] + chosen).to(device),
+            "buffer.uses": torch.tensor(uses).to(device),
+        }
+        return self.answer(torch.stack(answers).mean(0), e.log_prior, views, kept), buffer
 
-    # ------------------------------------------------------------------ state
-
-    def reset(self) -> None:
-        super().reset()
-        self._buffer = None
-
-    def state_dict(self) -> dict[str, Tensor]:
-        if self._buffer is None:
-            return {}
-        own = {f"buffer.{k}": v.clone() for k, v in self._buffer.tensors().items()}
-        return own | super().state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        if not state:
-            return self.reset()
-        prior = {k: v for k, v in state.items() if k.startswith("prior.")}
-        own = {k: v for k, v in state.items() if k not in prior}
-        deltas = own.get("buffer.deltas")
-        if deltas is None or deltas.ndim != 3 or bool(prior) != self.uses_prior:
-            raise StateError(
-                f"state of {self.name!r} does not fit: it is not a buffer of prompts with"
-                f"{'' if self.uses_prior else 'out'} a class prior; it was saved by another method "
-                "or with other options"
+    def _buffer(self, state: State, like: Tensor) -> tuple[Tensor, list[int], list[int]]:
+        """Deltas, order and uses, to be changed; refused if they are of another text tower."""
+        if state["buffer.deltas"].shape[1:] != like.shape:
+            raise InputError(
+                f"method {self.name!r} has learned contexts of shape "
+                f"{tuple(state['buffer.deltas'].shape[1:])}, but this model's are "
+                f"{tuple(like.shape)}; reset it or use another copy"
             )
-        wide = torch.promote_types(deltas.dtype, torch.float32)
-        buffer = Buffer.empty(self.prompts, torch.zeros(deltas.shape[1:], dtype=wide))
-        check_entries(self.name, own, {f"buffer.{k}": v for k, v in buffer.tensors().items()})
-        order, uses = own["buffer.order"], own["buffer.uses"]
-        whole = order.sort().values.tolist() == list(range(self.prompts))
-        if not whole or bool((uses < 0).any()) or not bool(deltas.isfinite().all()):
-            raise StateError(
-                f"state of {self.name!r} does not fit: its order is not one of {self.prompts} "
-                "slots, or a number is impossible; save it again"
-            )
-        super().load_state_dict(prior)
-        self._buffer = Buffer(deltas.clone(), order.clone(), uses.clone())
+        deltas = state["buffer.deltas"].to(like, copy=True)
+        return deltas, state["buffer.order"].tolist(), state["buffer.uses"].tolist()
 
-    def merge(self, other: Method) -> None:
-        Method.merge(self, other)
-        assert isinstance(other, DynaPrompt)
-        if other._buffer is None:
-            return
-        mine = self._buffer or Buffer.empty(self.prompts, other._buffer.deltas[0])
-        check_entries(self.name, other._buffer.tensors(), mine.tensors())
-        super().merge(other)
-        recent = [
-            [(b.deltas[i], int(b.uses[i])) for i in b.order.tolist()[::-1] if int(b.uses[i])]
-            for b in (mine, other._buffer)
-        ]
-        both = [pair for rank in zip_longest(*recent) for pair in rank if pair][: self.prompts]
-        merged = Buffer.empty(self.prompts, mine.deltas[0])
-        for slot, (delta, uses) in enumerate(reversed(both), start=self.prompts - len(both)):
-            merged.deltas[slot], merged.uses[slot] = delta.to(merged.deltas), uses
-        self._buffer = merged
+
+def _key(delta: Tensor) -> bytes:
+    return delta.cpu().numpy().tobytes()
+
+
+def _weights(learner: PromptLearner, deltas: Tensor, uses: list[int]) -> list[Tensor]:
+    """(L, D) of every slot; the learner remembers those of the last image and of its tuning."""
+    now: dict[bytes, Tensor] = {}
+    keys = [_key(d) for d in deltas.cpu()]
+    for key, delta, n in zip(keys, deltas, uses, strict=True):
+        if key not in now:
+            known = learner.known.get(key) if n else learner.initial_weights
+            now[key] = learner.class_weights(learner.initial + delta) if known is None else known
+    learner.known = now
+    return [now[key] for key in keys]

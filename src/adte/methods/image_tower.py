@@ -3,14 +3,15 @@
 The user's model is read only. A method works on a twin: the same modules over the same tensors, in
 evaluation mode, into which adapted parameters are put for the time of a call. So the model's
 parameters, buffers, gradients, flags and hooks are untouched, in other threads too, and forgetting
-is exact.
+is exact. A twin is made once for a model and lent from call to call.
 """
 
 from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -18,13 +19,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from adte import functional as F
+from adte.batch import Batch
 from adte.errors import InputError
-from adte.methods.base import Prediction, PriorMethod, Sample
-from adte.methods.measure import EntropyMethod
+from adte.models.base import FixedClasses
 
-__all__ = ["Descent", "Tower", "answer", "log_probs", "prior_like", "slopes", "twin"]
+__all__ = ["MOMENTS", "Descent", "Tower", "Towers", "slopes", "twin"]
 
+MOMENTS = ("first.", "second.")  # how a state names the moments of a descent
 NORMS = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, _BatchNorm)
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -90,61 +91,66 @@ def _renew(prior: float, layer: nn.Module) -> Callable[[nn.Module, Any], None]:
     return hook
 
 
+def _place(model: nn.Module) -> list[tuple[int, torch.dtype]]:
+    """Where a model's tensors lie; it is another if the model was moved, cast or rebuilt."""
+    return [(x.data_ptr(), x.dtype) for x in (*model.parameters(), *model.buffers())]
+
+
 class Tower(nn.Module):
-    """The image tower of a sample's model: pixels to logits, as a function of some parameters.
+    """The image tower of a batch's model: pixels to logits, as a function of some parameters.
 
     Args:
-        sample: with pixels and a model of two towers, or one that has `logits(pixels)`.
+        batch: one with a model, of two towers or of fixed classes.
         bn_prior: N in the statistics of every batch norm, ρ·source + (1 − ρ)·batch with
             ρ = N/(N + 1); the batch's variance is the unbiased one, and no gradient flows through
             them. 0: the batch's alone, as in training, with gradient. Infinite: the source's.
 
     Attributes:
-        pixels: (V, 3, H, W) on the model's device and in its dtype.
         source: the model's parameters by name.
         mixes: whether images of one call influence each other, through batch statistics.
     """
 
-    def __init__(self, sample: Sample, bn_prior: float = math.inf) -> None:
+    def __init__(self, batch: Batch, bn_prior: float = math.inf) -> None:
         super().__init__()
-        model, pixels = sample.require("model"), sample.require("pixels")
-        if pixels.ndim != 4 or len(pixels) != len(sample.logits):
-            raise InputError(
-                f"pixels of shape {tuple(pixels.shape)} do not go with logits of shape "
-                f"{tuple(sample.logits.shape)}; pass (views, 3, height, width)"
-            )
-        if not bool(torch.isfinite(pixels).all()):
-            raise InputError("pixels hold NaN or infinite values; check how they were prepared")
-        self.model: Any = twin(model)
+        model = batch.require("model")
+        self.context, self.classes, self.bn_prior = batch.context, batch.classes, bn_prior
+        self.place, self.weights = _place(model), None
+        if not isinstance(model, FixedClasses):
+            self.weights = _plain(_wide(batch.require("class_weights"))).to(model.device)
+        elif model.dim != batch.classes:
+            model = model.choose(batch.require("classes"))
+        self.model = twin(model)
         self.source = dict(self.model.named_parameters())
-        first = next(iter(self.source.values()))
-        self.pixels = _plain(pixels).to(first)
-        self.sample, self.weights = sample, None
-        if hasattr(model, "encode_image"):
-            self.weights = _plain(_wide(sample.require("class_weights"))).to(first.device)
+        self.like = next(iter(self.source.values())).detach()
         self.mixes = False
         for layer in self.model.modules():
             known = isinstance(layer, _BatchNorm) and layer.running_mean is not None
             if known and bn_prior < math.inf:
                 layer.register_forward_pre_hook(_renew(bn_prior, layer))
                 self.mixes = True
+        self._norms: list[list[str]] = []
+
+    def fits(self, batch: Batch, bn_prior: float) -> bool:
+        """Whether it is the tower of this batch too."""
+        mine = (self.classes, self.bn_prior) == (batch.classes, bn_prior)
+        same = mine and self.context.same(batch.context)
+        return same and self.place == _place(batch.require("model"))
+
+    def views(self, image: Batch) -> Tensor:
+        """Pixels (V, 3, H, W) of an image, a batch of one, on the model's device in its dtype."""
+        pixels: Tensor = image.require("pixels")
+        if pixels.ndim != 5:
+            raise InputError(
+                f"pixels of shape {tuple(pixels.shape[1:])} do not go with logits of shape "
+                f"{tuple(image.logits.shape[1:])}; pass (views, 3, height, width)"
+            )
+        return _plain(pixels[0]).to(self.like)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        if self.weights is not None:
-            f = _wide(self.model.encode_image(pixels))
-            return self.sample.scale * f @ self.weights.to(f).T  # a bias changes no softmax
-        z = _wide(self.model.logits(pixels))
-        return z if z.shape[-1] == self.sample.logits.shape[-1] else z[:, self._columns()]
-
-    def _columns(self) -> list[int]:
-        """Where the sample's classes stand among those of a model with fixed ones."""
-        names, wanted = list(getattr(self.model, "classes", ())), self.sample.require("classes")
-        if missing := [n for n in wanted if n not in names]:
-            raise InputError(
-                f"class {missing[0]!r} is not among the fixed classes of the model; "
-                "choose classes from model.classes"
-            )
-        return [names.index(n) for n in wanted]
+        f = _wide(self.model.encode_image(pixels))  # logits, where classes are fixed
+        if self.weights is None:
+            return f
+        return self.context.scale * f @ self.weights.to(f).T  # a bias changes no softmax
 
     def logits(self, pixels: Tensor, changed: Mapping[str, Tensor] | None = None) -> Tensor:
         """(N, 3, H, W) → (N, L), float32 or wider, with other values for some parameters."""
@@ -152,8 +158,10 @@ class Tower(nn.Module):
         z: Tensor = torch.func.functional_call(self, named, (pixels,))
         return z
 
-    def norms(self) -> list[list[str]]:
+    def norms(self, pixels: Tensor) -> list[list[str]]:
         """Names of the scale and shift of each normalisation layer, in the order of the pass."""
+        if self._norms:
+            return self._norms
         called: list[list[str]] = []
         hooks = []
         for name, layer in self.model.named_modules():
@@ -163,19 +171,45 @@ class Tower(nn.Module):
                     layer.register_forward_pre_hook(lambda *_, names=names: called.append(names))
                 )
         with torch.no_grad():
-            self(self.pixels[:1])
+            self(pixels[:1])
         for hook in hooks:
             hook.remove()
         if not called:
             raise InputError(
-                f"the image tower of {type(self.sample.model).__name__} has no normalisation "
+                f"the image tower of {type(self.model).__name__} has no normalisation "
                 "layers with scale and shift; choose a model that has, and do not fold them"
             )
-        return [names for i, names in enumerate(called) if names not in called[:i]]
+        self._norms = [names for i, names in enumerate(called) if names not in called[:i]]
+        return self._norms
 
     def start(self, names: list[str]) -> Tensors:
         """The model's own values, float32 or wider."""
         return {n: _wide(self.source[n]) for n in names}
+
+
+class Towers:
+    """The towers that a method has made, to be lent again. While one is lent, others make theirs.
+
+    Copies begin without: towers hold the model.
+    """
+
+    def __init__(self) -> None:
+        self._idle: list[Tower] = []
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Towers, ()
+
+    @contextmanager
+    def lend(self, batch: Batch, bn_prior: float) -> Iterator[Tower]:
+        """A tower for the batch, to one borrower at a time: adapted parameters go into it."""
+        try:
+            tower = self._idle.pop()
+        except IndexError:
+            tower = Tower(batch, bn_prior)
+        if not tower.fits(batch, bn_prior):
+            tower = Tower(batch, bn_prior)
+        yield tower
+        self._idle.append(tower)
 
 
 # --------------------------------------------------------------------------- descent
@@ -193,10 +227,14 @@ class Descent:
     momentum: float = 0.0
     decay: float = 0.0
 
+    @property
+    def orders(self) -> tuple[str, ...]:
+        """The moments that it keeps."""
+        return ("first",) if self.kind == "sgd" else ("first", "second")
+
     def start(self, x: Tensors) -> Tensors:
         """Moments of zero."""
-        orders = ("first",) if self.kind == "sgd" else ("first", "second")
-        return {f"{o}.{n}": torch.zeros_like(p) for o in orders for n, p in x.items()}
+        return {f"{o}.{n}": torch.zeros_like(p) for o in self.orders for n, p in x.items()}
 
     def step(self, x: Tensors, slope: Tensors, moments: Tensors, t: int) -> tuple[Tensors, Tensors]:
         """New values and moments after step t = 1, 2, …; what has no slope stays."""
@@ -228,36 +266,3 @@ def slopes(x: Tensors, loss: Callable[[Tensors], Tensor | None]) -> Tensors:
             )
         found = torch.autograd.grad(value, list(x.values()), allow_unused=True)
     return {n: g for n, g in zip(x, found, strict=True) if g is not None}
-
-
-# --------------------------------------------------------------------------- decisions
-
-
-def prior_like(method: PriorMethod, like: Tensor) -> Tensor | None:
-    """log p̃ (L,) if it is in use and known, beside another tensor."""
-    prior = method.log_prior()
-    return None if prior is None else prior.to(like)
-
-
-def log_probs(method: PriorMethod, logits: Tensor, log_prior: Tensor | None, places: str) -> Tensor:
-    """Log-probabilities, adjusted if the method's adjustment begins at one of `places`."""
-    if log_prior is None or method.adjust not in places.split():
-        return F.log_probs(logits)
-    return F.adjust(logits, log_prior, method.tau)
-
-
-def answer(
-    method: PriorMethod,
-    logits: Tensor,
-    log_prior: Tensor | None,
-    entropy: Tensor | None = None,
-    kept: Tensor | None = None,
-) -> Prediction:
-    """The prediction from the base view's logits (L,)."""
-    return Prediction(
-        probs=log_probs(method, logits, log_prior, "before per-view after").exp(),
-        entropy=entropy,
-        kept=kept,
-        q=method.class_q(log_prior) if isinstance(method, EntropyMethod) else None,
-        prior=None if log_prior is None else log_prior.exp(),
-    )

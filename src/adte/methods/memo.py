@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from adte import functional as F
+from adte.batch import Batch, Prediction, Predictions
 from adte.errors import InputError, StateError, unknown
-from adte.methods.base import Method, Prediction, Sample
-from adte.methods.image_tower import Descent, Tensors, Tower, answer, log_probs, prior_like, slopes
-from adte.methods.measure import EntropyMethod, check_entries
-from adte.methods.prompt_tuning import marginal, off_record
+from adte.methods.image_tower import MOMENTS, Descent, Tensors, Tower, Towers, slopes
+from adte.methods.measured import MeasuredMethod, images, marginal, off_record
 from adte.methods.registry import register
 from adte.options import option
+from adte.state import Entry, State
 
 __all__ = ["MEMO"]
 
@@ -25,7 +24,7 @@ RATES = {"adamw": 1e-5, "sgd": 2.5e-4}
 
 @register("memo")
 @dataclass(kw_only=True, eq=False)
-class MEMO(EntropyMethod):
+class MEMO(MeasuredMethod):
     """The base view under weights tuned on the image's other views.
 
     1. loss = H(p̄), the entropy of the mean distribution of all views but the base view.
@@ -38,7 +37,8 @@ class MEMO(EntropyMethod):
     size of the gradient, so that one rate suits every tower and every measure of uncertainty.
 
     The authors restore the weights before each image, but never their optimiser, so AdamW's
-    moments leak from image to image. Here it is reset too; `leak=True` does as they did.
+    moments leak from image to image. Here it is reset too; `leak=True` does as they did. When
+    states merge, the receiver's moments stay: they are of its last few images.
 
     >>> MEMO().params["optimiser"], MEMO().stateful, MEMO(leak=True).stateful
     ('adamw', False, True)
@@ -55,12 +55,11 @@ class MEMO(EntropyMethod):
     optimiser: Literal["adamw", "sgd"] = option("adamw", "AdamW, or SGD without momentum")
     lr: float | None = option(None, "learning rate; none: 1e-5 for AdamW, 2.5e-4 for SGD")
     decay: float = option(0.01, "weight decay of AdamW")
-    steps: int = option(1, "steps an image")
+    steps: int = option(1, "steps per image")
     bn_prior: float = option(16.0, "N of the batch-norm statistics (N·source + batch)/(N + 1)")
     leak: bool = option(False, "keep the optimiser's moments from image to image")
 
-    _moments: Tensors = field(default_factory=dict, init=False, repr=False)
-    _steps: int = field(default=0, init=False, repr=False)
+    _towers: Towers = field(default_factory=Towers, init=False, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -75,88 +74,98 @@ class MEMO(EntropyMethod):
                 raise InputError(f"{name}={getattr(self, name)} of {self.name!r} is negative")
 
     @property
-    def stateful(self) -> bool:
-        return self.leak or self.uses_prior
-
-    @property
     def descent(self) -> Descent:
         lr = RATES[self.optimiser] if self.lr is None else self.lr
         return Descent("sgd", lr) if self.optimiser == "sgd" else Descent("adam", lr, 0, self.decay)
 
-    def loss(self, logits: Tensor) -> Tensor:
+    def loss(self, logits: Tensor, log_prior: Tensor | None = None) -> Tensor:
         """The measure of the mean distribution.  (V, L) → ()"""
-        prior = prior_like(self, logits)
-        return self.measure(marginal(log_probs(self, logits, prior, "before per-view")), prior)
+        log_p = self.log_probs(logits, log_prior, "before", "per-view")
+        return self.entropy(marginal(log_p), log_prior)
+
+    # ------------------------------------------------------------------ state, if it leaks
+
+    @property
+    def sequential(self) -> bool:  # type: ignore[override]  # as its options say
+        return self.leak
+
+    def entries(self) -> dict[str, Entry]:
+        if not self.leak:
+            return super().entries()
+        own = {"steps": Entry((), torch.int64, "keep")}
+        own |= {f"{order}.*": Entry(None, None, "keep") for order in self.descent.orders}
+        return own | super().entries()
+
+    def check_state(self, state: State) -> None:
+        first = {k.partition(".")[2]: v for k, v in state.items() if k.startswith("first.")}
+        want, came = self.descent.start(first), {k for k in state if k.startswith(MOMENTS)}
+        odd = sorted(came ^ want.keys())
+        odd += [k for k, v in want.items() if k in came and state[k].shape != v.shape]
+        if self.leak and int(state["steps"]) < 0:
+            odd.append("steps")
+        if odd:
+            raise StateError(
+                f"state of {self.name!r} does not fit: entry {odd[0]!r} does not go with the "
+                "others; it was saved for another model or with other options"
+            )
+
+    # ------------------------------------------------------------------ one image
 
     @off_record
-    def predict(self, sample: Sample) -> Prediction:
-        tower = Tower(sample, self.bn_prior)
-        x, _, _ = self._tune(tower)
-        z = tower.logits(tower.pixels[:1], x)[0]
-        prior = prior_like(self, z)
-        log_p = log_probs(self, sample.logits.to(z), prior, "before")
-        entropy = self.measure(log_p, prior)  # of the views as they came
+    def decide(self, batch: Batch, readouts: Any) -> Predictions:
+        if self.leak:
+            return Predictions.stack(readouts)
+        each = images(batch, readouts)
+        return Predictions.stack([self._adapt({}, image, prior)[0] for image, prior in each])
+
+    @off_record
+    def look(self, state: State, image: Batch) -> Prediction:
+        return self._adapt(state, image, self.read_prior(state, image))[0]
+
+    @off_record
+    def update(self, state: State, image: Batch) -> None:
+        _, moments = self._adapt(state, image, self.read_prior(state, image))
+        self.track(state, image.logits)
+        state.update(moments)
+
+    def _adapt(
+        self, state: State, image: Batch, log_prior: Tensor | None
+    ) -> tuple[Prediction, State]:
+        """The prediction, and the optimiser's moments after it."""
+        with self._towers.lend(image, self.bn_prior) as tower:
+            pixels = tower.views(image)
+            x, moments = self._tune(tower, pixels, state, log_prior)
+            z = tower.logits(pixels[:1], x)[0]
+        prior = None if log_prior is None else log_prior.to(z)
+        log_p = self.log_probs(image.logits[0].to(z), prior, "before")
+        entropy = self.entropy(log_p, prior)  # of the views as they came
         ranked = F.rank_views(entropy)
         kept = ranked[ranked > 0] if len(ranked) > 1 else ranked
-        return answer(self, z, prior, entropy, kept)
+        return self.answer(z, prior, entropy, kept), moments
 
-    def _tune(self, tower: Tower) -> tuple[Tensors, Tensors, int]:
+    def _tune(
+        self, tower: Tower, pixels: Tensor, state: State, log_prior: Tensor | None
+    ) -> tuple[Tensors, State]:
         """The weights after the image's steps, and the optimiser's moments and steps."""
         names = list(tower.source)
         if self.parameters == "norm":
-            names = [n for layer in tower.norms() for n in layer]
-        x, views = tower.start(names), tower.pixels[min(1, len(tower.pixels) - 1) :]
-        moments, t = self._moments, self._steps
+            names = [n for layer in tower.norms(pixels) for n in layer]
+        x, views = tower.start(names), pixels[min(1, len(pixels) - 1) :]
+        moments = {n: m.to(pixels.device) for n, m in state.items() if n.startswith(MOMENTS)}
         for n, m in moments.items():
             if m.shape != x.get(n.partition(".")[2], torch.tensor(torch.nan)).shape:
                 raise InputError(
                     f"method {self.name!r} has moments {n!r} of {tuple(m.shape)}, which do not go "
                     "with this model; reset it or use another copy"
                 )
-        for _ in range(self.steps):
-            slope = slopes(x, lambda x: self.loss(tower.logits(views, x)))
-            fresh = self.descent.start({n: x[n] for n in slope})
-            moments = fresh | {n: m.to(tower.pixels.device) for n, m in moments.items()}
-            t += 1
+        begun = int(state.get("steps", 0))
+
+        def loss(x: Tensors) -> Tensor:
+            z = tower.logits(views, x)
+            return self.loss(z, None if log_prior is None else log_prior.to(z, copy=True))
+
+        for t in range(begun + 1, begun + self.steps + 1):
+            slope = slopes(x, loss)
+            moments = self.descent.start({n: x[n] for n in slope}) | moments
             x, moments = self.descent.step(x, slope, moments, t)
-        return x, moments, t
-
-    # ------------------------------------------------------------------ state
-
-    @off_record
-    def learn(self, sample: Sample) -> None:
-        if self.leak:
-            _, self._moments, self._steps = self._tune(Tower(sample, self.bn_prior))
-        super().learn(sample)
-
-    def reset(self) -> None:
-        super().reset()
-        self._moments, self._steps = {}, 0
-
-    def state_dict(self) -> Tensors:
-        own = {n: m.clone() for n, m in self._moments.items()}
-        if self.leak and self._steps:
-            own["steps"] = torch.tensor(self._steps)
-        return own | super().state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        prior = {k: v for k, v in state.items() if k.startswith("prior.")}
-        own = {k: v for k, v in state.items() if k not in prior}
-        if not state:
-            return self.reset()
-        if bool(prior) != self.uses_prior or bool(own) != self.leak:
-            odd = next(iter(prior if bool(prior) != self.uses_prior else own), "steps")
-            raise StateError(
-                f"state of {self.name!r} does not fit: entry {odd!r} is missing or unexpected; "
-                "load it with the options of its saving"
-            )
-        if own:
-            first = {k.partition(".")[2]: v for k, v in own.items() if k.startswith("first.")}
-            like = self.descent.start(first) | {"steps": torch.tensor(0)}
-            check_entries(self.name, own, like)
-        super().load_state_dict(prior)
-        self._moments = {k: v.clone() for k, v in own.items() if k != "steps"}
-        self._steps = int(own.get("steps", 0))
-
-    def merge(self, other: Method) -> None:
-        super().merge(other)  # moments are of the last few images; those here stay
+        return x, moments | {"steps": torch.tensor(begun + self.steps)}

@@ -9,9 +9,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from adte.batch import Prediction
 from adte.errors import InputError, unknown
-from adte.methods.base import Prediction, Sample
-from adte.methods.prompt_tuning import Episode, PromptMethod, off_record
+from adte.methods.measured import ANYWHERE, off_record
+from adte.methods.prompt_tuning import Episode, PromptMethod
 from adte.methods.registry import register
 from adte.options import option
 
@@ -61,7 +62,7 @@ class MLTTA(PromptMethod):
     lr: float = option(1e-2, "learning rate of AdamW for the views' context")
     caption_lr: float = option(1e-3, "learning rate of AdamW for the captions' context")
     labels_per_view: int = option(1, "labels bound in every view when there are no captions")
-    neighbours: int = option(16, "captions a view")
+    neighbours: int = option(16, "captions per view")
     normalise: Literal["image", "none"] = option(
         "image", "scores: scaled to [0, 1] over the classes of each image, or plain cosines"
     )
@@ -85,7 +86,7 @@ class MLTTA(PromptMethod):
         if features.ndim != 2 or counts.shape != (len(features),) or not len(features):
             raise InputError(
                 f"captions of shape {tuple(features.shape)} with counts {tuple(counts.shape)} do "
-                "not make a bank; pass (captions, dimensions) and one count a caption"
+                "not make a bank; pass (captions, dimensions) and one count per caption"
             )
         wide = torch.promote_types(features.dtype, torch.float32)
         self._captions = features.to(wide, copy=True), counts.long().clamp_min(1)
@@ -96,21 +97,18 @@ class MLTTA(PromptMethod):
         copy._captions = self._captions
         return copy
 
-    @off_record
-    def predict(self, sample: Sample) -> Prediction:
-        e = self.begin(sample)
+    def adapt(self, e: Episode) -> Prediction:
         z, said = [], []
         for side, k, lr in self._sides(e):
             weights, *rest = self.tune(side, lr, partial(_bind_views, k))
             z.append(e.take([0]).logits(weights)[0])
             said.append(rest)
-        prior = 0.0 if e.log_prior is None or self.adjust == "none" else self.tau * e.log_prior
-        scores = (torch.stack(z) - prior) / e.scale  # (1 or 2, L)
+        scores = self.adjust(torch.stack(z), e.log_prior, *ANYWHERE) / e.scale  # (1 or 2, L)
         if self.normalise == "image":
             low, high = scores.aminmax(dim=-1, keepdim=True)
             scores = (scores - low) / torch.where(high > low, high - low, 1.0)
         entropy, kept = said[0]
-        return self.answer(torch.stack(z).mean(0), e, entropy, kept, scores.mean(0))
+        return self.answer(torch.stack(z).mean(0), e.log_prior, entropy, kept, scores.mean(0))
 
     def _sides(self, e: Episode) -> list[tuple[Episode, Tensor, float]]:
         """What is tuned on, how many labels each has, and the learning rate: views, captions."""

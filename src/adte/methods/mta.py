@@ -10,9 +10,10 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from adte import functional as F
+from adte.batch import Batch, Predictions
 from adte.errors import InputError
-from adte.methods.base import Method, Prediction, Sample
-from adte.methods.measure import class_weights_of, features_of
+from adte.methods._features import class_weights_of, features_of
+from adte.methods.base import Method
 from adte.methods.registry import register
 from adte.options import option
 
@@ -83,6 +84,7 @@ class MTA(Method):
     lies to the mode and how far its prediction agrees with the others'. It keeps no state. With
     one view it is zero-shot.
 
+    >>> from adte import Sample
     >>> f = normalize(torch.tensor([[1, 0.1], [1, 0.2], [0.9, 0.3], [0.8, 0.5], [0.1, 1]]), dim=-1)
     >>> MTA().predict(Sample(10 * f, f, torch.eye(2), 10.0)).probs.round(decimals=4)
     tensor([9.9990e-01, 1.0000e-04])
@@ -107,8 +109,11 @@ class MTA(Method):
         if self.rounds < 1:
             raise InputError(f"rounds={self.rounds} must be at least 1")
 
-    def predict(self, sample: Sample) -> Prediction:
-        features, weights = features_of(sample), class_weights_of(sample)
-        probs = F.log_probs(sample.logits).exp().to(features)
-        mode = find_mode(features, probs, self.neighbours, self.spread, self.agreement, self.rounds)
-        return Prediction(probs=(sample.scale * mode.point @ weights.T).softmax(-1))
+    def decide(self, batch: Batch, readouts: None) -> Predictions:
+        features, weights = features_of(batch), class_weights_of(batch)
+        options = self.neighbours, self.spread, self.agreement, self.rounds
+        rows = []
+        for f, z in zip(features, batch.logits, strict=True):
+            mode = find_mode(f, F.log_probs(z).exp().to(f), *options)
+            rows.append((batch.context.scale * mode.point @ weights.T).softmax(-1))
+        return Predictions(torch.stack(rows))

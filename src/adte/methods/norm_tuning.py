@@ -3,54 +3,33 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from adte.batch import Batch, Prediction, Sample
 from adte.errors import InputError, StateError, unknown
-from adte.methods.base import Method, Prediction, Sample
-from adte.methods.image_tower import (
-    Descent,
-    Tensors,
-    Tower,
-    answer,
-    log_probs,
-    prior_like,
-    slopes,
-)
-from adte.methods.measure import EntropyMethod, check_entries
-from adte.methods.prompt_tuning import off_record
+from adte.methods.base import prefixed
+from adte.methods.image_tower import MOMENTS, Descent, Tensors, Tower, Towers, slopes
+from adte.methods.measured import MeasuredMethod, off_record
 from adte.options import option
+from adte.state import Entry, State
 
 __all__ = ["NormTuner"]
 
-
-@dataclass
-class _Learned:
-    """What the stream has changed."""
-
-    parameters: Tensors
-    moments: Tensors
-    images: int = 0
-    steps: int = 0
-    window: Tensor | None = None  # (≤ batch, 3, H, W) the last base views
-
-    def tensors(self) -> Tensors:
-        counts = {"images": torch.tensor(self.images), "steps": torch.tensor(self.steps)}
-        named = {f"parameter.{n}": p.clone() for n, p in self.parameters.items()}
-        window = {} if self.window is None else {"window": self.window.clone()}
-        return counts | named | {n: m.clone() for n, m in self.moments.items()} | window
+HEAD = "parameter."
 
 
 @dataclass(kw_only=True, eq=False)
-class NormTuner(EntropyMethod):
+class NormTuner(MeasuredMethod):
     """A method that lets scale and shift of the normalisation layers follow the stream.
 
-    A sample is one image, so what its paper calls a batch is one of two things.
-      batch=0   the views of the image: one step an image
+    Images come one by one, so what its paper calls a batch is one of two things.
+      batch=0   the views of the image: one step per image
       batch=B   the base views of the last B images: one step every B images. Until a step is due,
                 an image is predicted with the parameters so far and, where the tower has batch
                 norm, in the company of the B − 1 images before it, whose pixels are kept.
@@ -59,8 +38,9 @@ class NormTuner(EntropyMethod):
     """
 
     needs = frozenset({"pixels", "image tower"})
+    sequential = True
 
-    batch: int = option(0, "images a step, by their base views; 0: each image's own views")
+    batch: int = option(0, "images per step, by their base views; 0: each image's own views")
     bn_prior: float | None = option(
         None,
         "N of the batch-norm statistics (N·source + batch)/(N + 1); none: 16 for the views of "
@@ -70,7 +50,7 @@ class NormTuner(EntropyMethod):
     lr: float = option(2.5e-4, "learning rate")
     momentum: float = option(0.9, "momentum of SGD")
 
-    _learned: _Learned | None = field(default=None, init=False, repr=False)
+    _towers: Towers = field(default_factory=Towers, init=False, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -80,152 +60,130 @@ class NormTuner(EntropyMethod):
             if not (getattr(self, name) is None or getattr(self, name) >= 0):
                 raise InputError(f"{name}={getattr(self, name)} of {self.name!r} is negative")
 
-    @property
-    def stateful(self) -> bool:
-        return True
+    # ------------------------------------------------------------------ what a method defines
 
     @abstractmethod
-    def loss(self, run: Callable[[Tensor], Tensor], pixels: Tensor) -> Tensor | None:
+    def loss(self, run: Callable[[Tensor], Tensor], pixels: Tensor, state: State) -> Tensor | None:
         """What a step minimises; `run` takes pixels to logits. None: there is nothing to learn."""
 
     def layers(self, norms: list[list[str]]) -> list[list[str]]:
         """Which of the normalisation layers are tuned; they come in the order of the pass."""
         return norms
 
-    def explain(self, logits: Tensor) -> tuple[Tensor, Tensor | None]:
+    def explain(self, logits: Tensor, log_prior: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Every view's uncertainty, and the views that count.  (V, L)"""
-        prior = prior_like(self, logits)
-        return self.measure(log_probs(self, logits, prior, "before"), prior), None
+        return self.entropy(self.log_probs(logits, log_prior, "before"), log_prior), None
+
+    # ------------------------------------------------------------------ state
+
+    @property
+    def descent(self) -> Descent:
+        return Descent(self.optimiser, self.lr, self.momentum)
+
+    def entries(self) -> dict[str, Entry]:
+        count, mean = Entry((), torch.int64), Entry(None, None, "mean", by="images")
+        own = {"images": count, "steps": count, f"{HEAD}*": mean}
+        own |= {f"{order}.*": mean for order in self.descent.orders}
+        if self.batch:
+            own["window"] = Entry(None, None, "tail", most=self.batch)  # the last base views
+        return own | super().entries()
+
+    @off_record
+    def initial(self, batch: Batch) -> State:
+        with self._tower(batch) as tower:
+            pixels = tower.views(batch[0])
+            x = tower.start([n for names in self.layers(tower.norms(pixels)) for n in names])
+        window = {"window": pixels[:0]} if self.batch else {}
+        return super().initial(batch) | prefixed(x, HEAD) | self.descent.start(x) | window
+
+    def check_state(self, state: State) -> None:
+        x = {k.removeprefix(HEAD): v for k, v in state.items() if k.startswith(HEAD)}
+        moments = self.descent.start(x)
+        odd = [k for k in state if k.startswith(MOMENTS) and k not in moments]
+        odd += [k for k, v in moments.items() if k not in state or state[k].shape != v.shape]
+        images, steps = int(state["images"]), int(state["steps"])
+        if not 0 <= steps <= images:
+            odd.append("steps")
+        if self.batch and state["window"].shape[:-3] != (min(images, self.batch),):
+            odd.append("window")
+        if odd:
+            raise StateError(
+                f"state of {self.name!r} does not fit: entry {odd[0]!r} does not go with the "
+                "others; it was saved for another model or with other options"
+            )
 
     # ------------------------------------------------------------------ the stream
 
     @off_record
-    def logits(self, sample: Sample) -> Tensor:
-        """(V, L) of the sample's views under the parameters so far."""
-        tower = self._tower(sample)
-        return tower.logits(tower.pixels, self._parameters(tower))
+    def logits(self, images: Sample | Batch) -> Tensor:
+        """(V, L) of an image's views under the parameters so far."""
+        image = self._bound(images)[0]
+        state = self._fitting(image)
+        with self._tower(image) as tower:
+            x, _ = self._learned(state, tower)
+            return tower.logits(tower.views(image), x)
 
     @off_record
-    def predict(self, sample: Sample) -> Prediction:
-        if not self.batch:
-            z = self.logits(sample)
-            return answer(self, z[0], prior_like(self, z), *self.explain(z))
-        tower = self._tower(sample)
-        changed = self._parameters(tower)
-        company = self._window(tower)[-self.batch :] if tower.mixes else tower.pixels[:1]
-        z = tower.logits(company, changed)
-        return answer(self, z[-1], prior_like(self, z))
+    def look(self, state: State, image: Batch) -> Prediction:
+        with self._tower(image) as tower:
+            x, _ = self._learned(state, tower)
+            pixels = tower.views(image)
+            if self.batch:
+                pixels = self._window(state, pixels) if tower.mixes else pixels[:1]
+            z = tower.logits(pixels, x)
+        prior = self.log_prior(state, z)
+        if self.batch:
+            return self.answer(z[-1], prior)
+        return self.answer(z[0], prior, *self.explain(z, prior))
 
     @off_record
-    def learn(self, sample: Sample) -> None:
-        tower = self._tower(sample)
-        descent = Descent(self.optimiser, self.lr, self.momentum)
-        if self._learned is None:
-            x = tower.start([n for names in self.layers(tower.norms()) for n in names])
-            s = _Learned(x, descent.start(x))
-        else:
-            s = self._fit(tower, self._learned)
-        pixels = self._window(tower)[-self.batch :] if self.batch else tower.pixels
-        due = not self.batch or (s.images + 1) % self.batch == 0
-        slope = slopes(s.parameters, lambda x: self._loss(tower, pixels, x)) if due else {}
-        super().learn(sample)
-        x, moments = descent.step(s.parameters, slope, s.moments, s.steps + 1)
-        window = pixels.clone() if self.batch else None
-        self._learned = _Learned(x, moments, s.images + 1, s.steps + bool(slope), window)
+    def update(self, state: State, image: Batch) -> None:
+        images, steps = int(state["images"]) + 1, int(state["steps"])
+        with self._tower(image) as tower:
+            x, moments = self._learned(state, tower)
+            pixels = tower.views(image)
+            if self.batch:
+                pixels = self._window(state, pixels)
 
-    def _loss(self, tower: Tower, pixels: Tensor, x: Tensors) -> Tensor | None:
-        return self.loss(lambda pixels: tower.logits(pixels, x), pixels)
+            def loss(x: Tensors) -> Tensor | None:
+                return self.loss(lambda pixels: tower.logits(pixels, x), pixels, state)
 
-    def _parameters(self, tower: Tower) -> Tensors:
-        return {} if self._learned is None else self._fit(tower, self._learned).parameters
+            due = not self.batch or images % self.batch == 0
+            slope = slopes(x, loss) if due else {}
+        x, moments = self.descent.step(x, slope, moments, steps + 1)
+        self.track(state, image.logits)
+        state.update(prefixed(x, HEAD) | moments)
+        if self.batch:
+            state["window"] = pixels.to(image.logits.device, copy=True)
+        state["images"], state["steps"] = torch.tensor(images), torch.tensor(steps + bool(slope))
 
-    def _tower(self, sample: Sample) -> Tower:
+    def _tower(self, batch: Batch) -> AbstractContextManager[Tower]:
         usual = 0 if self.batch else 16
-        return Tower(sample, usual if self.bn_prior is None else self.bn_prior)
+        return self._towers.lend(batch, usual if self.bn_prior is None else self.bn_prior)
 
-    def _window(self, tower: Tower) -> Tensor:
-        """The base views so far and the image's own, last."""
-        base, past = tower.pixels[:1], None if self._learned is None else self._learned.window
-        if past is None:
-            return base
+    def _window(self, state: State, pixels: Tensor) -> Tensor:
+        """The base views of the last images, the image's own last."""
+        base, past = pixels[:1], state["window"]
         if past.shape[1:] != base.shape[1:]:
             raise InputError(
                 f"an image of {tuple(base.shape[1:])} cannot join a batch of "
                 f"{tuple(past.shape[1:])}; give all images one size"
             )
-        return torch.cat([past.to(base), base])
+        return torch.cat([past.to(base), base])[-self.batch :]
 
-    def _fit(self, tower: Tower, s: _Learned) -> _Learned:
-        """What was learned, on the tower's device; refused if it is another model's."""
-        for n, p in s.parameters.items():
-            if n not in tower.source or tower.source[n].shape != p.shape:
-                raise InputError(
-                    f"method {self.name!r} has learned parameter {n!r} of {tuple(p.shape)}, which "
-                    "this model does not have; reset it or use another copy"
-                )
-        place = tower.pixels.device
-        x, moments = ({n: t.to(place) for n, t in d.items()} for d in (s.parameters, s.moments))
-        return _Learned(x, moments, s.images, s.steps, s.window)
-
-    # ------------------------------------------------------------------ state
-
-    def reset(self) -> None:
-        super().reset()
-        self._learned = None
-
-    def state_dict(self) -> Tensors:
-        return {} if self._learned is None else self._learned.tensors() | super().state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        if not state:
-            return self.reset()
-        prior = {k: v for k, v in state.items() if k.startswith("prior.")}
-        own = {k: v for k, v in state.items() if k not in prior}
-        if bool(prior) != self.uses_prior:
-            raise StateError(
-                f"state of {self.name!r} does not fit: it holds "
-                f"{'a' if prior else 'no'} class prior; load it with the options of its saving"
-            )
-        head = "parameter."
-        x = {k.removeprefix(head): v.clone() for k, v in own.items() if k.startswith(head)}
-        window = own.get("window")
-        like = _Learned(x, Descent(self.optimiser, self.lr).start(x)).tensors()
-        if self.batch:
-            size = min(int(own.get("images", torch.tensor(0))), self.batch)
-            shape = (size, *(window.shape[1:] if window is not None else ()))
-            like["window"] = torch.empty(shape, dtype=None if window is None else window.dtype)
-        check_entries(self.name, own, like)
-        super().load_state_dict(prior)
-        moments = {k: v.clone() for k, v in own.items() if k.startswith(("first.", "second."))}
-        window = None if window is None else window.clone()
-        self._learned = _Learned(x, moments, int(own["images"]), int(own["steps"]), window)
-
-    def merge(self, other: Method) -> None:
-        Method.merge(self, other)
-        assert isinstance(other, NormTuner)
-        if (theirs := other._learned) is None:
-            return
-        mine = self._learned
-        if mine is not None:
-            check_entries(self.name, _sizes(theirs), _sizes(mine))
-        super().merge(other)
-        if mine is None:
-            mine = _Learned(theirs.parameters, theirs.moments)
-        past = [w for w in (mine.window, theirs.window) if w is not None]
-        share = theirs.images / (mine.images + theirs.images)
-
-        def mean(a: Tensors, b: Tensors) -> Tensors:
-            return {n: torch.lerp(a[n], b[n].to(a[n]), share) for n in a}
-
-        self._learned = _Learned(
-            mean(mine.parameters, theirs.parameters),
-            mean(mine.moments, theirs.moments),
-            mine.images + theirs.images,
-            mine.steps + theirs.steps,
-            torch.cat(past)[-self.batch :] if past else None,
-        )
-
-
-def _sizes(s: _Learned) -> Tensors:
-    """What two states must have in common to merge."""
-    return {k: v for k, v in s.tensors().items() if k != "window"}
+    def _learned(self, state: State, tower: Tower) -> tuple[Tensors, Tensors]:
+        """Parameters and moments beside the tower; refused if they are another model's."""
+        x, moments = {}, {}
+        for name, value in state.items():
+            if name.startswith(MOMENTS):
+                moments[name] = value.to(tower.like.device)
+            elif name.startswith(HEAD):
+                n = name.removeprefix(HEAD)
+                if n not in tower.source or tower.source[n].shape != value.shape:
+                    raise InputError(
+                        f"method {self.name!r} has learned parameter {n!r} of "
+                        f"{tuple(value.shape)}, which this model does not have; reset it or use "
+                        "another copy"
+                    )
+                x[n] = value.to(tower.like.device)
+        return x, moments

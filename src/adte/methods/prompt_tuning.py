@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial, wraps
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from functools import cached_property, partial
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from adte import functional as F
+from adte.batch import Batch, Prediction, Predictions
 from adte.errors import InputError
-from adte.methods.base import Prediction, Sample
-from adte.methods.measure import EntropyMethod, features_of
+from adte.methods._features import features_of
+from adte.methods.measured import MeasuredMethod, images, marginal, off_record
+from adte.methods.parts import Selection
 from adte.models._tokens import text_lengths
 from adte.models.base import Model
-from adte.options import option
+from adte.options import option, part
 
-__all__ = ["Episode", "PromptLearner", "PromptMethod", "adamw", "marginal", "off_record"]
+__all__ = ["Episode", "PromptLearner", "PromptMethod", "adamw"]
 
-P = ParamSpec("P")
 R = TypeVar("R")
-
 
 # Texts with no word in common: the tokens that they all begin with are the tokeniser's own.
 PROBES = ("dog", "7")
@@ -33,22 +31,6 @@ PROBES = ("dog", "7")
 BUDGET = 512 << 20  # bytes of activations that are kept rather than computed again
 CUDA_BUDGET = 4 << 30  # the same on CUDA, where small passes waste the device; if a quarter is free
 FEWEST = 8  # classes of one length that are worth a pass of their own
-
-
-def off_record(work: Callable[P, R]) -> Callable[P, R]:
-    """Do it without gradients, and not in inference mode, whose tensors no gradient may meet."""
-
-    @wraps(work)
-    def done(*args: P.args, **kwargs: P.kwargs) -> R:
-        with torch.inference_mode(False), torch.no_grad():
-            return work(*args, **kwargs)
-
-    return done
-
-
-def marginal(log_p: Tensor) -> Tensor:
-    """Log of the mean distribution of the views, logsumexp(log P) − log K.  (…, K, L) → (…, L)"""
-    return log_p.logsumexp(-2) - math.log(log_p.shape[-2])
 
 
 def adamw(
@@ -105,6 +87,7 @@ class PromptLearner:
 
     Attributes:
         initial: (n, w) the embeddings of the context, float32 or wider.
+        known: class weights (L, D) of contexts that may come again, by whatever names them.
         chunk: classes a group at most; 0: all classes at once, activations kept; None: as many as
             fit into the budget (512 MB; on CUDA 4 GB, but a quarter of what is free at most), by
             what one class was seen to keep.
@@ -120,6 +103,7 @@ class PromptLearner:
     ) -> None:
         self.model, self.classes, self.context, self.chunk = model, tuple(classes), context, chunk
         self.place = model.device, model.dtype
+        self.known: dict[bytes, Tensor] = {}
         self.twin = frozen_twin(model)
         prompts = [f"{context} {name.replace('_', ' ')}." for name in classes]
         head = len(PROBES)
@@ -249,75 +233,78 @@ class Episode(NamedTuple):
 
 
 @dataclass(kw_only=True, eq=False)
-class PromptMethod(EntropyMethod):
+class PromptMethod(MeasuredMethod):
     """A method that tunes the context of the prompts on each image, by features and text alone.
 
     The measure of uncertainty serves twice: it ranks the views, and the loss is its value on the
-    mean distribution of those kept. Logit adjustment acts from its place on: `before` on the
-    ranking, the loss and the answer, `per-view` on the loss and the answer, `after` on the answer.
-    The classes' weights are those of `context`; the sample's own only feed the prior.
+    mean distribution of those kept. The classes' weights are those of `context`; those of the
+    batch only feed the prior.
     """
 
-    needs = frozenset({"features", "text tower"})
+    needs = frozenset({"features", "text tower", "embeddings"})
 
-    ratio: float = option(0.1, "share of the views to keep, at least one view")
-    count: int | None = option(None, "number of views to keep, instead of the ratio")
+    keep: Selection = part(Selection(), "which views are kept")
     lr: float = option(5e-3, "learning rate of AdamW")
     decay: float = option(0.01, "weight decay of AdamW")
-    steps: int = option(1, "steps of AdamW an image")
+    steps: int = option(1, "steps of AdamW per image")
     context: str = option("a photo of a", "words before the class name, where tuning begins")
     chunk: int | None = option(
         None,
-        "classes a pass through the text tower; 0 for all, none for what fits (512 MB; CUDA: 4 GB)",
+        "classes per pass of the text tower; 0 for all, none for what fits (512 MB; CUDA: 4 GB)",
     )
 
     _learner: PromptLearner | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        F.keep_count(self.count or 1, self.ratio, self.count)
         for name in ("lr", "decay", "steps", "chunk"):
             if not (getattr(self, name) or 0) >= 0:
                 raise InputError(f"{name}={getattr(self, name)} of prompt tuning is negative")
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_learner": None}  # it holds the model; made anew when needed
+        return super().__getstate__() | {"_learner": None}  # it holds the model; made when needed
 
-    def begin(self, sample: Sample) -> Episode:
-        """The image before its learner, which is made anew for another model or other classes."""
-        model, classes = sample.require("model"), tuple(sample.require("classes"))
-        if len(classes) != sample.logits.shape[-1]:
+    def adapt(self, e: Episode) -> Prediction:
+        """The prediction of one image, after tuning on it."""
+        raise NotImplementedError(f"{type(self).__name__} defines neither adapt nor decide")
+
+    @off_record
+    def decide(self, batch: Batch, readouts: Any) -> Predictions:
+        each = images(batch, readouts)
+        return Predictions.stack([self.adapt(self.begin(image, prior)) for image, prior in each])
+
+    def learner(self, batch: Batch) -> PromptLearner:
+        """That of the batch's model and classes; made anew for others, or if the model moved."""
+        model, classes = batch.require("model"), tuple(batch.require("classes"))
+        if len(classes) != batch.classes:
             raise InputError(
-                f"{len(classes)} class names do not go with logits over "
-                f"{sample.logits.shape[-1]} classes; pass one name a column"
+                f"{len(classes)} class names do not go with logits over {batch.classes} classes; "
+                "pass one name per column"
             )
         known, place = self._learner, (model.device, model.dtype)
         if known is None or (known.model, known.classes, known.place) != (model, classes, place):
             known = self._learner = PromptLearner(model, classes, self.context, self.chunk)
-        features, prior = features_of(sample), self.log_prior()
-        prior = None if prior is None else prior.to(features)
-        return Episode(known, features, sample.scale, prior)
+        return known
 
-    def log_probs(self, logits: Tensor, log_prior: Tensor | None, places: str) -> Tensor:
-        """Log-probabilities, adjusted if the adjustment begins at one of `places`."""
-        if log_prior is None or self.adjust not in places.split():
-            return F.log_probs(logits)
-        return F.adjust(logits, log_prior, self.tau)
+    def begin(self, image: Batch, log_prior: Tensor | None = None) -> Episode:
+        """An image, a batch of one, before its learner."""
+        features = features_of(image)[0]
+        prior = None if log_prior is None else log_prior.to(features, copy=True)
+        return Episode(self.learner(image), features, image.context.scale, prior)
 
     def select(self, logits: Tensor, log_prior: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Every view's uncertainty (V,) and the views to keep (K,), surest first.  (…, V, L)
 
         Uncertainties under several prompts are averaged.
         """
-        entropy = self.measure(self.log_probs(logits, log_prior, "before"), log_prior)
+        entropy = self.entropy(self.log_probs(logits, log_prior, "before"), log_prior)
         entropy = entropy.reshape(-1, entropy.shape[-1]).mean(0)
-        keep = F.keep_count(len(entropy), self.ratio, self.count)
-        return entropy, F.rank_views(entropy)[:keep]
+        return entropy, self.keep(entropy)
 
     def loss(self, logits: Tensor, log_prior: Tensor | None = None) -> Tensor:
         """The measure of the mean distribution of the kept views.  (K, L) → ()"""
-        log_p = self.log_probs(logits, log_prior, "before per-view")
-        return self.measure(marginal(log_p), log_prior)
+        log_p = self.log_probs(logits, log_prior, "before", "per-view")
+        return self.entropy(marginal(log_p), log_prior)
 
     def descend(
         self, x: Tensor, loss: Callable[[Tensor], Tensor], lr: float | None = None
@@ -350,22 +337,3 @@ class PromptMethod(EntropyMethod):
             return self.loss(change(mine.logits(weights(context)), kept), e.log_prior)
 
         return weights(self.descend(e.learner.initial, loss, lr)), entropy, kept
-
-    def answer(
-        self,
-        logits: Tensor,
-        e: Episode,
-        entropy: Tensor,
-        kept: Tensor,
-        scores: Tensor | None = None,
-    ) -> Prediction:
-        """The prediction from the base view's logits (L,)."""
-        prior = e.log_prior
-        return Prediction(
-            probs=self.log_probs(logits, prior, "before per-view after").exp(),
-            entropy=entropy,
-            kept=kept,
-            q=self.class_q(prior),
-            prior=None if prior is None else prior.exp(),
-            scores=scores,
-        )

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from adte.errors import InputError, unknown
+from adte.errors import InputError
 from adte.methods.base import Method
-from adte.options import describe
+from adte.options import build, describe
+from adte.registry import Registry
 
 __all__ = ["MethodInfo", "create_method", "list_methods", "method_info", "preset", "register"]
 
@@ -17,29 +18,28 @@ M = TypeVar("M", bound=type[Method])
 
 @dataclass(frozen=True)
 class MethodInfo:
-    """What a name stands for: a class, and the options a preset sets."""
+    """What a name stands for: a class, and the options that the name sets."""
 
     name: str
     cls: type[Method]
     summary: str
+    reference: str
     defaults: dict[str, Any]
 
     def row(self) -> dict[str, Any]:
         """The facts that `adte methods --json` prints."""
-        options = describe(self.cls)
-        for o in options:
-            o["default"] = self.defaults.get(o["name"], o["default"])
+        method = create_method(self.name)
         return {
             "name": self.name,
             "summary": self.summary,
             "needs": sorted(self.cls.needs),
-            "stateful": self.cls(**self.defaults).stateful,
-            "reference": self.cls.reference,
-            "options": options,
+            "stateful": method.stateful,
+            "reference": self.reference,
+            "options": describe(self.cls, method),
         }
 
 
-_METHODS: dict[str, MethodInfo] = {}
+_METHODS: Registry[MethodInfo] = Registry("method")
 
 
 def register(name: str) -> Callable[[M], M]:
@@ -47,15 +47,18 @@ def register(name: str) -> Callable[[M], M]:
 
     def add(cls: M) -> M:
         cls.name = name
-        _METHODS[name] = MethodInfo(name, cls, _summary(cls.__doc__), {})
+        _METHODS.add(name, MethodInfo(name, cls, _summary(cls.__doc__), cls.reference, {}))
         return cls
 
     return add
 
 
-def preset(name: str, base: str, summary: str, **defaults: Any) -> None:
-    """Make a method with other defaults known under a name of its own."""
-    _METHODS[name] = MethodInfo(name, method_info(base).cls, summary, defaults)
+def preset(
+    name: str, cls: type[Method], summary: str, *, reference: str = "", **defaults: Any
+) -> None:
+    """Make a class of methods known under a name, with these defaults."""
+    info = MethodInfo(name, cls, summary, reference or cls.reference, defaults)
+    _METHODS.add(name, info)
 
 
 def _summary(doc: str | None) -> str:
@@ -63,24 +66,20 @@ def _summary(doc: str | None) -> str:
 
 
 def method_info(name: str) -> MethodInfo:
-    if name not in _METHODS:
-        raise unknown("method", name, _METHODS)
     return _METHODS[name]
 
 
 def create_method(name: str, **options: Any) -> Method:
     """A method by name. An unknown name or option is an error that lists what exists.
 
-    >>> create_method("te", q=0.1).params["q"]
+    Options of its parts are given by their own name, or as {"prior.clip": 2.0}.
+
+    >>> create_method("te", q=0.1).params["entropy.q"]
     0.1
     """
-    info = method_info(name)
-    known = [o["name"] for o in describe(info.cls)]
-    for option in options:
-        if option not in known:
-            raise unknown(f"option of method {name!r}", option, known)
+    info = _METHODS[name]
     try:
-        method = info.cls(**{**info.defaults, **options})
+        method = build(info.cls, {**info.defaults, **options}, f"option of method {name!r}")
     except TypeError as error:  # e.g. a text where a number belongs
         raise InputError(f"method {name!r} cannot be made with {options}: {error}") from error
     method.name = name  # type: ignore[misc]  # a preset's name lives on the instance
@@ -88,5 +87,5 @@ def create_method(name: str, **options: Any) -> Method:
 
 
 def list_methods() -> list[str]:
-    """The names of all methods, in the order of registration."""
+    """The names of all methods, those of plug-ins too, in the order of registration."""
     return list(_METHODS)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from adte import functional as F
-from adte.methods.image_tower import log_probs, prior_like
 from adte.methods.norm_tuning import NormTuner
+from adte.methods.parts import Selection
 from adte.methods.registry import register
-from adte.options import option
+from adte.options import part
+from adte.state import State
 
 __all__ = ["Tent"]
 
@@ -41,21 +41,15 @@ class Tent(NormTuner):
 
     reference = "Wang et al., Tent: Fully Test-Time Adaptation by Entropy Minimization, ICLR 2021"
 
-    ratio: float = option(1.0, "share of the image's views to learn from, at least one view")
-    count: int | None = option(None, "number of views to learn from, instead of the ratio")
+    keep: Selection = part(Selection(ratio=1.0), "which of the image's views are learned from")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        F.keep_count(self.count or 1, self.ratio, self.count)
+    def explain(self, logits: Tensor, log_prior: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        entropy, _ = super().explain(logits, log_prior)
+        return entropy, self.keep(entropy)
 
-    def explain(self, logits: Tensor) -> tuple[Tensor, Tensor | None]:
-        entropy, _ = super().explain(logits)
-        keep = F.keep_count(len(entropy), self.ratio, self.count)
-        return entropy, F.rank_views(entropy)[:keep]
-
-    def loss(self, run: Callable[[Tensor], Tensor], pixels: Tensor) -> Tensor:
+    def loss(self, run: Callable[[Tensor], Tensor], pixels: Tensor, state: State) -> Tensor:
         z = run(pixels)
+        prior = self.log_prior(state, z)
         if not self.batch:
-            z = z[self.explain(z.detach())[1]]
-        prior = prior_like(self, z)
-        return self.measure(log_probs(self, z, prior, "before per-view"), prior).mean()
+            z = z[self.explain(z.detach(), prior)[1]]
+        return self.entropy(self.log_probs(z, prior, "before", "per-view"), prior).mean()

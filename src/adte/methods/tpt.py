@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from adte.methods.base import Prediction, Sample
-from adte.methods.prompt_tuning import PromptMethod, off_record
+from adte.batch import Prediction
+from adte.methods.prompt_tuning import Episode, PromptMethod
 from adte.methods.registry import register
 
 __all__ = ["TPT"]
@@ -31,8 +31,6 @@ class TPT(PromptMethod):
 
     reference = "Shu et al., Test-Time Prompt Tuning for Zero-Shot Generalization, NeurIPS 2022"
 
-    @off_record
-    def predict(self, sample: Sample) -> Prediction:
-        e = self.begin(sample)
+    def adapt(self, e: Episode) -> Prediction:
         weights, entropy, kept = self.tune(e)
-        return self.answer(e.take([0]).logits(weights)[0], e, entropy, kept)
+        return self.answer(e.take([0]).logits(weights)[0], e.log_prior, entropy, kept)

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from torch import Tensor
+import torch
 
 from adte import functional as F
-from adte.methods.base import Prediction, Sample, ViewMethod
+from adte.batch import Batch, Predictions
+from adte.methods.base import PriorMethod, runs
 from adte.methods.registry import register
+from adte.prior import Reading
 
 __all__ = ["ZeroShot"]
 
 
 @register("zero-shot")
 @dataclass(kw_only=True, eq=False)
-class ZeroShot(ViewMethod):
+class ZeroShot(PriorMethod):
     """The model's own prediction of the base view; further views are not looked at.
 
-    P = softmax(z₀). With logit adjustment, softmax(z₀ − τ·log p̃), the classic debiased zero-shot.
+    P = softmax(z₀). With logit adjustment, softmax(z₀ − τ·log p̃), the classic debiased zero-shot;
+    with one view all its places are the same.
 
     >>> import torch
+    >>> from adte import Sample
     >>> z = torch.tensor([[2.0, 0.5, 0.1], [0.2, 3.0, 0.1]])
     >>> ZeroShot().predict(Sample(z)).index
     0
@@ -30,8 +34,17 @@ class ZeroShot(ViewMethod):
         "Radford et al., Learning Transferable Visual Models From Natural Language, ICML 2021"
     )
 
-    def measure(self, log_p: Tensor, log_prior: Tensor | None) -> Tensor:
-        return F.shannon(log_p)
-
-    def predict_many(self, samples: list[Sample]) -> list[Prediction]:  # type: ignore[override]
-        return super().predict_many([replace(s, logits=s.logits[:1]) for s in samples])
+    def decide(self, batch: Batch, readouts: Reading | None) -> Predictions:
+        parts = []
+        for rows, log_prior in runs(batch, readouts):
+            log_p = F.log_probs(batch.logits[rows, 0])  # (B, L)
+            entropy = F.shannon(log_p)[:, None]
+            shown = None
+            if log_prior is not None:
+                shown = log_prior.to(log_p).expand_as(log_p)
+                log_p = F.adjust(log_p, shown, self.adjust.tau)
+            kept = entropy.new_zeros(entropy.shape, dtype=torch.int64)
+            prior = None if shown is None else shown.exp()
+            known = shown is not None
+            parts.append(Predictions(log_p.exp(), entropy, kept, prior=prior, known=known))
+        return Predictions.join(parts)

@@ -1,8 +1,20 @@
-"""Models: `load_model(name)`, `list_models(pattern)` and the contracts."""
+"""Models: `load_model(name)`, `list_models(pattern)`, `wrap(model)` and the contract."""
 
 from __future__ import annotations
 
-from adte.models.base import ImageModel, Model
-from adte.models.registry import list_models, load_model
+# ruff: noqa: I001  # models register themselves, in this order
+from adte.models.base import FixedClasses, Model
+from adte.models.registry import list_models, load_model, register_model, register_models
+from adte.models import huggingface, timm, tiny  # noqa: F401
+from adte.models.wrap import check_model, wrap
 
-__all__ = ["ImageModel", "Model", "list_models", "load_model"]
+__all__ = [
+    "FixedClasses",
+    "Model",
+    "check_model",
+    "list_models",
+    "load_model",
+    "register_model",
+    "register_models",
+    "wrap",
+]

@@ -1,31 +1,46 @@
-"""The contracts of models: two towers into one unit sphere, or a classifier of fixed classes."""
+"""The contract of models: what every one does, and what it says that it offers.
+
+A vision-language model has two towers into one unit sphere. A classifier of fixed classes has an
+image tower alone; its features are its logits. Callers ask `model.offers`, or let `model.require`
+name what is lacking.
+"""
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from adte.errors import InputError
+from adte.models._weights import fingerprint
 from adte.views import Preprocess
 
-__all__ = ["ImageModel", "ImageOnly", "Model"]
+__all__ = ["FixedClasses", "Model", "fitted"]
+
+F = TypeVar("F", bound="FixedClasses")
+
+_ALWAYS = {"logits", "pixels"}  # what a method may need and every model leads to
+_SAFE = (torch.float32, torch.float64, torch.bfloat16)  # casts that leave a fingerprint as it is
 
 
 class Model(nn.Module):
-    """A vision-language model with two towers.
+    """A model that turns images, and mostly texts, into features.
 
-    Gradients flow through both `encode_*`; callers that do not want them wrap the call in
-    `torch.inference_mode()`.
+    A vision-language model defines `encode_image` and `encode_text`, both into one unit sphere; for
+    prompt tuning it also defines `token_embeddings` and `encode_embeddings`. Gradients flow through
+    all of them; callers that do not want them wrap the call in `torch.inference_mode()`.
 
     Attributes:
         name: what `load_model` was asked for; it is saved with a classifier's state.
-        dim: width D of the shared space.
+        dim: width D of the features.
         preprocess: how pixels must be prepared.
         logit_scale: factor on the cosine (100 for CLIP), already exponentiated.
         logit_bias: added to every logit (0 but for SigLIP); softmax does not see it.
+        unit: whether features are unit vectors.
     """
 
     name: str
@@ -33,113 +48,166 @@ class Model(nn.Module):
     preprocess: Preprocess
     logit_scale: float
     logit_bias: float = 0.0
+    unit: bool = True
+
+    _kind: str = ""  # in messages, behind its name
+    _loaded: str = ""  # the fingerprint of the weights as they were loaded, before any cast
+
+    @property
+    def offers(self) -> frozenset[str]:
+        """What of it can be used, as the `needs` of methods name it.
+
+        features       of images, to be compared with class weights
+        class weights  unit vectors of classes, made of texts
+        image tower    from pixels to features, with gradients
+        text tower     from texts to unit vectors, with gradients
+        embeddings     the text tower from token embeddings on, for prompt tuning
+        """
+        own, found = type(self), {"features", "image tower"}
+        if own.encode_text is not Model.encode_text:
+            found |= {"text tower", "class weights"}
+        if own.encode_embeddings is not Model.encode_embeddings:
+            found |= {"embeddings"}
+        return frozenset(found)
+
+    def require(self, needs: Iterable[str], by: str = "this") -> None:
+        """Refuse, in one sentence, if it does not offer all that something needs."""
+        if lacking := sorted(set(needs) - self.offers - _ALWAYS):
+            raise self._without(" and ".join(lacking), by)
+
+    def _without(self, what: str, by: str) -> InputError:
+        return InputError(
+            f"{by} needs {what}, which model {self.name!r}{self._kind} does not offer; choose "
+            "another model, such as CLIP"
+        )
 
     @abstractmethod
     def encode_image(self, pixels: Tensor) -> Tensor:
-        """Pixels (N, 3, H, W), normalised, to unit vectors (N, D)."""
+        """Pixels (N, 3, H, W), normalised, to features (N, D); unit vectors, if `unit`."""
 
-    @abstractmethod
     def encode_text(self, texts: Sequence[str]) -> Tensor:
         """Texts to unit vectors (N, D)."""
+        raise self._without("a text tower", "reading texts")
 
     def token_embeddings(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Token ids (N, T), padded, and their embeddings (N, T, w), before positions are added.
 
         With `encode_embeddings` this opens the text tower for prompt tuning; not every model can.
         """
-        raise InputError(
-            f"the text tower of model {self.name!r} does not take embeddings; "
-            "choose another model for prompt tuning"
-        )
+        raise self._without("embeddings", "prompt tuning")
 
     def encode_embeddings(self, ids: Tensor, embeddings: Tensor) -> Tensor:
         """The rest of `encode_text`: ids (N, T), embeddings (N, T, w) → unit vectors (N, D)."""
-        raise InputError(
-            f"the text tower of model {self.name!r} does not take embeddings; "
-            "choose another model for prompt tuning"
-        )
+        raise self._without("embeddings", "prompt tuning")
 
-    def logits(self, features: Tensor, class_weights: Tensor) -> Tensor:
-        """Features (…, D) and unit class weights (L, D) to logits (…, L), float32 or wider."""
+    def logits(self, features: Tensor, class_weights: Tensor | None = None) -> Tensor:
+        """Features (…, D) and class weights (L, D) to logits (…, L), float32 or wider."""
+        if class_weights is None:
+            class_weights = self.class_weights()
         dtype = torch.promote_types(features.dtype, torch.float32)
         cosines = features.to(dtype) @ class_weights.to(features.device, dtype).T
         return self.logit_scale * cosines + self.logit_bias
 
+    def class_weights(self) -> Tensor:
+        """The weights (L, D) of classes that a model has of its own; others make them of texts."""
+        raise InputError(
+            f"model {self.name!r} has no classes of its own; make the weights of class names, with "
+            "adte.prompts.class_weights(model, names)"
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells two sets of weights apart, whatever their name, dtype and device.
+
+        It is made of the weights as they are, rounded to bfloat16, so that copies in float32 and
+        bfloat16 agree. In a dtype that rounds otherwise, such as float16, it is that of the weights
+        as `load_model` found them.
+        """
+        return self._loaded if self._loaded and self.dtype not in _SAFE else fingerprint(self)
+
     @property
     def device(self) -> torch.device:
-        return next(self.parameters()).device
+        found = next(self.parameters(), None)
+        return torch.device("cpu") if found is None else found.device
 
     @property
     def dtype(self) -> torch.dtype:
-        return next(self.parameters()).dtype
+        found = next(self.parameters(), None)
+        return torch.float32 if found is None else found.dtype
 
 
-class ImageModel(nn.Module):
-    """A classifier with fixed classes and no text tower.
+def fitted(model: Model, names: Sequence[str], ids: Sequence[str] = ()) -> Model:
+    """The model for a data set's classes: one of fixed classes is narrowed to them."""
+    return model.choose(names, ids) if isinstance(model, FixedClasses) else model
 
-    Gradients flow through `logits`; callers turn them off.
+
+class FixedClasses(Model):
+    """A classifier with classes of its own and no text tower; it defines `classify`.
+
+    An image's features are its logits, and the weights of the classes are the identity, so that
+    whatever works on logits, pixels or the image tower works here too. `choose` narrows it to the
+    classes of a data set.
 
     Attributes:
-        name: what `load_model` was asked for.
         classes: names by label.
         ids: stable ids by label, such as WordNet's; the labels as text where there are none.
-        preprocess: how pixels must be prepared.
-    """
-
-    name: str
-    classes: tuple[str, ...]
-    ids: tuple[str, ...]
-    preprocess: Preprocess
-
-    @abstractmethod
-    def logits(self, pixels: Tensor) -> Tensor:
-        """Pixels (N, 3, H, W), normalised, to logits (N, L), float32 or wider."""
-
-    @property
-    def device(self) -> torch.device:
-        return next(self.parameters()).device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return next(self.parameters()).dtype
-
-
-class ImageOnly(Model):
-    """A classifier of fixed classes in the place of a model with two towers.
-
-    An image's features are its logits for the chosen classes, and the weights of those classes are
-    the identity, so that whatever works on logits, pixels or the image tower works here too.
-
-    Args:
-        inner: the classifier. columns: which of its classes, in the order wanted.
     """
 
     logit_scale = 1.0
+    unit = False
+    _kind = ", which has fixed classes and no text tower,"
 
-    def __init__(self, inner: ImageModel, columns: Sequence[int]) -> None:
+    def __init__(
+        self, name: str, classes: Sequence[str], ids: Sequence[str], preprocess: Preprocess
+    ) -> None:
         super().__init__()
-        self.inner, self.columns = inner, list(columns)
-        self.name, self.preprocess, self.dim = inner.name, inner.preprocess, len(self.columns)
+        self.name, self.preprocess = name, preprocess
+        self.classes, self.ids = tuple(classes), tuple(ids)
+        self.dim = len(self.classes)
+        self.columns: list[int] | None = None  # of its outputs, those that were chosen
 
-    @classmethod
-    def of(cls, inner: ImageModel, names: Sequence[str], ids: Sequence[str]) -> ImageOnly:
-        """For a data set's classes, found by id, else by name."""
-        for wanted, known in ((ids, inner.ids), (names, inner.classes)):
-            place = {k: i for i, k in enumerate(known)}
-            if all(w in place for w in wanted):
-                return cls(inner, [place[w] for w in wanted])
-        missing = next(n for n in names if n not in inner.classes)
-        raise InputError(
-            f"class {missing!r} is not among the {len(inner.classes)} fixed classes of model "
-            f"{inner.name!r}; choose data of its classes, or a vision-language model"
-        )
+    @abstractmethod
+    def classify(self, pixels: Tensor) -> Tensor:
+        """Pixels (N, 3, H, W), normalised, to logits (N, L) of all classes, float32 or wider."""
 
-    def weights(self) -> Tensor:
-        """Class weights (L, L)."""
-        return torch.eye(self.dim)
+    @property
+    def offers(self) -> frozenset[str]:
+        return frozenset({"image tower"})
 
     def encode_image(self, pixels: Tensor) -> Tensor:
-        return self.inner.logits(pixels)[:, self.columns]
+        z = self.classify(pixels)
+        return z if self.columns is None else z[:, self.columns]
 
-    def encode_text(self, texts: Sequence[str]) -> Tensor:
-        raise InputError(f"model {self.name!r} has fixed classes and no text tower")
+    def logits(self, features: Tensor, class_weights: Tensor | None = None) -> Tensor:
+        """Features are logits already; class weights, if any, are the identity. (…, L) → (…, L)"""
+        if features.shape[-1] != self.dim:
+            raise InputError(
+                f"features of shape {tuple(features.shape)} are not logits over the {self.dim} "
+                f"classes of model {self.name!r}; make them with encode_image"
+            )
+        if class_weights is not None:
+            return super().logits(features, class_weights)
+        return features.to(torch.promote_types(features.dtype, torch.float32))
+
+    def class_weights(self) -> Tensor:
+        return torch.eye(self.dim)
+
+    def choose(self: F, names: Sequence[str], ids: Sequence[str] = ()) -> F:
+        """The same model for some of its classes, in this order, found by id, else by name."""
+        for wanted, known in ((ids, self.ids), (names, self.classes)):
+            place = {k: i for i, k in enumerate(known)}
+            if wanted and all(w in place for w in wanted):
+                return self._narrow([place[w] for w in wanted])
+        missing = next((n for n in names if n not in self.classes), "")
+        raise InputError(
+            f"class {missing!r} is not among the {len(self.classes)} fixed classes of model "
+            f"{self.name!r}; choose data of its classes, or a vision-language model"
+        )
+
+    def _narrow(self: F, at: list[int]) -> F:
+        new = copy.copy(self)  # the weights are shared
+        new.columns = at if self.columns is None else [self.columns[i] for i in at]
+        new.classes = tuple(self.classes[i] for i in at)
+        new.ids = tuple(self.ids[i] for i in at)
+        new.dim = len(at)
+        return new

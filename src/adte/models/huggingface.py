@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,9 +28,10 @@ from adte.models._tokens import has_words, swappable, swapped, text_lengths
 from adte.models._torchvision import import_late
 from adte.models._weights import RANDOM, fetch, hub_reachable, load_checked, read_checkpoint
 from adte.models.base import Model
+from adte.models.registry import register_models
 from adte.views import Preprocess
 
-__all__ = ["HuggingFace", "load_hugging_face"]
+__all__ = ["KINDS", "HuggingFace", "load_hugging_face", "read_preprocess"]
 
 T = TypeVar("T")
 KINDS = ("clip", "siglip", "siglip2")
@@ -121,6 +122,7 @@ def _unit(out: Any) -> Tensor:
 # ---------------------------------------------------------------------- loading
 
 
+@register_models("hf:")
 def load_hugging_face(
     source: str,
     weights: str | os.PathLike[str] | None = None,
@@ -152,7 +154,7 @@ def load_hugging_face(
         net = transformers.AutoModel.from_config(config)
         if str(weights) != RANDOM:
             load_checked(net, read_checkpoint(weights), repr(str(weights)))
-    return HuggingFace(net, tokens, _preprocess(where, config), f"hf:{source}")
+    return HuggingFace(net, tokens, read_preprocess(_facts(where), config), f"hf:{source}")
 
 
 def _pretrained(transformers: Any) -> Callable[..., Any]:
@@ -227,16 +229,20 @@ def _tokenizer(where: str, given: Any, transformers: Any) -> Any:
     )
 
 
-def _preprocess(where: str, config: Any) -> Preprocess:
-    facts: dict[str, Any] = {}
+def _facts(where: str) -> dict[str, Any]:
     names = ("preprocessor_config.json", "processor_config.json")
     if Path(where).is_dir():
         found = next((str(Path(where, n)) for n in names if Path(where, n).is_file()), None)
     else:
         found = fetch(where, names)
-    if found:
-        facts = json.loads(Path(found).read_text(encoding="utf-8"))
-        facts = facts.get("image_processor", facts)
+    if not found:
+        return {}
+    facts: dict[str, Any] = json.loads(Path(found).read_text(encoding="utf-8"))
+    return facts.get("image_processor", facts)  # type: ignore[no-any-return]
+
+
+def read_preprocess(facts: Mapping[str, Any], config: Any) -> Preprocess:
+    """What an image processor of transformers does, from its settings and the model's config."""
     clip, default = config.model_type == "clip", Preprocess()
     vision = config.vision_config
     size: Any = facts.get("crop_size") or facts.get("size") or getattr(vision, "image_size", 224)

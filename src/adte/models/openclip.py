@@ -13,8 +13,9 @@ Reference: `mlfoundations/open_clip`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,16 @@ from adte.models._tokens import has_words, swappable, swapped, untunable
 from adte.models._torchvision import import_late
 from adte.models._weights import RANDOM, fetch, hub_reachable, load_checked, read_checkpoint
 from adte.models.base import Model
+from adte.models.registry import registered
 from adte.views import Preprocess
 
-__all__ = ["OpenClip", "import_open_clip", "load_open_clip", "open_clip_names"]
+__all__ = [
+    "OpenClip",
+    "import_open_clip",
+    "load_open_clip",
+    "open_clip_names",
+    "read_preprocess",
+]
 
 Tokenizer = Callable[[list[str]], Tensor]
 
@@ -71,6 +79,11 @@ class OpenClip(Model):
     def tower(self) -> Any:
         """The text tower; the first CLIP models are their own."""
         return getattr(self.net, "text", self.net)
+
+    @property
+    def offers(self) -> frozenset[str]:
+        tunable = _token_layer(self.tower) is not None
+        return super().offers if tunable else super().offers - {"embeddings"}
 
     def encode_image(self, pixels: Tensor) -> Tensor:
         return _unit(self.net.encode_image(pixels.to(self.dtype), normalize=False))
@@ -187,20 +200,19 @@ def load_open_clip(
         load_checked(net, _convert(net, state, open_clip), repr(source))
     elif source != RANDOM:
         open_clip.factory.load_checkpoint(net, source)  # big_vision's own format
-    preprocess = _preprocess(net, facts or _common(arch, tags, open_clip))
+    preprocess = read_preprocess(net, facts or _common(arch, tags, open_clip))
     name = arch if tag is None else f"{arch}/{tag}"
     return OpenClip(net, tokens, preprocess, name, config["embed_dim"])
 
 
 def unknown_model(name: str, open_clip: Any) -> InputError:
-    """There are hundreds of names: suggest one, and say how to list them."""
-    from difflib import get_close_matches
-
-    arch = name.partition("/")[0]
-    pairs = [f"{a}/{t}" for a, t in open_clip.list_pretrained()]
-    close = get_close_matches(name, [*pairs, *open_clip.list_models(), "tiny"], 1, 0.5)
-    close = close or get_close_matches(arch, open_clip.list_models(), 1)
-    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    """There are hundreds of names: suggest one, whatever its case, and say how to list them."""
+    pairs = (f"{a}/{t}" for a, t in open_clip.list_pretrained())
+    models = {n.lower(): n for n in open_clip.list_models()}
+    known = {n.lower(): n for n in (*registered(), *pairs)} | models
+    close = get_close_matches(name.lower(), known, 1, 0.5)
+    close = close or get_close_matches(name.lower().partition("/")[0], models, 1)
+    hint = f" (did you mean {known[close[0]]!r}?)" if close else ""
     return InputError(f"unknown model {name!r}{hint}; `adte models` lists what there is")
 
 
@@ -287,7 +299,8 @@ def _common(arch: str, tags: list[str], open_clip: Any) -> dict[str, Any]:
     return same[0] if same and all(s == same[0] for s in same) else {}
 
 
-def _preprocess(net: Any, facts: dict[str, Any]) -> Preprocess:
+def read_preprocess(net: Any, facts: Mapping[str, Any]) -> Preprocess:
+    """What open_clip does to an image, from its settings for a tag or a model."""
     size = net.visual.image_size
     height, width = (size, size) if isinstance(size, int) else size
     resize = facts.get("resize_mode", "shortest")

@@ -1,4 +1,4 @@
-"""Names for models: load by name, list by pattern, and where to put them.
+"""Names for models: register, load by name, list by pattern, and where to put them.
 
 | name | what it is |
 |---|---|
@@ -7,25 +7,87 @@
 | `ViT-B-16` | an architecture of open_clip; needs `weights=` |
 | `hf:ID` or `hf:FOLDER` | CLIP, SigLIP or SigLIP2 of transformers |
 | `timm:NAME` | an image-only classifier of timm with fixed classes |
+
+A package of your own adds names with `register_model` and `register_models`, see `adte.registry`.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from fnmatch import fnmatchcase
+from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from adte.errors import InputError, MissingExtra, unknown
-from adte.models.base import ImageModel, Model
+from adte.errors import InputError, MissingExtra
+from adte.models.base import Model
+from adte.registry import Registry
 
-__all__ = ["default_device", "default_dtype", "list_models", "load_model"]
+__all__ = [
+    "default_device",
+    "default_dtype",
+    "find_device",
+    "find_dtype",
+    "list_models",
+    "load_model",
+    "register_model",
+    "register_models",
+    "registered",
+]
 
 Weights = str | os.PathLike[str] | None
+L = TypeVar("L", bound=Callable[..., Model])
 
 _BFLOAT16 = ("amx_bf16", "avx512_bf16", "bf16")  # instructions on x86 and ARM
+
+
+class _Named(NamedTuple):
+    """What loads one model, and the dtype it runs in unless told; None follows the device."""
+
+    cls: Callable[..., Model]  # so called for the registry, which names its origin
+    dtype: torch.dtype | None
+
+
+_NAMES: Registry[_Named] = Registry("model")
+_KINDS: Registry[Callable[..., Model]] = Registry("kind of model")
+
+
+def register_model(name: str, dtype: torch.dtype | None = None) -> Callable[[L], L]:
+    """Decorator of a function that makes the model of this name, in float32 on the CPU.
+
+    It takes nothing, or `weights` and `tokenizer` by name if it can use them. `dtype` is what the
+    model runs in unless told; by default that follows the device.
+    """
+
+    def add(load: L) -> L:
+        _NAMES.add(name, _Named(load, dtype))
+        return load
+
+    return add
+
+
+def register_models(prefix: str) -> Callable[[L], L]:
+    """Decorator of a function for all names with a prefix, such as "hf:".
+
+    It is called with what stands behind the prefix, the weights and the tokenizer (None where none
+    were given), and makes a model in float32 on the CPU.
+    """
+    if not prefix.endswith(":"):
+        raise InputError(f"the prefix {prefix!r} of models does not end in ':'; add it")
+
+    def add(load: L) -> L:
+        _KINDS.add(prefix, load)
+        return load
+
+    return add
+
+
+def registered() -> list[str]:
+    """Names of single models, those of plug-ins too."""
+    return list(_NAMES)
 
 
 def default_device() -> torch.device:
@@ -33,21 +95,35 @@ def default_device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def _device(given: torch.device | str) -> torch.device:
+def find_device(given: torch.device | str) -> torch.device:
     """A device that is there."""
     try:
         place = torch.device(given)
-        torch.empty(0, device=place)
+        torch.empty(0, device=place).tolist()  # fails on devices that hold no values
     except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        reason = "there is none of this name" if reason.startswith("Expected one of") else reason
         raise InputError(
-            f"device={str(given)!r} cannot be used here ({str(error).splitlines()[0]}); "
+            f"device={str(given)!r} cannot be used here ({reason}); "
             f"choose {'cuda or ' if torch.cuda.is_available() else ''}cpu"
         ) from error
     return place
 
 
 def default_dtype(device: torch.device) -> torch.dtype:
-    """bfloat16 where the device computes in it, else float32."""
+    """bfloat16 where the device computes in it, else float32.
+
+    The environment variable ADTE_DTYPE, float32 or bfloat16, decides instead where it is set, so
+    that results need not depend on the processor.
+    """
+    forced = os.environ.get("ADTE_DTYPE", "")
+    if forced:
+        if forced not in ("float32", "bfloat16"):
+            raise InputError(
+                f"ADTE_DTYPE={forced!r} is no dtype to run models in; set it to float32 or "
+                "bfloat16, or leave it unset"
+            )
+        return torch.float32 if forced == "float32" else torch.bfloat16
     if device.type == "cuda":
         fast = torch.cuda.is_bf16_supported(including_emulation=False)
     else:
@@ -80,82 +156,106 @@ def load_model(
     device: torch.device | str | None = None,
     dtype: torch.dtype | str | None = None,
     tokenizer: Any = None,
-) -> Any:
+) -> Model:
     """A model by name, ready for inference.
 
     Args:
         name: see the table at the top of this module; `list_models("ViT*")` finds names.
         weights: a checkpoint file instead of the named weights, or "random" for none.
         device: where it runs; CUDA where there is one, else the CPU.
-        dtype: of its weights; bfloat16 where the device computes in it, else float32. `tiny` is
-            float32 unless told.
+        dtype: of its weights; by default bfloat16 where the device computes in it, else float32, or
+            what the environment variable ADTE_DTYPE says. `tiny` is float32 unless told here.
         tokenizer: a folder with the tokenizer's files, for models whose own comes from a hub and
             cannot be had.
 
     Returns:
-        A `Model`, or for `timm:` an `ImageModel`.
+        A `Model`; for `timm:` one of fixed classes. `offers` says what it can do.
 
     >>> load_model("tiny").dim
     128
     """
-    place = default_device() if device is None else _device(device)
-    kind = _dtype(dtype) if dtype is not None else default_dtype(place)
-    prefix, colon, rest = name.partition(":")
-    model: Model | ImageModel
-    if name == "tiny":
-        if weights is not None or tokenizer is not None:
-            raise InputError("'tiny' has its weights and tokenizer embedded; pass neither")
-        from adte.models.tiny import load_tiny
-
-        model, kind = load_tiny(), kind if dtype is not None else torch.float32
-    elif colon and prefix == "hf":
-        from adte.models.huggingface import load_hugging_face
-
-        model = load_hugging_face(rest, weights, tokenizer)
-    elif colon and prefix == "timm":
-        from adte.models.timm import load_timm
-
-        model = load_timm(rest, weights)
-    elif colon:
-        raise unknown("kind of model", f"{prefix}:", ("hf:", "timm:"))
-    else:
-        from adte.models.openclip import load_open_clip
-
-        arch, slash, tag = name.partition("/")
-        try:
-            model = load_open_clip(arch, tag if slash else None, weights, tokenizer)
-        except MissingExtra as error:
-            if slash or weights is not None:  # clearly a name of open_clip
-                raise
-            raise InputError(
-                f"unknown model {name!r}; take 'tiny', 'hf:…' or 'timm:…', or install open_clip "
-                "for names such as 'ViT-B-16/openai': pip install 'adte[clip]'"
-            ) from error
+    place = default_device() if device is None else find_device(device)
+    kind = find_dtype(dtype) if dtype is not None else default_dtype(place)
+    model, own = _load(_text(name), weights, tokenizer)
+    if own is not None and dtype is None:
+        kind = own
+    _check(model)  # a stranger's function may return anything
+    model._loaded = model.fingerprint  # before any cast
     return model.to(place, kind).eval()
 
 
-def _dtype(dtype: torch.dtype | str) -> torch.dtype:
+def _load(name: str, weights: Weights, tokenizer: Any) -> tuple[Model, torch.dtype | None]:
+    """The model in float32 on the CPU, and the dtype it runs in unless told."""
+    if name in _NAMES:
+        load, own = _NAMES[name]
+        given = {"weights": weights, "tokenizer": tokenizer}
+        given = {k: v for k, v in given.items() if v is not None}
+        if not given.keys() <= signature(load).parameters.keys():
+            raise InputError(f"{name!r} has its weights and tokenizer embedded; pass neither")
+        return load(**given), own
+    prefix, colon, rest = name.partition(":")
+    if prefix == "wrapped" and colon:
+        raise InputError(
+            f"{name!r} is a model that was handed over with adte.wrap and has no file; wrap it "
+            "again and pass the model itself"
+        )
+    if colon:
+        return _KINDS[f"{prefix}:"](rest, weights, tokenizer), None
+    from adte.models.openclip import load_open_clip
+
+    arch, slash, tag = name.partition("/")
+    try:
+        return load_open_clip(arch, tag if slash else None, weights, tokenizer), None
+    except MissingExtra as error:
+        if slash or weights is not None:  # clearly a name of open_clip
+            raise
+        raise InputError(
+            f"unknown model {name!r}; take 'tiny', 'hf:…' or 'timm:…', or install open_clip "
+            "for names such as 'ViT-B-16/openai': pip install 'adte[clip]'"
+        ) from error
+
+
+def _check(thing: object) -> Model:
+    from adte.models.wrap import check_model  # late: it knows the kinds of models
+
+    return check_model(thing)
+
+
+def _text(name: object) -> str:
+    if isinstance(name, str):
+        return name
+    raise InputError(f"{_check(name).name!r} is a model already; use it as it is")
+
+
+def find_dtype(dtype: torch.dtype | str) -> torch.dtype:
     found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
-    if not isinstance(found, torch.dtype) or not found.is_floating_point:
-        raise InputError(f"dtype={dtype!r} is not a float type; pass 'float32' or 'bfloat16'")
+    if (
+        not isinstance(found, torch.dtype)
+        or not found.is_floating_point
+        or found.itemsize < 2  # float8 has no arithmetic
+    ):
+        raise InputError(
+            f"dtype={dtype!r} is not a float type to compute in; pass 'float32' or 'bfloat16'"
+        )
     return found
 
 
 def list_models(pattern: str = "*") -> list[str]:
     """Names that `load_model` takes and that match a pattern such as "ViT*", case ignored.
 
-    `tiny`, and open_clip's architectures with their tags where it is installed. Names of the hub
-    (`hf:…`) and of timm are too many to list.
+    `tiny`, those of plug-ins, and open_clip's architectures with their tags where it is installed.
+    Names of the hub (`hf:…`) and of timm are too many to list.
 
     >>> list_models("tiny")
     ['tiny']
     """
-    names = ["tiny"]
-    if pattern != "tiny":
-        try:
-            from adte.models.openclip import open_clip_names
+    names = registered()
+    if pattern in names:
+        return [pattern]  # no need to ask open_clip
+    try:
+        from adte.models.openclip import open_clip_names
 
-            names += open_clip_names()
-        except MissingExtra:
-            pass
+        names += open_clip_names()
+    except MissingExtra:
+        pass
     return [n for n in names if fnmatchcase(n.lower(), pattern.lower())]

@@ -20,29 +20,26 @@ from torch import Tensor, nn
 from adte.errors import InputError
 from adte.models._torchvision import import_late
 from adte.models._weights import RANDOM, fetch, hub_reachable, load_checked, read_checkpoint
-from adte.models.base import ImageModel
+from adte.models.base import FixedClasses
+from adte.models.registry import register_models
 from adte.views import Preprocess
 
 __all__ = ["Timm", "load_timm"]
 
 
-class Timm(ImageModel):
+class Timm(FixedClasses):
     """A classifier of timm; `net` is timm's own module."""
 
     net: Any
 
     def __init__(self, net: nn.Module, name: str, facts: dict[str, Any]) -> None:
-        super().__init__()
-        self.net = net
-        self.name = name
-        self.ids, self.classes = _labels(int(self.net.num_classes))
         channels, height, width = facts["input_size"]
         if channels != 3 or height != width:
             raise InputError(
                 f"{name!r} takes input of {channels} × {height} × {width}; "
                 "choose a model with square RGB input"
             )
-        self.preprocess = Preprocess(
+        preprocess = Preprocess(
             size=int(height),
             mean=tuple(facts["mean"]),
             std=tuple(facts["std"]),
@@ -50,8 +47,11 @@ class Timm(ImageModel):
             resize="squash" if facts["crop_mode"] == "squash" else "shortest",
             crop=float(facts["crop_pct"]),
         )
+        ids, classes = _labels(int(net.num_classes))  # type: ignore[arg-type]
+        super().__init__(name, classes, ids, preprocess)
+        self.net = net
 
-    def logits(self, pixels: Tensor) -> Tensor:
+    def classify(self, pixels: Tensor) -> Tensor:
         z: Tensor = self.net(pixels.to(self.dtype))
         return z.to(torch.promote_types(z.dtype, torch.float32))
 
@@ -67,14 +67,20 @@ def _labels(count: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return plain, plain
 
 
-def load_timm(name: str, weights: str | os.PathLike[str] | None = None) -> Timm:
+@register_models("timm:")
+def load_timm(
+    name: str, weights: str | os.PathLike[str] | None = None, tokenizer: Any = None
+) -> Timm:
     """A classifier by timm's name, in float32 on the CPU.
 
     Args:
         name: such as "resnext101_32x8d.fb_wsl_ig1b_ft_in1k"; without the part behind the dot the
             default weights of the architecture are taken.
         weights: a checkpoint file to use instead, or "random".
+        tokenizer: refused; there is no text tower.
     """
+    if tokenizer is not None:
+        raise InputError(f"'timm:{name}' has no text tower to need a tokenizer; leave it out")
     timm = import_late("timm", "timm", "timm", "an image-only classifier")
     facts = _facts(name, timm)
     source = str(weights) if weights is not None else _fetch(name, facts)

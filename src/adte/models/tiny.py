@@ -36,6 +36,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from adte.errors import StateError
 from adte.models.base import Model
+from adte.models.registry import register_model
 from adte.views import Preprocess
 
 DIM = 128
@@ -284,6 +285,7 @@ def tiny_classes() -> list[dict[str, object]]:
     return rows
 
 
+@register_model("tiny", dtype=torch.float32)
 def load_tiny() -> Tiny:
     """The shipped weights, in float32 and ready for inference."""
     assets = resources.files("adte").joinpath("assets")

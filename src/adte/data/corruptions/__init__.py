@@ -118,7 +118,7 @@ def corrupt(
             and image.ndim == 3 and image.shape[2] == 3 and image.size):  # fmt: skip
         raise InputError(
             f"an image to corrupt is a uint8 array (H, W, 3), not {_kind(image)}; "
-            "adte.views.load_image makes one"
+            "adte.load_image makes one"
         )
     row = TABLES[name][table or nearest_table(*image.shape[:2])][severity - 1]
     apply = partial(weather.frost, folder=frost_dir) if name == "frost" else _APPLY[name]

@@ -1,16 +1,39 @@
-"""Studies: every table and figure of the paper, and our own, as functions of a lab."""
+"""Studies: every table and figure of the paper, and our own, as functions of a lab.
+
+study        what a study is, and the decorator that registers one, here or in a plug-in
+lab, rows    the streams that studies look at, their runs, and how rows are made of them
+conduct      one after another or side by side; render: as tables and pages
+comparisons  every system side by side: ood, cross-domain, ablation, entropies, cost
+knobs        the options of ADTE: q's interval, scaling and direction, the bank, the adjustment
+bias         the model's bias: who is favoured, how the estimate behaves, wrong labels
+selection    the views that an entropy keeps: by q, by number, their reliability
+shifts       corruptions, mixed streams, other backbones
+robustness   the default on streams of many kinds and in small label spaces
+multilabel   two labels per image
+pixels       what needs pixels: DeYO and image-only networks, on the worlds of `digits`
+"""
 
 from adte.evaluate.studies import (  # noqa: F401
-    analysis,
-    benchmarks,
-    figures,
+    bias,
+    comparisons,
+    knobs,
     multilabel,
-    own,
     pixels,
+    robustness,
+    selection,
     shifts,
 )
 from adte.evaluate.studies.lab import PRESETS, Lab, Preset
-from adte.evaluate.studies.study import Figure, Finding, Row, Series, Study, find_study, studies
+from adte.evaluate.studies.study import (
+    Figure,
+    Finding,
+    Row,
+    Series,
+    Study,
+    find_study,
+    studies,
+    study,
+)
 
 __all__ = [
     "PRESETS",
@@ -23,4 +46,5 @@ __all__ = [
     "Study",
     "find_study",
     "studies",
+    "study",
 ]

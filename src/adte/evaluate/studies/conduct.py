@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 
 import torch
 
 from adte.data import load_dataset
 from adte.errors import AdteError, InputError, unknown
-from adte.evaluate.build import Source
-from adte.evaluate.cache import Cache, extract
-from adte.evaluate.features import Live
-from adte.evaluate.results import Results
-from adte.evaluate.runner import Protocol
+from adte.evaluate.features.cache import Cache, extract
+from adte.evaluate.features.live import Live
+from adte.evaluate.features.recipe import Recipe
+from adte.evaluate.running.protocol import Protocol
+from adte.evaluate.running.results import Results
+from adte.evaluate.source import DEFAULT_MODEL, Source
 from adte.evaluate.studies.lab import BLOCKS, PRESETS, Lab
-from adte.evaluate.studies.own import robust_facts
+from adte.evaluate.studies.robustness import robust_facts
 from adte.evaluate.studies.study import Finding, Study, find_study, studies
 from adte.models import Model, load_model
 from adte.prompts import Prompts
@@ -37,6 +38,8 @@ class Settings:
     Attributes:
         caches: data-set name → cache folder; empty for the embedded bundles.
         described: whether those caches also hold class weights from descriptions.
+        model: behind the caches, as they say; weights, device, dtype: how it is loaded where a
+            method needs a tower; batch: images per call of a method, None for the usual number.
         runs: where runs are kept, so that nothing is run twice.
     """
 
@@ -48,6 +51,8 @@ class Settings:
     model: str = "tiny"
     weights: str | None = None
     device: str | None = None
+    dtype: str | None = None
+    batch: int | None = None
     runs: str | None = None
 
     @property
@@ -58,24 +63,25 @@ class Settings:
     def lab(self, tick: Callable[[], None] = lambda: None) -> Lab:
         if self.preset not in PRESETS:
             raise unknown("preset", self.preset, PRESETS)
-        sets: dict[str, Cache] = {}
-        described: dict[str, Cache] = {}
-        if self.caches:
-            model: Model = load_model(self.model, weights=self.weights, device=self.device)
-            sets = {n: Cache(f, model=model) for n, f in self.caches.items()}
-            if self.described:
-                described = {n: Cache(f, "cupl", model) for n, f in self.caches.items()}
-        results = None if self.runs is None else Results(self.runs)
         return Lab(
-            sets,
-            described,
-            PRESETS[self.preset],
-            self.adte,
-            self.protocol,
-            results,
-            tick,
-            self.device,
+            sets=self._opened("default"),
+            described=self._opened("cupl") if self.described else {},
+            preset=PRESETS[self.preset],
+            adte=self.adte,
+            protocol=self.protocol,
+            results=None if self.runs is None else Results(self.runs),
+            tick=tick,
+            device=self.device,
+            weights=self.weights,
+            dtype=self.dtype,
+            batch=self.batch,
         )
+
+    def _opened(self, prompt_set: str) -> dict[str, Cache]:
+        caches = {n: Cache(f, prompt_set) for n, f in self.caches.items()}
+        for cache in caches.values() if self.device else ():
+            cache.class_weights = cache.class_weights.to(self.device)  # batches follow them
+        return caches
 
 
 def prepare(
@@ -89,24 +95,20 @@ def prepare(
 
     `tick` is told the set, how many of its images were just done, and how many it has.
     """
-    if isinstance(source.model, str) and source.model.startswith("timm:"):
-        raise InputError(
-            f"the studies need a vision-language model, and {source.model!r} has fixed classes; "
-            "use `adte compare` for it"
-        )
+    if not all(spec.startswith("cache:") for spec in source.data):
+        source = replace(source, model=_two_towers(source))  # loaded once for all sets
     caches: dict[str, str] = {}
+    recipes: dict[str, Recipe] = {}
     for spec in source.data:
-        if spec.startswith("cache:"):
-            path = spec.removeprefix("cache:")
-            cache = Cache(path)
-            cache.expect(None if source.views is None else source.views.count)
-            names = [d["name"] for d in cache.facts["data"]["datasets"]]
+        name, _, path = spec.partition(":")
+        if name == "cache":
+            there = replace(source, data=[spec], workers=None, strict=False)  # nothing to decode
+            recipe = there.open().recipe  # refused if it is not as asked
+            names = [d["name"] for d in recipe.data["datasets"]]
             name = str(names[0]) if len(set(names)) == 1 else Path(path).name
-        else:
-            name, path = spec.partition(":")[0], ""
         if name in caches:
             raise InputError(f"data set {name!r} was given twice; give each one once")
-        if not path:
+        if not spec.startswith("cache:"):
             path = str(Path(folder) / "caches" / name)
             own = load_dataset(spec).templates if source.prompts is None else None
             prompts = {"default": source.prompts or Prompts.of(own or "single")}
@@ -115,10 +117,46 @@ def prepare(
             for key, wording in prompts.items():
                 live = replace(source, data=[spec], prompts=wording).open()
                 assert isinstance(live, Live)
-                total = len(live)
+                total, recipe = len(live), live.recipe
                 extract(live, path, key, tick=lambda n, t=total, k=name: tick(k, n, t))  # type: ignore[misc]
-        caches[name] = path
-    return replace(settings, caches=caches, described=bool(descriptions))
+        caches[name], recipes[name] = path, recipe
+    model = _one_model(recipes) if recipes else settings.model
+    return replace(settings, caches=caches, described=bool(descriptions), model=model)
+
+
+def _two_towers(source: Source) -> Model:
+    model = source.model
+    if not isinstance(model, Model):
+        model = load_model(
+            model or DEFAULT_MODEL,
+            weights=source.weights,
+            device=source.device,
+            dtype=source.dtype,
+        )
+    if "text tower" not in model.offers:
+        raise _fixed(model.name)
+    return model
+
+
+def _fixed(model: str) -> InputError:
+    return InputError(
+        f"the studies need a vision-language model, and {model!r} has fixed classes; use "
+        "`adte compare` for it"
+    )
+
+
+def _one_model(recipes: Mapping[str, Recipe]) -> str:
+    """The name of the model behind all sets; several, or one of fixed classes, are refused."""
+    name, first = next(iter(recipes.items()))
+    if first.fixed_classes:
+        raise _fixed(first.model)
+    for other, recipe in recipes.items():
+        if recipe.fingerprint != first.fingerprint:
+            raise InputError(
+                f"the features of {name!r} are of model {first.model!r}, those of {other!r} of "
+                f"{recipe.model!r}; give sets of one model"
+            )
+    return first.model
 
 
 def chosen(names: Sequence[str], ours: bool) -> list[Study]:
@@ -154,11 +192,17 @@ def conduct(
     order = sorted(wanted, key=lambda s: rank.get(s.name, len(rank)))
     with ProcessPoolExecutor(min(jobs, len(order)), mp_context=get_context("spawn")) as pool:
         waiting = {pool.submit(_work, s.name, settings): s for s in order}
-        for done in as_completed(waiting):
-            try:
-                yield waiting[done], done.result()
-            except AdteError as error:
-                yield waiting[done], error
+        try:
+            for done in as_completed(waiting):
+                try:
+                    yield waiting[done], done.result()
+                except AdteError as error:
+                    yield waiting[done], error
+        except KeyboardInterrupt:  # what is under way is not waited for; its runs so far are kept
+            pool.shutdown(wait=False, cancel_futures=True)
+            for child in active_children():
+                child.terminate()
+            raise
 
 
 def facts(done: Sequence[tuple[Study, Finding]], block: str | None) -> list[dict[str, object]]:

@@ -2,38 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from importlib import resources
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from adte.errors import InputError
-from adte.evaluate.cache import Cache
-from adte.evaluate.features import Encoded, FeatureStream, Held
-from adte.evaluate.results import Results
-from adte.evaluate.runner import Protocol
-from adte.evaluate.tasks import Outcome, Task, key_of, run_tasks
+from adte.errors import InputError, StateError
+from adte.evaluate.features.cache import Cache, bundle
+from adte.evaluate.features.stream import FeatureStream, Held, Image, Narrowed, first, part
+from adte.evaluate.running.protocol import BATCH, Protocol
+from adte.evaluate.running.results import Results
+from adte.evaluate.running.tasks import Outcome, Task, key_of, run_tasks
+from adte.methods import method_info
 from adte.models import Model, load_model
 from adte.prompts import Prompts, class_weights
 
-__all__ = [
-    "CROSS",
-    "FAMILY",
-    "PRESETS",
-    "Fewer",
-    "Lab",
-    "Narrowed",
-    "Preset",
-    "first",
-    "interleaved",
-    "part",
-]
+__all__ = ["BLOCKS", "CROSS", "FAMILY", "PRESETS", "Lab", "Preset", "interleaved"]
 
 # Data sets by our name, and the columns that the paper has for them.
 FAMILY = {
@@ -85,6 +72,8 @@ class Lab:
 
     Attributes:
         adte: which variant stands for ADTE; protocol: how methods that learn see a stream.
+        device, weights, dtype: of the model, which is loaded when a method first needs a tower.
+        batch: images per call of a method; None for the usual number.
     """
 
     sets: Mapping[str, Cache] = field(default_factory=dict)
@@ -94,7 +83,10 @@ class Lab:
     protocol: Protocol = "online"
     results: Results | None = None
     tick: Callable[[], None] = lambda: None
-    device: str | None = None  # of the embedded model
+    device: str | None = None
+    weights: str | None = None
+    dtype: str | None = None
+    batch: int | None = None
     _held: dict[str, Held] = field(default_factory=dict, repr=False)
     _made: dict[str, dict[str, FeatureStream]] = field(default_factory=dict, repr=False)
     _done: dict[str, Outcome] = field(default_factory=dict, repr=False)
@@ -109,28 +101,30 @@ class Lab:
     @property
     def block(self) -> str | None:
         """Which of the paper's models ours is, if any."""
-        if self.small:
-            return None
-        return BLOCKS.get(str(next(iter(self.sets.values())).facts["model"]))
+        return None if self.small else BLOCKS.get(self._model_name)
+
+    @property
+    def _model_name(self) -> str:
+        return "tiny" if self.small else next(iter(self.sets.values())).recipe.model
+
+    @cached_property
+    def model(self) -> Model:
+        """The model behind the streams, for methods that need a tower."""
+        return load_model(
+            self._model_name, weights=self.weights, device=self.device, dtype=self.dtype
+        )
 
     def bundle(self, name: str, described: bool = False) -> Held:
         """An embedded bundle (replay, shifts, second), held in memory."""
         key = f"{name} described" if described else name
         if key not in self._held:
-            folder = Path(str(resources.files("adte") / "assets" / name))
-            cache = Cache(folder, model=self.tiny if name != "second" else None)
+            cache = Cache(bundle(name))
             if described:
                 prompts = Prompts.of("single", "tiny-imagenet")
-                cache.class_weights = class_weights(self.tiny, cache.classes, prompts)
-                cache.facts = {**cache.facts, "prompts": prompts.describe()}
+                cache.class_weights = class_weights(self.model, cache.classes, prompts)
+                cache.recipe = replace(cache.recipe, prompts=prompts.describe())
             self._held[key] = Held.of(cache)
         return self._held[key]
-
-    @cached_property
-    def tiny(self) -> Model:
-        """The embedded model."""
-        model: Model = load_model("tiny", device=self.device)
-        return model
 
     def main(self, described: bool = False) -> FeatureStream:
         """The stream that stands for ImageNet."""
@@ -214,14 +208,31 @@ class Lab:
         **options: Any,
     ) -> Outcome:
         """One run, done once however many studies ask for it."""
+        if "text tower" in method_info(method).cls.needs:
+            self.with_tower(stream)
         task = Task(method, options, protocol or self.protocol, seed)
         key = key_of(stream, task)
         if key not in self._done:
-            (self._done[key],) = run_tasks(stream, [task], self.results, self.tick)
+            (self._done[key],) = run_tasks(
+                stream, [task], self.results, self.tick, batch=self.batch or BATCH
+            )
         return self._done[key]
 
+    def with_tower(self, stream: FeatureStream) -> FeatureStream:
+        """The stream with its model, which caches are opened without."""
+        if stream.model is None:
+            made = stream.recipe
+            if self.model.fingerprint != made.fingerprint:
+                raise StateError(
+                    f"the features are of model {made.model!r} (fingerprint {made.fingerprint}), "
+                    f"but {self.model.name!r} has other weights ({self.model.fingerprint}); name "
+                    "the weights that made them, or extract anew"
+                )
+            stream.model = self.model
+        return stream
+
     def accuracy(self, stream: FeatureStream, method: str, **options: Any) -> float:
-        return float(self.run(stream, method, **options).record["metrics"]["accuracy"])
+        return float(self.run(stream, method, **options).record.metrics["accuracy"])
 
     def seeded(self, stream: FeatureStream, method: str, **options: Any) -> list[float]:
         """Accuracies over the preset's seeds."""
@@ -233,99 +244,27 @@ class Lab:
         every = list(streams.values() if isinstance(streams, Mapping) else streams)
         sizes = sorted({len(s) for s in every})
         images = "–".join(str(n) for n in dict.fromkeys((sizes[0], sizes[-1])))
-        one = every[0]
-        views = one.facts.get("views", {}).get("count", "?")
+        one = every[0].recipe
         few = f"{len(every)} streams of " if len(every) > 1 else ""
-        return f"{one.facts['model']}, {few}{images} images, {views} views, {self.protocol}"
-
-
-def part(stream: FeatureStream, order: np.ndarray[Any, Any], name: str) -> FeatureStream:
-    """Some images of a stream, as a stream that says so."""
-    out = stream.ordered(order)
-    out.facts = {**stream.facts, "part": f"{stream.facts.get('part', '')} {name}".strip()}
-    return out
+        return f"{one.model}, {few}{images} images, {one.views.count} views, {self.protocol}"
 
 
 def domains_of(stream: FeatureStream) -> dict[str, FeatureStream]:
     """The domains of a stream as streams of their own."""
-    domains = np.array([e.domain for e in stream.encoded()])
+    domains = np.array([i.domain for i in stream.images()])
     return {
         str(d): part(stream, np.flatnonzero(domains == d), str(d))
         for d in dict.fromkeys(domains.tolist())
     }
 
 
-def first(stream: FeatureStream, count: int | None) -> FeatureStream:
-    """The first images; all of them for None."""
-    if count is None or count >= len(stream):
-        return stream
-    return part(stream, np.arange(count), f"first {count}")
-
-
-class Narrowed(FeatureStream):
-    """The images of some classes, in a label space of those alone."""
-
-    def __init__(self, stream: FeatureStream, classes: Sequence[int], name: str) -> None:
-        self.new = {int(c): i for i, c in enumerate(classes)}
-        mine = np.flatnonzero(np.isin(stream.labels, list(self.new)))
-        self.inner, self.model = stream.ordered(mine), stream.model
-        self.class_weights = stream.class_weights[list(self.new)]
-        inner = f"{stream.facts.get('part', '')} {name} {sorted(self.new)}"
-        self.facts = {**stream.facts, "part": inner.strip()}
-        for key in ("classes", "class_ids", "frequency"):
-            if stream.facts.get(key) is not None:
-                self.facts[key] = [stream.facts[key][c] for c in self.new]
-
-    def __len__(self) -> int:
-        return len(self.inner)
-
-    @property
-    def labels(self) -> NDArray[np.int64]:
-        return np.array([self.new[int(c)] for c in self.inner.labels], dtype=np.int64)
-
-    def ordered(self, order: NDArray[np.int64]) -> Narrowed:
-        copy = object.__new__(Narrowed)
-        copy.__dict__.update(self.__dict__, inner=self.inner.ordered(order))
-        return copy
-
-    def encoded(self) -> Iterator[Encoded]:
-        for e in self.inner.encoded():
-            yield replace(e, label=self.new[e.label])
-
-
-class Fewer(FeatureStream):
-    """The same images with their first views alone; the base view is among them."""
-
-    def __init__(self, stream: FeatureStream, views: int) -> None:
-        self.inner, self.model, self.views = stream, stream.model, views
-        self.class_weights = stream.class_weights
-        said = {**stream.facts.get("views", {}), "count": views}
-        self.facts = {**stream.facts, "views": said}
-
-    def __len__(self) -> int:
-        return len(self.inner)
-
-    @property
-    def labels(self) -> NDArray[np.int64]:
-        return self.inner.labels
-
-    def ordered(self, order: NDArray[np.int64]) -> Fewer:
-        return Fewer(self.inner.ordered(order), self.views)
-
-    def encoded(self) -> Iterator[Encoded]:
-        for e in self.inner.encoded():
-            yield replace(e, features=e.features[: self.views])
-
-
 def interleaved(streams: Mapping[str, FeatureStream], seed: int = 0) -> Held:
     """Several streams of one label space shuffled into one; the domain says whose an image is."""
-    samples, names = [], []
+    images: list[Image] = []
     for column, stream in streams.items():
-        for pair in stream:
-            samples.append(pair)
-        names += [(id, column, group) for id, _, group in stream.seen]
+        images += [i._replace(domain=column) for i in stream.images()]
     one = next(iter(streams.values()))
-    parts = {c: [s.facts.get("part"), s.facts.get("data")] for c, s in streams.items()}
-    facts = {**one.facts, "part": f"seed {seed}, {parts}"}
-    held = Held(samples, facts, names, one.model)
+    parts = {c: [s.recipe.part, s.recipe.data] for c, s in streams.items()}
+    recipe = replace(one.recipe, part=f"seed {seed}, {parts}")
+    held = Held(images, recipe, one.class_weights, one.model)
     return held.ordered(np.random.default_rng(seed).permutation(len(held)))

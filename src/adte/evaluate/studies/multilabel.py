@@ -1,4 +1,4 @@
-"""Several labels an image: pairs of photographs, from features or from pixels.
+"""Several labels per image: pairs of photographs, from features or from pixels.
 
 Two photographs side by side are an image with two labels, and which they are is known. From the
 bundle's features the collage is a stand-in: a crop of it would mostly show one photograph or the
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
 
 import numpy as np
 import torch
@@ -19,16 +19,19 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from adte.batch import Context, Prediction, Sample
 from adte.data.base import Dataset
 from adte.errors import InputError
-from adte.evaluate.features import FeatureStream, Held
-from adte.evaluate.metrics import average_precision
-from adte.evaluate.studies.lab import Lab, Narrowed, first
+from adte.evaluate.features.stream import FeatureStream, Held, Narrowed, first
+from adte.evaluate.running.metrics import average_precision
+from adte.evaluate.studies.lab import Lab
 from adte.evaluate.studies.study import Finding, Row, study
-from adte.methods import Method, Prediction, Sample, create_method
+from adte.images import Pixels
+from adte.methods import Method, create_method
 from adte.methods.mltta import MLTTA
-from adte.models.base import Model
-from adte.views import Views, load_image
+from adte.models import Model
+from adte.pipeline import Pipeline
+from adte.views import Views
 
 __all__ = ["Pair", "collages", "compare", "draw_pairs", "multilabel", "paired", "side_by_side"]
 
@@ -62,24 +65,23 @@ def draw_pairs(labels: Sequence[int], count: int, seed: int = 0) -> list[tuple[i
 # --------------------------------------------------------------------------- features
 
 
-def paired(stream: Held, count: int, seed: int = 0) -> list[Pair]:
+def paired(stream: FeatureStream, count: int, seed: int = 0) -> list[Pair]:
     """Stand-ins for collages: half the crops of each photograph, and the mean base view."""
-    out = []
-    for a, b in draw_pairs(stream.labels.tolist(), count, seed):
-        (one, x), (two, y) = stream.samples[a], stream.samples[b]
-        f, g = one.require("features"), two.require("features")  # (V, D)
+    out, images, context = [], list(stream.images()), stream.context
+    device = stream.class_weights.device
+    for a, b in draw_pairs([i.label for i in images], count, seed):
+        f, g = images[a].features, images[b].features  # (V, D)
         half = len(f) // 2
-        base = torch.nn.functional.normalize(f[:1] + g[:1], dim=-1)
+        base = torch.nn.functional.normalize(f[:1].float() + g[:1].float(), dim=-1).to(f)
         features = torch.cat([base, f[1 : half + 1], g[1 : len(f) - half]])  # (V, D)
-        weights = one.require("class_weights")
-        logits = one.scale * features @ weights.T  # a bias changes no softmax
-        out.append(Pair(replace(one, logits=logits, features=features), (x, y)))
+        batch = context.batch(features[None].to(device))
+        out.append(Pair(Sample.of(batch), (images[a].label, images[b].label)))
     return out
 
 
 def _few(lab: Lab) -> Held:
     """Photographs of thirty classes from all over the label space, in a space of those alone."""
-    stream: FeatureStream = lab.bundle("replay") if lab.small else lab.main()
+    stream = lab.with_tower(lab.bundle("replay") if lab.small else lab.main())
     classes = np.unique(np.linspace(0, len(stream.classes) - 1, CLASSES).astype(int)).tolist()
     return Held.of(first(Narrowed(stream, classes, f"{len(classes)} classes"), 4 * PAIRS))
 
@@ -87,15 +89,14 @@ def _few(lab: Lab) -> Held:
 # --------------------------------------------------------------------------- pixels
 
 
-def side_by_side(left: Any, right: Any) -> NDArray[np.uint8]:
-    """Two images in one, at the height of the lower.  → (H, W, 3)"""
-    pixels = [load_image(left), load_image(right)]
-    height = min(len(p) for p in pixels)
+def side_by_side(left: Pixels, right: Pixels) -> Pixels:
+    """Two images in one, at the height of the lower.  (H, W, 3), (H, W, 3) → (H, W, 3)"""
+    height = min(len(left), len(right))
     parts = [
         np.asarray(Image.fromarray(p).resize((max(1, round(p.shape[1] * height / len(p))), height)))
         if len(p) > height
         else p
-        for p in pixels
+        for p in (left, right)
     ]
     return np.concatenate(parts, 1)
 
@@ -113,15 +114,19 @@ def collages(
     The base view is the whole collage squashed to a square, for the centre of it would cut both
     photographs; the crops are the usual ones.
     """
-    whole, views = replace(model.preprocess, resize="squash", crop=1.0), views or Views(seed=seed)
-    for a, b in draw_pairs(data.labels.tolist(), count, seed):
-        pixels = views(side_by_side(data.sources[a], data.sources[b]), whole)  # (V, 3, S, S)
-        with torch.no_grad():
-            features = model.encode_image(pixels.to(model.device, model.dtype)).float()
-            logits = model.logits(features, class_weights)
-        sample = Sample(logits, features, class_weights, model.logit_scale, model=model,
-                        classes=data.classes)  # fmt: skip
-        yield Pair(sample, (int(data.labels[a]), int(data.labels[b])))
+    whole = replace(model.preprocess, resize="squash", crop=1.0)
+    pipeline = Pipeline(model, views or Views(seed=seed), whole)
+    context = Context(
+        class_weights, float(model.logit_scale), model, list(data.classes), model.logit_bias
+    )
+    pairs = draw_pairs(data.labels.tolist(), count, seed)
+
+    def collage(a: int, b: int) -> Pixels:
+        return side_by_side(pipeline.decode(data.sources[a]), pipeline.decode(data.sources[b]))
+
+    items = ((f"{a} {b}", partial(collage, a, b)) for a, b in pairs)
+    for (a, b), batch in zip(pairs, pipeline.batches(items, context), strict=True):
+        yield Pair(Sample.of(batch), (int(data.labels[a]), int(data.labels[b])))
 
 
 # --------------------------------------------------------------------------- figures
@@ -129,8 +134,8 @@ def collages(
 
 def _captioned(pairs: Sequence[Pair]) -> MLTTA:
     """ML-TTA with a bank of our own: "a photo of a {x}." and "a photo of a {x} and a {y}."."""
-    sample = pairs[0].sample
-    names: Sequence[str] = sample.require("classes")
+    shown = pairs[0].sample.batch
+    names: Sequence[str] = shown.require("classes")
     said = [f"a photo of a {n}." for n in names]
     rng = np.random.default_rng(0)
     for _ in range(4 * len(names)):
@@ -138,7 +143,7 @@ def _captioned(pairs: Sequence[Pair]) -> MLTTA:
         said.append(f"a photo of a {names[x]} and a {names[y]}.")
     counts = torch.tensor([1] * len(names) + [2] * (len(said) - len(names)))
     with torch.no_grad():
-        features: Tensor = sample.require("model").encode_text(said)
+        features: Tensor = shown.require("model").encode_text(said)
     method = MLTTA()
     method.set_captions(features, counts)
     return method
@@ -222,7 +227,7 @@ def compare(
     return rows, notes
 
 
-@study("multilabel", "Several labels an image: ML-TTA against zero-shot", ours=True)
+@study("multilabel", "Several labels per image: ML-TTA against zero-shot", ours=True)
 def multilabel(lab: Lab) -> Finding:
     """Pairs of photographs as one image with two labels, from the features of their views."""
     pairs = paired(_few(lab), PAIRS if lab.preset.images is None else lab.preset.images // 10)

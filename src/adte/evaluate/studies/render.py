@@ -1,17 +1,26 @@
-"""Findings as tables and pages: ours, the published beside, and the difference where it is fair."""
+"""Findings as tables and pages: ours, the published beside, and the difference where it is fair.
+
+Findings are kept beside their page, one JSON per study, so that a page shows all that were found.
+"""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any, Literal
 
-from adte.evaluate.page import COLOURS, figure, page
-from adte.evaluate.studies.study import Cell, Figure, Finding, Study
-from adte.evaluate.tables import Column, Grid, Kind
+from adte.evaluate.report.page import COLOURS, figure, legend, page
+from adte.evaluate.report.tables import Column, Grid, Kind
+from adte.evaluate.studies.study import Cell, Figure, Finding, Row, Series, Study, studies
+from adte.files import make_folder, write_whole
 
-__all__ = ["findings_page", "grids", "to_markdown"]
+__all__ = ["Kept", "findings_page", "grids", "keep_findings", "kept_findings", "to_markdown"]
 
+FORMAT = 1
 Done = tuple[Study, Finding]
 
 
@@ -53,7 +62,7 @@ def _grid(
             kind = "text"
         mark = best if kind == "percent" else None
         interval = f"{column} 95 %" if pair else None
-        shown.append(Column(column, column, kind, mark, interval, interval_kind="change"))
+        shown.append(Column(column, column, kind, mark, interval, interval_kind="points"))
     return Grid(shown, table, title, caption)
 
 
@@ -77,7 +86,7 @@ def grids(study: Study, finding: Finding, block: str | None = None) -> list[Grid
             if any(c is not None for c in cells):
                 gaps.append((row.name, cells))
         grid = _grid(finding.columns, finding.units, gaps, "Ours less published")
-        out.append(Grid([Column(c.key, c.title, "change" if c.kind == "percent" else c.kind)
+        out.append(Grid([Column(c.key, c.title, "points" if c.kind == "percent" else c.kind)
                          for c in grid.columns], grid.rows, grid.title))  # fmt: skip
     names = [(f"{r.name}, {r.block}" if r.block else r.name, r.cells) for r in printed.rows]
     scaled = [
@@ -110,7 +119,7 @@ def draw(plot: Figure, ax: Any) -> str:
         ax.set_xscale("log")
         ax.xaxis.set_major_formatter("{x:g}")
     ax.set(xlabel=plot.x, ylabel="accuracy, %" if percent else plot.y)
-    ax.legend(frameon=False, ncols=2 if len(plot.series) > 4 else 1, fontsize=9)
+    legend(ax)
     return plot.title
 
 
@@ -128,9 +137,16 @@ def to_markdown(done: Iterable[Done], block: str | None = None) -> str:
 
 
 def findings_page(
-    title: str, lead: str, done: Sequence[Done], block: str | None = None, plots: bool = True
+    title: str,
+    lead: str,
+    done: Sequence[Done],
+    block: str | Mapping[str, str | None] | None = None,
+    plots: bool = True,
 ) -> str:
-    """One self-contained page of all findings."""
+    """One self-contained page of all findings.
+
+    `block` is the paper's model that ours is, if any; one for all, or by the name of the study.
+    """
     said = html.escape
     links = " · ".join(f'<a href="#{s.name}">{said(s.name)}</a>' for s, _ in done)
     parts = [f'<p class="lead">{said(lead)}</p>\n<p><small>{links}</small></p>\n']
@@ -143,7 +159,8 @@ def findings_page(
         if plots and finding.figures:
             drawn = [figure(lambda ax, f=f: draw(f, ax)) for f in finding.figures]  # type: ignore[misc]
             parts.append('<div class="plots">' + "".join(drawn) + "</div>\n")
-        tables = grids(study, finding, block)
+        mine = block.get(study.name) if isinstance(block, Mapping) else block
+        tables = grids(study, finding, mine)
         parts += [grid.to_html() for grid in tables[:1]]
         for grid in tables[1:]:
             parts.append(f"<details open><summary>{said(grid.title)}</summary>"
@@ -151,3 +168,81 @@ def findings_page(
         parts += [f'<p class="note">{said(note)}</p>\n' for note in finding.notes]
         parts.append("</section>\n")
     return page(title, parts)
+
+
+# --------------------------------------------------------------------------- kept beside the page
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Findings as they lie beside a page.
+
+    Attributes:
+        done: studies, in the paper's order, with what they found.
+        blocks: the paper's model that ours was, if any, by the name of the study.
+        lead: what they ran on, in words.
+        damaged: a sentence for each file that cannot be read.
+    """
+
+    done: list[Done]
+    blocks: dict[str, str | None]
+    lead: str
+    damaged: list[str]
+
+
+def keep_findings(
+    folder: Path, done: Iterable[Done], block: str | None = None, lead: str = ""
+) -> None:
+    """Write each finding to FOLDER/findings; what was found before under its name goes."""
+    home = make_folder(folder / "findings")
+    for study, finding in done:
+        facts = {"format": FORMAT, "adte": version("adte"), "study": study.name, "block": block,
+                 "lead": lead, "finding": asdict(finding)}  # fmt: skip
+        text = json.dumps(facts, indent=1, ensure_ascii=False) + "\n"
+        data = text.encode()
+        write_whole(home / f"{study.name}.json", lambda n, d=data: Path(n).write_bytes(d))  # type: ignore[misc]
+
+
+def kept_findings(folder: Path, ours: bool) -> Kept:
+    """All findings that were kept there, of our own studies or of the paper's."""
+    done: list[Done] = []
+    blocks: dict[str, str | None] = {}
+    leads: dict[str, None] = {}
+    damaged = []
+    for study in studies(ours):
+        path = folder / "findings" / f"{study.name}.json"
+        if not path.is_file():
+            continue
+        try:
+            facts = json.loads(path.read_text("utf-8"))
+            if facts["format"] != FORMAT:
+                raise ValueError(f"it has format {facts['format']}, not {FORMAT}")
+            finding = _finding(facts["finding"])
+            if facts["adte"] != version("adte"):
+                finding.setting += f", adte {facts['adte']}"
+            blocks[study.name], leads[str(facts["lead"])] = facts["block"], None
+        except (ValueError, TypeError, KeyError, OSError) as error:
+            verb = "study" if ours else "paper"
+            damaged.append(
+                f"the finding {str(path)!r} cannot be read ({error}) and is not on the page; run "
+                f"`adte {verb} {study.name}` again"
+            )
+            continue
+        done.append((study, finding))
+    return Kept(done, blocks, " ".join(leads), damaged)
+
+
+def _finding(facts: Mapping[str, Any]) -> Finding:
+    """A finding from JSON, which has lists where it has tuples."""
+    made = dict(_tuples(facts))
+    made["rows"] = [Row(**row) for row in made["rows"]]
+    made["figures"] = tuple(
+        Figure(**{**f, "series": tuple(Series(**s) for s in f["series"])}) for f in made["figures"]
+    )
+    return Finding(**made)
+
+
+def _tuples(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _tuples(v) for k, v in value.items()}
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

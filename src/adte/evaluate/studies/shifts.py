@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from adte.evaluate.features import FeatureStream
-from adte.evaluate.studies.lab import FAMILY, Lab, Narrowed, interleaved
+from adte.evaluate.features.stream import FeatureStream, Narrowed
+from adte.evaluate.studies.lab import FAMILY, Lab, interleaved
 from adte.evaluate.studies.study import Finding, Row, study
 
 __all__: list[str] = []
@@ -58,8 +58,7 @@ def imagenet_c(lab: Lab) -> Finding:
 def _seven(lab: Lab, name: str, classes: range | None) -> Finding:
     domains = corrupted(lab, name)
     if classes is not None:
-        domains = {d: Narrowed(s, classes, f"{s.facts['part']}, every fourth class")
-                   for d, s in domains.items()}  # fmt: skip
+        domains = {d: Narrowed(s, classes, "every fourth class") for d, s in domains.items()}
     columns = {kind: [s for d, s in domains.items() if d.startswith(f"{kind}/")] for kind in TYPES}
     columns = {kind: streams for kind, streams in columns.items() if streams}
     note = (
@@ -99,7 +98,7 @@ def mixed_stream(lab: Lab) -> Finding:
         one = next(iter(family.values()))
         streams = {c: s for c, s in family.items() if s.classes == one.classes}
     alone = tuple(lab.accuracy(s, lab.adte) for s in streams.values())
-    mixed = lab.run(interleaved(streams), lab.adte).record["metrics"]
+    mixed = lab.run(interleaved(streams), lab.adte).record.metrics
     by_domain = mixed.get("by_domain") or dict.fromkeys(streams, mixed["accuracy"])
     se = tuple(lab.accuracy(s, "se") for s in streams.values())
     return Finding(
@@ -129,7 +128,7 @@ def successors(lab: Lab) -> Finding:
                    "tiny, seed 2": lab.bundle("second")}  # fmt: skip
     else:
         stream = lab.main()
-        streams = {str(stream.facts["model"]): stream}
+        streams = {stream.recipe.model: stream}
     rows = []
     for name, stream in streams.items():
         like = next((theirs for mark, theirs in SUCCESSORS if mark in name.lower()), name)
@@ -144,5 +143,5 @@ def successors(lab: Lab) -> Finding:
         ranked=False,
         notes=("In small: two training seeds of the embedded model, 120 photographs.",)
         if lab.small
-        else ("One model a run; run it again with another --model.",),
+        else ("One model per run; run it again with another --model.",),
     )

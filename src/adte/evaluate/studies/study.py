@@ -7,13 +7,24 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from adte.errors import unknown
 from adte.evaluate.published import Cell, Published, list_published, published
+from adte.registry import Registry
 
 if TYPE_CHECKING:
     from adte.evaluate.studies.lab import Lab
 
-__all__ = ["Cell", "Figure", "Finding", "Row", "Series", "Study", "find_study", "studies", "study"]
+__all__ = [
+    "STUDIES",
+    "Cell",
+    "Figure",
+    "Finding",
+    "Row",
+    "Series",
+    "Study",
+    "find_study",
+    "studies",
+    "study",
+]
 
 
 @dataclass(frozen=True)
@@ -96,6 +107,11 @@ class Study:
     ours: bool = False
 
     @property
+    def cls(self) -> Callable[[Lab], Finding]:
+        """What was registered, by which the registry tells its origin."""
+        return self.run
+
+    @property
     def published(self) -> Published | None:
         """The paper's own numbers; a figure has none in its source."""
         return published(self.name) if self.name in list_published() else None
@@ -153,17 +169,28 @@ class Study:
         return table.fraction(found[0].cells[table.columns.index(column)], column)
 
 
-_STUDIES: dict[str, Study] = {}
+STUDIES: Registry[Study] = Registry("study")
 
 
 def study(
     name: str, title: str, kind: Literal["table", "figure"] = "table", ours: bool = False
 ) -> Callable[[Callable[[Lab], Finding]], Callable[[Lab], Finding]]:
-    """Register a function as the study of that name; its docstring says what it does."""
+    """Decorator: make a function of a lab known as the study of that name.
+
+    Its docstring says what it shows. A study of the paper has the paper's name and stands under
+    `adte paper`; one that is `ours`, or a plug-in's own, under `adte study`.
+
+        @study("mine", "What I wanted to know", ours=True)
+        def mine(lab):
+            "Accuracy of ADTE on the photographs."
+            stream = lab.main()
+            rows = [Row("ADTE", (lab.accuracy(stream, "adte"),))]
+            return Finding(lab.setting([stream]), ("accuracy",), rows)
+    """
 
     def add(run: Callable[[Lab], Finding]) -> Callable[[Lab], Finding]:
         about = " ".join((run.__doc__ or "").split())
-        _STUDIES[name] = Study(name, title, kind, run, about, ours)
+        STUDIES.add(name, Study(name, title, kind, run, about, ours))
         return run
 
     return add
@@ -172,11 +199,10 @@ def study(
 def studies(ours: bool | None = None) -> list[Study]:
     """All studies, or the paper's, or our own; the paper's in its order, tables first."""
     rank = {name: i for i, name in enumerate(list_published())}
-    found = [s for s in _STUDIES.values() if ours in (None, s.ours)]
+    found = [s for s in map(find_study, STUDIES) if ours in (None, s.ours)]
     return sorted(found, key=lambda s: (s.ours, rank.get(s.name, len(rank))))
 
 
 def find_study(name: str) -> Study:
-    if name not in _STUDIES:
-        raise unknown("study", name, _STUDIES)
-    return _STUDIES[name]
+    """The study of that name; an unknown one is an error that lists what exists."""
+    return STUDIES[name]

@@ -1,0 +1,170 @@
+"""Command-line options made from option dataclasses: written once, with their help and defaults."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from typing import Any, get_args, get_origin, get_type_hints
+
+import click
+from click.core import ParameterSource
+
+from adte.options import choices
+
+__all__ = ["FINITE", "OptionsOf", "Section", "options_of", "was_given"]
+
+Command = Callable[..., Any]
+
+
+class Finite(click.ParamType):  # type: ignore[type-arg]  # newer versions have one
+    """A number that is neither infinite nor nan."""
+
+    name = "float"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            number = float(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a number.", param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
+        return number
+
+
+FINITE = Finite()
+
+
+class Numbers(click.ParamType):  # type: ignore[type-arg]
+    """Numbers with commas between them."""
+
+    name = "A,B"
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, tuple):
+            return value
+        words = str(value).split(",")
+        if len(words) != self.count:
+            self.fail(f"{value!r} is not {self.count} numbers; write them as 0.1,1.0.", param, ctx)
+        return tuple(FINITE.convert(word, param, ctx) for word in words)
+
+
+class Section:
+    """A decorator that puts the options of others under a heading."""
+
+    def __init__(self, heading: str, *options: Callable[[Command], Command]) -> None:
+        self.heading, self.options = heading, options
+
+    def __call__(self, command: Command) -> Command:
+        before = len(_params(command))
+        for add in reversed(self.options):
+            command = add(command)
+        for param in _params(command)[before:]:
+            param.section = self.heading  # type: ignore[attr-defined]
+        return command
+
+
+def _params(command: Command) -> list[click.Parameter]:
+    """What decorators have added to a command so far, the last first."""
+    found: list[click.Parameter] = getattr(command, "__click_params__", [])
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class OptionsOf:
+    """A decorator that adds an option for every option field of a dataclass.
+
+    Args:
+        cls: the dataclass; only, skip: which of its fields.
+        names: what the command line calls a field, where it differs.
+        prefix: of the parameters in Python, where two dataclasses share the name of a field.
+        helps: other help texts than the dataclass's; defaults: likewise.
+    """
+
+    cls: type
+    only: Iterable[str] | None = None
+    skip: Iterable[str] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
+    prefix: str = ""
+    helps: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def fields(self) -> list[Field[Any]]:
+        only = None if self.only is None else set(self.only)
+        return [
+            f
+            for f in fields(self.cls)
+            if "help" in f.metadata
+            and "part" not in f.metadata
+            and (only is None or f.name in only)
+            and f.name not in set(self.skip)
+        ]
+
+    def __call__(self, command: Command) -> Command:
+        hints = get_type_hints(self.cls)
+        for f in reversed(self.fields):
+            default = self.defaults.get(f.name, None if f.default is MISSING else f.default)
+            flag = self.names.get(f.name, f.name.replace("_", "-"))
+            said = _kind(hints[f.name], default, self.helps.get(f.name, f.metadata["help"]))
+            flags = f"--{flag}/--no-{flag}" if hints[f.name] is bool else f"--{flag}"
+            command = click.option(flags, self.prefix + f.name, **said)(command)
+        return command
+
+    def given(self, values: dict[str, Any], own: bool = True) -> dict[str, Any]:
+        """What a person set of these options, by field; all of them are taken out of the values.
+
+        `own` counts a person's own defaults (`adte.config`) too.
+        """
+        found = {f.name: values.pop(self.prefix + f.name) for f in self.fields}
+        return {k: v for k, v in found.items() if was_given(self.prefix + k, own)}
+
+
+def was_given(name: str, own: bool = True) -> bool:
+    """Whether a parameter of the running verb was set by a person, and is not the verb's default.
+
+    `own` counts a person's own defaults too.
+    """
+    source = click.get_current_context().get_parameter_source(name)
+    return source not in (None, ParameterSource.DEFAULT) and (
+        own or source != ParameterSource.DEFAULT_MAP
+    )
+
+
+def options_of(
+    cls: type,
+    *,
+    only: Iterable[str] | None = None,
+    skip: Iterable[str] = (),
+    names: Mapping[str, str] | None = None,
+    prefix: str = "",
+    helps: Mapping[str, str] | None = None,
+    **defaults: Any,
+) -> OptionsOf:
+    """The options of a dataclass as a decorator; see `OptionsOf`."""
+    return OptionsOf(cls, only, skip, names or {}, prefix, helps or {}, defaults)
+
+
+def _kind(hint: Any, default: Any, text: str) -> dict[str, Any]:
+    """What click is told of an option."""
+    said: dict[str, Any] = {"help": f"{text[0].upper()}{text[1:]}.", "default": default}
+    kinds = [k for k in (get_args(hint) or (hint,)) if k is not type(None)]
+    if (known := choices(hint)) is not None:
+        said["type"] = click.Choice(known)
+    elif get_origin(hint) is tuple and kinds[0] is float:
+        said["type"] = Numbers(len(kinds))
+    elif get_origin(hint) is not None and isinstance(default, tuple):
+        said.update(multiple=True, metavar="TEXT")
+    elif kinds[0] is float:
+        said["type"] = FINITE
+    elif kinds[0] is int:
+        said["type"] = int
+    elif kinds[0] is not bool:
+        said["type"] = str
+    said["show_default"] = default is True if hint is bool else default not in (None, "", ())
+    if isinstance(said.get("type"), Numbers):
+        said["show_default"] = ",".join(f"{x:.3g}" for x in default)
+    return said

@@ -1,0 +1,80 @@
+"""Files that verbs write: checked before any work, and never over what is not of our making."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import click
+
+from adte.errors import InputError
+from adte.files.claims import Target, claim
+from adte.files.rows import is_output
+from adte.files.whole import is_special
+
+__all__ = ["add_force", "table_file", "writable"]
+
+_FORCE = "adte.force"  # in a context: whether such files may go
+
+# How the lists and tables begin that we write; of facts, `is_output` knows.
+_OURS = (
+    rb'\[\n  \{\n    "(name|what|study)": ',
+    rb"\[\]\n$",
+    rb"(table,|method,protocol,)",
+    rb"(### [^\n]*\n\n)?\| (method| ) \|",
+    rb"## [^\n]*\n\n`[\w-]+`: ",
+    rb'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
+    rb'content="width=device-width, initial-scale=1"><title>',
+)
+
+
+def writable(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Refuse a file that cannot be written, or that is another's, before any work is done for it.
+
+    A verb with a `--force` of its own sees to the second by itself.
+    """
+    if value is None or value == "-":
+        return value
+    claim([Target(param.opts[0], value)], force=True)
+    if ctx.meta.get(_FORCE, True) or is_special(value) or _is_ours(value):
+        return value
+    raise InputError(
+        f"{param.opts[0]} {value!r} exists and is not an output of adte; give another name, or "
+        "--force to write over it"
+    )
+
+
+def table_file(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """The same for a table, whose suffix says its format."""
+    from adte.evaluate.report.tables import check_suffix
+
+    if value is not None:
+        check_suffix(value)
+    return writable(ctx, param, value)
+
+
+def _is_ours(path: str) -> bool:
+    """Whether a file is not there, is empty, or begins as ours do."""
+    try:
+        with open(path, "rb") as f:
+            head = f.read(1 << 16)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return not head or is_output(head) or any(re.match(begin, head) for begin in _OURS)
+
+
+def add_force(params: list[click.Parameter]) -> None:
+    """Add `--force` to the parameters of a verb that writes files and has none of its own."""
+    if any(p.callback in (writable, table_file) for p in params) and not any(
+        "--force" in p.opts for p in params
+    ):
+        params.append(click.Option(
+            ["--force"], is_flag=True, is_eager=True, expose_value=False, callback=_remember,
+            help="Write over files that are not of adte's making.",
+        ))  # fmt: skip
+
+
+def _remember(ctx: click.Context, param: click.Parameter, value: bool) -> Any:
+    ctx.meta[_FORCE] = value

@@ -1,0 +1,80 @@
+"""Where the results of runs go: a table, a file, a folder, a log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from adte import console
+from adte.cli._group import JSON
+from adte.cli._options import Section
+from adte.cli._outputs import table_file
+from adte.errors import InputError
+
+if TYPE_CHECKING:
+    from adte.evaluate.running.tasks import Task
+    from adte.evaluate.source import Source
+
+KEYS = ("runs", "skip", "table_to", "log_to", "json_to")
+
+
+RUN_OPTIONS = (
+    click.option("--runs", metavar="FOLDER",
+                 help="Keep one JSON per run there, for `adte report` and to go on from."),
+    click.option("--skip-existing/--again", "skip", default=True, show_default=True,
+                 help="Whether runs that --runs holds already are taken from there."),
+    click.option("--table", "table_to", metavar="FILE", callback=table_file,
+                 help="Write the table too: .csv, .md or .html."),
+    click.option("--log", "log_to", metavar="WHERE",
+                 help="Log every run to tensorboard:FOLDER or wandb:PROJECT."),
+    JSON,
+)  # fmt: skip
+
+
+run_options = Section("Results", *RUN_OPTIONS)
+
+
+def run_and_show(source: Source, tasks: Sequence[Task], to: dict[str, Any]) -> None:
+    """Run tasks with progress on what the source holds, the embedded bundle if it names no data;
+    print the table, write what was asked for. `to` are the values of `run_options`.
+    """
+    from adte.evaluate.compare import Listener, compare_tasks
+    from adte.evaluate.running.logs import open_log
+    from adte.evaluate.running.tasks import ticks
+    from adte.evaluate.source import needs_of
+
+    table_to, json_to = to["table_to"], to["json_to"]
+    if not to["skip"] and to["runs"] is None:
+        raise InputError("--again needs --runs, the folder whose runs are to be redone")
+    needs = needs_of([t.create() for t in tasks])  # a bad option ends here, before any work
+    with open_log(to["log_to"]) as log:
+        stream = source.open(needs) if source.data else source.bundled(needs)
+        with console.progress("encoding", ticks(stream, tasks)) as bar:
+            done = compare_tasks(
+                stream,
+                tasks,
+                runs=to["runs"],
+                again=not to["skip"],
+                batch=source.batch,
+                listener=Listener(
+                    lambda: bar.advance(bar.task_ids[0]),
+                    lambda task: bar.update(bar.task_ids[0], description=task.name),
+                    log.record,
+                ),
+            )
+    if table_to:
+        done.save(table_to)
+    if json_to:
+        console.emit_json(done.to_json(), json_to)
+    if json_to != "-":
+        console.grid(done.small)
+        if skipped := done.records[0].conditions.skipped:
+            console.out.print(f"{len(skipped)} images could not be read and were skipped, the "
+                              f"first: {skipped[0]['reason']}", markup=False)  # fmt: skip
+
+
+def taken(values: dict[str, Any]) -> dict[str, Any]:
+    """The values of `run_options`, taken out of those of a verb."""
+    return {key: values.pop(key) for key in KEYS}

@@ -1,0 +1,91 @@
+"""The options that say which images, which model and which views."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from adte.cli._options import Section, options_of, was_given
+from adte.data import StreamOptions
+from adte.evaluate.source import Source
+from adte.views import Views
+
+Command = Callable[..., Any]
+
+MODEL = ("model", "weights", "device", "dtype")  # wherever a model runs
+# What only images can be made into; a cache was made.
+FOR_IMAGES = ("data", "corrupt", "severity", "clean", "workers", "strict")
+
+CROPS = {"scale": "crop-scale", "ratio": "crop-ratio", "flip": "crop-flip",
+         "interpolation": "crop-filter"}  # fmt: skip
+TEMPLATE = click.option(
+    "--template", "templates", multiple=True, metavar="SET|TEXT",
+    help="Template set (single, seven, eighty, …), or a text with {} for the class name; texts may "
+    "be repeated. By default the data set's own.",
+)  # fmt: skip
+DESCRIPTIONS = click.option(
+    "--descriptions", metavar="FILE", help="Sentences per class, in the format of CuPL's files."
+)
+
+
+class SourceOptions:
+    """A decorator that adds the options of a `Source`, and what makes one of their values.
+
+    Args:
+        replay: only what can be said of a cache that is there.
+    """
+
+    def __init__(self, replay: bool = False) -> None:
+        own = (*MODEL, "batch", "prompt_set")
+        self.data = options_of(Source, only=("seed",) if replay else (*FOR_IMAGES, "seed"))
+        self.model = options_of(Source, only=own)
+        self.stream = options_of(
+            StreamOptions, only=("limit",) if replay else None, prefix="stream_",
+            names={"seed": "stream-seed"}, seed=None,
+            helps={"seed": "seed of the order alone; that of --seed by default"},
+        )  # fmt: skip
+        self.views = options_of(
+            Views, only=("count",) if replay else None, prefix="view_",
+            names={"count": "views", "seed": "view-seed", **CROPS},
+            helps={"count": "views per image; 64 by default, a cache has its own number",
+                   "seed": "seed of the crops alone; that of --seed by default"},
+            count=None, seed=None,
+        )  # fmt: skip
+        self.sections = (
+            Section("Images", self.data, self.stream),
+            Section("Model and prompts", self.model, TEMPLATE, DESCRIPTIONS),
+            Section("Views", self.views),
+        )
+
+    def __call__(self, command: Command) -> Command:
+        for add in reversed(self.sections):
+            command = add(command)
+        return command
+
+    def take(self, values: dict[str, Any], **more: Any) -> Source:
+        """The source that was asked for; its options are taken out of the values.
+
+        A person's own defaults are for images; of a cache only what was asked for now must hold.
+        """
+        from adte.prompts import Prompts
+
+        named = more.get("data") or values.get("data") or ()
+        images = bool(named) and not any(spec.startswith("cache:") for spec in named)
+        templates: tuple[str, ...] = values.pop("templates")
+        if not was_given("templates", images):
+            templates = ()
+        descriptions = values.pop("descriptions")
+        prompts = None
+        if templates or descriptions:
+            said = templates[0] if len(templates) == 1 else templates or "single"
+            prompts = Prompts.of(said, descriptions)
+        return Source(
+            **self.data.given(values, images),
+            **self.model.given(values, images),
+            stream=self.stream.given(values, images),
+            views=self.views.given(values, images),
+            prompts=prompts,
+            **more,
+        )

@@ -1,0 +1,155 @@
+"""`predict` and `undo`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from adte import console
+from adte.cli._group import COUNT, JSON, SET, main, read_settings
+from adte.cli._options import FINITE, Section, was_given
+from adte.errors import InputError
+from adte.facts import VIEWS, WORD
+
+CLASSIFIER = Section(
+    "Classes, model and method",
+    click.option("--classes", metavar="NAMES",
+                 help="Names with commas between them, or @FILE with one name per line."),
+    click.option("--model", default="tiny", show_default=True,
+                 help="The model, see `adte models`; `tiny` needs no network and is for "
+                 "demonstrations."),
+    click.option("--weights", metavar="FILE", help="Weights of the model from a file."),
+    click.option("--device", help="Where it runs: cpu, cuda.  [default: cuda if there is one]"),
+    click.option("--dtype", help="float32 or bfloat16.  [default: what the processor does best]"),
+    click.option("--template", "templates", multiple=True, metavar="SET|TEXT",
+                 help="Template set (single, seven, eighty, …), or a text with {} for the class "
+                 "name; texts may be repeated.  [default: a photo of a {}.]"),
+    click.option("--method", default="adte", show_default=True, help="See `adte methods`."),
+    SET,
+    click.option("--views", default=64, type=click.IntRange(1, VIEWS), show_default=True,
+                 help="Views per image."),
+    click.option("--seed", default=0, type=click.IntRange(0, WORD - 1), show_default="0",
+                 metavar="INTEGER", help="Seed of the views."),
+    click.option("--freeze", is_flag=True, help="Predict without learning; --state is only read."),
+)  # fmt: skip
+SHOWN = Section(
+    "What is shown",
+    click.option("--top", default=5, type=COUNT, show_default=True, help="Classes per image."),
+    click.option("--min-confidence", default=0.0, type=FINITE, metavar="0…1",
+                 help="An image below it gets no label; its best guess is kept in the row."),
+    click.option("--bars/--no-bars", default=None, help="Bars for each image.  [default: for one]"),
+    click.option("-q", "--quiet", is_flag=True, help="Only errors and the summary."),
+    click.option("-v", "--verbose", is_flag=True, help="The best classes of each image."),
+)  # fmt: skip
+OUTPUTS = Section(
+    "Outputs",
+    click.option("--out", metavar="FILE",
+                 help="A row per image as it comes: .csv, .jsonl or .json, - for standard output. "
+                 "The same command goes on where it was interrupted."),
+    JSON,
+    click.option("--state", metavar="FILE",
+                 help="Go on from what was learned, if the file exists, and save it there. "
+                 "[default: beside --out, as OUT.adte]"),
+    click.option("--force", is_flag=True,
+                 help="Write over files that are not of adte's making, and begin --out anew."),
+    click.option("--sort-into", metavar="FOLDER",
+                 help="Sort the images into a folder per label; `adte undo FOLDER/undo.csv` takes "
+                 "it back."),
+    click.option("--sort", type=click.Choice(["copy", "link", "move"]), default="copy",
+                 show_default=True, help="How they are sorted."),
+    click.option("--wait", default=60.0, type=FINITE, metavar="SECONDS", show_default=True,
+                 help="How long to wait for another process that uses the state."),
+)  # fmt: skip
+SPEED = Section(
+    "Speed",
+    click.option("--batch", type=COUNT, help="Images at a time; the labels are the same."),
+    click.option("--workers", type=click.IntRange(0, 256), help="Threads that decode ahead."),
+)  # fmt: skip
+
+
+@main.command()
+@click.argument("images", nargs=-1)
+@click.option(
+    "--files-from",
+    metavar="LIST",
+    help="Names of more images from a file, one per line; - for standard input.",
+)
+@CLASSIFIER
+@SHOWN
+@OUTPUTS
+@SPEED
+def predict(**o: Any) -> None:
+    """Label IMAGES as one stream: files, folders, .zip and .tar archives, - for standard input.
+
+    Each image is predicted and then learned from, so later images profit from earlier ones. Images
+    that cannot be read are named with the reason, and the exit code is 2; the others are labelled.
+    Defaults of your own come from adte.toml or ADTE_MODEL, ADTE_DEVICE and ADTE_DTYPE.
+    """
+    from adte.cli._screen import Screen
+    from adte.files.inputs import read_list
+    from adte.labelling import Job
+
+    if o["quiet"] and o["verbose"]:
+        raise InputError("-q and -v contradict each other; give one of them")
+    if o["sort_into"] is None and was_given("sort"):
+        raise InputError("--sort needs --sort-into, the folder to sort into")
+    inputs = [*o["images"], *(read_list(o["files_from"]) if o["files_from"] is not None else [])]
+    names = ("out", "json_to", "state", "freeze", "force", "top", "min_confidence", "batch",
+             "workers", "sort_into", "sort", "wait")  # fmt: skip
+    data = any(p in ("-", "/dev/stdout") for p in (o["out"], o["json_to"]))
+    screen = Screen(o["quiet"], o["verbose"], o["bars"], o["top"], data)
+    with console.notes(not o["quiet"]):
+        job = Job(inputs, _wanted(o), **{name: o[name] for name in names})
+        try:
+            job.run(screen)
+        finally:
+            screen.close(job.report)
+    if not job.report.is_good:
+        raise click.exceptions.Exit(2)
+
+
+def _wanted(o: dict[str, Any]) -> Any:
+    """The classifier that was asked for, and what of it on the command line."""
+    from adte.files.inputs import read_classes
+    from adte.labelling import Wanted
+    from adte.prompts import SINGLE
+
+    names = ("classes", "model", "method", "templates", "views", "seed", "weights")
+    said = {name for name in names if was_given(name, own=False)}
+    if o["settings"]:
+        said.add("options")
+    weights = o["weights"]
+    if "model" in said and "weights" not in said:
+        weights = None  # those of adte.toml belong to its own model
+    return Wanted(
+        classes=None if o["classes"] is None else read_classes(o["classes"]),
+        model=o["model"],
+        method=o["method"],
+        templates=o["templates"] or SINGLE,
+        views=o["views"],
+        seed=o["seed"],
+        options=read_settings(o["method"], o["settings"]) if o["settings"] else {},
+        weights=weights,
+        device=o["device"],
+        dtype=o["dtype"],
+        said=frozenset(said),
+    )
+
+
+@main.command()
+@click.argument("listing", metavar="FOLDER/undo.csv")
+def undo(listing: str) -> None:
+    """Take back what `predict --sort-into FOLDER` did.
+
+    Copies and links are removed, moved images go back. What was changed since then stays and is
+    named, and the exit code is 2.
+    """
+    from adte.labelling import undo as take_back
+
+    done = take_back(listing)
+    for reason in done.left:
+        click.echo(f"error: {reason}", err=True)
+    click.echo(f"{done.images} images taken back, {len(done.left)} left as they are", err=True)
+    if done.left:
+        raise click.exceptions.Exit(2)

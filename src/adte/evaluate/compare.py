@@ -1,0 +1,209 @@
+"""Methods side by side on one stream, as a table."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from adte.data import StreamOptions
+from adte.errors import InputError, unknown
+from adte.evaluate.features.stream import FeatureStream
+from adte.evaluate.report.tables import Grid, rows_table, save_table, terminal_table
+from adte.evaluate.running.protocol import BATCH, PROTOCOLS, Protocol
+from adte.evaluate.running.results import Record, Results
+from adte.evaluate.running.tasks import Outcome, Task, aggregate, method_tasks, run_tasks
+from adte.evaluate.source import Source, needs_of
+from adte.prompts import Prompts
+
+__all__ = ["Comparison", "Listener", "compare", "compare_tasks", "tasks_for"]
+
+
+class Comparison(list[dict[str, Any]]):
+    """Rows of methods: a list of plain dicts that prints as a table, in a notebook too.
+
+    Attributes:
+        title: what they ran on.
+        records: figures and conditions of every single run, of which the rows are means over
+            shuffles.
+    """
+
+    def __init__(
+        self, rows: Sequence[dict[str, Any]], title: str = "", records: Sequence[Record] = ()
+    ) -> None:
+        super().__init__(rows)
+        self.title, self.records = title, list(records)
+
+    @classmethod
+    def of(cls, outcomes: Sequence[Outcome], stream: FeatureStream) -> Comparison:
+        """The table of finished tasks."""
+        records = [o.record for o in outcomes]
+        seen = records[0].conditions.images if records else 0
+        about = f"{seen} images, {len(stream.classes)} classes, model {stream.recipe.model}"
+        return cls(aggregate(outcomes), about, records)
+
+    @property
+    def grid(self) -> Grid:
+        """All columns, with a caption that explains them."""
+        return rows_table(self, self.title)
+
+    @property
+    def small(self) -> Grid:
+        """The columns that have room in a terminal."""
+        return terminal_table(self, self.title)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the table as .csv, .md or .html."""
+        return save_table(path, self.grid)
+
+    def to_json(self) -> dict[str, Any]:
+        """What `--json` writes: rows, and metrics and protocol of the run, or of each run."""
+        runs = [r.to_json() for r in self.records]
+        one = {k: runs[0][k] for k in ("metrics", "protocol")} if len(runs) == 1 else {"runs": runs}
+        return {"rows": list(self), **one}
+
+    def __str__(self) -> str:
+        grid = self.small
+        lines = [[c.title or c.key for c in grid.shown]]
+        lines += [[f"{text} {pair}".strip() for text, pair, _ in row] for row in grid.cells()]
+        wide = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        aligned = [
+            "  ".join(
+                text.ljust(n) if column.is_text else text.rjust(n)
+                for text, n, column in zip(line, wide, grid.shown, strict=True)
+            ).rstrip()
+            for line in lines
+        ]
+        return "\n".join(filter(None, [grid.title, *aligned, grid.caption]))
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return self.grid.to_html()
+
+
+@dataclass(frozen=True)
+class Listener:
+    """Who is told how a comparison goes on: of every image, and of every task before and after."""
+
+    tick: Callable[[], None] = lambda: None
+    begin: Callable[[Task], None] = lambda task: None
+    end: Callable[[Record], None] = lambda record: None
+
+
+def compare_tasks(
+    stream: FeatureStream,
+    tasks: Sequence[Task],
+    *,
+    runs: str | os.PathLike[str] | None = None,
+    again: bool = False,
+    batch: int | None = None,
+    listener: Listener | None = None,
+) -> Comparison:
+    """Run tasks on a stream; see `run_tasks`. `runs` is a folder that keeps them."""
+    heard = listener or Listener()
+    outcomes = run_tasks(
+        stream,
+        tasks,
+        None if runs is None else Results(runs),
+        heard.tick,
+        heard.begin,
+        heard.end,
+        again=again,
+        memory=True,
+        batch=batch or BATCH,
+    )
+    return Comparison.of(outcomes, stream)
+
+
+def compare(
+    data: str | Sequence[str] | FeatureStream | None = None,
+    methods: str | Sequence[str | Task] | None = None,
+    *,
+    protocols: Sequence[Protocol] = ("online",),
+    seeds: int = 1,
+    runs: str | os.PathLike[str] | None = None,
+    again: bool = False,
+    listener: Listener | None = None,
+    **options: Any,
+) -> Comparison:
+    """Run methods on one labelled stream and put them beside each other.
+
+    Args:
+        data: such as "folder:photos" or "cache:FOLDER", several of them, or a stream of features;
+            None takes the photographs that the package carries.
+        methods: names, or `Task`s for methods with options; all that features suffice for, if None.
+        protocols: how methods that learn see the stream, see `PROTOCOLS`.
+        seeds: how many shuffles of the stream methods that learn are run on; 0 is as it comes.
+        runs: a folder that keeps the runs, to go on from and for `adte report`; `again` redoes
+            those that it holds.
+        listener: who is told of the progress.
+        options: `model`, `device`, `batch` and the others of `Source`; `views`, a number or
+            `Views`; `prompts`, a template set, templates or `Prompts`; `limit`, `order` and the
+            others of `StreamOptions`.
+
+    >>> table = compare(methods=["zero-shot", "adte"], limit=8)
+    >>> [row["method"] for row in table]
+    ['zero-shot', 'adte']
+    """
+    if seeds < 1:
+        raise InputError(f"seeds={seeds} leaves nothing to run; give at least 1")
+    tasks = tasks_for(methods, protocols, seeds)
+    needs = needs_of([t.create() for t in tasks])
+    if isinstance(data, FeatureStream):
+        batch = options.pop("batch", None)
+        if options:
+            raise InputError(
+                f"{next(iter(options))} cannot be set for a stream that is made already; make it "
+                "with that option"
+            )
+        stream = data
+    else:
+        source = _source(data, options)
+        batch = source.batch
+        stream = source.open(needs) if source.data else source.bundled(needs)
+    return compare_tasks(stream, tasks, runs=runs, again=again, batch=batch, listener=listener)
+
+
+def tasks_for(
+    methods: str | Sequence[str | Task] | None, protocols: Sequence[Protocol], seeds: int
+) -> list[Task]:
+    """Every method under every protocol on every shuffle; those that do not learn, once."""
+    for protocol in protocols:
+        if protocol not in PROTOCOLS:
+            raise unknown("protocol", protocol, PROTOCOLS)
+    given = [methods] if isinstance(methods, str) else methods
+    if given is None:
+        return method_tasks([], protocols, range(seeds))
+    if not given:
+        raise InputError("no methods were given; name methods, or leave them out for all")
+    if not protocols:
+        raise InputError("no protocols were given; name at least one, such as online")
+    out: list[Task] = []
+    for one in given:
+        if isinstance(one, Task):
+            out.append(one)
+        else:
+            out += method_tasks([one], protocols, range(seeds))
+    return list({repr(t): t for t in out}.values())  # none twice
+
+
+def _source(data: str | Sequence[str] | None, options: Mapping[str, Any]) -> Source:
+    """The source of options that are named as in Python."""
+    own = {f.name for f in fields(Source)} - {"data", "stream"}
+    stream = {f.name for f in fields(StreamOptions)} - {"seed"}
+    for name in options:
+        if name not in own | stream:
+            raise unknown("option of a comparison", name, own | stream)
+    values = {k: v for k, v in options.items() if k in own}
+    views, prompts = values.get("views"), values.get("prompts")
+    if isinstance(views, int):
+        values["views"] = {"count": views}
+    if prompts is not None and not isinstance(prompts, Prompts):
+        values["prompts"] = Prompts.of(prompts)
+    specs = [data] if isinstance(data, str) else list(data or ())
+    asked = {k: v for k, v in options.items() if k in stream and v is not None}
+    return Source(data=specs, stream=asked, **values)

@@ -1,0 +1,401 @@
+"""The view-feature cache: encode once, replay everything.
+
+A folder with `recipe.json` (model, data, views, classes: all that decides the numbers), shards of a
+fixed number of images, and class weights for each prompt set. A shard is one safetensors file,
+written whole, with the digest of its content in its header. So an interrupted extraction goes on at
+the first missing shard, and never leaves half of one. A shard is checked against its digest when a
+`Cache` first touches it, in whatever order the images are asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from copy import copy
+from dataclasses import asdict, dataclass, replace
+from hashlib import blake2b
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import safe_open
+from torch import Tensor
+
+from adte.data.reading import Skipped
+from adte.errors import InputError, StateError
+from adte.evaluate.features.live import Live
+from adte.evaluate.features.recipe import DECIDING, Recipe
+from adte.evaluate.features.stream import FeatureStream, Image, first
+from adte.files import load_state, make_folder, save_state, write_whole
+from adte.models.base import Model
+
+__all__ = ["Cache", "bundle", "extract"]
+
+SHARD = 256  # images; 64 views of 512 features make 16 MiB
+
+
+def bundle(name: str = "replay") -> Path:
+    """The folder of a cache that the package carries."""
+    return Path(str(resources.files("adte") / "assets" / name))
+
+
+def _digest(tensors: dict[str, Tensor], ids: list[str]) -> str:
+    digest = blake2b(digest_size=16)
+    for name in sorted(tensors):
+        digest.update(tensors[name].contiguous().view(torch.uint8).numpy().data)
+    digest.update("\n".join(ids).encode())
+    return digest.hexdigest()
+
+
+def _names_digest(tensors: dict[str, Tensor], header: dict[str, Any]) -> str:
+    """Of all that `_digest` leaves out."""
+    shapes = [[name, str(t.dtype), list(t.shape)] for name, t in sorted(tensors.items())]
+    names = json.dumps([shapes, *(header[key] for key in ("ids", "domains", "skipped"))])
+    return blake2b(names.encode(), digest_size=16).hexdigest()
+
+
+def _shard(folder: Path, number: int) -> Path:
+    return folder / f"shard-{number:05d}.safetensors"
+
+
+def _weights(folder: Path, prompt_set: str) -> Path:
+    return folder / f"weights-{prompt_set}.safetensors"
+
+
+# --------------------------------------------------------------------------- writing
+
+
+def extract(
+    live: Live,
+    folder: str | os.PathLike[str],
+    prompt_set: str = "default",
+    frequency: tuple[float, ...] | None = None,
+    shard: int = SHARD,
+    tick: Callable[[int], None] = lambda images: None,
+) -> Cache:
+    """Write the features of a live stream to a folder, or go on where an earlier call stopped.
+
+    `frequency` is how often the model saw each class in training, where that is known. `tick` is
+    told how many images are done, those found on disk included.
+    """
+    if live.part is not None:
+        raise InputError(
+            "extract takes a whole stream, but this one is a part; limit it with "
+            "make_stream(…, limit=…) instead"
+        )
+    folder = make_folder(folder)
+    recipe = replace(live.recipe, shard=shard, frequency=frequency)
+    if (folder / "recipe.json").exists():
+        _check_recipe(folder, recipe)
+    else:
+        text = json.dumps(recipe.to_json(), indent=1, ensure_ascii=False) + "\n"
+        write_whole(folder / "recipe.json", lambda name: Path(name).write_text(text, "utf-8"))
+    _keep_weights(folder, prompt_set, live)
+    skipped: list[Skipped] = []
+    for number, start in enumerate(range(0, len(live), shard)):
+        path = _shard(folder, number)
+        stop = min(start + shard, len(live))
+        if path.exists():
+            _, header = _load_shard(path)  # raises if it is damaged
+            skipped += [Skipped(**s) for s in header["skipped"]]
+            tick(stop - start)
+            continue
+        part = copy(live)  # not `replace`, which would describe the whole stream for every shard
+        part.part = range(start, stop)
+        _write_shard(path, list(_counted(part, tick)), part)
+        skipped += part.skipped
+    live.skipped = skipped
+    return Cache(folder, prompt_set)
+
+
+def _keep_weights(folder: Path, prompt_set: str, live: Live) -> None:
+    """Write the class weights, unless they are there; others under the same name are refused."""
+    path = _weights(folder, prompt_set)
+    try:
+        tensors, header = load_state(path)
+        there = tensors["class_weights"]
+        same = _said(header["prompts"]) == _said(live.prompts)
+        same = same and there.shape == live.class_weights.shape
+        if same and torch.allclose(there, live.class_weights.cpu(), rtol=0, atol=1e-2):
+            return
+    except (InputError, StateError, KeyError):  # missing or damaged
+        save_state(
+            path,
+            {"class_weights": live.class_weights},
+            {"prompts": live.prompts, "classes": list(live.classes)},
+        )
+        return
+    raise StateError(
+        f"the cache {str(folder)!r} has a prompt set {prompt_set!r} with other prompts: "
+        f"{_difference(header['prompts'], live.prompts)}; give these a name of their own "
+        "(--prompt-set)"
+    )
+
+
+def _said(prompts: Any) -> Any:
+    """Prompts as JSON has them, whatever they are called."""
+    plain = json.loads(json.dumps(prompts))
+    return {k: v for k, v in plain.items() if k != "name"} if isinstance(plain, dict) else plain
+
+
+def _counted(part: Live, tick: Callable[[int], None]) -> Iterator[Image]:
+    for image in part.images():
+        yield image
+        tick(1)
+
+
+def _write_shard(path: Path, items: list[Image], live: Live) -> None:
+    v, d = live.views.count, live.model.dim
+    tensors = {
+        "features": torch.stack([e.features for e in items]).cpu()
+        if items
+        else torch.zeros(0, v, d).half(),
+        "labels": torch.tensor([e.label for e in items], dtype=torch.int32),
+        "groups": torch.tensor([e.group for e in items], dtype=torch.int32),
+    }
+    names: dict[str, Any] = {
+        "ids": [e.id for e in items],
+        "domains": [e.domain for e in items],
+        "skipped": [asdict(s) for s in live.skipped],
+    }
+    digests = {"digest": _digest(tensors, names["ids"]), "names": _names_digest(tensors, names)}
+    save_state(path, tensors, {**names, **digests})
+
+
+# --------------------------------------------------------------------------- reading
+
+
+def _load_shard(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    mend = f"delete {path.name!r} and run extract again; only its images are encoded anew"
+    try:
+        tensors, header = load_state(path)
+        same = header["digest"] == _digest(tensors, header["ids"])
+        names = _names_digest(tensors, header)
+        same = same and header.get("names", names) == names  # early shards have no such entry
+    except (InputError, StateError, LookupError, TypeError) as error:
+        raise StateError(f"shard {str(path)!r} is damaged; {mend}") from error
+    if not same:
+        raise StateError(f"shard {str(path)!r} was altered: its checksum does not fit; {mend}")
+    return tensors, header
+
+
+def _check_recipe(folder: Path, wanted: Recipe) -> None:
+    there, asked = read_recipe(folder).to_json(), json.loads(json.dumps(wanted.to_json()))
+    there = json.loads(json.dumps(there))
+    for key in DECIDING:
+        if there[key] != asked[key]:
+            raise StateError(
+                f"the cache {str(folder)!r} was made with another {key}: "
+                f"{_difference(there[key], asked[key])}; choose another folder, or ask for what it "
+                "holds"
+            )
+
+
+def _difference(there: Any, asked: Any) -> str:
+    """What differs, short: of two dicts, the entries that do."""
+    if isinstance(there, dict) and isinstance(asked, dict):
+        keys = [k for k in {**there, **asked} if there.get(k) != asked.get(k)]
+        there, asked = ({k: d.get(k) for k in keys} for d in (there, asked))
+    return f"{str(there)[:80]} there, {str(asked)[:80]} asked for"
+
+
+def read_recipe(folder: Path) -> Recipe:
+    """What a cache says it holds."""
+    path = folder / "recipe.json"
+    if not path.is_file():
+        raise InputError(
+            f"{str(folder)!r} is not a cache: it holds no recipe.json; make one with `adte extract`"
+        )
+    try:
+        facts: dict[str, Any] = dict(json.loads(path.read_text("utf-8")))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise StateError(
+            f"{str(path)!r} is damaged ({error}); delete it and run the same `adte extract` again, "
+            "finished shards stay"
+        ) from error
+    return Recipe.from_json(facts, repr(str(folder)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Shard:
+    """What is held of a shard: all but the features, and where those lie in the file."""
+
+    path: Path
+    header: dict[str, Any]
+    labels: list[int]
+    groups: list[int]
+    start: int  # byte of the first feature
+    shape: tuple[int, ...]  # (V, D)
+    dtype: np.dtype[Any]
+
+    @classmethod
+    def open(cls, path: Path) -> _Shard:
+        """Checked against its digest: all of the file is read once."""
+        tensors, header = _load_shard(path)
+        with path.open("rb") as f:  # eight bytes for the header's length, the header, the tensors
+            length = int.from_bytes(f.read(8), "little")
+            start = 8 + length + json.loads(f.read(length))["features"]["data_offsets"][0]
+        features = tensors["features"].numpy()
+        labels, groups = tensors["labels"].tolist(), tensors["groups"].tolist()
+        return cls(path, header, labels, groups, start, features.shape[1:], features.dtype)
+
+    def __getitem__(self, i: int) -> Image:
+        """One image, read from the file: no more is ever in memory."""
+        count = self.shape[0] * self.shape[1]
+        offset = self.start + i * count * self.dtype.itemsize
+        try:
+            features = np.fromfile(self.path, self.dtype, count, offset=offset)
+        except OSError as error:
+            raise StateError(
+                f"shard {str(self.path)!r} cannot be read any more: {error}"
+            ) from error
+        if features.size != count:
+            raise StateError(
+                f"shard {str(self.path)!r} was cut off while it was read; delete it and run "
+                "extract again"
+            )
+        return Image(
+            torch.from_numpy(features.reshape(self.shape)),
+            self.labels[i],
+            self.header["ids"][i],
+            self.header["domains"][i],
+            self.groups[i],
+        )
+
+
+class Cache(FeatureStream):
+    """Features on disk, as a re-iterable stream; one image's features are in memory at a time.
+
+    Without a folder it is the bundle that the package carries. A cache knows its model by name and
+    fingerprint; the model itself is given only where a method needs a tower, and must be the one
+    that made the features.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str] | None = None,
+        prompt_set: str = "default",
+        model: Model | None = None,
+        order: NDArray[np.int64] | None = None,
+    ) -> None:
+        self.folder = bundle() if folder is None else Path(folder)
+        self.recipe = read_recipe(self.folder)
+        self.model = model
+        self._read_weights(prompt_set)
+        expected = -(-self.recipe.data["images"] // self.recipe.shard)
+        self.shards = [_shard(self.folder, n) for n in range(expected)]
+        if missing := [p.name for p in self.shards if not p.is_file()]:
+            raise StateError(
+                f"the cache {str(self.folder)!r} holds {expected - len(missing)} of {expected} "
+                f"shards ({missing[0]!r} is missing); run the same `adte extract` again to "
+                "complete it"
+            )
+        self._starts = np.cumsum([0, *(self._size(p) for p in self.shards)])
+        self._opened: dict[int, _Shard] = {}  # checked; shared by the copies in other orders
+        self.order = order
+
+    def _read_weights(self, prompt_set: str) -> None:
+        path = _weights(self.folder, prompt_set)
+        if not path.exists():
+            sets = sorted(p.stem.removeprefix("weights-") for p in self.folder.glob("weights-*"))
+            raise InputError(
+                f"the cache {str(self.folder)!r} has no prompt set {prompt_set!r}; it has: "
+                f"{', '.join(sets) or 'none'}"
+            )
+        try:
+            tensors, header = load_state(path)
+            self.class_weights = tensors["class_weights"]
+            self.recipe = replace(self.recipe, prompts=dict(header["prompts"]))
+        except (StateError, KeyError, TypeError, ValueError) as error:
+            raise StateError(
+                f"{str(path)!r} is damaged; run the same `adte extract` again, features stay"
+            ) from error
+
+    @property
+    def model(self) -> Model | None:
+        """The model behind the features, or None."""
+        return self._model
+
+    @model.setter
+    def model(self, model: Model | None) -> None:
+        made = self.recipe.fingerprint
+        if model is not None and model.fingerprint != made:
+            raise StateError(
+                f"the cache {str(self.folder)!r} holds features of model {self.recipe.model!r} "
+                f"(fingerprint {made}), not of {model.name!r} ({model.fingerprint}); "
+                "give the model that made it, or extract anew"
+            )
+        self._model = model
+
+    def expect(self, views: int | None = None, prompts: dict[str, Any] | None = None) -> Cache:
+        """Refuse to stand in for another number of views, or other prompts, than it holds."""
+        for key, there, asked in (
+            ("number of views", self.recipe.views.count, views),
+            ("prompt set", self.recipe.prompts, prompts),
+        ):
+            if asked is not None and _said(there) != _said(asked):
+                raise StateError(
+                    f"the cache {str(self.folder)!r} was made with another {key}: "
+                    f"{_difference(there, asked)}; leave the option out to use what it holds, or "
+                    "extract what you need"
+                )
+        return self
+
+    @staticmethod
+    def _size(path: Path) -> int:
+        try:
+            with safe_open(str(path), framework="pt") as f:
+                return int(f.get_slice("labels").get_shape()[0])
+        except Exception as error:
+            raise StateError(
+                f"shard {str(path)!r} is damaged ({error}); delete it and run extract again"
+            ) from error
+
+    def __len__(self) -> int:
+        return int(self._starts[-1]) if self.order is None else len(self.order)
+
+    @property
+    def skipped(self) -> list[Skipped]:  # type: ignore[override]
+        """The images that could not be read when the features were made."""
+        every = []
+        for path in self.shards:
+            with safe_open(str(path), framework="pt") as f:
+                every += [Skipped(**s) for s in json.loads(f.metadata()["adte"])["skipped"]]
+        return every
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """The true classes, in the order of the stream."""
+        every = []
+        for path in self.shards:
+            with safe_open(str(path), framework="pt") as f:
+                every.append(f.get_tensor("labels").numpy().data)
+        labels = np.concatenate(every).astype(np.int64) if every else np.zeros(0, np.int64)
+        return labels if self.order is None else labels[self.order]
+
+    def ordered(self, order: NDArray[np.int64]) -> Cache:
+        """The same images in another order, or some of them."""
+        base = np.arange(len(self)) if self.order is None else self.order
+        other = copy(self)
+        other.order = base[order]
+        return other
+
+    def first(self, count: int | None) -> Cache:
+        """The first images alone; all of them for None."""
+        if count is not None and count < 1:
+            raise InputError(f"limit={count} leaves no image; give at least 1")
+        out = first(self, count)
+        assert isinstance(out, Cache)
+        return out
+
+    def images(self) -> Iterator[Image]:
+        order = np.arange(len(self)) if self.order is None else self.order
+        where = np.searchsorted(self._starts, order, side="right") - 1
+        for s, index in zip(where.tolist(), order.tolist(), strict=True):
+            if s not in self._opened:
+                self._opened[s] = _Shard.open(self.shards[s])
+            yield self._opened[s][index - int(self._starts[s])]

@@ -1,0 +1,272 @@
+"""What kept runs say: read results folders, put together what can be compared, and test it.
+
+Runs that share data, model, prompts and views make a section; in it, runs of one method under one
+protocol with the same options, one per seed, make an entry.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from adte.errors import InputError
+from adte.evaluate.running import metrics
+from adte.evaluate.running.results import Conditions, Results
+from adte.evaluate.running.tasks import Outcome, Task, aggregate, right_by_image
+from adte.methods import create_method, list_methods
+
+__all__ = ["Entry", "Section", "read_sections"]
+
+SAME = ("model", "fingerprint", "prompts", "preprocess", "order", "part", "images", "classes")
+SEEDED = ("seed", "digest", "changes")  # what a stream says of itself that follows from its seed
+BASELINE = "se"
+
+Seed = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A row of a section's table, and the runs behind it, one per seed."""
+
+    row: dict[str, Any]
+    outcomes: list[Outcome]
+
+    @property
+    def name(self) -> str:
+        protocol = self.row["protocol"]
+        method: str = self.row["method"]
+        return method if protocol == "stateless" else f"{method}, {protocol}"
+
+    @property
+    def first(self) -> Outcome:
+        """The run of the lowest seed."""
+        return self.outcomes[0]
+
+    @property
+    def ours(self) -> bool:
+        """Whether it is of ADTE's family; what is not is a baseline."""
+        return self.first.run.method.startswith("adte")
+
+
+@dataclass(frozen=True)
+class Section:
+    """What can be compared: entries, best first, on the same images under the same model."""
+
+    conditions: Conditions  # of one of the runs; what a section is told by, all share
+    entries: list[Entry]
+    title: str = ""
+
+    @property
+    def reference(self) -> Entry | None:
+        """SE, which gains are measured against."""
+        return next((e for e in self.entries if e.row["method"] == BASELINE), None)
+
+    @property
+    def best_baseline(self) -> Entry | None:
+        return next((e for e in self.entries if not e.ours), None)
+
+    @property
+    def skipped(self) -> list[dict[str, Any]]:
+        """Images that could not be read, in any of the runs."""
+        found: dict[str, dict[str, Any]] = {}
+        for e in self.entries:
+            for o in e.outcomes:
+                found |= {str(s["id"]): s for s in o.record.conditions.skipped}
+        return list(found.values())
+
+    def parts(self, metric: metrics.Metric) -> tuple[list[str], list[dict[str, Any]]]:
+        """A metric of the kind "parts": the names of the parts, and rows over seeds with the worst
+        part.
+        """
+        names: dict[str, None] = {}
+        rows = []
+        worst = max if metric.direction == "down" else min
+        for e in self.entries:
+            known = [o.record.metrics[metric.name] for o in e.outcomes
+                     if metric.name in o.record.metrics]  # fmt: skip
+            if known:
+                names |= dict.fromkeys(known[0])
+                mean = {k: float(np.mean([m[k] for m in known if k in m])) for k in known[0]}
+                rows.append({"method": e.name, **mean, "worst": worst(mean.values())})
+        return list(names), rows
+
+
+def read_sections(
+    folders: Sequence[str | os.PathLike[str]], only: Collection[str] | None = None
+) -> list[Section]:
+    """The sections of all runs in the folders, or of the keys in `only`; a run that lies in several
+    folders counts once.
+    """
+    grouped: dict[str, list[Outcome]] = {}
+    seen: set[str] = set()
+    for folder in map(Path, folders):
+        if not folder.is_dir():
+            raise InputError(f"the results folder {str(folder)!r} does not exist; check the path")
+        results = Results(folder)
+        for record in results:
+            if record.key in seen or (only is not None and record.key not in only):
+                continue
+            seen.add(record.key)
+            c = record.conditions
+            task = Task(c.method, c.options, c.protocol, c.order_seed, record.title)  # type: ignore[arg-type]
+            same = json.dumps(_same(c), sort_keys=True)
+            grouped.setdefault(same, []).append(Outcome(task, results.run(record), record))
+    if not grouped:
+        names = ", ".join(repr(str(f)) for f in folders)
+        raise InputError(
+            f"there are no results in {names}; make some with `adte compare --runs FOLDER`"
+        )
+    return _titled([_section(outcomes) for outcomes in grouped.values()])
+
+
+def _same(c: Conditions) -> dict[str, Any]:
+    """What runs of one section have in common: all that is compared on, without any seed."""
+    return {
+        **{k: getattr(c, k) for k in SAME},
+        "views": {k: v for k, v in c.views.items() if k != "seed"},
+        "data": {k: v for k, v in c.data.items() if k not in SEEDED},
+    }
+
+
+def _seed(outcome: Outcome) -> Seed:
+    """What tells the runs of an entry apart: the shuffle, the seed of crops, that of the stream."""
+    c = outcome.record.conditions
+    return c.order_seed, c.view_seed, int(c.data.get("seed") or 0)
+
+
+def _titled(sections: list[Section]) -> list[Section]:
+    """Sections with titles: data, model, views, part; and what differs, where that is the same."""
+    groups: dict[str, list[Section]] = {}
+    for s in sections:
+        c = s.conditions
+        sets = c.data.get("datasets", [])
+        names = " + ".join(dict.fromkeys(d["name"] for d in sets)) or "unnamed data"
+        count = c.views.get("count")
+        views = f"{count} views" if count else None
+        title = ", ".join(filter(None, [names, c.model, views, c.part]))
+        groups.setdefault(title, []).append(s)
+    titles: dict[int, str] = {}
+    for title, group in groups.items():
+        told = [_words(s.conditions) for s in group]
+        apart = [k for k in told[0] if len({t[k] for t in told}) > 1]
+        for i, (s, words) in enumerate(zip(group, told, strict=True), 1):
+            more = [words[k] for k in apart]
+            more += [f"no. {i}"] if len(group) > 1 and not apart else []
+            titles[id(s)] = ", ".join([title, *more])
+    return [replace(s, title=titles[id(s)]) for s in sections]
+
+
+def _words(c: Conditions) -> dict[str, str]:
+    return {
+        "images": f"{c.images:,} images",
+        "classes": f"{c.classes} classes",
+        "order": c.order,
+        "prompts": f"prompts {c.prompts.get('name', 'not known')}",
+        "fingerprint": f"weights {c.fingerprint[:8]}",
+    }
+
+
+def _section(outcomes: list[Outcome]) -> Section:
+    outcomes = sorted(_told_apart(outcomes), key=_seed)
+    rows = aggregate(outcomes, BASELINE)
+    groups: dict[tuple[str, str], list[Outcome]] = {}
+    for o in outcomes:
+        groups.setdefault((o.task.name, o.task.protocol), []).append(o)
+    # Both are in order of appearance.
+    entries = [Entry(row, group) for row, group in zip(rows, groups.values(), strict=True)]
+    entries.sort(key=lambda e: (-e.row["accuracy"], e.name))
+    section = Section(outcomes[0].record.conditions, entries)
+    for key, other in (("", section.reference), ("_best", section.best_baseline)):
+        for e in entries:
+            e.row.update(_against(e, other, key))
+    return section
+
+
+def _told_apart(outcomes: list[Outcome]) -> list[Outcome]:
+    """Runs with titles of their own: a method by its bare name is told by the options that are not
+    its defaults, and what ran twice on one seed by how it ran.
+    """
+    named = [replace(o, task=replace(o.task, title=_with_options(o))) for o in outcomes]
+    groups: dict[tuple[str, str], list[Outcome]] = {}
+    for o in named:
+        groups.setdefault((o.task.name, o.task.protocol), []).append(o)
+    out = []
+    for group in groups.values():
+        told: list[dict[str, str]] = [{}] * len(group)
+        if len({_seed(o) for o in group}) < len(group):
+            told = [_ran(o.record.conditions) for o in group]
+        apart = [k for k in told[0] if len({t[k] for t in told}) > 1]
+        for o, words in zip(group, told, strict=True):
+            title = ", ".join([o.task.name, *(words[k] for k in apart)])
+            out.append(replace(o, task=replace(o.task, title=title)))
+    return out
+
+
+def _ran(c: Conditions) -> dict[str, str]:
+    return {
+        "dtype": c.dtype,
+        "device": c.device,
+        "kernel": f"{c.kernel} kernel",
+        "options": _short(c.options),
+        "adte": f"adte {c.versions.get('adte')}",
+        "torch": f"torch {c.versions.get('torch')}",
+    }
+
+
+def _with_options(outcome: Outcome) -> str:
+    title = outcome.task.name
+    if title not in list_methods():
+        return title
+    usual = json.loads(json.dumps(create_method(title).params))
+    changed = {k: v for k, v in outcome.task.options.items() if k in usual and usual[k] != v}
+    return " ".join(filter(None, [title, _short(changed)]))
+
+
+def _short(options: dict[str, Any]) -> str:
+    """As in "beta=0.5 prior.clip=2.0"; of "prior.clip" the last part, unless two share it."""
+    last = [k.rpartition(".")[2] for k in options]
+    return " ".join(
+        f"{short if last.count(short) == 1 else k}={v}"
+        for (k, v), short in zip(options.items(), last, strict=True)
+    )
+
+
+def _right(outcome: Outcome) -> dict[Any, bool] | None:
+    """Whether each image was right, by its id and domain; by its place before the shuffle where
+    these do not tell images apart.
+    """
+    run = outcome.run
+    found = dict(zip(zip(run.ids, run.domains, strict=True), run.correct.tolist(), strict=False))
+    if len(found) == len(run.labels):
+        return found
+    placed = right_by_image([outcome])
+    return None if placed is None else dict(enumerate(placed.astype(bool).tolist()))
+
+
+def _against(entry: Entry, other: Entry | None, key: str) -> dict[str, Any]:
+    """Gain over another entry, its 95 % interval (bootstrap over images, each averaged over
+    seeds), and McNemar's p, the largest of all seeds.
+    """
+    names = (f"gain{key}", f"gain{key}_ci95", f"p{key}")
+    if other is None or other is entry:
+        return dict.fromkeys(names)
+    found = [{_seed(o): _right(o) for o in e.outcomes} for e in (entry, other)]
+    known = [right for by_seed in found for right in by_seed.values()]
+    images = known[0]
+    if images is None or any(r is None or r.keys() != images.keys() for r in known):
+        return dict.fromkeys(names)  # not the same images, such as where some were skipped
+    mine, theirs = (
+        {seed: np.array([right[i] for i in images]) for seed, right in by_seed.items()}  # type: ignore[index]
+        for by_seed in found
+    )
+    a, b = (np.mean(list(x.values()), axis=0) for x in (mine, theirs))
+    usual = theirs[_seed(other.first)]  # one that keeps no state has run on one seed alone
+    p = max(metrics.mcnemar(x, theirs.get(seed, usual)) for seed, x in mine.items())
+    interval = list(metrics.bootstrap_difference(a, b))
+    return dict(zip(names, (float(a.mean() - b.mean()), interval, p), strict=True))

@@ -1,0 +1,331 @@
+"""Tables of results: one value, written as Markdown, CSV or HTML.
+
+Markdown and HTML are for reading: percent with one decimal, the best figure of a column bold and
+the second in italics or underlined. CSV is for computing: fractions, in full precision. Headings,
+directions and captions of figures are those of the metrics.
+"""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import json
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from adte.errors import InputError
+from adte.evaluate.running.metrics import Metric, list_metrics
+from adte.files import write_whole
+
+__all__ = ["Column", "Grid", "check_suffix", "rows_table", "save_table", "terminal_table"]
+
+# "parts" and "curve" are metrics that no column shows as they are.
+Kind = Literal["text", "protocol", "percent", "points", "number", "count", "ms", "MB", "p",
+               "interval", "parts", "curve"]  # fmt: skip
+Mark = Literal["", "best", "second"]
+
+WIDE = 8  # columns from which a table takes the page's width
+
+
+def _scaled(factor: float, digits: int, sign: str = "") -> Callable[[Any], str]:
+    def show(x: float) -> str:
+        return f"{round(factor * x, digits) + 0.0:{sign}.{digits}f}"  # + 0.0: no minus zero
+
+    return show
+
+
+_points = _scaled(100, 1, "+")
+
+_SHOW: dict[Kind, Callable[[Any], str]] = {
+    "text": str,
+    "protocol": lambda name: "—" if name == "stateless" else str(name),
+    "percent": _scaled(100, 1),
+    "points": _points,
+    "count": _scaled(1, 0),
+    "number": _scaled(1, 3),
+    "ms": _scaled(1e3, 1),
+    "MB": _scaled(1e-6, 0),
+    "p": lambda p: "< 0.001" if p < 0.001 else f"{p:.3f}",
+    "interval": lambda pair: "…".join(map(_points, pair)),
+    "parts": str,
+    "curve": str,
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: where its values lie in a row, its heading, and how they are shown.
+
+    Attributes:
+        best: whether large ("up") or small ("down") figures are good; None marks nothing.
+        interval: key of a pair (low, high) that is shown behind the figure.
+        shown: False for what only the CSV has.
+        interval_kind: how the interval is shown, where it is not of the figure itself.
+        caption: what a reader is told of it.
+    """
+
+    key: str
+    title: str = ""
+    kind: Kind = "text"
+    best: Literal["up", "down"] | None = None
+    interval: str | None = None
+    shown: bool = True
+    interval_kind: Kind | None = None
+    caption: str = ""
+
+    @classmethod
+    def of(cls, metric: Metric, interval: str | None = None) -> Column:
+        """The column of a metric; one without a heading is in the CSV alone."""
+        m = metric
+        shown = bool(m.column)
+        return cls(m.name, m.column, m.kind, m.direction, interval, shown, caption=m.caption)
+
+    @property
+    def is_text(self) -> bool:
+        return self.kind in ("text", "protocol", "interval")
+
+    def show(self, value: Any) -> str:
+        return "" if _missing(value) else _SHOW[self.kind](value)
+
+    def show_interval(self, row: Mapping[str, Any]) -> str:
+        """As in 41.2…43.0, or nothing."""
+        pair = row.get(self.interval) if self.interval else None
+        show = _SHOW[self.interval_kind or self.kind]
+        return "" if pair is None else "…".join(show(x) for x in pair)
+
+
+def _missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Rows, as mappings, under columns.
+
+    >>> columns = (Column("method"), Column("accuracy", "acc.", "percent", best="up"))
+    >>> rows = [{"method": "se", "accuracy": 0.504}, {"method": "adte", "accuracy": 0.5149}]
+    >>> print(Grid(columns, rows).to_markdown(), end="")
+    | method | acc. |
+    |:--|--:|
+    | se | *50.4* |
+    | adte | **51.5** |
+    """
+
+    columns: Sequence[Column]
+    rows: Sequence[Mapping[str, Any]]
+    title: str = ""
+    caption: str = ""
+
+    @property
+    def shown(self) -> list[Column]:
+        return [c for c in self.columns if c.shown]
+
+    def marks(self, column: Column) -> list[Mark]:
+        """Best and second of a column, by the figures as shown; equal ones share the mark.
+
+        A column whose figures are all equal has neither, nor has a row that is `aside`.
+        """
+        values = [
+            None if row.get("aside") else _figure(column, row.get(column.key)) for row in self.rows
+        ]
+        ranked = sorted({v for v in values if v is not None}, reverse=column.best == "up")
+        if column.best is None or len(ranked) < 2:
+            return [""] * len(values)
+        names: dict[float | None, Mark] = {ranked[0]: "best", ranked[1]: "second"}
+        return [names.get(v, "") for v in values]
+
+    def cells(self) -> list[list[tuple[str, str, Mark]]]:
+        """For every row and shown column: the figure, its interval, its mark."""
+        columns = [(c, self.marks(c)) for c in self.shown]
+        return [
+            [(c.show(row.get(c.key)), c.show_interval(row), marks[i]) for c, marks in columns]
+            for i, row in enumerate(self.rows)
+        ]
+
+    def to_markdown(self) -> str:
+        def cell(text: str, interval: str, mark: Mark) -> str:
+            star = {"": "", "second": "*", "best": "**"}[mark]
+            around = f" ({interval})" if interval else ""
+            return (star + text + star + around).replace("|", "\\|").replace("\n", " ")
+
+        titles = [cell(c.title or c.key, "", "") for c in self.shown]
+        rules = [":--" if c.is_text else "--:" for c in self.shown]
+        lines = [f"### {self.title}\n"] if self.title else []
+        lines += [f"| {' | '.join(titles)} |", f"|{'|'.join(rules)}|"]
+        lines += [f"| {' | '.join(cell(*c) for c in row)} |" for row in self.cells()]
+        lines += [f"\n{self.caption}"] if self.caption else []
+        return "\n".join(lines) + "\n"
+
+    def to_csv(self) -> str:
+        return _csv([self])
+
+    def to_html(self) -> str:
+        """A table in a box of its own that scrolls; the first column heads the rows.
+
+        Intervals have cells of their own beside the figures, so that both line up.
+        """
+        cells = self.cells()
+        paired = [any(row[i][1] for row in cells) for i in range(len(self.shown))]
+        head = "".join(
+            f'<th scope="col"{_text_class(c)}{" colspan=2" if two else ""}>'
+            f"{html.escape(c.title or c.key)}</th>"
+            for c, two in zip(self.shown, paired, strict=True)
+        )
+        body = ""
+        for row in cells:
+            tag = "th scope=row"
+            body += "<tr>"
+            for c, two, (text, interval, mark) in zip(self.shown, paired, row, strict=True):
+                inner = html.escape(text if c.is_text else _minus(text))
+                if mark:
+                    how = "strong" if mark == "best" else "em"
+                    inner = f"<{how}>{inner}</{how}>"
+                body += f"<{tag}{_text_class(c)}>{inner}</{tag[:2]}>"
+                body += f'<td class="interval">{_minus(interval)}</td>' if two else ""
+                tag = "td"
+            body += "</tr>\n"
+        title = html.escape(self.title or "Results", quote=True)
+        note = f'<p class="note">{html.escape(self.caption)}</p>\n' if self.caption else ""
+        size = "wide full" if len(self.shown) >= WIDE else "wide"
+        return (
+            f'<div class="{size}" role="region" tabindex="0" aria-label="{title}">'
+            f"<table><caption>{title}</caption>\n<thead><tr>{head}</tr></thead>\n"
+            f"<tbody>\n{body}</tbody></table></div>\n{note}"
+        )
+
+
+def _figure(column: Column, value: Any) -> float | None:
+    """What figures are compared by: the value rounded as it is shown."""
+    return None if column.best is None or _missing(value) else float(column.show(value))
+
+
+def _minus(text: str) -> str:
+    return text.replace("-", "−")
+
+
+def _text_class(column: Column) -> str:
+    return ' class="text"' if column.is_text else ""
+
+
+def _csv(grids: Iterable[Grid]) -> str:
+    """Raw values under keys; a pair takes two columns. Several grids get a column that tells them
+    apart, and the union of their columns.
+    """
+    grids = list(grids)
+    lines: list[dict[str, Any]] = []
+    names: dict[str, None] = {"table": None} if len(grids) > 1 else {}
+    for grid in grids:
+        for row in grid.rows:
+            line: dict[str, Any] = {"table": grid.title} if len(grids) > 1 else {}
+            for c in grid.columns:
+                pair = c.key if c.kind == "interval" else c.interval
+                if c.kind != "interval":
+                    line[c.key] = _raw(row.get(c.key))
+                if pair:
+                    low, high = row.get(pair) or (None, None)
+                    line[f"{pair}_low"], line[f"{pair}_high"] = _raw(low), _raw(high)
+            names |= dict.fromkeys(line)
+            lines.append(line)
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(names), restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return out.getvalue()
+
+
+def _raw(value: Any) -> Any:
+    if _missing(value):
+        return ""
+    if isinstance(value, (Mapping, list, tuple)):
+        return json.dumps(value, ensure_ascii=False)
+    return value
+
+
+def check_suffix(path: str | os.PathLike[str]) -> str:
+    """The suffix of a table's file, if its format is known."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in (".csv", ".md", ".markdown", ".html", ".htm"):
+        raise InputError(
+            f"cannot tell the format of the table {str(path)!r} from its suffix; "
+            "name it .csv, .md or .html"
+        )
+    return suffix
+
+
+def save_table(path: str | os.PathLike[str], grids: Grid | Sequence[Grid]) -> Path:
+    """Write one table or several to a file, in the format of its suffix: .csv, .md or .html."""
+    grids = [grids] if isinstance(grids, Grid) else list(grids)
+    suffix = check_suffix(path)
+    if suffix == ".csv":
+        text = _csv(grids)
+    elif suffix in (".md", ".markdown"):
+        text = "\n".join(g.to_markdown() for g in grids)
+    else:
+        from adte.evaluate.report.page import page
+
+        text = page(grids[0].title or "Results", [g.to_html() for g in grids])
+    return write_whole(path, lambda name: Path(name).write_text(text, "utf-8", newline=""))
+
+
+# --------------------------------------------------------------------------- rows of methods
+
+NAMES = (Column("method"), Column("protocol", kind="protocol"))
+SEEDS = Column("seeds", "seeds", "count", caption="seeds: shuffles of the stream")
+# What a row says of a method beside another one; metrics say the rest.
+COMPARED = (
+    Column("gain", "over SE", "points", None, "gain_ci95",
+           caption="over SE: gain in points with its 95 % interval (bootstrap, paired by image)"),
+    Column("p", "p", "p", caption="p: McNemar's, exact, the largest over seeds, not corrected for "
+           "the number of rows"),
+    Column("gain_best", "over best", "points", None, "gain_best_ci95",
+           caption="over best: likewise over the best baseline"),
+    Column("p_best", "p", "p"),
+)  # fmt: skip
+OVER_SEEDS = "behind them 95 % intervals over seeds (Student's t)"
+SMALL = (  # in the width of a terminal
+    Column("half", "±", "percent", caption="±: 95 % over seeds (shuffles of the stream)"),
+    Column("gain_ci95", "vs SE, 95 %", "interval",
+           caption="vs SE: the gain, bootstrap paired by image"),
+)  # fmt: skip
+
+
+def rows_table(rows: Sequence[Mapping[str, Any]], title: str = "", best: str = "") -> Grid:
+    """The rows of `adte.evaluate.running.tasks.aggregate` as a table, with a caption that explains
+    its columns; `best` names the best baseline.
+
+    Columns that no row has a value for are left out, and `seeds` is shown where there are several.
+    """
+    head, *rest = (Column.of(m) for m in list_metrics() if m.plain)
+    if _some(rows, "ci95"):
+        head = replace(head, interval="ci95", caption=f"{head.caption}; {OVER_SEEDS}")
+    compared = [replace(c, caption=f"{c.caption}, {best}") if best and c.key == "gain_best" else c
+                for c in COMPARED]  # fmt: skip
+    seeds = replace(SEEDS, shown=any(r.get("seeds") != 1 for r in rows))
+    options = Column("options", shown=False)
+    return _known((*NAMES, head, *compared, *rest, seeds, options), rows, title)
+
+
+def terminal_table(rows: Sequence[Mapping[str, Any]], title: str) -> Grid:
+    """The same rows in the width of a terminal."""
+    lines = []
+    for r in rows:
+        ci95 = r.get("ci95")
+        lines.append({**r, "half": None if ci95 is None else ci95[1] - r["accuracy"]})
+    head, *rest = (Column.of(m) for m in list_metrics() if m.plain and m.column)
+    return _known((*NAMES, head, *SMALL, *rest), lines, title)
+
+
+def _some(rows: Sequence[Mapping[str, Any]], key: str) -> bool:
+    return any(not _missing(r.get(key)) for r in rows)
+
+
+def _known(columns: Iterable[Column], rows: Sequence[Mapping[str, Any]], title: str) -> Grid:
+    """A grid of the columns that some row has a value for, explained."""
+    known = [c for c in columns if _some(rows, c.key)]
+    said = "; ".join(dict.fromkeys(c.caption for c in known if c.shown and c.caption))
+    return Grid(known, rows, title, f"{said[:1].upper()}{said[1:]}." if said else "")

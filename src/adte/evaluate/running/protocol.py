@@ -1,0 +1,203 @@
+"""Run a method over a labelled stream under a protocol."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from adte import functional as F
+from adte.batch import Batch, Prediction, Predictions, Sample
+from adte.errors import InputError, unknown
+from adte.evaluate.features.recipe import Recipe
+from adte.evaluate.features.stream import FeatureStream, Given, Image
+from adte.methods import Method
+
+__all__ = ["BATCH", "PROTOCOLS", "Protocol", "Run", "predictions", "run"]
+
+Protocol = Literal["online", "two-pass", "episodic", "frozen"]
+
+BATCH = 16  # images that are handed to a method together
+
+PROTOCOLS: dict[str, str] = {
+    "online": "one pass; every image is predicted and learned from",
+    "two-pass": "a first pass learns, a second predicts; needs the whole set in advance",
+    "episodic": "state is forgotten after every image",
+    "frozen": "the state as it is; nothing is learned",
+}
+
+
+def act(method: Method, protocol: Protocol, batch: Batch) -> Predictions:
+    """What a method says of a batch; the last pass of the protocol."""
+    if protocol == "online":
+        return method.step(batch)
+    if protocol != "episodic":
+        return method.predict(batch)
+    out = []
+    for image in batch:
+        method.reset()
+        out.append(method.step(image))
+    method.reset()
+    return Predictions.join(out)
+
+
+def predictions(
+    method: Method, samples: Iterable[Sample], protocol: Protocol = "online", batch: int = BATCH
+) -> Iterator[Prediction]:
+    """Predictions in order. `two-pass` goes over the samples twice, so it must allow that."""
+    if protocol not in PROTOCOLS:
+        raise unknown("protocol", protocol, PROTOCOLS)
+    if protocol == "two-pass":
+        if iter(samples) is samples:
+            raise InputError(
+                "the two-pass protocol reads the stream twice, but an iterator can be "
+                "read once; pass a list or another re-iterable"
+            )
+        for some in Batch.runs((s.batch for s in samples), batch):
+            method.learn(some)
+    for some in Batch.runs((s.batch for s in samples), batch):
+        yield from act(method, protocol, some)
+
+
+@dataclass
+class Run:
+    """What came of one method on one stream; what the metrics are functions of.
+
+    Attributes:
+        truth: probability of the true class; rank: of the true class, 0 = predicted.
+        entropy: Shannon's, of the predicted distribution, in nats.
+        seconds: of the tower, where it ran, and of the method; our own metrics do not count.
+        tcr: (K,) Tcr_1 … Tcr_K of the kept views, mean of images.
+        frequency: how often the model saw each class in training, where that is known.
+        log_prior: what the method held for the class prior at the end, if it held one.
+    """
+
+    method: str
+    protocol: str
+    options: dict[str, Any]
+    labels: NDArray[np.int64]
+    predicted: NDArray[np.int64]
+    confidence: NDArray[np.float64]
+    truth: NDArray[np.float64]
+    rank: NDArray[np.int64]
+    entropy: NDArray[np.float64]
+    seconds: float
+    tcr: NDArray[np.float64] | None = None
+    classes: int = 0
+    ids: list[str] = field(default_factory=list)
+    domains: list[str] = field(default_factory=list)
+    groups: list[int] = field(default_factory=list)
+    frequency: NDArray[np.float64] | None = None
+    log_prior: NDArray[np.float64] | None = None
+    peak_memory: int | None = None
+
+    @property
+    def correct(self) -> NDArray[np.bool_]:
+        return np.equal(self.labels, self.predicted)
+
+    @property
+    def images_per_s(self) -> float:
+        return len(self.labels) / max(self.seconds, 1e-9)
+
+
+def _reliability(logits: Tensor, kept: Tensor | None) -> Tensor:
+    """Tcr_1 … Tcr_20 of the kept views, or of the base view; sum of images.  (B, V, L) → (K,)"""
+    views = logits[:, :1] if kept is None else F.take_views(logits, kept)
+    top = views.topk(min(20, views.shape[-1])).values
+    return top.cumsum(-1).mean(1).sum(0)
+
+
+def run(
+    method: Method,
+    stream: FeatureStream | Iterable[tuple[Sample, int]],
+    protocol: Protocol = "online",
+    tick: Callable[[], None] = lambda: None,
+    batch: int = BATCH,
+) -> Run:
+    """Predict a labelled stream. The labels are only compared with, never shown to the method."""
+    if protocol not in PROTOCOLS:
+        raise unknown("protocol", protocol, PROTOCOLS)
+    if not isinstance(stream, FeatureStream):
+        if protocol == "two-pass" and iter(stream) is stream:
+            raise InputError(
+                "the two-pass protocol reads the stream twice, but an iterator can be "
+                "read once; pass a list or another re-iterable"
+            )
+        stream = Given(stream, Recipe(model="", classes=()))
+    clock = _Clock()
+    if protocol == "two-pass":
+        for some, images in clock.through(stream.batches(batch)):
+            with clock:
+                method.learn(some)
+            for _ in images:
+                tick()
+    rows: list[Tensor] = []
+    known: list[Image] = []
+    tcr: Tensor | None = None
+    for some, images in clock.through(stream.batches(batch)):
+        with clock:
+            out = act(method, protocol, some)
+            probs = out.probs.float().cpu()  # the device has finished when they are here
+        labels = torch.tensor([i.label for i in images])
+        truth = probs.gather(1, labels[:, None])
+        confidence, predicted = probs.amax(-1), probs.argmax(-1)  # of equals, the first
+        rank, entropy = (probs > truth).sum(-1), torch.special.entr(probs).sum(-1)
+        columns = labels, predicted, confidence, truth[:, 0], rank, entropy
+        rows.append(torch.stack([c.double() for c in columns]))
+        reliability = _reliability(some.logits.float(), out.kept).cpu()
+        tcr = reliability if tcr is None else tcr + reliability
+        known += [i._replace(features=_NOTHING) for i in images]
+        for _ in images:
+            tick()
+    table = (torch.cat(rows, 1) if rows else torch.zeros(6, 0)).double().numpy()
+    return Run(
+        method=method.name,
+        protocol=protocol,
+        options=method.params,
+        labels=table[0].astype(np.int64),
+        predicted=table[1].astype(np.int64),
+        confidence=table[2],
+        truth=table[3],
+        rank=table[4].astype(np.int64),
+        entropy=table[5],
+        tcr=None if tcr is None else (tcr / len(known)).double().numpy(),
+        seconds=clock.seconds,
+        classes=len(stream.classes),
+        ids=[i.id for i in known],
+        domains=[i.domain for i in known],
+        groups=[i.group for i in known],
+        frequency=stream.frequency,
+    )
+
+
+_NOTHING = torch.empty(0)  # in the place of features that nobody looks at any more
+
+
+class _Clock:
+    """Seconds spent in making batches and in the method."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._start = 0.0
+
+    def __enter__(self) -> None:
+        self._start = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds += time.perf_counter() - self._start
+
+    def through(
+        self, batches: Iterator[tuple[Batch, list[Image]]]
+    ) -> Iterator[tuple[Batch, list[Image]]]:
+        while True:
+            with self:
+                item = next(batches, None)
+            if item is None:
+                return
+            yield item

@@ -1,0 +1,262 @@
+"""Results: what one run says and under which conditions, and a folder that keeps them."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import warnings
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from hashlib import blake2b
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from adte.errors import InputError, StateError
+from adte.evaluate.running.metrics import list_metrics
+from adte.evaluate.running.protocol import Run
+from adte.files import load_state, make_folder, save_state, write_whole
+
+__all__ = ["FORMAT", "Conditions", "Record", "Results", "summarise"]
+
+FORMAT = 3
+KEPT: dict[str, type] = {  # what is kept of every image, and how
+    "labels": np.int32,
+    "predicted": np.int32,
+    "rank": np.int32,
+    "confidence": np.float32,
+    "truth": np.float32,
+    "entropy": np.float32,
+}
+WIDE: dict[type, type] = {np.int32: np.int64, np.float32: np.float64}
+
+
+def summarise(run: Run) -> dict[str, Any]:
+    """A run's figures, one for each metric that applies; shares are fractions."""
+    out: dict[str, Any] = {}
+    for m in list_metrics():
+        try:
+            value = m.function(run)
+        except Exception as error:  # a stranger's metric must not cost a finished run
+            warnings.warn(
+                f"the metric {m.name!r} cannot be computed for {run.method!r} and is left out: "
+                f"{type(error).__name__}: {error}",
+                stacklevel=2,
+            )
+            continue
+        if value is not None:
+            out[m.name] = _plain(value)
+    return out
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it: NumPy's and torch's numbers and arrays as Python's own."""
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "adte": version("adte"),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conditions:
+    """Everything that decides the figures, so that a result can be made again.
+
+    Attributes:
+        protocol, method, options: what ran; stateful: whether it learns from the stream.
+        model, fingerprint: the tower and its weights; dtype, device: how and where it ran.
+        kernel: what resized the crops.
+        prompts, views, preprocess, data: as each of them describes itself.
+        order, order_seed: how the stream was ordered, and which shuffle of it this was.
+        view_seed: seed of the crops.
+        part: which part of the set, in words; None for all of it.
+        images, classes: how many; skipped: id and reason of those that could not be read.
+        versions: of adte, torch and python.
+    """
+
+    protocol: str
+    method: str
+    options: dict[str, Any] = field(default_factory=dict)
+    model: str
+    fingerprint: str = ""
+    dtype: str = ""
+    device: str = ""
+    kernel: str = ""
+    prompts: dict[str, Any] = field(default_factory=dict)
+    views: dict[str, Any] = field(default_factory=dict)
+    view_seed: int = 0
+    preprocess: dict[str, Any] = field(default_factory=dict)
+    data: dict[str, Any] = field(default_factory=dict)
+    order: str = ""
+    order_seed: int = 0
+    part: str | None = None
+    images: int
+    classes: int
+    stateful: bool = True
+    skipped: list[dict[str, Any]] = field(default_factory=list)
+    versions: dict[str, str] = field(default_factory=_versions)
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> Conditions:
+        """Checked: a fact that is missing or of the wrong kind is named in a ValueError."""
+        kinds = {"str": str, "int": int, "bool": bool, "dict": dict, "list": list}
+        found: dict[str, Any] = {}
+        for f in fields(cls):
+            kind, _, rest = str(f.type).partition(" | ")
+            if f.name not in facts:
+                if f.default is MISSING and f.default_factory is MISSING:
+                    raise ValueError(f"{f.name!r} is missing")
+                continue
+            value = facts[f.name]
+            if not (isinstance(value, kinds[kind.partition("[")[0]]) or (rest and value is None)):
+                raise ValueError(f"{f.name}={value!r} is not of the kind {f.type}")
+            found[f.name] = value
+        return cls(**found)
+
+
+@dataclass(frozen=True)
+class Record:
+    """What one run says: a title, its figures by metric, and the conditions they hold under.
+
+    `key` is the run's name in a results folder, `path` its file there, where it is kept.
+    """
+
+    title: str
+    metrics: dict[str, Any]
+    conditions: Conditions
+    key: str = ""
+    path: Path | None = field(default=None, compare=False)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "key": self.key,
+            "title": self.title,
+            "metrics": self.metrics,
+            "protocol": asdict(self.conditions),
+        }
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any], path: Path | None = None) -> Record:
+        """Checked: what is missing or of the wrong kind is named in a ValueError."""
+        for name, kind in (("title", str), ("metrics", dict), ("protocol", dict), ("key", str)):
+            if not isinstance(facts.get(name), kind):
+                raise ValueError(f"{name!r} is missing or not of the kind {kind.__name__}")
+        for name in ("accuracy", "seconds", "images"):
+            if not isinstance(facts["metrics"].get(name), (int, float)):
+                raise ValueError(f"the metric {name!r} is missing or no number")
+        conditions = Conditions.from_json(facts["protocol"])
+        return cls(facts["title"], facts["metrics"], conditions, facts["key"], path)
+
+
+class Results:
+    """A folder of runs: `<key>.json` with figures and protocol, `<key>.safetensors` with what was
+    predicted for every image. The key is a digest of what was asked, so a run is found again.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = make_folder(folder)
+
+    @staticmethod
+    def key(asked: dict[str, Any]) -> str:
+        text = json.dumps(asked, sort_keys=True, default=str)
+        name = "".join(c if c.isalnum() else "-" for c in str(asked.get("title", "run")))
+        return f"{name}-{blake2b(text.encode(), digest_size=6).hexdigest()}"
+
+    def get(self, key: str) -> Record | None:
+        """A finished run, or None. One whose predictions are gone counts as not run."""
+        path = self.folder / f"{key}.json"
+        whole = path.exists() and path.with_suffix(".safetensors").exists()
+        return self._read(path) if whole else None
+
+    def put(self, key: str, run: Run, record: Record) -> Record:
+        """Keep a run; returns the record as it will be read.
+
+        The JSON is written last: where it is, all of the run is.
+        """
+        tensors = {
+            name: torch.from_numpy(getattr(run, name).astype(kind)) for name, kind in KEPT.items()
+        }
+        tensors["about"] = _packed([run.ids, run.domains, run.groups])
+        save_state(self.folder / f"{key}.safetensors", tensors, {"key": key})
+        facts = {"format": FORMAT, **replace(record, key=key).to_json()}
+        text = json.dumps(facts, indent=1, ensure_ascii=False) + "\n"
+        path = self.folder / f"{key}.json"
+        write_whole(path, lambda n: Path(n).write_text(text, "utf-8"))
+        return Record.from_json(json.loads(text), path)
+
+    def run(self, record: Record) -> Run:
+        """The run behind a record, image by image."""
+        arrays, (ids, domains, groups) = self._predictions(record.key)
+        about, figures = record.conditions, record.metrics
+        return Run(
+            method=about.method,
+            protocol=about.protocol,
+            options=about.options,
+            seconds=figures["seconds"] * figures["images"],
+            tcr=np.array(figures["tcr"]) if figures.get("tcr") is not None else None,
+            classes=about.classes,
+            ids=ids,
+            domains=domains,
+            groups=groups,
+            peak_memory=figures.get("peak_memory"),
+            **arrays,
+        )
+
+    def _predictions(self, key: str) -> tuple[dict[str, Any], tuple[Any, ...]]:
+        path = self.folder / f"{key}.safetensors"
+        try:
+            tensors, _ = load_state(path)
+            arrays: dict[str, Any] = {
+                n: tensors[n].numpy().astype(WIDE[k]) for n, k in KEPT.items()
+            }
+            return arrays, tuple(_unpacked(tensors["about"]))
+        except (InputError, StateError, KeyError, ValueError, zlib.error) as error:
+            raise StateError(
+                f"the predictions {str(path)!r} of a run are missing or damaged ({error}); delete "
+                f"{key + '.json'!r} beside them and run again"
+            ) from error
+
+    def __iter__(self) -> Iterator[Record]:
+        return (self._read(p) for p in sorted(self.folder.glob("*.json")))
+
+    def _read(self, path: Path) -> Record:
+        try:
+            facts: dict[str, Any] = json.loads(path.read_text("utf-8"))
+            form = facts.get("format")
+            if form == FORMAT:
+                return Record.from_json(facts, path)
+        except (ValueError, AttributeError, OSError) as error:
+            raise StateError(
+                f"result {str(path)!r} cannot be read ({error}); delete it and run again"
+            ) from error
+        protocol = facts.get("protocol")
+        versions = protocol.get("versions") if isinstance(protocol, dict) else None
+        writer = versions.get("adte", "unknown") if isinstance(versions, dict) else "unknown"
+        raise StateError(
+            f"result {str(path)!r} has format {form} (written by adte {writer}), this version "
+            f"reads {FORMAT}; use another results folder, or delete it and run again"
+        )
+
+
+def _packed(value: Any) -> Tensor:
+    """JSON, compressed, as bytes; ids of images are many and alike."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return torch.frombuffer(bytearray(zlib.compress(text.encode(), 9)), dtype=torch.uint8)
+
+
+def _unpacked(data: Tensor) -> Any:
+    return json.loads(zlib.decompress(data.numpy().tobytes()))

@@ -1,0 +1,359 @@
+"""Tasks: a method under a protocol on a stream; many of them with seeds, kept and resumable."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field
+from hashlib import blake2b
+from importlib.metadata import version
+from itertools import product
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adte.errors import InputError, StateError
+from adte.evaluate.features.cache import extract
+from adte.evaluate.features.live import Live
+from adte.evaluate.features.stream import FeatureStream, Held, shuffle
+from adte.evaluate.running import metrics
+from adte.evaluate.running.protocol import BATCH, Protocol, Run, run
+from adte.evaluate.running.results import Conditions, Record, Results, summarise
+from adte.machine import PeakMemory, threads
+from adte.methods import Method, PriorMethod, create_method, list_methods, method_info
+from adte.options import parse
+
+__all__ = [
+    "LADDER",
+    "Outcome",
+    "Task",
+    "aggregate",
+    "check_needs",
+    "grid",
+    "key_of",
+    "method_tasks",
+    "once",
+    "passes",
+    "perform",
+    "right_by_image",
+    "run_tasks",
+    "ticks",
+]
+
+
+HELD = 1 << 30  # bytes of features that are held in memory rather than in a temporary cache
+
+
+@dataclass(frozen=True)
+class Task:
+    """One method with its options, under a protocol, on one shuffle of the stream.
+
+    `seed` names the shuffle and nothing else; 0 takes the stream as it comes.
+    """
+
+    method: str
+    options: dict[str, Any] = field(default_factory=dict)
+    protocol: Protocol = "online"
+    seed: int = 0
+    title: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.title or self.method
+
+    @property
+    def passes(self) -> int:
+        """How often it goes over the stream."""
+        return 2 if self.protocol == "two-pass" else 1
+
+    def create(self) -> Method:
+        """The method, with nothing learned."""
+        return create_method(self.method, **self.options)
+
+
+def _ladder() -> Iterable[Task]:
+    yield from (Task(name) for name in ("zero-shot", "average", "se", "te", "zero"))
+    rows: tuple[tuple[str, dict[str, Any], str], ...] = (
+        ("zero-shot", {"adjust": "after"}, "zero-shot + LA"),
+        ("se", {"adjust": "before"}, "se + LA"),
+        ("adte", {"adjust": "none"}, "adte, no LA"),
+        ("adte", {}, ""),
+        ("adte-paper", {}, ""),
+        ("adte-released", {}, ""),
+    )
+    protocols: tuple[Protocol, ...] = ("online", "two-pass")
+    for protocol in protocols:
+        yield from (Task(name, options, protocol, title=title) for name, options, title in rows)
+
+
+# The paper's ladder, with logit adjustment given to the baselines too, so that it is a fair one.
+LADDER: tuple[Task, ...] = tuple(_ladder())
+
+
+@dataclass
+class Outcome:
+    """What came of a task: every image's prediction, the record of it, and the method as it ended
+    (None where the run was read back).
+    """
+
+    task: Task
+    run: Run
+    record: Record
+    method: Method | None = None
+
+    @property
+    def learned(self) -> Method:
+        """The method as it ended, for an outcome of this process."""
+        if self.method is None:
+            raise StateError(f"the run {self.task.name!r} was read back and has no method; redo it")
+        return self.method
+
+
+def passes(tasks: Iterable[Task]) -> int:
+    """How often all tasks together go over the stream."""
+    return sum(t.passes for t in tasks)
+
+
+def perform(
+    stream: FeatureStream,
+    task: Task,
+    tick: Callable[[], None] = lambda: None,
+    memory: bool = False,
+    batch: int = BATCH,
+) -> Outcome:
+    """Run one task: the figures and the whole protocol. Peak memory takes ¼ s more to measure."""
+    method = task.create()
+    check_needs(method, stream)
+    ordered = stream.shuffled(task.seed)
+    peak = PeakMemory(None if stream.model is None else stream.model.device)
+    tower = isinstance(stream, Live) or any("tower" in need for need in method.needs)
+    # The tensors of one image are small: without a tower to run, threads only get in the way.
+    with peak if memory else nullcontext(), nullcontext() if tower else threads(1):
+        done = run(method, ordered, task.protocol, tick, batch)
+    done.peak_memory = peak.bytes if memory else None
+    prior = method.class_prior if isinstance(method, PriorMethod) else None
+    done.log_prior = None if prior is None else prior.log_prior.cpu().numpy()
+    r = stream.recipe
+    conditions = Conditions(
+        protocol=task.protocol,
+        method=task.method,
+        options=done.options,
+        model=r.model,
+        fingerprint=r.fingerprint,
+        dtype=r.dtype,
+        device=r.device,
+        kernel=r.kernel,
+        prompts=r.prompts,
+        views=asdict(r.views),
+        view_seed=r.views.seed,
+        preprocess=asdict(r.preprocess),
+        data=r.data,
+        order=str(r.data.get("order", "as given")),
+        order_seed=task.seed,
+        part=r.part,
+        images=len(done.labels),
+        classes=len(r.classes),
+        stateful=method.stateful,
+        skipped=[asdict(s) for s in ordered.skipped],
+    )
+    return Outcome(task, done, Record(task.name, summarise(done), conditions), method)
+
+
+def check_needs(method: Method, stream: FeatureStream) -> None:
+    """Refuse a method that needs what the stream's model does not have."""
+    lacking = method.needs & {"features", "class weights", "text tower"}
+    if stream.recipe.fixed_classes and lacking:
+        raise InputError(
+            f"method {method.name!r} needs {', '.join(sorted(lacking))}, which model "
+            f"{stream.recipe.model!r} of fixed classes does not have; choose a vision-language "
+            "model"
+        )
+
+
+def run_tasks(
+    stream: FeatureStream,
+    tasks: Sequence[Task],
+    results: Results | None = None,
+    tick: Callable[[], None] = lambda: None,
+    begin: Callable[[Task], None] = lambda task: None,
+    end: Callable[[Record], None] = lambda record: None,
+    again: bool = False,
+    memory: bool = False,
+    batch: int = BATCH,
+) -> list[Outcome]:
+    """Every task in turn; with a results folder, finished ones are taken from it unless `again`.
+
+    A result is written when its task is done, so an interrupted comparison goes on where it was.
+    Images are encoded once and shared, however many tasks and passes look at them, unless a task
+    needs their pixels; `tick` is told of each image then too, see `ticks`.
+    """
+    keys = [key_of(stream, t) for t in tasks]
+    known = [None if results is None or again else results.get(key) for key in keys]
+    missing = [t for t, record in zip(tasks, known, strict=True) if record is None]
+    out = []
+    with once(stream, missing, tick) as shared:
+        for task, key, record in zip(tasks, keys, known, strict=True):
+            begin(task)
+            if record is not None and results is not None:
+                outcome = Outcome(task, results.run(record), record)
+                for _ in range(len(stream) * task.passes):
+                    tick()
+            else:
+                outcome = perform(shared, task, tick, memory, batch)
+                if results is not None:
+                    outcome.record = results.put(key, outcome.run, outcome.record)
+            end(outcome.record)
+            out.append(outcome)
+    return out
+
+
+def ticks(stream: FeatureStream, tasks: Sequence[Task]) -> int:
+    """How many images `run_tasks` goes over, where no result is known: encoding, then each pass."""
+    return (passes(tasks) + _shares(stream, tasks)) * len(stream)
+
+
+def _shares(stream: FeatureStream, tasks: Sequence[Task]) -> bool:
+    """Whether several passes look at features of images, which are then encoded once."""
+    pixels = any(t.create().needs & {"pixels", "image tower"} for t in tasks)
+    return isinstance(stream, Live) and passes(tasks) > 1 and not pixels
+
+
+@contextmanager
+def once(
+    stream: FeatureStream, tasks: Sequence[Task], tick: Callable[[], None] = lambda: None
+) -> Iterator[FeatureStream]:
+    """The stream, encoded once if several passes look at features of images: in memory if they are
+    few, else in a temporary cache.
+    """
+    if not isinstance(stream, Live) or not _shares(stream, tasks):
+        yield stream
+        return
+    r = stream.recipe
+    if len(stream) * r.views.count * r.dim * 2 <= HELD and stream.part is None:
+        yield Held.of(stream, tick)
+        return
+
+    def several(images: int) -> None:
+        for _ in range(images):
+            tick()
+
+    with TemporaryDirectory(prefix="adte-") as folder:
+        cache = extract(stream, folder, tick=several)
+        cache.model = stream.model
+        yield cache
+
+
+def key_of(stream: FeatureStream, task: Task) -> str:
+    """The name of a run: a digest of the task, of every option of the method and of what the stream
+    says of itself. Images of the same names and labels are taken for the same images. The code of a
+    method that is not ours counts too, for its version does not.
+    """
+    method = task.create()
+    asked = {
+        **asdict(task),
+        "title": task.name,
+        "options": method.params,  # defaults too: they may change
+        "adte": version("adte"),
+        "stream": {k: v for k, v in asdict(stream.recipe).items() if k not in ("shard", "device")},
+        "images": len(stream),
+        "labels": blake2b(stream.labels.astype("<i8").tobytes(), digest_size=8).hexdigest(),
+        **_foreign(type(method)),
+    }
+    return Results.key(asked)
+
+
+def _foreign(cls: type) -> dict[str, str]:
+    """A digest of the source of a method from elsewhere."""
+    if cls.__module__.partition(".")[0] == "adte":
+        return {}
+    try:
+        text = inspect.getsource(sys.modules[cls.__module__])
+    except (OSError, TypeError, KeyError):
+        return {"source": "unknown"}
+    return {"source": blake2b(text.encode(), digest_size=8).hexdigest()}
+
+
+def method_tasks(
+    names: Sequence[str], protocols: Sequence[Any], seeds: Iterable[int]
+) -> list[Task]:
+    """Tasks for methods by name; without names, for all that need no image tower."""
+    chosen = list(dict.fromkeys(names)) or [
+        n for n in list_methods() if not method_info(n).cls.needs & {"image tower", "pixels"}
+    ]
+    seeds = list(seeds)
+    tasks = []
+    for name in chosen:
+        learns = method_info(name).row()["stateful"]  # else order and protocol make no difference
+        for protocol in protocols if learns else protocols[:1]:
+            tasks += [Task(name, {}, protocol, seed) for seed in (seeds if learns else seeds[:1])]
+    return tasks
+
+
+def grid(method: str, texts: Iterable[str], protocol: Protocol, seeds: Sequence[int]) -> list[Task]:
+    """Tasks for "name=a,b,c" texts: every combination of the values."""
+    names, choices = [], []
+    for text in texts:
+        name, _, values = text.partition("=")
+        if name.strip() in names:
+            raise InputError(f"option {name.strip()!r} was given twice; list its values as in a,b")
+        names.append(name.strip())
+        choices.append(list(dict.fromkeys(v.strip() for v in values.split(","))))
+    tasks = []
+    for combination in product(*choices):
+        pairs = dict(zip(names, combination, strict=True))
+        options = parse(method_info(method).cls, pairs)
+        title = " ".join([method, *(f"{n}={v}" for n, v in pairs.items())])
+        tasks += [Task(method, options, protocol, seed, title) for seed in seeds]
+    return tasks
+
+
+def right_by_image(outcomes: Sequence[Outcome]) -> NDArray[np.float64] | None:
+    """How often each image was right over the seeds, in the order of seed 0.  (N,)
+
+    None where images were skipped in a shuffled stream, since then nobody knows which is which.
+    """
+    if any(o.task.seed and o.record.conditions.skipped for o in outcomes):
+        return None
+    total: NDArray[np.float64] = np.zeros(len(outcomes[0].run.labels))
+    for o in outcomes:
+        total[shuffle(len(total), o.task.seed)] += o.run.correct
+    return total / len(outcomes)
+
+
+def aggregate(outcomes: Sequence[Outcome], baseline: str = "se") -> list[dict[str, Any]]:
+    """Rows over seeds.
+
+    `ci95` is the 95 % interval of the accuracy over seeds (Student's t; None for one seed), and
+    `gain_ci95` that of the gain over the baseline, paired by image (bootstrap).
+    """
+    grouped: dict[tuple[str, str], list[Outcome]] = {}
+    for o in outcomes:
+        grouped.setdefault((o.task.name, o.task.protocol), []).append(o)
+    reference = next(
+        (right_by_image(g) for (title, _), g in grouped.items() if title == baseline), None
+    )
+    rows = []
+    for (title, protocol), group in grouped.items():
+        figures = [o.record.metrics for o in group]
+        values = np.array([f["accuracy"] for f in figures])
+        right = right_by_image(group)
+        row: dict[str, Any] = {
+            "method": title,
+            "protocol": protocol if group[0].record.conditions.stateful else "stateless",
+            "accuracy": float(values.mean()),
+            "ci95": metrics.seed_interval(values),
+            "gain": None,
+            "gain_ci95": None,
+            "seeds": len(values),
+        }
+        if reference is not None and right is not None and len(reference) == len(right):
+            row["gain"] = float(right.mean() - reference.mean())
+            row["gain_ci95"] = list(metrics.bootstrap_difference(right, reference))
+        row |= metrics.averages(figures)
+        row["options"] = group[0].record.conditions.options
+        rows.append(row)
+    return rows

@@ -1,0 +1,215 @@
+"""From names and paths to a stream of features: what `eval`, `extract` and `compare` begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from adte.data import Dataset, StreamOptions, corrupted, load_dataset, make_stream
+from adte.data.corrupted import corruption_list, severity_list
+from adte.errors import InputError
+from adte.evaluate.features.cache import Cache
+from adte.evaluate.features.live import Live, label_space
+from adte.evaluate.features.stream import FeatureStream
+from adte.methods import Method
+from adte.models import Model, load_model
+from adte.models.base import fitted
+from adte.models.registry import find_device, find_dtype
+from adte.options import build, option
+from adte.pipeline import default_workers
+from adte.prompts import Prompts, class_weights
+from adte.views import Views
+
+__all__ = ["DEFAULT_MODEL", "Source", "needs_of"]
+
+DEFAULT_MODEL = "tiny"
+
+
+def needs_of(methods: Sequence[Method]) -> frozenset[str]:
+    """What any of them looks at."""
+    return frozenset[str]().union(*(m.needs for m in methods))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Where labelled features come from.
+
+    Attributes:
+        prompts: what is said of each class; None takes the templates of the (first) data set.
+        views, stream: how images become views, and sets become a stream: options by name. Those
+            that are named must hold for a cache too; those that are not take what it holds.
+    """
+
+    data: Sequence[str] = option(
+        (), "a data set as NAME:PATH, such as folder:photos, or cache:FOLDER; may be repeated"
+    )
+    model: str | Model | None = option(  # noqa: RUF009
+        None, "the model; `tiny` for images, a cache's own otherwise"
+    )
+    weights: str | None = option(None, "a checkpoint file, or 'random'")
+    device: str | None = option(None, "where it runs, such as cpu or cuda; the best by default")
+    dtype: str | None = option(None, "of the weights: float32 or bfloat16")
+    batch: int | None = option(
+        None, "images per call of a method, and per pass of the tower on a GPU; 16 by default"
+    )
+    seed: int | None = option(
+        None, "seed of the stream and of the views; 0 by default, a cache has its own"
+    )
+    corrupt: str = option("", "corruptions made on the fly, as in fog,jpeg_compression or common")
+    severity: str = option("5", "of the corruptions, 1 to 5, as in 3 or 1-5")
+    clean: bool = option(True, "keep the clean images as a domain beside the corrupted ones")
+    workers: int | None = option(None, "threads that decode and crop; one per further core")
+    strict: bool = option(False, "stop at an unreadable image instead of skipping it")
+    prompt_set: str = option("default", "name of the prompts in a cache")
+    prompts: Prompts | None = None
+    views: Views | Mapping[str, Any] | None = None
+    stream: StreamOptions | Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, least in (("batch", 1), ("workers", 0), ("seed", 0)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise InputError(f"{name}={value} cannot be used; give at least {least}")
+        if self.device is not None:
+            find_device(self.device)
+        if self.dtype is not None:
+            find_dtype(self.dtype)
+        if not self.corrupt and (self.severity != "5" or not self.clean):
+            named = "--severity" if self.severity != "5" else "--no-clean"
+            raise InputError(f"{named} needs --corrupt; say which corruptions, as in --corrupt fog")
+
+    @property
+    def cache(self) -> str | None:
+        """The folder of the cache, if the data is one."""
+        named = [d for d in self.data if d.startswith("cache:")]
+        if named and len(self.data) > 1:
+            raise InputError(
+                "a cache is a stream of its own and cannot be joined with other data; give one "
+                "cache at a time, or the images themselves"
+            )
+        return named[0].removeprefix("cache:") if named else None
+
+    def open(self, needs: frozenset[str] = frozenset()) -> FeatureStream:
+        """The stream; features are made as it goes, or read where `data` is a cache.
+
+        `needs` are those of the methods to come: a cache's model is loaded only for its text tower,
+        and pixels are kept only where they are asked for.
+        """
+        if self.cache is not None:
+            return self._replayed(Cache(self.cache, self.prompt_set), f"{self.data[0]!r}", needs)
+        options = build(StreamOptions, self._asked("stream"), "option of a stream")
+        views = build(Views, self._asked("views"), "option of the views")
+        stream = make_stream(self._sets(options.seed), options)
+        names, ids = label_space(stream)
+        model = fitted(self._model(DEFAULT_MODEL), names, ids)
+        if "text tower" in model.offers:
+            prompts = self.prompts or Prompts.of(stream.datasets[0].templates)
+            weights, said = class_weights(model, names, prompts), prompts.describe()
+        else:
+            if self.prompts is not None:
+                raise InputError(
+                    f"model {model.name!r} has fixed classes and reads no prompts; leave templates "
+                    "and descriptions out"
+                )
+            weights, said = model.class_weights(), {"name": "none, fixed classes"}
+        return Live(
+            model=model,
+            class_weights=weights,
+            stream=stream,
+            views=views,
+            prompts=said,
+            keep_pixels=bool(needs & {"pixels", "image tower"}),
+            workers=default_workers() if self.workers is None else self.workers,
+            strict=self.strict,
+            group=self.batch or 0,
+        )
+
+    def bundled(self, needs: frozenset[str] = frozenset()) -> FeatureStream:
+        """The bundle that the package carries, under the same options."""
+        return self._replayed(Cache(), "the embedded bundle", needs)
+
+    def _asked(self, what: str) -> dict[str, Any]:
+        """The options of the stream or of the views that were asked for, with the seed."""
+        given = getattr(self, what)
+        if given is None or isinstance(given, Mapping):
+            named = dict(given or {})
+        else:
+            usual = asdict(type(given)())
+            named = {k: v for k, v in asdict(given).items() if v != usual[k]}
+        return named if self.seed is None else {"seed": self.seed, **named}
+
+    def _replayed(self, cache: Cache, name: str, needs: frozenset[str]) -> FeatureStream:
+        """A cache as a stream, with its model where a text tower is needed."""
+        if needs & {"pixels", "image tower"}:
+            raise InputError(
+                f"{name} holds features, but a method asked for needs the image tower; give it "
+                "images, as in --data folder:PATH"
+            )
+        self._check_cache(cache, name)
+        recipe = cache.recipe
+        if "text tower" in needs or isinstance(self.model, Model) or self.weights is not None:
+            cache.model = fitted(self._model(recipe.model), cache.classes, recipe.class_ids)
+        else:
+            for key, asked in (("model", self.model), ("dtype", self.dtype)):
+                if asked is not None and asked != getattr(recipe, key):
+                    raise InputError(
+                        f"{name} holds features of {key} {getattr(recipe, key)!r}, not of "
+                        f"{asked!r}; leave --{key} out, or extract them anew"
+                    )
+            if self.device is not None:
+                cache.class_weights = cache.class_weights.to(self.device)
+        return cache.first(self._asked("stream").get("limit"))
+
+    def _check_cache(self, cache: Cache, name: str) -> None:
+        """Refuse what only images can be made into; features lie in the order they were made."""
+        stream, views = self._asked("stream"), self._asked("views")
+        build(StreamOptions, stream, "option of a stream")
+        build(Views, views, "option of the views")
+        held = {"stream": cache.recipe.data, "views": asdict(cache.recipe.views)}
+        for what, asked in (("stream", stream), ("views", views)):
+            for key, value in asked.items():
+                there = held[what].get(key)
+                if key == "limit" or value == there:
+                    continue
+                mend = "leave the option out, or extract the features anew with it"
+                if key == "seed":
+                    mend += "; --shuffle and --seeds reorder a stream that is there"
+                kind = "views per image" if key == "count" else f"as the {key} of the {what}"
+                raise InputError(
+                    f"{name} was made with {_shown(there)} {kind}, not {_shown(value)}; {mend}"
+                )
+        only = {"corrupt": "", "workers": None, "strict": False}
+        for key, usual in only.items():
+            if (value := getattr(self, key)) != usual:
+                given = f"--{key}" if value is True else f"--{key} {value}"
+                raise InputError(
+                    f"{given} needs images, and {name} holds features; leave it out, or extract "
+                    "them anew with it"
+                )
+        cache.expect(prompts=None if self.prompts is None else self.prompts.describe())
+
+    def _model(self, usual: str) -> Model:
+        if isinstance(self.model, Model):
+            return self.model
+        return load_model(
+            self.model or usual, weights=self.weights, device=self.device, dtype=self.dtype
+        )
+
+    def _sets(self, seed: int) -> list[Dataset]:
+        if not self.data:
+            raise InputError("no data was given; name it as in --data folder:PATH")
+        sets = [load_dataset(spec) for spec in self.data]
+        if not self.corrupt:
+            return sets
+        worse = [
+            corrupted(d, kind, level, seed)
+            for d in sets
+            for kind in corruption_list(self.corrupt)
+            for level in severity_list(self.severity)
+        ]
+        return [*sets, *worse] if self.clean else worse
+
+
+def _shown(value: Any) -> str:
+    return ",".join(f"{x:g}" for x in value) if isinstance(value, tuple) else str(value)

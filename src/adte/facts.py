@@ -1,0 +1,221 @@
+"""Facts read from a file, checked before anybody believes them.
+
+A schema names each fact and says what it must be. A fact that is missing or of another kind is a
+`StateError` of one sentence, however the file was damaged.
+"""
+
+from __future__ import annotations
+
+import math
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from functools import lru_cache
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from adte.errors import StateError
+from adte.files.whole import brief
+
+__all__ = [
+    "FLAG",
+    "NUMBER",
+    "SCALAR",
+    "TEXT",
+    "Fact",
+    "facts_of",
+    "many",
+    "maybe",
+    "one_of",
+    "read_facts",
+    "read_state",
+    "table",
+    "whole",
+]
+
+MOST = 1_000_000  # entries of a list, classes among them
+VIEWS = 100_000  # views per image
+WORD = 1 << 63  # whole numbers stay below it
+_NEEDED: Any = object()
+
+
+class _Bad(Exception):
+    """A fact is not what it must be; the text says which and why."""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """What a fact must be.
+
+    Attributes:
+        read: takes a value and its place, and gives what is kept of it; a bad value raises.
+        default: of a missing one; without a default the fact is needed.
+    """
+
+    read: Callable[[Any, str], Any]
+    default: Any = _NEEDED
+
+
+def _fact(wanted: str, good: Callable[[Any], bool]) -> Fact:
+    def read(value: Any, place: str) -> Any:
+        if not good(value):
+            raise _Bad(f"{place} is {brief(value)}, not {wanted}")
+        return value
+
+    return Fact(read)
+
+
+def _is_whole(x: object) -> bool:
+    return isinstance(x, int) and not isinstance(x, bool) and abs(x) < WORD
+
+
+def _is_number(x: object) -> bool:
+    return _is_whole(x) or (isinstance(x, float) and not math.isnan(x))
+
+
+TEXT = _fact("a text", lambda x: isinstance(x, str))
+FLAG = _fact("true or false", lambda x: isinstance(x, bool))
+NUMBER = _fact("a number", _is_number)
+SCALAR = _fact(
+    "a number, a text, true, false or null",
+    lambda x: x is None or isinstance(x, bool | str) or _is_number(x),
+)
+
+
+def whole(low: int = 1 - WORD, high: int = WORD - 1) -> Fact:
+    """A whole number in a range."""
+    limits = f" from {low}" if low > 1 - WORD else ""
+    limits += f" up to {high}" if high < WORD - 1 else ""
+    return _fact(f"a whole number{limits}", lambda x: _is_whole(x) and low <= x <= high)
+
+
+def one_of(*values: Any) -> Fact:
+    """One of these values."""
+    return _fact("one of " + ", ".join(map(repr, values)), lambda x: x in values)
+
+
+def maybe(fact: Fact, default: Any = None) -> Fact:
+    """The same, or null, or missing."""
+    return Fact(lambda value, place: None if value is None else fact.read(value, place), default)
+
+
+def many(fact: Fact, low: int = 0, high: int = MOST) -> Fact:
+    """A list of facts of one kind."""
+    number = f"{low}" if low == high else f"{low} to {high}"
+    whole_list = _fact(
+        f"a list of {number} entries", lambda x: isinstance(x, list) and low <= len(x) <= high
+    )
+
+    def read(value: Any, place: str) -> list[Any]:
+        return [fact.read(v, f"{place}[{i}]") for i, v in enumerate(whole_list.read(value, place))]
+
+    return Fact(read)
+
+
+def table(facts: Mapping[str, Fact] | Fact) -> Fact:
+    """Facts by name: these and no others, or any names with facts of one kind."""
+    of_names = _fact("a table", lambda x: isinstance(x, dict))
+
+    def read(value: Any, place: str) -> dict[str, Any]:
+        values = of_names.read(value, place)
+        if isinstance(facts, Fact):
+            return {k: facts.read(v, f"{place}.{brief(k)[1:-1]}") for k, v in values.items()}
+        return _read(values, facts, f"{place}.", False)
+
+    return Fact(read)
+
+
+def facts_of(cls: type) -> dict[str, Fact]:
+    """What the fields of a dataclass must be, by their types; they have its defaults."""
+    hints = get_type_hints(cls)
+    return {
+        f.name: Fact(_by_hint(hints[f.name]).read, _NEEDED if f.default is MISSING else f.default)
+        for f in fields(cls)
+    }
+
+
+def _by_hint(hint: Any) -> Fact:
+    simple: dict[Any, Fact] = {str: TEXT, bool: FLAG, float: NUMBER, int: whole()}
+    if hint in simple:
+        return simple[hint]
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return one_of(*args)
+    if origin in (Union, types.UnionType) and type(None) in args and len(args) == 2:
+        return maybe(_by_hint(next(a for a in args if a is not type(None))))
+    if origin is tuple:
+        limits = (0, MOST) if args[-1] is Ellipsis else (len(args), len(args))
+        listed = many(_by_hint(args[0]), *limits)
+        return Fact(lambda value, place: tuple(listed.read(value, place)))
+    if origin is Sequence:
+        return many(_by_hint(args[0]))
+    if origin is Mapping:
+        return table(_by_hint(args[1]))
+    raise TypeError(f"no fact is known for the type {hint}")
+
+
+def read_facts(
+    facts: object, schema: Mapping[str, Fact], name: str, more: bool = False
+) -> dict[str, Any]:
+    """The facts of a schema, checked; missing ones have their defaults.
+
+    Args:
+        facts: as JSON gave them.
+        name: of the file, for the error.
+        more: pass over names that the schema does not have; otherwise they are an error.
+    """
+    try:
+        if not isinstance(facts, dict):
+            raise _Bad(f"it is {brief(facts)}, not a table of facts")
+        return _read(facts, schema, "", more)
+    except _Bad as error:
+        raise StateError(f"the header of {name!r} is damaged: {error}; save it again") from None
+
+
+def _read(
+    facts: Mapping[str, Any], schema: Mapping[str, Fact], place: str, more: bool
+) -> dict[str, Any]:
+    if not more and (strange := [k for k in facts if k not in schema]):
+        raise _Bad(f"this version of adte does not know {place}{brief(strange[0])[1:-1]}")
+    out = {}
+    for name, fact in schema.items():
+        if name not in facts and fact.default is _NEEDED:
+            raise _Bad(f"{place}{name} is missing")
+        out[name] = fact.read(facts[name], place + name) if name in facts else fact.default
+    return out
+
+
+# --------------------------------------------------------------------------- a classifier's state
+
+
+@lru_cache(maxsize=1)
+def _state() -> dict[str, Fact]:
+    from adte.files.outputs import Mark
+    from adte.prompts import Prompts
+    from adte.views import Views
+
+    return {
+        "format": whole(1),
+        "version": TEXT,
+        "model": TEXT,
+        "fingerprint": maybe(TEXT),
+        "classes": many(TEXT, 1),
+        "prompts": table(facts_of(Prompts)),
+        "method": TEXT,
+        "options": table(SCALAR),
+        "views": table({**facts_of(Views), "count": whole(1, VIEWS)}),
+        "seen": whole(0),
+        "frozen": FLAG,
+        "outputs": maybe(table(table({**facts_of(Mark), "rows": whole(0)}))),
+    }
+
+
+def read_state(facts: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The facts of a classifier's state file, checked. In format 1, of adte 0.1, `seen` is None.
+
+    `views` and `prompts` are ready for `Views(**…)` and `Prompts(**…)`; `outputs` has what a state
+    covers of each output, as `Ledger.covered` takes it.
+    """
+    schema = _state()
+    if facts.get("format") == 1:
+        schema = {**schema, "seen": maybe(schema["seen"])}
+    return read_facts(facts, schema, name, more=True)

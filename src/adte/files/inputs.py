@@ -1,0 +1,299 @@
+"""What a person names, as images in a fixed order, and lists of class names.
+
+Nothing is left out in silence: what cannot be read comes as an `InputError` in its place.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import tarfile
+import zipfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import IO, TypeAlias
+
+from adte.errors import InputError
+from adte.files.whole import StrPath
+from adte.images import find_images, is_image, walk_images
+
+__all__ = ["Item", "expand", "is_archive", "read_classes", "read_list"]
+
+Source: TypeAlias = Path | bytes | InputError
+Item: TypeAlias = tuple[str, Source]
+
+LIMIT = 1 << 30  # bytes of one image in an archive or from a pipe
+STDIN = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
+TARS = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
+
+
+def expand(inputs: Iterable[StrPath], limit: int = LIMIT) -> Iterator[Item]:
+    """Images with their names, in the order of the inputs.
+
+    A file is itself, whatever its suffix. A folder is every image below it, in code-point order of
+    the paths. A .zip or .tar archive is every image in it, in the order of the archive, read as
+    bytes; nothing is unpacked to disk, and names such as ../x.jpg are names and no more. "-" is one
+    image from standard input, and so is a named pipe.
+
+    Args:
+        inputs: paths, or "-".
+        limit: bytes that one image in an archive or a pipe may have.
+
+    Returns:
+        Pairs of a name and a path, bytes or an `InputError`; made as they are asked for.
+    """
+    names = [os.fspath(p) for p in inputs]
+    if not names:
+        raise InputError("no image was given; name images, folders or archives")
+    if "" in names:
+        raise InputError("an empty path was given; name an image or a folder, '.' for this one")
+    if sum(n in STDIN for n in names) > 1:
+        raise InputError("standard input was named twice; it can be read once")
+    return (item for name in names for item in _expand(name, limit))
+
+
+def _expand(name: str, limit: int) -> Iterator[Item]:
+    if name in STDIN:
+        yield name, _standard_input(limit)
+        return
+    try:
+        mode = os.stat(name).st_mode
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        yield name, InputError(f"cannot open {name!r} ({reason}); check the path")
+        return
+    if stat.S_ISDIR(mode):
+        yield from _folder(name)
+    elif stat.S_ISFIFO(mode):
+        yield name, _pipe(name, limit)
+    elif not stat.S_ISREG(mode):
+        yield name, InputError(f"{name!r} is a device, not an image; give a file or a folder")
+    elif is_archive(name):
+        yield from _archive(name, limit)
+    else:
+        yield name, Path(name)
+
+
+# --------------------------------------------------------------------------- folders
+
+
+def _folder(name: str) -> Iterator[Item]:
+    try:
+        found: list[Item] = [(str(p), p) for p in find_images(name)]
+    except InputError as error:  # nothing there, or a folder below it cannot be listed
+        found = list(_piecewise(Path(name), ())) or [(name, error)]
+    yield from found
+
+
+def _piecewise(folder: Path, above: tuple[str, ...]) -> Iterator[Item]:
+    """The images that can be found, and an error for each folder that cannot be listed."""
+    try:
+        yield from ((str(p), p) for p in sorted(folder / n for n in walk_images(folder)))
+        return
+    except InputError as error:
+        failure = error
+    try:
+        inside = sorted(e.name for e in os.scandir(folder) if not e.name.startswith("."))
+    except OSError:
+        yield str(folder), failure
+        return
+    above = (*above, os.path.realpath(folder))
+    for path in (folder / n for n in inside):
+        if path.is_dir():
+            if os.path.realpath(path) not in above:  # a link back to a folder that it lies in
+                yield from _piecewise(path, above)
+        elif is_image(path.name):
+            yield str(path), path
+
+
+# --------------------------------------------------------------------------- pipes
+
+
+def _standard_input(limit: int) -> Source:
+    if sys.stdin is None or sys.stdin.isatty():
+        return InputError("standard input is a terminal; send an image to it, as in < photo.jpg")
+    return _read(sys.stdin.buffer, "standard input", limit)
+
+
+def _pipe(name: str, limit: int) -> Source:
+    try:
+        with open(name, "rb") as file:
+            return _read(file, repr(name), limit)
+    except OSError as error:
+        return InputError(f"cannot read {name!r} ({error.strerror}); check the path")
+
+
+def _read(file: IO[bytes], said: str, limit: int) -> Source:
+    try:
+        data = file.read(limit + 1)
+    except OSError as error:
+        return InputError(f"cannot read {said} ({_reason(error)}); send an image to it")
+    if len(data) > limit:
+        return InputError(f"{said} holds more than {_size(limit)}; give smaller images")
+    return data or InputError(f"{said} is empty; send an image to it")
+
+
+def _size(limit: int) -> str:
+    return f"{limit / (1 << 30):.3g} GiB" if limit >= 1 << 30 else f"{limit:,} bytes"
+
+
+# --------------------------------------------------------------------------- archives
+
+
+def is_archive(name: StrPath) -> bool:
+    """By suffix.
+
+    >>> is_archive("photos.tar.gz")
+    True
+    """
+    return os.fspath(name).lower().endswith((".zip", *TARS))
+
+
+def _archive(name: str, limit: int) -> Iterator[Item]:
+    reader = _zip if name.lower().endswith(".zip") else _tar
+    count = 0
+    try:
+        for member, source in reader(name, limit):
+            count += 1
+            yield f"{name}/{member}", source
+    except (
+        Exception
+    ) as error:  # by format and damage: BadZipFile, ReadError, zlib.error, EOFError, …
+        after = f" after {count} images" if count else ""
+        yield (
+            name,
+            InputError(
+                f"the archive {name!r} cannot be read{after} ({_reason(error)}); make it again"
+            ),
+        )
+        return
+    if not count:
+        yield name, InputError(f"the archive {name!r} holds no image; check what was packed")
+
+
+def _reason(error: Exception) -> str:
+    said = getattr(error, "strerror", None) or " ".join(str(error).split())
+    return said or type(error).__name__
+
+
+def _wanted(member: str) -> bool:
+    """An image, and neither it nor a folder that it is in is hidden."""
+    parts = PurePosixPath(member).parts
+    hidden = any(p.startswith(".") and p not in (".", "..") for p in parts)
+    return bool(parts) and not hidden and parts[0] != "__MACOSX" and is_image(parts[-1])
+
+
+def _zip(name: str, limit: int) -> Iterator[Item]:
+    with zipfile.ZipFile(name) as archive:
+        for info in archive.infolist():
+            if info.is_dir() or not _wanted(info.filename):
+                continue
+            said = f"{info.filename!r} in {name!r}"
+            if info.file_size > limit:
+                yield info.filename, _too_large(said, info.file_size, limit)
+                continue
+            source: Source
+            try:
+                with archive.open(info) as file:
+                    source = _member(file, said, limit)
+            except Exception as error:  # encrypted, an unknown compression, a wrong checksum, …
+                source = _broken(said, error)
+            yield info.filename, source
+
+
+def _tar(name: str, limit: int) -> Iterator[Item]:
+    with tarfile.open(name, "r:*") as archive:  # "r|*" takes hours over an entry of absurd size
+        for info in archive:
+            if info.isdir() or not _wanted(info.name):
+                continue
+            said = f"{info.name!r} in {name!r}"
+            source: Source
+            if not info.isfile():
+                source = InputError(f"{said} is a link or a device; pack the image itself")
+            elif info.size > limit:
+                source = _too_large(said, info.size, limit)
+            else:
+                file = archive.extractfile(info)
+                assert file is not None
+                source = _member(file, said, limit)
+            yield info.name, source
+
+
+def _member(file: IO[bytes], said: str, limit: int) -> Source:
+    data = file.read(limit + 1)
+    if len(data) > limit:  # more than its entry says
+        return _too_large(said, len(data), limit)
+    return data or InputError(f"{said} is empty; pack it again")
+
+
+def _too_large(said: str, size: int, limit: int) -> InputError:
+    return InputError(f"{said} has {size:,} bytes, {_size(limit)} are the limit; make it smaller")
+
+
+def _broken(said: str, error: Exception) -> InputError:
+    return InputError(f"{said} cannot be read ({_reason(error)}); pack it again")
+
+
+# --------------------------------------------------------------------------- lists
+
+
+def read_list(path: StrPath) -> list[str]:
+    """Names of files from a file, "-" for standard input: one per line, or with zero bytes between.
+
+    Blank lines are passed over. Nothing else is: a name may begin with # or with a blank.
+    """
+    name = os.fspath(path)
+    try:
+        if name in STDIN:
+            data = sys.stdin.buffer.read()
+        else:
+            with open(name, "rb") as file:
+                data = file.read()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"cannot read the list of files {name!r} ({reason}); check it") from error
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    if b"\0" in data:
+        lines = data.split(b"\0")
+    else:
+        lines = [line.removesuffix(b"\r") for line in data.split(b"\n")]
+    names = [os.fsdecode(line) for line in lines if line.strip()]
+    if not names:
+        raise InputError(f"the list of files {name!r} is empty; write one name per line")
+    return names
+
+
+def read_classes(text: str) -> list[str]:
+    """Class names: "cat, dog, car", or @FILE with one per line, # before comments.
+
+    >>> read_classes("cat, polar bear")
+    ['cat', 'polar bear']
+    """
+    text = text.removeprefix("\ufeff").strip()
+    if not text.startswith("@"):
+        names = [name.strip() for name in text.split(",")]
+        if not any(names):
+            raise InputError(
+                f"{text!r} names no class; write names with commas between them, as in 'cat, dog'"
+            )
+        return [name for name in names if name]
+    path, mend = text[1:], "give one name per line in a text file"
+    said = f"the file of class names {path!r}"
+    try:
+        data = Path(path).read_bytes()
+    except (OSError, ValueError) as error:
+        missing = isinstance(error, FileNotFoundError)
+        reason = "does not exist" if missing else f"cannot be read ({_reason(error)})"
+        raise InputError(f"{said} {reason}; {mend}") from error
+    try:
+        lines = data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{said} is not UTF-8 text; save it as UTF-8, one name per line"
+        ) from error
+    names = [line.strip() for line in lines]
+    names = [name for name in names if name and not name.startswith("#")]
+    if not names:
+        raise InputError(f"{said} holds no name; {mend}")
+    return names

@@ -1,0 +1,264 @@
+"""Predictions on their way to a file, row by row. `adte.files.rows` says what a row looks like.
+
+An interrupted run goes on with `adte.files.ledger`; what a state has to say for that is a `Mark`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass
+from hashlib import blake2b
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Literal, NamedTuple
+
+from adte.errors import InputError, unknown
+from adte.files.rows import Csv, Lines, Row
+from adte.files.whole import (
+    StrPath,
+    is_special,
+    open_through,
+    reason,
+    target_of,
+    try_lock,
+    write_whole,
+)
+
+__all__ = ["Mark", "Output", "open_output"]
+
+SUFFIXES = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json"}
+PART = ".jsonl.part"
+KEEP = 100  # outputs that a state remembers
+
+Kind = Literal["file", "part", "stream", "list"]  # part and list: a JSON list, on disk or streamed
+
+
+@dataclass(frozen=True)
+class Mark:
+    """How much of an output a state covers.
+
+    Attributes:
+        rows: of the output, from its beginning, whose images the state has learned from.
+        digest: of the bytes up to there.
+        folder: where relative names of images start, as seen from the output's own folder.
+    """
+
+    rows: int = 0
+    digest: str = ""
+    folder: str = "."
+
+
+def format_of(path: StrPath, fmt: str | None) -> str:
+    """The format of an output, by its name unless it is given."""
+    fmt = fmt or SUFFIXES.get(Path(path).suffix.lower()) or ("jsonl" if is_stream(path) else None)
+    if fmt is None:
+        raise InputError(
+            f"the name {os.fspath(path)!r} does not say which format to write; end it in "
+            f"{', '.join(SUFFIXES)}"
+        )
+    if fmt not in SUFFIXES.values():
+        raise unknown("format", fmt, set(SUFFIXES.values()))
+    return fmt
+
+
+def is_stream(path: StrPath) -> bool:
+    """Whether rows are gone once they are written: standard output, a FIFO, a device."""
+    return os.fspath(path) == "-" or is_special(path)
+
+
+def part_of(path: StrPath) -> Path:
+    """Where the rows of a JSON list are kept until it is put together."""
+    target = target_of(path)
+    return target.with_name(target.name + PART)
+
+
+def _relative(path: str, start: str) -> str:
+    try:
+        return Path(os.path.relpath(path, start)).as_posix()
+    except ValueError:  # another drive
+        return path
+
+
+def mark_key(path: StrPath, state: StrPath) -> str:
+    """The output's name as seen from the state's folder, so that both may move together."""
+    return _relative(os.path.realpath(path), os.path.dirname(os.path.realpath(state)))
+
+
+def here(path: StrPath) -> str:
+    """The current folder as seen from the folder of a file."""
+    return _relative(os.getcwd(), os.path.dirname(os.path.realpath(path)))
+
+
+# --------------------------------------------------------------------------- writing
+
+
+class Output:
+    """An open output, made by `open_output` or `Ledger.resume`.
+
+    Every row is handed to the system as it comes; `close` waits until all are on the disk.
+
+    Attributes:
+        path: as it was given.
+        rows: how many it holds.
+    """
+
+    def __init__(self, path: StrPath, form: Csv | Lines, file: BinaryIO, kind: Kind) -> None:
+        self.path, self.rows = os.fspath(path), 0
+        self._form, self._file, self._kind = form, file, kind
+        self._digest, self._size = blake2b(digest_size=16), 0
+        self._is_open = True
+
+    def write(self, row: Row) -> None:
+        """Add a row; a failure leaves whole rows. The keys are those of `adte.files.rows`."""
+        line = self._form.line(row)
+        if self._kind == "list":
+            line = (b",\n" if self.rows else b"[\n") + line.removesuffix(b"\n")
+        self._put(line)
+        self.rows += 1
+
+    def _put(self, data: bytes) -> None:
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) or 0 :]
+            self._file.flush()
+        except BrokenPipeError:  # the reader has seen enough
+            raise
+        except OSError as error:
+            if self._kind in ("file", "part"):
+                with suppress(OSError):
+                    self._file.truncate(self._size)
+            raise self._failure(error) from error
+        self._size += len(data)
+        self._digest.update(data)
+
+    def _sync(self) -> None:
+        if self._kind in ("file", "part"):
+            try:
+                os.fsync(self._file.fileno())
+            except OSError as error:
+                raise self._failure(error) from error
+
+    def _failure(self, error: OSError) -> InputError:
+        return InputError(f"cannot write {self.path!r} after {self.rows} rows: {reason(error)}")
+
+    def mark(self, state: StrPath, marks: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """What a state that is saved to `state` now has to say under "outputs".
+
+        When this returns the rows are on the disk: a state never covers rows that are not there.
+
+        Args:
+            marks: what the state said before; other outputs stay in it.
+        """
+        if self._kind not in ("file", "part"):
+            return dict(marks or {})
+        self._sync()
+        key = mark_key(self.path, state)
+        others = [(k, v) for k, v in (marks or {}).items() if k != key]
+        mark = Mark(self.rows, self._digest.hexdigest(), here(self.path))
+        return {**dict(others[1 - KEEP :]), key: asdict(mark)}
+
+    def close(self) -> None:
+        """Finish the file. A JSON list is put together here, of the rows that there are."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        try:
+            if self._kind == "list":
+                self._put(b"\n]\n" if self.rows else b"[\n]\n")
+            self._sync()
+            if self._kind == "part":
+                self._assemble()
+        finally:
+            if self.path != "-":
+                self._file.close()  # and its lock goes
+
+    def _assemble(self) -> None:
+        part = Path(self._file.name)
+
+        def write(name: str) -> None:
+            with open(part, "rb") as lines, open(name, "wb") as out:
+                for i, line in enumerate(lines):
+                    out.write((b",\n" if i else b"[\n") + line.removesuffix(b"\n"))
+                out.write(b"\n]\n" if self.rows else b"[\n]\n")
+
+        try:
+            write_whole(str(part).removesuffix(PART), write)
+        except InputError as error:
+            raise InputError(f"{error}; the rows so far are in {str(part)!r}") from error
+        with suppress(OSError):  # not while it is open on Windows; then it is found and cut later
+            part.unlink()
+
+    def __enter__(self) -> Output:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def open_output(path: StrPath, fmt: str | None = None, top: int = 0) -> Output:
+    """An output without rows; those that were there go. `Ledger` keeps them.
+
+    Args:
+        path: a file, a special file such as a FIFO, or "-" for standard output.
+        fmt: "csv", "jsonl" or "json"; by default the suffix says it, and a stream is "jsonl".
+        top: how many of the best classes CSV has columns for.
+
+    A JSON list is put together when the output is closed. Until then its rows are in
+    NAME.jsonl.part, where a killed process leaves them and `Ledger` finds them.
+    """
+    fmt = format_of(path, fmt)
+    form = Csv(top) if fmt == "csv" else Lines()
+    if not is_stream(path):
+        return open_at(path, form, fmt)
+    try:
+        file = sys.stdout.buffer if os.fspath(path) == "-" else open_through(path)
+    except OSError as error:
+        raise InputError(f"cannot write {os.fspath(path)!r}: {reason(error)}") from error
+    out = Output(path, form, file, "list" if fmt == "json" else "stream")
+    out._put(form.head)
+    return out
+
+
+class Kept(NamedTuple):
+    """The rows that stay: how many, their bytes, and the size of the file when it was read."""
+
+    rows: int
+    size: int
+    digest: blake2b
+    seen: int | None
+
+
+def open_at(path: StrPath, form: Csv | Lines, fmt: str, kept: Kept | None = None) -> Output:
+    """The file, locked, and cut to the rows that stay."""
+    place = part_of(path) if fmt == "json" else target_of(path)
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(open(place, "a+b", buffering=0))
+            free = try_lock(file.fileno()) is not False
+            now = os.fstat(file.fileno())
+            if kept is not None and kept.seen not in (None, now.st_size):
+                free = False
+            if not free or not os.path.samestat(now, place.stat()):
+                raise InputError(
+                    f"{os.fspath(path)!r} is being written by another process; wait until it is "
+                    "done, or give another name"
+                )
+            out = Output(path, form, file, "part" if fmt == "json" else "file")
+            file.truncate(kept.size if kept and kept.rows else 0)
+        except OSError as error:
+            raise InputError(f"cannot write {os.fspath(path)!r}: {reason(error)}") from error
+        if kept is not None and kept.rows:
+            out.rows, out._size, out._digest = kept.rows, kept.size, kept.digest
+        else:
+            out._put(form.head)
+        stack.pop_all()  # the output closes it
+    return out

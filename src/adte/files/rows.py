@@ -1,0 +1,148 @@
+"""Rows of predictions as lines of CSV or JSON, and names that no line can break.
+
+A row is one image: path, label, confidence, index, learned, error, and `top`, a list of
+{"class", "probability"}. CSV writes `top` as columns class_1, probability_1, …; JSON writes it as
+it is, and any further keys after it. One row is one line, always.
+
+A file name may hold bytes that are not UTF-8, and line breaks. In a row, such a name has `\\udcff`
+for the byte ff, `\\u000a` for a line break and `\\\\` for each backslash of its own; every other
+name is written as it is. `unescape_name` gives the name back, and `os.fsencode` of that its bytes.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+__all__ = ["COLUMNS", "Csv", "Done", "Lines", "Row", "escape_name", "is_output", "unescape_name"]
+
+COLUMNS = ("path", "label", "confidence", "index", "learned", "error")
+Row = Mapping[str, Any]
+
+_UNSAFE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
+_ESCAPED = re.compile(r"\\u(?:00[01][0-9a-f]|007f|d[89a-f][0-9a-f]{2})")
+_ESCAPE = re.compile(r"\\\\|\\u([0-9a-f]{4})")
+
+
+def escape_name(name: str) -> str:
+    r"""A name as one line of valid Unicode, as most names are.
+
+    >>> print(escape_name("caf\udce9.jpg"))
+    caf\udce9.jpg
+    """
+    if not _UNSAFE.search(name) and not _ESCAPED.search(name):
+        return name
+    return _UNSAFE.sub(lambda m: f"\\u{ord(m[0]):04x}", name.replace("\\", "\\\\"))
+
+
+def unescape_name(text: str) -> str:
+    r"""The name that `escape_name` was given.
+
+    >>> unescape_name(r"caf\udce9.jpg").encode("utf-8", "surrogateescape")
+    b'caf\xe9.jpg'
+    """
+    if not _ESCAPED.search(text):
+        return text
+    return _ESCAPE.sub(lambda m: "\\" if m[1] is None else chr(int(m[1], 16)), text)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can say: texts on one line, no NaN."""
+    if isinstance(value, str):
+        return escape_name(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {escape_name(str(k)): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    return value
+
+
+class Done(NamedTuple):
+    """What is read back of a row."""
+
+    name: str
+    failed: bool
+
+
+class Csv:
+    """A line of column names, then a line per row, with columns for the `top` best classes."""
+
+    def __init__(self, top: int = 0) -> None:
+        numbered = (f"{c}_{i + 1}" for i in range(top) for c in ("class", "probability"))
+        self.top, self.columns = top, (*COLUMNS, *numbered)
+        self.head = self._join(self.columns)
+
+    def _join(self, cells: Sequence[Any]) -> bytes:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerow(cells)
+        return text.getvalue().encode()
+
+    def line(self, row: Row) -> bytes:
+        row = _plain(row)
+        best = [
+            t[key] for t in (row.get("top") or [])[: self.top] for key in ("class", "probability")
+        ]
+        best += [None] * (2 * self.top - len(best))
+        cells = [*(row.get(c) for c in COLUMNS), *best]
+        return self._join([str(c).lower() if isinstance(c, bool) else c for c in cells])
+
+    def read(self, line: bytes) -> Done:
+        (cells,) = csv.reader([line.decode().removesuffix("\n")], strict=True)
+        if len(cells) != len(self.columns):
+            raise ValueError("another number of columns")
+        return Done(unescape_name(cells[0]), bool(cells[COLUMNS.index("error")]))
+
+    def is_torn(self, line: bytes) -> bool:
+        """Whether a line may be the beginning of a row; under our head any line may."""
+        return True
+
+
+class Lines:
+    """A JSON object per line."""
+
+    head = b""
+
+    def line(self, row: Row) -> bytes:
+        row = _plain(row)
+        first = {c: row.get(c) for c in COLUMNS}
+        return json.dumps({**first, **row}, ensure_ascii=False).encode() + b"\n"
+
+    def read(self, line: bytes) -> Done:
+        row = json.loads(line)
+        if not _is_row(row):
+            raise ValueError("not a row")
+        return Done(unescape_name(row["path"]), row["error"] is not None)
+
+    def is_torn(self, line: bytes) -> bool:
+        """Whether a line may be the beginning of a row, or room that a crash left empty."""
+        start = b'{"%s": "' % COLUMNS[0].encode()
+        return line.startswith(start) or start.startswith(line) or not line.strip(b"\0")
+
+
+def _is_row(row: object) -> bool:
+    keys = tuple(row)[: len(COLUMNS)] if isinstance(row, dict) else ()
+    return keys == COLUMNS and isinstance(row["path"], str)  # type: ignore[index]
+
+
+def is_output(head: bytes) -> bool:
+    """Whether a file that begins so holds rows of ours, or JSON facts marked {"adte": …}."""
+    first, _, rest = head.partition(b"\n")
+    columns = ",".join(COLUMNS).encode()
+    if first == columns or first.startswith(columns + b",class_1,"):
+        return True
+    if first == b"[":  # a list is written with one row per line
+        first = rest.partition(b"\n")[0].removesuffix(b",")
+        if first == b"]":
+            return True
+    with suppress(ValueError, RecursionError):
+        if _is_row(json.loads(first)):
+            return True
+    return re.match(rb'\s*\{\s*"adte"\s*:', head) is not None

@@ -1,0 +1,204 @@
+"""Images: found on disk, and decoded into RGB bytes. Everyone reads them here.
+
+Suffixes say what an image is, and hidden files and folders are none. What Pillow cannot read here,
+such as a HEIC file without its plug-in, is found all the same, so that reading it can say why.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageOps, UnidentifiedImageError
+from torch import Tensor
+
+from adte.errors import InputError
+
+__all__ = ["SUFFIXES", "Pixels", "find_images", "is_image", "load_image", "walk_images"]
+
+Pixels = npt.NDArray[np.uint8]  # (H, W, 3)
+
+# Formats that Pillow reads only with a plug-in, or only in newer versions: the plug-in, and
+# what installs it. Such a file begins with a box "ftyp" and a brand.
+_PLUGINS = {
+    ".heic": ("pillow_heif", "pillow-heif"),
+    ".heif": ("pillow_heif", "pillow-heif"),
+    ".avif": ("pillow_avif", "pillow-avif-plugin"),
+}
+_BRANDS = {b"heic": ".heic", b"heix": ".heic", b"hevc": ".heic", b"mif1": ".heif",
+           b"msf1": ".heif", b"avif": ".avif", b"avis": ".avif"}  # fmt: skip
+
+SUFFIXES = {".jpg", ".jpeg", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm",
+            *_PLUGINS}  # fmt: skip
+
+
+# --------------------------------------------------------------------------- finding
+
+
+def is_image(name: str) -> bool:
+    """By suffix; hidden files (.DS_Store, ._copy.jpg) are none."""
+    return not name.startswith(".") and os.path.splitext(name)[1].lower() in SUFFIXES
+
+
+def find_images(path: str | os.PathLike[str]) -> list[Path]:
+    """The image itself, or every image below a folder, in code-point order of the paths.
+
+    Hidden files and folders are left out. A folder that cannot be listed is an error.
+    """
+    if not os.fspath(path):
+        raise InputError("an empty path was given; name an image or a folder, '.' for this one")
+    path = Path(path)
+    try:
+        path.stat()
+    except (OSError, ValueError) as error:
+        if getattr(error, "strerror", None) and not isinstance(error, FileNotFoundError):
+            reason = getattr(error, "strerror", "")
+            raise InputError(f"cannot open {str(path)!r} ({reason}); check the path") from error
+        raise InputError(f"{str(path)!r} does not exist; check the path") from error
+    if not path.is_dir():
+        return [path]
+    found = sorted(path / name for name in walk_images(path))
+    if not found:
+        raise InputError(
+            f"the folder {str(path)!r} holds no image; images end in {', '.join(sorted(SUFFIXES))}"
+        )
+    return found
+
+
+def walk_images(folder: str | os.PathLike[str]) -> list[str]:
+    """Every image below a folder, as sorted relative paths with forward slashes."""
+    return sorted(_walk(os.fspath(folder), "", ()))
+
+
+def _walk(place: str, prefix: str, above: tuple[tuple[int, int], ...]) -> Iterator[str]:
+    try:
+        here = os.stat(place)
+        with os.scandir(place) as entries:
+            inside = list(entries)
+    except OSError as error:
+        raise InputError(
+            f"cannot list the folder {place!r} ({error.strerror}); check its permissions"
+        ) from error
+    if (here.st_dev, here.st_ino) in above:  # a link back to a folder that it lies in
+        return
+    above = (*above, (here.st_dev, here.st_ino))
+    for entry in inside:
+        if entry.name.startswith("."):
+            continue
+        if _is_folder(entry):
+            yield from _walk(entry.path, f"{prefix}{entry.name}/", above)
+        elif is_image(entry.name) and (entry.is_symlink() or entry.is_file()):
+            yield prefix + entry.name  # a link to nowhere too: reading it will say so
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # links that lead in a circle
+        return False
+
+
+# --------------------------------------------------------------------------- decoding
+
+
+def load_image(source: Any) -> Pixels:
+    """Any image as contiguous RGB bytes (H, W, 3), turned the way its EXIF orientation says.
+
+    Args:
+        source: a path, encoded bytes, a Pillow image, a uint8 array (H, W), (H, W, C) or a uint8
+            tensor (C, H, W), (H, W, C); alpha is dropped, 16 bits become 8.
+
+    >>> load_image(np.zeros((2, 3), np.uint8)).shape
+    (2, 3, 3)
+    """
+    if isinstance(source, np.ndarray | Tensor):
+        return _from_array(source)
+    opened: Callable[[], AbstractContextManager[Image.Image]]
+    if isinstance(source, bytes | bytearray | memoryview):
+        name, opened = f"these {len(source)} bytes", lambda: Image.open(io.BytesIO(source))
+    elif isinstance(source, str | os.PathLike):
+        name, opened = repr(os.fspath(source)), lambda: Image.open(source)
+    elif isinstance(source, Image.Image):
+        name, opened = f"this {source.mode} image", lambda: nullcontext(source)
+    else:
+        kind = type(source).__name__
+        raise InputError(f"{kind} is no image; give a path, bytes, a Pillow image or uint8 pixels")
+    try:
+        try:
+            return _decode(opened)
+        except UnidentifiedImageError:
+            if not _add_plugin(source, name):
+                raise
+            return _decode(opened)
+    except InputError:
+        raise
+    except Exception as error:  # by format: OSError, SyntaxError, ValueError, struct.error, …
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+        reason = reason.partition(" <_io.")[0]  # where in memory it lay says nothing
+        why = f"cannot read {name} as an image ({reason or type(error).__name__})"
+        raise InputError(f"{why}; give a complete file that Pillow can read") from error
+
+
+def _decode(opened: Callable[[], AbstractContextManager[Image.Image]]) -> Pixels:
+    with opened() as image:
+        return _rgb(image)
+
+
+def _add_plugin(source: Any, name: str) -> bool:
+    """Tell Pillow of the plug-in that reads a file's format; False where none would help."""
+    if isinstance(source, str | os.PathLike):
+        kind = os.path.splitext(os.fspath(source))[1].lower()
+        with open(source, "rb") as file:
+            head = file.read(12)
+    else:
+        kind, head = "", bytes(source[:12])
+    if head[4:8] == b"ftyp":
+        kind = _BRANDS.get(head[8:12], kind)
+    if kind not in _PLUGINS or kind in Image.registered_extensions():
+        return False
+    module, package = _PLUGINS[kind]
+    try:
+        plugin = importlib.import_module(module)
+    except ImportError as error:
+        raise InputError(
+            f"cannot read {name} as an image, for Pillow does not read {kind[1:].upper()} by "
+            f"itself; install its plug-in: pip install {package}"
+        ) from error
+    if hasattr(plugin, "register_heif_opener"):  # the other registers itself
+        plugin.register_heif_opener()
+    return True
+
+
+def _rgb(image: Image.Image) -> Pixels:
+    image.load()  # a truncated file raises here
+    image = ImageOps.exif_transpose(image)
+    if image.mode.startswith("I"):  # 16 bits; Pillow's own conversion would clip them at 255
+        grey = np.asarray(image).astype(np.float64).clip(0, 65535) / 257
+        image = Image.fromarray(grey.round().astype(np.uint8))
+    elif "transparency" in image.info:  # a palette with an alpha for each colour
+        image = image.convert("RGBA")
+    return np.array(image.convert("RGB"))
+
+
+def _from_array(source: np.ndarray[Any, Any] | Tensor) -> Pixels:
+    kind = "tensor" if isinstance(source, Tensor) else "array"
+    name = f"a {kind} of shape {tuple(source.shape)} and dtype {source.dtype}"
+    array = source.detach().cpu().numpy() if isinstance(source, Tensor) else source
+    if array.dtype != np.uint8:
+        raise InputError(f"{name} is not an image; give uint8 grey levels 0 to 255")
+    if array.ndim == 3 and kind == "tensor" and array.shape[0] in (1, 3, 4):
+        array = array.transpose(1, 2, 0)
+    elif array.ndim == 2:
+        array = array[:, :, None]
+    if array.ndim != 3 or array.size == 0 or array.shape[2] not in (1, 3, 4):
+        order = "(3, H, W)" if kind == "tensor" else "(H, W, 3)"
+        raise InputError(f"{name} is not an image; give shape {order} with at least one pixel")
+    rgb = np.repeat(array, 3, 2) if array.shape[2] == 1 else array[:, :, :3]
+    return np.ascontiguousarray(rgb)

@@ -1,0 +1,8 @@
+"""Labelling a folder of images: what `adte predict` does, for the command line and for others."""
+
+from adte.labelling.job import Job
+from adte.labelling.run import Labelled, Listener, Report
+from adte.labelling.saved import Wanted
+from adte.labelling.sorting import Undone, undo
+
+__all__ = ["Job", "Labelled", "Listener", "Report", "Undone", "Wanted", "undo"]

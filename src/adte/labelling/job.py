@@ -1,0 +1,200 @@
+"""Labelling images: each has one row and is learned from once, whatever interrupts the run.
+
+A `Job` says what to label and where the results go. Outputs are checked before any work. Rows are
+written as they come, and the state that belongs to them is saved every few seconds and at the end,
+so that the same job goes on where it stopped (`adte.files.ledger`). Each output is finished by
+itself: one that fails costs no other.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from adte.classifier import Classifier
+from adte.errors import InputError
+from adte.facts import read_state
+from adte.files.claims import Lock, Target, claim, kind_of
+from adte.files.inputs import STDIN, Item, expand, is_archive
+from adte.files.ledger import Ledger
+from adte.files.outputs import Mark, is_stream, open_output
+from adte.files.whole import StrPath, is_special, load_state
+from adte.labelling.past import read_past
+from adte.labelling.run import Listener, Report, Rows, Run, Saving, counted
+from adte.labelling.saved import Saved, Wanted, open_classifier
+from adte.labelling.sorting import Sorting
+
+__all__ = ["Job"]
+
+
+@dataclass
+class Job:
+    """Images to be labelled, by whom, and where the results go.
+
+    Attributes:
+        inputs: files, folders, archives, or "-".
+        out: rows as they come (.csv, .jsonl, .json), kept and gone on from.
+        json_to: all facts of this run as one JSON file, at the end.
+        state: what was learned, gone on from and saved. An output without one has its own beside
+            it, OUT.adte.
+        freeze: do not learn; then `state` is only read.
+        force: write over files of others, and begin an output anew.
+        min_confidence: an image below it gets no label.
+        batch, workers: images that are worked on together, threads that decode ahead; None takes
+            what pays.
+        sort_into: a folder with a folder per label, filled when all is labelled.
+        wait: seconds to wait for another process that uses the state.
+    """
+
+    inputs: Sequence[str]
+    wanted: Wanted
+    out: str | None = None
+    json_to: str | None = None
+    state: str | None = None
+    freeze: bool = False
+    force: bool = False
+    top: int = 5
+    min_confidence: float = 0.0
+    batch: int | None = None
+    workers: int | None = None
+    sort_into: str | None = None
+    sort: str = "copy"
+    wait: float = 60.0
+    report: Report = field(default_factory=Report)
+
+    def run(self, listener: Listener | None = None) -> Report:
+        """Label what is to be labelled. `report` says how far it came, also after an error."""
+        listener = listener or Listener()
+        if not 0 <= self.min_confidence <= 1:
+            raise InputError(
+                f"a confidence of {self.min_confidence} cannot be asked for; give 0 to 1"
+            )
+        if self.wait < 0:
+            raise InputError(f"a wait of {self.wait:g} s cannot be kept; give 0 or more")
+        items, names = _listed(self.inputs)
+        keep = self._keep()
+        self._claim(keep)
+        sorting = None
+        if self.sort_into is not None:
+            sorting = Sorting(self.sort_into, self.sort, self.inputs)
+        with ExitStack() as stack:
+            if keep is not None:
+                self._lock(keep, stack, listener)
+            clf, marks = self._classifier(keep)
+            was_frozen = clf.frozen
+            if was_frozen and not self.freeze:
+                listener.note("this state is frozen: images are labelled, nothing is learned")
+            clf.frozen = was_frozen or self.freeze
+            rows = self._rows(clf, keep, marks)
+            saving = Saving(clf, keep.path, marks, rows.out, was_frozen) if keep else None
+            run = Run(clf, rows, saving, self.report, self.top, self.min_confidence)
+            listener.begin(clf, names)
+            run.go(items, listener, self.batch, self.workers, self.json_to)
+        if sorting is not None:
+            self._sort(sorting, run.labels, clf.classes)
+        return self.report
+
+    # ------------------------------------------------------------------ before any work
+
+    def _keep(self) -> Saved | None:
+        """The state that is written: the one that was named, else the one beside the output."""
+        if self.state is None or self.freeze:
+            return Saved.beside(self.out) if self.out and not is_stream(self.out) else None
+        if self.state == "-" or (self.state and is_special(self.state)):
+            raise InputError(f"--state {self.state!r} is not a file; give a file name")
+        return Saved.by_option(self.state)
+
+    def _claim(self, keep: Saved | None) -> None:
+        read: list[StrPath] = [*self.inputs]
+        said = "--state"
+        if self.state is None or self.freeze:
+            said = "the state of --out"
+            read += [] if self.state is None else [self.state]
+        targets = (
+            Target("--out", self.out),
+            Target("--json", self.json_to),
+            Target(said, keep.path if keep else None, "state"),
+        )
+        claim(targets, read, self.force)
+
+    def _lock(self, keep: Saved, stack: ExitStack, listener: Listener) -> None:
+        try:
+            stack.enter_context(Lock(keep.path, 0))
+        except InputError as error:
+            said, _, _ = str(error).partition(";")
+            if not self.wait or "another process" not in said:
+                raise
+            listener.note(f"{said}; waiting up to {self.wait:g} s for it")
+            stack.enter_context(Lock(keep.path, self.wait))
+
+    def _classifier(self, keep: Saved | None) -> tuple[Classifier, dict[str, Any]]:
+        """The classifier to begin with, and what its state knows of outputs."""
+        there = keep is not None and kind_of(keep.path) == "state"
+        if self.state is not None and self.freeze:
+            clf, _ = open_classifier(self.wanted, Saved.by_option(self.state))
+            marks = self._marks(clf, keep) if keep and there and not self.force else {}
+            return clf, marks
+        if keep and there and (self.state is not None or not self.force):
+            return open_classifier(self.wanted, keep)
+        return self.wanted.new(), {}
+
+    def _marks(self, clf: Classifier, keep: Saved) -> dict[str, Any]:
+        """What the state beside an output knows of it, if it is the state that this run has."""
+        seen = clf.seen
+        clf.load_state(keep.path)  # refuses one of another kind
+        if clf.seen != seen:
+            raise InputError(
+                f"{self.out!r} was written with another state than {self.state!r} ({clf.seen} "
+                f"images seen then, {seen} now); {keep.mend} to begin again"
+            )
+        return read_state(load_state(keep.path)[1], keep.path)["outputs"] or {}
+
+    def _rows(self, clf: Classifier, keep: Saved | None, marks: dict[str, Any]) -> Rows:
+        if self.out is None:
+            return Rows()
+        top = min(self.top, len(clf.classes))
+        if self.force:
+            return Rows(open_output(self.out, top=top))
+        ledger = Ledger(self.out, top=top)
+        mark = ledger.covered(keep.path, marks) if keep else Mark()
+        out = ledger.resume(mark)
+        past = read_past(self.out, mark.folder) if out.rows else {}
+        return Rows(out, ledger.take, past)
+
+    # ------------------------------------------------------------------ after the work
+
+    def _sort(
+        self, sorting: Sorting, labels: dict[str, str | None], classes: Sequence[str]
+    ) -> None:
+        done = {"copy": "copied", "link": "linked", "move": "moved"}[self.sort]
+        try:
+            count = sorting.fill(expand(self.inputs), labels, classes)
+        except InputError as error:
+            self.report.failed.append(str(error))
+        else:
+            how = f"{counted(count, 'image')} {done}; `adte undo {sorting.path}` undoes it"
+            said = f"{self.sort_into} ({how})"
+            self.report.written.append(said)
+
+
+def _listed(inputs: Sequence[str]) -> tuple[Iterable[Item], list[str] | None]:
+    """The images, and their names where those can be had without reading the images."""
+    items = expand(inputs)
+    if all(name in STDIN or _is_pipe(name) for name in inputs):
+        return items, list(inputs)  # an image each
+    if any(name in STDIN or is_archive(name) or _is_pipe(name) for name in inputs):
+        return items, None
+    found = list(items)
+    if len(found) == 1 and isinstance(found[0][1], InputError):
+        raise found[0][1]
+    return found, [name for name, _ in found]
+
+
+def _is_pipe(name: str) -> bool:
+    with suppress(OSError, ValueError):
+        return stat.S_ISFIFO(os.stat(name).st_mode)
+    return False

@@ -1,0 +1,348 @@
+"""The run of a job: encode, learn, write the row; save the state every few seconds.
+
+An image is taken in as a whole: while it is learned from and its row is written, signals wait. So
+the state and the rows always tell of the same images, and both are saved when the run ends early.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from adte.batch import Batch, Prediction
+from adte.classifier import Classifier, Unread
+from adte.errors import InputError
+from adte.files.inputs import Item
+from adte.files.outputs import Output
+from adte.files.rows import escape_name
+from adte.labelling.past import Past
+from adte.labelling.signals import Deferred
+from adte.pipeline import default_workers
+
+__all__ = ["Labelled", "Listener", "Report", "Rows", "Run", "Saving"]
+
+EVERY = 5.0  # seconds between two saves of the state
+GROUP = 16  # images that are worked on together on a GPU
+
+
+def counted(number: int, name: str) -> str:
+    """
+    >>> counted(1, "row"), counted(0, "row")
+    ('1 row', '0 rows')
+    """
+    return f"{number} {name}" if number == 1 else f"{number} {name}s"
+
+
+class Labelled(NamedTuple):
+    """One image of a job as it comes out: its row (`adte.files.rows`), and what it is from."""
+
+    name: str
+    row: dict[str, Any]
+    prediction: Prediction | None
+
+    @property
+    def unsure(self) -> bool:
+        return bool(self.row["abstained"])
+
+
+@dataclass
+class Report:
+    """How a job went.
+
+    Attributes:
+        labelled: images, those that were unsure among them.
+        before: images that have a label from an earlier run.
+        unread: images that could not be read, in this run or an earlier one.
+        seen: images that the classifier has learned from, all in all.
+        written, failed: what became of each output, in words.
+    """
+
+    labelled: int = 0
+    unsure: int = 0
+    before: int = 0
+    seen: int = 0
+    unread: list[Unread] = field(default_factory=list)
+    written: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+    @property
+    def is_good(self) -> bool:
+        return not self.unread and not self.failed
+
+    def __str__(self) -> str:
+        parts = [f"{counted(self.labelled, 'image')} labelled"]
+        if self.unsure:
+            parts[0] += f" ({self.unsure} unsure)"
+        if self.before:
+            parts.append(f"{self.before} done before")
+        if self.unread:
+            parts.append(f"{len(self.unread)} could not be read")
+        return ", ".join(parts)
+
+
+class Listener:
+    """Who wants to know how a job goes; this one does not."""
+
+    def begin(self, clf: Classifier, names: Sequence[str] | None) -> None:
+        """The classifier is ready, these images are to come; None where nobody knows yet."""
+
+    def show(self, image: Labelled) -> None:
+        """An image has its row."""
+
+    def skip(self, name: str) -> None:
+        """An image has a row from an earlier run."""
+
+    def note(self, text: str) -> None:
+        """Something that a person should know."""
+
+
+@dataclass
+class Rows:
+    """Where rows go, and what is there already."""
+
+    out: Output | None = None
+    take: Callable[[str], bool] = lambda name: False
+    past: Mapping[str, Past] = field(default_factory=dict)  # by absolute path
+
+
+@dataclass
+class Saving:
+    """The state of a run on its way to disk, with what it covers of the output."""
+
+    clf: Classifier
+    path: str
+    marks: Mapping[str, Any]
+    out: Output | None
+    frozen: bool  # as the state was, whether or not this run learns
+    error: InputError | None = None
+    _due: float = 0.0
+
+    def now(self) -> None:
+        """Save; a failure is kept in `error`, and the next time may go well."""
+        begin = time.monotonic()
+        marks = self.out.mark(self.path, self.marks) if self.out else dict(self.marks)
+        try:
+            self.clf.save(self.path, outputs=marks, frozen=self.frozen)
+            self.error = None
+        except InputError as error:
+            self.error = error
+        end = time.monotonic()
+        self._due = end + max(EVERY, 20 * (end - begin))
+
+    def if_due(self) -> None:
+        if time.monotonic() >= self._due:
+            self.now()
+
+
+class Run:
+    """One run over images, once.
+
+    Attributes:
+        labels: of each image by name, those of earlier runs too; None is unsure.
+    """
+
+    def __init__(
+        self,
+        clf: Classifier,
+        rows: Rows,
+        saving: Saving | None,
+        report: Report,
+        top: int,
+        min_confidence: float,
+    ) -> None:
+        self.clf, self.rows, self.saving, self.report = clf, rows, saving, report
+        self.top, self.min_confidence = top, min_confidence
+        self.labels: dict[str, str | None] = {}
+        self._all: list[dict[str, Any]] = []  # rows, for the JSON at the end
+        self._whole = True  # whether the state and the rows tell of the same images
+
+    def go(
+        self,
+        items: Iterable[Item],
+        listener: Listener,
+        batch: int | None = None,
+        workers: int | None = None,
+        json_to: str | None = None,
+    ) -> None:
+        """Label all; whatever ends it, each output is finished by itself."""
+        signals = Deferred()
+        with signals.installed():
+            try:
+                if self.saving and self.rows.out is not None:  # before the first row
+                    with signals:
+                        self.saving.now()
+                    if self.saving.error:
+                        raise self.saving.error
+                for group, encoded in self._groups(items, listener, batch, workers):
+                    done: list[Labelled] = []
+                    try:
+                        with signals:
+                            self._take_in(group, encoded, done, json_to is not None)
+                    finally:
+                        for image in done:
+                            listener.show(image)
+            except (MemoryError, RuntimeError) as error:
+                if isinstance(error, RuntimeError) and "memory" not in str(error).lower():
+                    raise
+                raise InputError(
+                    f"the memory is not enough for {self.clf.views.count} views per image; give "
+                    "fewer --views, or a smaller --batch"
+                ) from error
+            finally:
+                with signals:
+                    self._finish(json_to)
+
+    def _groups(
+        self, items: Iterable[Item], listener: Listener, batch: int | None, workers: int | None
+    ) -> Iterator[tuple[list[tuple[str, InputError | None]], Batch | None]]:
+        """Images in order, as many as are encoded together, and the unreadable between them."""
+        names: dict[int, str] = {}
+        errors: dict[int, InputError] = {}
+        number = count()
+
+        def todo() -> Iterator[tuple[str, Any]]:
+            for name, source in items:
+                if self.rows.take(name):
+                    self._before(name)
+                    listener.skip(name)
+                    continue
+                i = next(number)
+                names[i] = name
+                yield str(i), _raising(source) if isinstance(source, InputError) else source
+
+        def failed(key: str, error: InputError) -> None:
+            errors[int(key)] = error
+
+        size = batch or (1 if self.clf.model.device.type == "cpu" else GROUP)
+        ahead = default_workers() if workers is None else workers
+        pipeline = replace(self.clf.pipeline, workers=ahead)
+        start = 0
+        for encoded in pipeline.batches(todo(), self.clf.context, size, failed):
+            end = int(encoded.keys[-1]) + 1
+            yield [(names.pop(i), errors.pop(i, None)) for i in range(start, end)], encoded
+            start = end
+        if names:
+            yield [(names[i], errors[i]) for i in sorted(names)], None
+
+    def _before(self, name: str) -> None:
+        past = self.rows.past.get(str(Path(os.getcwd(), name)), Past(None, None))
+        if past.error:
+            self.report.unread.append(Unread(name, past.error))
+        else:
+            self.report.before += 1
+            self.labels[name] = past.label
+
+    def _take_in(
+        self,
+        group: list[tuple[str, InputError | None]],
+        encoded: Batch | None,
+        done: list[Labelled],
+        keep: bool,
+    ) -> None:
+        self._whole = False
+        predictions = iter(() if encoded is None else self.clf.step(encoded))
+        for name, error in group:
+            image = self._labelled(name, next(predictions) if error is None else str(error))
+            done.append(image)
+            if keep:
+                self._all.append(image.row)
+            if self.rows.out is not None:
+                self.rows.out.write(image.row)
+        self._whole = True
+        if self.saving:
+            self.saving.if_due()
+
+    def _labelled(self, name: str, found: Prediction | str) -> Labelled:
+        row: dict[str, Any] = {"path": name, "label": None, "confidence": None, "index": None,
+                               "learned": False, "error": None, "top": [], "abstained": False,
+                               "kept": []}  # fmt: skip
+        if isinstance(found, str):
+            row["error"] = found
+            self.report.unread.append(Unread(name, found))
+            return Labelled(name, row, None)
+        p = replace(found, source=name)
+        unsure = p.confidence < self.min_confidence
+        row.update(
+            label=None if unsure else p.label,
+            confidence=p.confidence,
+            index=p.index,
+            learned=not self.clf.frozen,
+            top=[{"class": c, "probability": x} for c, x in p.best(self.top)],
+            abstained=unsure,
+            kept=[] if p.kept is None else p.kept.tolist(),
+        )
+        self.labels[name] = row["label"]
+        self.report.labelled += 1
+        self.report.unsure += unsure
+        return Labelled(name, row, p)
+
+    # ------------------------------------------------------------------ the end
+
+    def _finish(self, json_to: str | None) -> None:
+        self.report.seen = self.clf.seen
+        if self.saving:
+            self._end(self._save)
+        if self.rows.out is not None:
+            self._end(self._close, self._whole or self.rows.out.rows > 0)
+        if json_to is not None:
+            self._end(lambda: self._write_json(json_to))
+
+    def _end(self, finish: Callable[[], str], say: bool = True) -> None:
+        try:
+            said = finish()
+            self.report.written += [said] if say else []
+        except (InputError, BrokenPipeError) as error:
+            self.report.failed.append(str(error))
+
+    def _save(self) -> str:
+        assert self.saving is not None
+        path = self.saving.path
+        if not self._whole and not self.clf.frozen:
+            raise InputError(
+                f"{path!r} is as it was at its last save; the same command goes on from there"
+            )
+        self.saving.now()
+        if self.saving.error:
+            raise self.saving.error
+        return f"{path} ({counted(self.clf.seen, 'image')} seen)"
+
+    def _close(self) -> str:
+        assert self.rows.out is not None
+        self.rows.out.close()
+        return f"{_called(self.rows.out.path)} ({counted(self.rows.out.rows, 'row')})"
+
+    def _write_json(self, path: str) -> str:
+        from adte import __version__
+        from adte.console import emit_json
+
+        facts = {
+            "adte": __version__,
+            "model": self.clf.model.name,
+            "method": self.clf.method.name,
+            "classes": self.clf.classes,
+            "seen": self.clf.seen,
+            "labelled": self.report.labelled,
+            "unsure": self.report.unsure,
+            "before": self.report.before,
+            "unread": [{"path": escape_name(u.source), "error": u.reason}
+                       for u in self.report.unread],
+            "rows": [{**row, "path": escape_name(row["path"])} for row in self._all],
+        }  # fmt: skip
+        emit_json(facts, path)
+        return _called(path)
+
+
+def _called(path: str) -> str:
+    return "standard output" if path == "-" else path
+
+
+def _raising(error: InputError) -> Callable[[], Any]:
+    def source() -> Any:
+        raise error
+
+    return source

@@ -1,0 +1,130 @@
+"""A classifier as it was saved, or a new one: what is asked for is applied, checked or refused.
+
+Never ignored: with a saved state, weights, device and dtype are applied; classes, model, method,
+templates, views and seed have to be those of the state; options of the method are refused.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from adte.classifier import Classifier
+from adte.errors import InputError
+from adte.facts import read_state
+from adte.files import load_state
+from adte.prompts import SINGLE, check_templates
+
+__all__ = ["Saved", "Wanted", "open_classifier"]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the classifier shall be.
+
+    Attributes:
+        options: of the method, typed.
+        said: the names of what a person asked for; the rest are defaults, and a state has its own.
+    """
+
+    classes: Sequence[str] | None = None
+    model: str = "tiny"
+    method: str = "adte"
+    templates: Sequence[str] = SINGLE
+    views: int = 64
+    seed: int = 0
+    options: Mapping[str, Any] = field(default_factory=dict)
+    weights: str | None = None
+    device: str | None = None
+    dtype: str | None = None
+    said: frozenset[str] = frozenset()
+
+    def new(self) -> Classifier:
+        """A classifier that has learned nothing yet."""
+        if self.classes is None:
+            raise InputError("no classes were given; name them as in --classes 'cat, dog, car'")
+        return Classifier(
+            self.model,
+            self.classes,
+            self.method,
+            templates=self.prompts,
+            views=self.views,
+            seed=self.seed,
+            weights=self.weights,
+            device=self.device,
+            dtype=self.dtype,
+            **self.options,
+        )
+
+    @property
+    def prompts(self) -> str | Sequence[str]:
+        """One text may be the name of a set."""
+        return self.templates[0] if len(self.templates) == 1 else self.templates
+
+    def differences(self, facts: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+        """What a person asked for and a state has otherwise: its name, here and there."""
+        views, prompts = facts["views"], facts["prompts"]
+        theirs = {
+            "classes": facts["classes"],
+            "model": facts["model"],
+            "method": facts["method"],
+            "template": list(prompts["templates"]),
+            "views": views["count"],
+            "seed": views["seed"],
+        }
+        for name, there in theirs.items():
+            own = "templates" if name == "template" else name
+            if own in self.said:
+                here = getattr(self, own)
+                if name == "template":
+                    here = check_templates(self.prompts)
+                if here != there:
+                    yield name, here, there
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A state file, and what to do where it does not fit.
+
+    Attributes:
+        path: of the state; name: what a person calls it; mend: what helps.
+    """
+
+    path: str
+    name: str
+    mend: str = "choose another state file"
+
+    @staticmethod
+    def by_option(path: str | os.PathLike[str]) -> Saved:
+        return Saved(os.fspath(path), f"--state {os.fspath(path)!r}")
+
+    @staticmethod
+    def beside(out: str | os.PathLike[str]) -> Saved:
+        """The state that belongs to an output."""
+        path = f"{os.fspath(out).rstrip('/')}.adte"
+        return Saved(path, f"the state of --out, {path!r},", "give another --out, or --force")
+
+
+def open_classifier(wanted: Wanted, saved: Saved) -> tuple[Classifier, dict[str, Any]]:
+    """The classifier of a state, and what the state says of outputs, see `adte.files.ledger`."""
+    facts = read_state(load_state(saved.path)[1], saved.path)
+    for name, here, there in wanted.differences(facts):
+        if name == "classes":
+            reason = "was saved for other classes than --classes names"
+        else:
+            reason = f"was saved with {name} {there!r}, not {here!r}"
+        raise InputError(f"{saved.name} {reason}; leave --{name} out, or {saved.mend}")
+    if "options" in wanted.said:
+        raise InputError(
+            f"--set cannot change what {saved.name} was saved with; leave it out, or {saved.mend}"
+        )
+    fits = "weights" in wanted.said or facts["model"] == wanted.model
+    clf = Classifier.load(
+        saved.path,
+        weights=wanted.weights if fits else None,
+        device=wanted.device,
+        dtype=wanted.dtype,
+    )
+    return clf, facts["outputs"] or {}

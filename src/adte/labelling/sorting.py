@@ -1,0 +1,299 @@
+"""Images sorted into a folder per label: copied, linked or moved, with a list that undoes it.
+
+Nothing is ever written over: a name that is taken gets a number. The list, `undo.csv` in the
+folder, has a line per image before anything is done with it, and its digest. Undoing takes away or
+moves back only what is still as it was put there.
+"""
+
+from __future__ import annotations
+
+import csv
+import errno
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import NamedTuple
+
+from adte.errors import InputError, unknown
+from adte.files.claims import claim_folder
+from adte.files.inputs import STDIN, Item, is_archive
+from adte.files.rows import escape_name, unescape_name
+from adte.files.whole import StrPath, make_folder, reason, write_whole
+
+__all__ = ["UNSURE", "Sorting", "Undone", "undo"]
+
+UNSURE = "unsure"  # the folder of images without a label
+LIST = "undo.csv"
+WAYS = ("copy", "link", "move")
+COLUMNS = ("way", "from", "to", "digest")
+
+
+class Entry(NamedTuple):
+    """A line of the list: what was done with an image; `to` is below the folder."""
+
+    way: str
+    source: str
+    to: str
+    digest: str
+
+
+class Sorting:
+    """A folder that images are sorted into. Making it checks all that can be checked before.
+
+    Args:
+        folder: is made if needed.
+        way: "copy", "link" (a symbolic link) or "move".
+        inputs: where the images come from; the folder must not lie in one of them.
+    """
+
+    def __init__(self, folder: StrPath, way: str, inputs: Sequence[str]) -> None:
+        if way not in WAYS:
+            raise unknown("way to sort", way, WAYS)
+        self.way = way
+        here = Path(os.path.realpath(os.fspath(folder).replace("\0", "")))
+        for name in inputs:
+            _check_input(name, here, way)
+        self.folder = claim_folder("--sort-into", folder)
+        self.path = self.folder / LIST
+        if self.path.exists():
+            self._done = {(e.source, Path(e.to).parent.name) for e in _read(self.path)[1]}
+        else:
+            self._done = set()
+
+    def fill(
+        self, items: Iterable[Item], labels: Mapping[str, str | None], classes: Sequence[str]
+    ) -> int:
+        """Sort images by label, each once; None is unsure. How many it was.
+
+        Images that the list has already, from an interrupted run, are passed over.
+        """
+        folders = folder_names(classes)
+        count, left = 0, dict(labels)
+        for name, source in items:
+            if name not in left or isinstance(source, InputError):
+                continue
+            label = left.pop(name)
+            place = UNSURE if label is None else folders[label]
+            origin = os.path.abspath(name)
+            if (origin, place) not in self._done:
+                self._put(origin, source, make_folder(self.folder / place))
+                count += 1
+        return count
+
+    def _put(self, origin: str, source: Path | bytes, place: Path) -> None:
+        try:
+            digest = _digest(source)
+            for target in _free(place, Path(origin).name):
+                self._note(Entry(self.way, origin, f"{place.name}/{target.name}", digest))
+                with suppress(FileExistsError):  # somebody took the name meanwhile
+                    _do(self.way, source, target)
+                    return
+        except OSError as error:
+            raise InputError(
+                f"cannot {self.way} {origin!r} into {str(place)!r}: {reason(error)}"
+            ) from error
+
+    def _note(self, entry: Entry) -> None:
+        new = not self.path.exists()
+        with self.path.open("a", encoding="utf-8", newline="") as file:
+            lines = csv.writer(file, lineterminator="\n")
+            if new:
+                lines.writerow(COLUMNS)
+            lines.writerow([escape_name(text) for text in entry])
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _check_input(name: str, folder: Path, way: str) -> None:
+    found = Path(os.path.realpath(name.replace("\0", "")))
+    special = name in STDIN or (found.exists() and stat.S_ISFIFO(found.stat().st_mode))
+    if special:
+        raise InputError(f"{name!r} is read once and cannot be sorted; give files or folders")
+    if is_archive(name) and found.is_file() and way != "copy":
+        raise InputError(f"images in the archive {name!r} cannot be {way}d; use --sort copy")
+    if found.is_dir() and (found == folder or found in folder.parents):
+        raise InputError(
+            f"the folder to sort into, {str(folder)!r}, lies in the input {name!r}, and would be "
+            "labelled too; give a folder outside of it"
+        )
+
+
+def folder_names(classes: Iterable[str]) -> dict[str, str]:
+    """A folder name per label, each of its own on any file system.
+
+    >>> folder_names(["cat", "Cat", "black/white", ".."])
+    {'cat': 'cat', 'Cat': 'Cat-2', 'black/white': 'black_white', '..': '_'}
+    """
+    names: dict[str, str] = {}
+    taken = {UNSURE, LIST}
+    for label in classes:
+        if label in names:
+            continue
+        plain = re.sub(r'[\x00-\x1f\x7f<>:"/\\|?*\ud800-\udfff]', "_", label).strip(" .")
+        while len(plain.encode()) > 200:
+            plain = plain[:-1]
+        name, number = plain or "_", 1
+        while name.casefold() in taken:
+            number += 1
+            name = f"{plain}-{number}"
+        taken.add(name.casefold())
+        names[label] = name
+    return names
+
+
+def _free(place: Path, name: str) -> Iterator[Path]:
+    """Names that nobody has: photo.jpg, photo-2.jpg, …"""
+    stem, suffix = os.path.splitext(name)
+    number = 1
+    while True:
+        target = place / (name if number == 1 else f"{stem}-{number}{suffix}")
+        if not os.path.lexists(target):
+            yield target
+        number += 1
+
+
+def _digest(source: Path | bytes) -> str:
+    digest = blake2b(source if isinstance(source, bytes) else b"", digest_size=16)
+    if isinstance(source, Path):
+        with source.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+def _do(way: str, source: Path | bytes, target: Path) -> None:
+    """Put an image where nothing is; FileExistsError if something is after all."""
+    if isinstance(source, bytes):
+        with target.open("xb") as file:
+            file.write(source)
+    elif way == "copy":
+        _copy(source, target)
+    elif way == "link":
+        os.symlink(os.path.abspath(source), target)
+    else:
+        _move(source, target)
+
+
+def _copy(source: Path, target: Path) -> None:
+    with source.open("rb") as old, target.open("xb") as new:
+        try:
+            shutil.copyfileobj(old, new)
+        except BaseException:
+            with suppress(OSError):
+                target.unlink()
+            raise
+    shutil.copystat(source, target)
+
+
+def _move(source: Path, target: Path) -> None:
+    """A rename that writes over nothing."""
+    if source.is_symlink():  # a relative link would lead elsewhere from its new place
+        os.symlink(os.path.join(os.path.abspath(source.parent), os.readlink(source)), target)
+    else:
+        try:
+            os.link(source, target)
+        except OSError as error:
+            if isinstance(error, FileExistsError | FileNotFoundError):
+                raise
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
+                raise
+            _copy(source, target)  # another disk, or one without hard links
+    try:
+        source.unlink()
+    except OSError:
+        target.unlink()
+        raise
+
+
+# --------------------------------------------------------------------------- back again
+
+
+class Undone(NamedTuple):
+    """How many images are back, and what was left as it is, with the reason."""
+
+    images: int
+    left: list[str]
+
+
+def undo(path: StrPath) -> Undone:
+    """Take back what the list `undo.csv` says, the last first. What is left stays in the list."""
+    where, entries = _read(Path(path))
+    kept: list[Entry] = []
+    said: list[str] = []
+    count = 0
+    for entry in reversed(entries):
+        target = where / entry.to
+        if not os.path.lexists(target):
+            continue  # it was never put there, or is gone
+        try:
+            _take_back(entry, target)
+            count += 1
+        except (OSError, InputError) as error:
+            kept.append(entry)
+            why = reason(error) if isinstance(error, OSError) else str(error)
+            said.append(f"{str(target)!r} stays: {why}")
+    for name in {Path(e.to).parent for e in entries}:
+        with suppress(OSError):
+            (where / name).rmdir()  # if it is empty
+    _write(Path(path), list(reversed(kept)))
+    with suppress(OSError):
+        where.rmdir()
+    return Undone(count, said)
+
+
+def _take_back(entry: Entry, target: Path) -> None:
+    if entry.way == "link":
+        if not target.is_symlink() or os.readlink(target) != entry.source:
+            raise InputError("it is another file by now")
+        target.unlink()
+        return
+    if _digest(target) != entry.digest:
+        raise InputError("it was changed since it was sorted")
+    if entry.way == "move":
+        if os.path.lexists(entry.source):
+            raise InputError(f"{entry.source!r} is there again")
+        _move(target, Path(entry.source))
+    else:
+        target.unlink()
+
+
+def _read(path: Path) -> tuple[Path, list[Entry]]:
+    """The folder of a list and its lines, checked: nothing outside the folder is named."""
+    said = f"the list {str(path)!r}"
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            lines = list(csv.reader(file))
+    except (OSError, UnicodeDecodeError, csv.Error, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"cannot read {said} ({why}); give undo.csv of a sorted folder") from error
+    if not lines or tuple(lines[0]) != COLUMNS:
+        raise InputError(f"{said} is not undo.csv of a sorted folder; give that file")
+    entries = []
+    for number, cells in enumerate(lines[1:], 2):
+        if len(cells) != len(COLUMNS) and number == len(lines):
+            break  # torn by a crash, before anything was done
+        entry = Entry(*(unescape_name(c) for c in cells)) if len(cells) == 4 else None
+        parts = Path(entry.to).parts if entry else ()
+        if entry is None or entry.way not in WAYS or len(parts) != 2 or ".." in parts:
+            raise InputError(f"line {number} of {said} is damaged; mend or remove it")
+        entries.append(entry)
+    return path.absolute().parent, entries
+
+
+def _write(path: Path, entries: Sequence[Entry]) -> None:
+    if not entries:
+        with suppress(OSError):
+            path.unlink()
+        return
+
+    def write(name: str) -> None:
+        with open(name, "w", encoding="utf-8", newline="") as file:
+            lines = csv.writer(file, lineterminator="\n")
+            lines.writerows([COLUMNS, *([escape_name(text) for text in e] for e in entries)])
+
+    write_whole(path, write)

@@ -1,0 +1,39 @@
+"""Features and class weights of a batch, checked against its logits."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from adte.batch import Batch
+from adte.errors import InputError
+
+__all__ = ["class_weights_of", "features_of"]
+
+
+def features_of(batch: Batch) -> Tensor:
+    """The image features (B, V, D), float32 or wider, one row per view."""
+    features: Tensor = batch.require("features")
+    if features.ndim != 3 or features.shape[:2] != batch.logits.shape[:2]:
+        raise InputError(
+            f"features of shape {tuple(features.shape[1:])} do not go with logits of shape "
+            f"{tuple(batch.logits.shape[1:])}; pass one row of features per view"
+        )
+    return _wide(features)
+
+
+def class_weights_of(batch: Batch) -> Tensor:
+    """The class weights (L, D), on the device and in the dtype of the features."""
+    features = features_of(batch)
+    weights: Tensor = batch.require("class_weights")
+    shape = (batch.classes, features.shape[-1])
+    if tuple(weights.shape) != shape:
+        raise InputError(
+            f"class weights of shape {tuple(weights.shape)} do not go with the logits and "
+            f"features; pass them as (classes, dimensions) = {shape}"
+        )
+    return weights.to(features)
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))

@@ -1,0 +1,163 @@
+"""The parts that methods hold: a measure of uncertainty, a choice of views, a logit adjustment.
+
+Each is a frozen dataclass of options with the functions that the options decide. The class prior,
+`adte.prior.PriorOptions`, is the fourth.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from adte import functional as F
+from adte.errors import InputError, unknown
+from adte.options import option
+
+__all__ = ["Adjustment", "Entropy", "Selection"]
+
+PLACES = ("none", "before", "per-view", "after")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entropy:
+    """How unsure a prediction is.
+
+      shannon   −Σ P log P
+      tsallis   Σ (P^q − P)/(1 − q), one q for all classes
+      adaptive  Σ (P^{q_l} − P)/(1 − q_l), q_l from the class prior; Shannon's until it is known
+
+    The adaptive measure is ADTE's, in the form that vanishes where a prediction is certain. The
+    paper's own (`form="paper"`), Σ P^{q_l}/(1 − q_l), never falls below 1/(1 − α) > 1: nothing
+    would pass a threshold in nats such as ln 2. Measures differ in size, so thresholds in nats are
+    multiplied by `scale`, the measure of the uniform distribution over ln L, which is 1 for
+    Shannon's. Among few classes one class's q would decide by itself, so α comes near β there.
+
+    >>> Entropy(kind="tsallis", q=0.5)(torch.tensor([0.5, 0.5]).log())
+    tensor(0.8284)
+    """
+
+    kind: Literal["shannon", "tsallis", "adaptive"] = option(
+        "shannon", "measure of uncertainty: Shannon's, Tsallis', or ADTE's with the class prior"
+    )
+    q: float = option(0.5, "q > 0 of the Tsallis entropy; below 1 it favours surer views")
+    alpha: float = option(0.01, "lower end of the interval of q of the adaptive entropy")
+    beta: float = option(0.9, "upper end of the interval of q of the adaptive entropy")
+    rule: Literal["minmax", "zscore", "decimal", "sigmoid"] = option(
+        "minmax", "how the log prior is brought into the interval of q"
+    )
+    direction: Literal["released", "paper"] = option(
+        "released", "who gets the large q: favoured classes (released) or neglected ones (paper)"
+    )
+    form: Literal["paper", "vanishing"] = option(
+        "vanishing",
+        "Σ (P^q − P)/(1−q), which is zero on a certain view, or the paper's Σ P^q/(1−q)",
+    )
+    few: int = option(
+        20,
+        "number of classes up to which the interval of q is narrowed, in proportion, towards beta: "
+        "among few classes one class's q would decide by itself; 0 never narrows it",
+    )
+
+    def __post_init__(self) -> None:
+        F.check_interval(self.alpha, self.beta)
+        if not self.q > 0:
+            raise InputError(f"q={self.q} of the Tsallis entropy must be positive; choose e.g. 0.5")
+        if not self.few >= 0:
+            raise InputError(f"few={self.few} classes is negative; 0 switches it off")
+        for name, value, known in (
+            ("entropy", self.kind, ("shannon", "tsallis", "adaptive")),
+            ("q rule", self.rule, ("minmax", "zscore", "decimal", "sigmoid")),
+            ("direction of q", self.direction, ("released", "paper")),
+            ("entropy form", self.form, ("paper", "vanishing")),
+        ):
+            if value not in known:
+                raise unknown(name, value, known)
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether it reads the class prior."""
+        return self.kind == "adaptive"
+
+    def class_q(self, log_prior: Tensor | None) -> Tensor | None:
+        """q, where the adaptive entropy is in force.  (…, L) → (…, L)"""
+        if not self.adaptive or log_prior is None:
+            return None
+        classes = log_prior.shape[-1]
+        share = min(1.0, max(classes - 1, 0.5) / self.few) if self.few else 1.0
+        alpha = self.beta - share * (self.beta - self.alpha)
+        return F.q_from_prior(log_prior, alpha, self.beta, self.rule, self.direction)
+
+    def __call__(self, log_p: Tensor, log_prior: Tensor | None = None) -> Tensor:
+        """Uncertainty, low = sure.  (…, L), prior (L,) or one that broadcasts → (…)"""
+        if self.kind == "tsallis":
+            return F.tsallis(log_p, self.q)
+        q = self.class_q(log_prior)
+        if q is None:
+            return F.shannon(log_p)
+        return F.adaptive_tsallis(log_p, q, self.form, check=self.beta > 0.99)
+
+    def scale(self, classes: int, log_prior: Tensor | None = None) -> float:
+        """By what a threshold in nats is multiplied for this measure: H(uniform) / ln L."""
+        adaptive = self.adaptive and log_prior is not None
+        if classes == 1 or not (adaptive or self.kind == "tsallis"):
+            return 1.0
+        uniform = torch.full((classes,), -math.log(classes), dtype=torch.float64)
+        prior = None if log_prior is None else log_prior.to(uniform)
+        return float(self(uniform, prior)) / math.log(classes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """Which views count: those of lowest uncertainty.
+
+    >>> Selection(ratio=0.5)(torch.tensor([0.9, 0.1, 0.5, 0.2]))
+    tensor([1, 3])
+    """
+
+    ratio: float = option(0.1, "share of the views to keep, at least one view")
+    count: int | None = option(None, "number of views to keep, instead of the ratio")
+
+    def __post_init__(self) -> None:
+        F.keep_count(self.count or 1, self.ratio, self.count)
+
+    def number(self, views: int) -> int:
+        return F.keep_count(views, self.ratio, self.count)
+
+    def __call__(self, entropy: Tensor) -> Tensor:
+        """The views to keep, surest first; ties go to the lower index.  (…, V) → (…, K)"""
+        return F.rank_views(entropy)[..., : self.number(entropy.shape[-1])]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adjustment:
+    """Logit adjustment z − τ·log p̃, and where it begins to act.
+
+    `before` the views are measured, on each kept view (`per-view`), or on the answer (`after`).
+    """
+
+    place: Literal["none", "before", "per-view", "after"] = option(
+        "none",
+        "logit adjustment z − τ·log p̃: of every view before selection, of each kept view before "
+        "the average, or of the averaged distribution",
+    )
+    tau: float = option(1.0, "strength τ of the logit adjustment")
+
+    def __post_init__(self) -> None:
+        if self.place not in PLACES:
+            raise unknown("place of the logit adjustment", self.place, PLACES)
+        if not math.isfinite(self.tau):
+            raise InputError(f"tau={self.tau} of the logit adjustment must be finite")
+
+    @property
+    def active(self) -> bool:
+        return self.place != "none"
+
+    def __call__(self, logits: Tensor, log_prior: Tensor | None, *places: str) -> Tensor:
+        """z − τ·log p̃ if the adjustment has begun at one of the places, else z.  (…, L)"""
+        if log_prior is None or self.place not in places:
+            return logits
+        return logits - self.tau * log_prior.to(logits)

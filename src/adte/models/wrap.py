@@ -1,0 +1,153 @@
+"""A model that you already hold, under the contract of this package.
+
+Of open_clip, `wrap(model, open_clip.get_tokenizer("ViT-B-16"))`; of transformers,
+`wrap(model, processor=AutoProcessor.from_pretrained(…))`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from adte.errors import InputError
+from adte.models.base import Model
+from adte.models.huggingface import KINDS, HuggingFace
+from adte.models.huggingface import read_preprocess as hugging_face_preprocess
+from adte.models.openclip import OpenClip
+from adte.models.openclip import read_preprocess as open_clip_preprocess
+from adte.views import Preprocess
+
+__all__ = ["check_model", "wrap"]
+
+
+def wrap(
+    model: Any,
+    tokenizer: Any = None,
+    preprocess: Any = None,
+    *,
+    processor: Any = None,
+    name: str | None = None,
+) -> Model:
+    """A model of open_clip or transformers as a `Model`.
+
+    The weights are shared, not copied. Your own model stays as it is: its mode (train or eval), its
+    hooks, its device and dtype. What is returned is in eval mode, and can be moved with `.to`.
+
+    Args:
+        model: a model of open_clip, or CLIP, SigLIP or SigLIP2 of transformers.
+        tokenizer: open_clip's tokenizer for it, or one of transformers.
+        preprocess: a `Preprocess`, open_clip's transform for evaluation, or an image processor of
+            transformers; by default what the model says of itself.
+        processor: of transformers, tokenizer and image processor in one.
+        name: saved with a classifier's state, by default "wrapped:" and the class. Under the name
+            that `load_model` gives these weights, a state can be loaded without you.
+    """
+    if isinstance(model, Model):
+        return model
+    name = f"wrapped:{type(model).__name__}" if name is None else name
+    if _of_open_clip(model):
+        return _open_clip(model, tokenizer, preprocess, name)
+    if _of_transformers(model):
+        return _hugging_face(model, tokenizer, preprocess, processor, name)
+    raise InputError(
+        f"{_kind(model)} cannot be wrapped; give a model of open_clip, or CLIP, SigLIP or SigLIP2 "
+        "of transformers, or write a subclass of adte.Model"
+    )
+
+
+def check_model(given: Any) -> Model:
+    """A `Model` as it is; whatever else comes in its place is named, with what to do."""
+    if isinstance(given, Model):
+        return given
+    if _of_open_clip(given):
+        said = "is a model of open_clip as it is; give adte.wrap(model, tokenizer=…) instead"
+    elif _of_transformers(given):
+        said = "is a model of transformers as it is; give adte.wrap(model, processor=…) instead"
+    elif isinstance(given, tuple) and any(map(_of_open_clip, given)):
+        said = "holds a model of open_clip; give adte.wrap(model, tokenizer=…) of that alone"
+    else:
+        said = "is no model; give a name for load_model, or a subclass of adte.Model"
+    raise InputError(f"{_kind(given)} {said}")
+
+
+def _kind(thing: object) -> str:
+    package, name = type(thing).__module__.partition(".")[0], type(thing).__name__
+    return name if package == "builtins" else f"{package}'s {name}"
+
+
+def _of_open_clip(thing: object) -> bool:
+    mine = any(k.__module__.partition(".")[0] == "open_clip" for k in type(thing).__mro__)
+    return mine and all(hasattr(thing, k) for k in ("visual", "encode_image", "encode_text"))
+
+
+def _of_transformers(thing: object) -> bool:
+    kind = getattr(getattr(thing, "config", None), "model_type", None)
+    return kind in KINDS and hasattr(thing, "get_image_features")
+
+
+def _twin(net: nn.Module) -> nn.Module:
+    """The same weights in modules of its own, in eval mode: moving one does not move the other."""
+    shared: dict[int, Any] = {id(b): b.detach() for b in net.buffers()}
+    shared |= {id(p): nn.Parameter(p.detach(), p.requires_grad) for p in net.parameters()}
+    return copy.deepcopy(net, shared).eval()
+
+
+def _open_clip(net: nn.Module, tokenizer: Any, preprocess: Any, name: str) -> OpenClip:
+    if not callable(tokenizer):
+        raise InputError(
+            "a model of open_clip does not know its tokenizer; pass "
+            "adte.wrap(model, tokenizer=open_clip.get_tokenizer(NAME))"
+        )
+    twin: Any = _twin(net)
+    if not isinstance(preprocess, Preprocess):
+        facts = getattr(twin.visual, "preprocess_cfg", {})
+        if preprocess is not None:
+            facts = _steps(preprocess)
+        preprocess = open_clip_preprocess(twin, facts)
+    place = next(twin.parameters()).device
+    try:
+        with torch.no_grad():
+            width = twin.encode_text(tokenizer(["a photo."]).to(place)).shape[-1]
+    except Exception as error:  # whatever another model's tokens do to the tower
+        raise InputError(
+            f"the tokenizer does not go with the model ({str(error).splitlines()[0]}); pass "
+            "open_clip.get_tokenizer of the model's own name"
+        ) from error
+    return OpenClip(twin, tokenizer, preprocess, name, int(width)).eval()
+
+
+def _steps(transform: Any) -> dict[str, Any]:
+    """open_clip's transform for evaluation as settings."""
+    steps = {type(t).__name__: t for t in getattr(transform, "transforms", ())}
+    resize, normal = steps.get("Resize"), steps.get("Normalize")
+    if resize is None or normal is None or any("Random" in step for step in steps):
+        raise InputError(
+            f"the preprocessing {type(transform).__name__} cannot be read; pass the last of what "
+            "open_clip.create_model_and_transforms returns, or an adte.Preprocess"
+        )
+    return {
+        "mean": tuple(map(float, normal.mean)),
+        "std": tuple(map(float, normal.std)),
+        "interpolation": str(getattr(resize.interpolation, "value", resize.interpolation)),
+        "resize_mode": "shortest" if "CenterCrop" in steps else "squash",
+    }
+
+
+def _hugging_face(
+    net: Any, tokenizer: Any, preprocess: Any, processor: Any, name: str
+) -> HuggingFace:
+    tokenizer = tokenizer or getattr(processor, "tokenizer", None)
+    preprocess = preprocess or getattr(processor, "image_processor", None)
+    if tokenizer is None:
+        raise InputError(
+            "a model of transformers does not know its tokenizer; pass "
+            "adte.wrap(model, processor=AutoProcessor.from_pretrained(NAME))"
+        )
+    if not isinstance(preprocess, Preprocess):
+        facts: Mapping[str, Any] = preprocess.to_dict() if preprocess is not None else {}
+        preprocess = hugging_face_preprocess(facts, net.config)
+    return HuggingFace(_twin(net), tokenizer, preprocess, name).eval()

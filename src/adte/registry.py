@@ -1,0 +1,94 @@
+"""Names for things: register by decorator, look up with a hint, let other packages add theirs.
+
+A package that extends adte names a module under the entry point group `adte.plugins`; importing the
+module registers what it brings, by the same decorators that this package uses:
+
+    [project.entry-points."adte.plugins"]
+    mine = "my_package.for_adte"
+
+Plug-ins are imported when something is first listed or looked up and not found. One that fails to
+import is named in a warning and left out; everything else goes on.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint, entry_points
+from typing import Generic, TypeVar
+
+from adte.errors import InputError, unknown
+
+__all__ = ["GROUP", "Registry", "load_plugins"]
+
+GROUP = "adte.plugins"
+
+T = TypeVar("T")
+
+_loaded: set[EntryPoint] = set()
+
+
+def load_plugins() -> None:
+    """Import every plug-in that is installed and not imported yet."""
+    for point in entry_points(group=GROUP):
+        if point in _loaded:
+            continue
+        _loaded.add(point)
+        try:
+            point.load()
+        except Exception as error:  # whatever a stranger's module raises must not stop this one
+            warnings.warn(
+                f"the plug-in {point.name!r} ({point.value}) cannot be loaded and is left out: "
+                f"{type(error).__name__}: {error}",
+                stacklevel=2,
+            )
+
+
+class Registry(Generic[T]):
+    """Things of one kind by name, in the order they were registered.
+
+    >>> fruit = Registry[int]("fruit")
+    >>> fruit.add("pear", 3)
+    >>> fruit["pear"], list(fruit)
+    (3, ['pear'])
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._things: dict[str, T] = {}
+
+    def add(self, name: str, thing: T) -> None:
+        """Make a thing known; the same name again is refused, unless it is the same source."""
+        old = self._things.get(name)
+        if old is not None and _origin(old) != _origin(thing):
+            raise InputError(
+                f"the {self.kind} {name!r} is registered already, by {_origin(old)}; "
+                "choose another name"
+            )
+        self._things[name] = thing
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self._things:
+            load_plugins()
+        if name not in self._things:
+            raise unknown(self.kind, name, self._things)
+        return self._things[name]
+
+    def __contains__(self, name: object) -> bool:
+        if name not in self._things:
+            load_plugins()
+        return name in self._things
+
+    def __iter__(self) -> Iterator[str]:
+        load_plugins()
+        return iter(list(self._things))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def _origin(thing: object) -> str:
+    """Where a thing was made: a class's or function's own module and name."""
+    thing = getattr(thing, "cls", thing)
+    module = getattr(thing, "__module__", type(thing).__module__)
+    return f"{module}.{getattr(thing, '__qualname__', type(thing).__qualname__)}"

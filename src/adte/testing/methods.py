@@ -1,0 +1,354 @@
+"""What every method must do, whatever its maths. Each check takes a registered name."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import lru_cache
+
+import torch
+
+from adte.batch import Batch, Prediction, Sample
+from adte.errors import InputError, StateError
+from adte.evaluate.running.protocol import predictions
+from adte.methods import Method, create_method
+from adte.prompts import class_weights
+from adte.testing.small import SmallModel
+
+__all__ = ["CHECKS", "loop", "samples"]
+
+CLASSES = ("cat", "golden retriever", "car", "oak tree", "bus", "cup of coffee", "fish")
+SPLITS = (1, 3, 16, 64)
+MANY, SOME = 70, 20  # images of a stream; fewer where each of them goes through a tower
+
+
+@lru_cache
+def world(count: int = 24, views: int = 9, classes: int = 7) -> tuple[Sample, ...]:
+    """Samples with everything a method can ask for, from a small model and random pictures."""
+    model, g = SmallModel(), torch.Generator().manual_seed(0)
+    names = CLASSES[:classes]
+    with torch.no_grad():
+        weights = class_weights(model, names)
+        out = []
+        for _ in range(count):
+            base = torch.randn(1, 3, 6, 6, generator=g)
+            coarse = base + 0.6 * torch.randn(views, 3, 6, 6, generator=g)
+            pixels = torch.nn.functional.interpolate(coarse, size=(24, 24), mode="bilinear")
+            features = model.encode_image(pixels)
+            logits = model.logits(features, weights)
+            out.append(Sample(logits, features, weights, model.logit_scale, pixels, model, names))
+    return tuple(out)
+
+
+def samples(count: int = 24) -> list[Sample]:
+    """The first images of a small made-up stream."""
+    return list(world(max(24, count))[:count])
+
+
+def permuted(sample: Sample, order: torch.Tensor) -> Sample:
+    """The same image with the classes in another order."""
+    assert sample.classes is not None
+    assert sample.class_weights is not None
+    names = [sample.classes[i] for i in order.tolist()]
+    return replace(
+        sample,
+        logits=sample.logits[:, order],
+        class_weights=sample.class_weights[order],
+        classes=names,
+    )
+
+
+def one_view(sample: Sample) -> Sample:
+    assert sample.features is not None
+    assert sample.pixels is not None
+    return replace(
+        sample, logits=sample.logits[:1], features=sample.features[:1], pixels=sample.pixels[:1]
+    )
+
+
+def same(a: Prediction, b: Prediction) -> None:
+    """The same to the last bit."""
+    for name in ("probs", "q", "prior", "kept"):
+        x, y = getattr(a, name), getattr(b, name)
+        assert (x is None) == (y is None), f"{name} is there in one alone"
+        if x is not None and not torch.equal(x, y):
+            torch.testing.assert_close(x, y, rtol=0, atol=0)  # says where they differ
+
+
+@contextmanager
+def refused(kind: type[Exception], word: str = "") -> Iterator[None]:
+    """The block must raise an error of that kind, whose sentence holds the word."""
+    try:
+        yield
+    except kind as error:
+        said = str(error)
+    else:
+        raise AssertionError(f"no {kind.__name__} was raised")
+    assert word in said, f"{word!r} is not in {said!r}"
+
+
+def loop(method: Method, stream: list[Sample]) -> list[Prediction]:
+    """The stream one image at a time, by `predict` and `learn` alone: what every batch must equal.
+
+    It does not go through `scan`, so it checks it.
+    """
+    out = []
+    for sample in stream:
+        if method.order == "learn-first":
+            method.learn(sample)
+        out.append(method.predict(sample))
+        if method.order == "predict-first":
+            method.learn(sample)
+    return out
+
+
+def _batches(stream: list[Sample], size: int) -> Iterator[Batch]:
+    return Batch.runs((s.batch for s in stream), size)
+
+
+# --------------------------------------------------------------------------- the checks
+
+
+def check_contract(name: str) -> None:
+    """Probabilities, indices, and what explains the decision."""
+    method = create_method(name)
+    assert method.name == name
+    assert method.needs
+    for sample in samples(12):
+        p = method.step(sample)
+        assert p.probs.shape == (7,)
+        assert math.isclose(p.probs.sum().item(), 1, abs_tol=1e-5)
+        assert (p.probs >= 0).all()
+        assert p.index == int(p.probs.argmax())
+        assert p.entropy is None or torch.isfinite(p.entropy).all()
+        assert p.kept is None or len(set(p.kept.tolist())) == len(p.kept) >= 1
+
+
+def check_determinism(name: str) -> None:
+    first, second = create_method(name), create_method(name)
+    for sample in samples():
+        same(first.step(sample), second.step(sample))
+
+
+def check_predict_leaves_state(name: str) -> None:
+    """`predict` is pure: not a bit of the state changes."""
+    method = create_method(name)
+    for sample in samples(12):
+        method.step(sample)
+    probe = samples(13)[12]
+    before = method.state_dict()
+    first = method.predict(probe)
+    same(first, method.predict(probe))
+    after = method.state_dict()
+    assert before.keys() == after.keys()
+    for key, value in before.items():
+        torch.testing.assert_close(value, after[key], rtol=0, atol=0)
+
+
+def check_clone(name: str) -> None:
+    method = create_method(name)
+    for sample in samples(12):
+        method.step(sample)
+    fresh = method.clone()
+    assert fresh.name == method.name
+    assert fresh.params == method.params
+    assert not fresh.state_dict()
+    same(fresh.step(samples(1)[0]), create_method(name).step(samples(1)[0]))
+
+
+def check_reset(name: str) -> None:
+    method = create_method(name)
+    first = [method.step(s) for s in samples()]
+    method.reset()
+    for a, s in zip(first, samples(), strict=True):
+        same(a, method.step(s))
+
+
+def check_save_load(name: str) -> None:
+    """A saved and reloaded state continues with identical predictions."""
+    method, twin = create_method(name), create_method(name)
+    for sample in samples(12):
+        method.step(sample)
+    twin.load_state_dict(copy.deepcopy(method.state_dict()))
+    for sample in samples()[12:]:
+        same(method.step(sample), twin.step(sample))
+
+
+def check_load_rejects(name: str) -> None:
+    """A state of something else is refused and nothing has changed."""
+    method = create_method(name)
+    for sample in samples(12):
+        method.step(sample)
+    probe = samples(13)[12]
+    before = method.predict(probe)
+    state = method.state_dict()
+    for key in list(state)[:3]:
+        with refused(StateError):
+            method.load_state_dict(
+                {k: v for k, v in state.items() if k != key} | {"odd": state[key]}
+            )
+    with refused(StateError):
+        method.load_state_dict({"nonsense": torch.zeros(3)})
+    same(before, method.predict(probe))
+
+
+def check_declared(name: str) -> None:
+    """Every entry of the state is declared, and none that is declared is missing."""
+    method = create_method(name)
+    assert method.stateful == bool(method.entries())
+    for sample in samples(6):
+        method.step(sample)
+    state = method.state_dict()
+    if not method.stateful:
+        assert not state
+        return
+    plain = {k for k, e in method.entries().items() if "*" not in k and e.reduce != "derived"}
+    assert plain <= state.keys()
+
+
+def check_merge(name: str) -> None:
+    """Merging keeps the count of what was seen and leaves the other side alone."""
+    a, b = create_method(name), create_method(name)
+    for sample in samples()[:12]:
+        a.learn(sample)
+    for sample in samples()[12:]:
+        b.learn(sample)
+    theirs = b.state_dict()
+    a.merge(b)
+    for key, value in b.state_dict().items():
+        torch.testing.assert_close(value, theirs[key], rtol=0, atol=0)
+    if "prior.seen" in a.state_dict():
+        assert int(a.state_dict()["prior.seen"]) == 24
+    a.predict(samples(1)[0])
+    with refused(StateError):
+        a.merge(create_method("zero-shot" if name != "zero-shot" else "se"))
+    with refused(StateError, "itself"):
+        a.merge(a)
+
+
+def _splits(name: str, dtype: torch.dtype, count: int) -> None:
+    if any("tower" in need for need in create_method(name).needs):
+        count = min(count, SOME)
+    stream = [replace(s, logits=s.logits.to(dtype)) for s in samples(count)]
+    one = create_method(name)
+    online = loop(one, stream)
+    frozen = [one.predict(s) for s in stream]  # by what the whole stream taught
+    for size in (*(s for s in SPLITS if s < count), count):
+        many = create_method(name)
+        batched = [p for batch in _batches(stream, size) for p in many.step(batch)]
+        for a, b in zip(online, batched, strict=True):
+            same(a, b)
+        still = [p for batch in _batches(stream, size) for p in many.predict(batch)]
+        for a, b in zip(frozen, still, strict=True):
+            same(a, b)
+        learned = create_method(name)
+        for batch in _batches(stream, size):
+            learned.learn(batch)
+        for key, value in one.state_dict().items():
+            torch.testing.assert_close(value, learned.state_dict()[key], rtol=0, atol=0)
+            torch.testing.assert_close(value, many.state_dict()[key], rtol=0, atol=0)
+
+
+def check_batches(name: str) -> None:
+    """However a stream is cut, predictions and state are those of a loop: online, after a first
+    pass, and frozen.
+    """
+    _splits(name, torch.float32, MANY)
+
+
+def check_batches_bfloat16(name: str) -> None:
+    """The same for logits in bfloat16."""
+    _splits(name, torch.bfloat16, SOME)
+
+
+def check_many(name: str) -> None:
+    """`step_many` and `predict_many` say what a loop says, image by image."""
+    one, many = create_method(name), create_method(name)
+    for a, b in zip(loop(one, samples()), many.step_many(samples()), strict=True):
+        same(a, b)
+    for a, b in zip([one.predict(s) for s in samples()], one.predict_many(samples()), strict=True):
+        same(a, b)
+
+
+def check_dtypes(name: str) -> None:
+    """bfloat16 and float32 logits both work; results are float32 or wider."""
+    for dtype in (torch.float32, torch.bfloat16, torch.float64):
+        method = create_method(name)
+        for sample in samples(12):
+            p = method.step(replace(sample, logits=sample.logits.to(dtype)))
+            assert p.probs.dtype in (torch.float32, torch.float64)
+            assert torch.isfinite(p.probs).all()
+
+
+def check_one_class(name: str) -> None:
+    method = create_method(name)
+    for sample in world(3, classes=1):
+        p = method.step(sample)
+        assert p.index == 0
+        assert math.isclose(p.confidence, 1, rel_tol=1e-6)
+
+
+def check_one_view(name: str) -> None:
+    method = create_method(name)
+    for sample in samples(8):
+        p = method.step(one_view(sample))
+        assert p.kept is None or p.kept.tolist() == [0]
+
+
+def check_nan(name: str) -> None:
+    """NaN or infinite logits never get in, and the state is as it was."""
+    method = create_method(name)
+    for bad in (float("nan"), float("inf"), float("-inf")):
+        logits = torch.zeros(4, 3)
+        logits[1, 2] = bad
+        with refused(InputError, "NaN or infinite"):
+            method.step(Sample(logits))
+    assert not method.state_dict()
+
+
+def check_other_sizes(name: str) -> None:
+    """A method that has learned from some classes refuses images of others, and stays as it was."""
+    method = create_method(name)
+    if not method.stateful:
+        return
+    for sample in samples(6):
+        method.step(sample)
+    before = method.state_dict()
+    with refused(InputError):
+        method.step(world(3, classes=3)[0])
+    for key, value in before.items():
+        torch.testing.assert_close(value, method.state_dict()[key], rtol=0, atol=0)
+
+
+def check_protocols(name: str) -> None:
+    """Episodic forgets, frozen does not learn, pass two of two-pass has no order."""
+    method = create_method(name)
+    episodic = list(predictions(method, samples(6), "episodic"))
+    for p, s in zip(episodic, samples(6), strict=True):
+        same(p, create_method(name).step(s))
+    frozen = create_method(name)
+    list(predictions(frozen, samples(6), "frozen"))
+    assert not frozen.state_dict()
+    two = create_method(name)
+    forward = list(predictions(two, samples(), "two-pass"))
+    backward = list(predictions(two, samples()[::-1], "frozen"))[::-1]
+    for a, b in zip(forward, backward, strict=True):
+        torch.testing.assert_close(a.probs, b.probs)
+
+
+def check_permutation(name: str) -> None:
+    """Renaming the classes permutes the answer: no class is special by its index."""
+    order = torch.randperm(7, generator=torch.Generator().manual_seed(3))
+    a, b = create_method(name), create_method(name)
+    for s in samples():
+        p = a.step(s)
+        r = b.step(permuted(s, order))
+        torch.testing.assert_close(p.probs[order], r.probs, rtol=1e-4, atol=1e-5)
+
+
+CHECKS: list[Callable[[str], None]] = [
+    f for n, f in sorted(globals().items()) if n.startswith("check_")
+]

@@ -1,0 +1,101 @@
+"""Issue 11, point 20: the wheel is whole and does not grow; it works where it is installed."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import adte
+from predicting import picture
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).resolve().parents[2]
+MOST = 45e6  # bytes
+SOURCES = [p for folder in ("src", "tests", "benchmarks", "docs", "recipes")
+           for p in sorted((ROOT / folder).rglob("*.py"))]  # fmt: skip
+
+
+def call(*command: object, **extra: object) -> str:
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=600,
+                          **extra)  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    pytest.importorskip("hatchling", reason="needs hatchling, in the extra test, to build offline")
+    folder = tmp_path_factory.mktemp("wheel")
+    call(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation",
+         "--no-index", "--disable-pip-version-check", "-w", folder, ROOT)  # fmt: skip
+    (found,) = folder.glob("*.whl")
+    return found
+
+
+@pytest.mark.slow
+def test_20_the_wheel_is_whole_and_small(wheel):
+    assert wheel.name == f"adte-{adte.__version__}-py3-none-any.whl"
+    assert wheel.stat().st_size <= MOST
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    assert "adte/py.typed" in names
+    ours = {n for n in names if not n.startswith(f"adte-{adte.__version__}.dist-info/")}
+    assert all(n.startswith("adte/") for n in ours)
+    assert not [n for n in ours if "plugin/" in n or "test_" in n or "conftest" in n]
+    assert not [n for n in ours if n.endswith((".pyc", ".png", ".html"))]
+    packaged = {p.relative_to(ROOT / "src").as_posix() for p in (ROOT / "src/adte").rglob("*.py")}
+    assert packaged <= ours
+    assert {n for n in ours if n.endswith(".safetensors")}
+
+
+@pytest.mark.slow
+def test_20_the_wheel_works_in_a_venv_of_its_own(wheel, tmp_path):
+    """Its dependencies are those of the interpreter that runs the tests; the package is not."""
+    place = tmp_path / "venv"
+    venv.create(place, with_pip=False)
+    scripts = place / ("Scripts" if os.name == "nt" else "bin")
+    python = scripts / "python"
+    packages = Path(
+        call(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
+    )
+    call(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps",
+         "--no-index", "--disable-pip-version-check", wheel)  # fmt: skip
+    theirs = Path(pytest.__file__).parents[1]  # the folder of installed packages
+    # As a plain folder on the path: its .pth files, which lead to this checkout, are not read.
+    (packages / "dependencies.pth").write_text(f"{theirs}\n")
+    picture(tmp_path / "photo.png")
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    here = {"cwd": tmp_path, "env": env}
+    where = call(python, "-c", "import adte; print(adte.__file__)", **here)
+    assert Path(where.strip()).is_relative_to(packages)
+    assert call(scripts / "adte", "--version", **here).split()[-1] == adte.__version__
+    out = call(scripts / "adte", "predict", "photo.png", "--classes", "cat, dog", "--views", "4",
+               "--no-bars", **here)  # fmt: skip
+    assert out.startswith("photo.png")
+    assert "%" in out
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_20_sources_keep_to_the_grammar_of_python_3_10(path):
+    ast.parse(path.read_text("utf-8"), str(path), feature_version=(3, 10))
+
+
+def test_20_what_the_project_says_of_python_agrees():
+    said = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    assert said["project"]["requires-python"] == ">=3.10"
+    assert said["tool"]["ruff"]["target-version"] == "py310"
+    for minor in range(10, 14):
+        assert f"Programming Language :: Python :: 3.{minor}" in said["project"]["classifiers"]
+    assert "Typing :: Typed" in said["project"]["classifiers"]
+    assert (ROOT / "src/adte/py.typed").is_file()

@@ -1,0 +1,131 @@
+"""Issue 11, points 18 and 19: every shell block and snippet of README and the guides is run.
+
+A page is run as a reader would, top to bottom, in a folder with a few made-up photographs:
+
+    photo.jpg  photos/*.jpg  labelled/{car,cat,dog}/*.jpg  names.txt
+    adte.toml  with 8 views for `predict`, so that it takes seconds
+
+`bash` and `python` are run, `toml` and `python` with a title are written to the file that the title
+names. `console` (shell) and `py` (Python) are shown only: they need a network or large data. They
+are counted here, so that nothing is left out unseen. `text`, and no tag, is output.
+`pip install` goes to a folder of the test's own, without an index.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from predicting import picture
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ["README.md", "docs/index.md", "docs/install.md", "docs/first-steps.md", "docs/caches.md"]
+PAGES += sorted(p.relative_to(ROOT).as_posix() for p in (ROOT / "docs/guides").glob("*.md"))
+NOT_RUN = {  # blocks of a page that are shown only, and why
+    "README.md": 3,  # set-up, data sets and weights from elsewhere; the paper's tables take long
+    "docs/install.md": 1,  # installs
+    "docs/caches.md": 1,  # ImageNet
+    "docs/guides/data.md": 1,  # a data set from elsewhere
+    "docs/guides/models.md": 3,  # weights from elsewhere
+    "docs/guides/photos.md": 1,  # weights from elsewhere
+}
+RUN, SHOWN, PLAIN = {"bash", "python"}, {"console", "py"}, {"", "text", "toml"}
+FENCE = re.compile(r'^```(\w*)(?: title="([^"]+)")?[^\n]*\n(.*?)^```$', re.M | re.S)
+
+
+def blocks(page: str) -> list[dict[str, object]]:
+    """The fenced blocks of a page, in order."""
+    whole = (ROOT / page).read_text("utf-8")
+    return [
+        {
+            "page": page,
+            "line": whole.count("\n", 0, found.start()) + 1,
+            "tag": found[1],
+            "title": found[2],
+            "text": found[3],
+        }
+        for found in FENCE.finditer(whole)
+    ]
+
+
+def scene(folder: Path) -> dict[str, str]:
+    """A folder with what the pages speak of; the environment of who works there."""
+    picture(folder / "photo.jpg", 99)
+    (folder / "photos").mkdir()
+    for i in range(5):
+        picture(folder / "photos" / f"{i}.jpg", i)
+    for i, name in enumerate(("car", "cat", "dog")):
+        (folder / "labelled" / name).mkdir(parents=True)
+        for k in range(3):
+            picture(folder / "labelled" / name / f"{k}.jpg", 10 * i + k)
+    (folder / "names.txt").write_text("cat\ndog\ncar\n")
+    (folder / "adte.toml").write_text("[predict]\nviews = 8\n")
+    installed = folder / "installed"
+    path = [str(installed), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {
+        **os.environ,
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "PYTHONPATH": os.pathsep.join(path),
+        "HOME": str(folder / "home"),
+        "XDG_CONFIG_HOME": str(folder / "home"),
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
+        "PIP_TARGET": str(installed),
+        "PIP_NO_INDEX": "1",
+        "PIP_NO_DEPS": "1",
+        "PIP_NO_BUILD_ISOLATION": "0",  # pip reads a "no" of "no isolation" so
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_of_the_page_runs(page, tmp_path):
+    todo = [b for b in blocks(page) if b["tag"] in RUN or b["title"]]
+    if not todo:
+        pytest.skip("the page has no block to run")
+    if "open_clip" in str(todo) and find_spec("open_clip") is None:
+        pytest.skip("needs the extra clip")
+    work = tmp_path / "work"
+    work.mkdir()
+    listed = tmp_path / "blocks.json"
+    listed.write_text(json.dumps(todo), "utf-8")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(Path(__file__).with_name("page.py")), str(listed)],
+        cwd=work,
+        env=scene(work),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=1800,
+    )
+    assert done.returncode == 0, done.stdout[-6000:]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_is_run_or_counted(page):
+    tags = [b["tag"] for b in blocks(page)]
+    assert set(tags) <= RUN | SHOWN | PLAIN
+    assert sum(tag in SHOWN for tag in tags) == NOT_RUN.get(page, 0)
+    fences = re.findall(r"^\s*```", (ROOT / page).read_text("utf-8"), re.M)
+    assert len(fences) == 2 * len(tags)  # none escaped the pattern
+
+
+def test_most_blocks_are_run():
+    tags = [b["tag"] for page in PAGES for b in blocks(page)]
+    run, shown = (sum(tag in kind for tag in tags) for kind in (RUN, SHOWN))
+    assert shown == sum(NOT_RUN.values())
+    assert run > 3 * shown
+
+
+def test_your_own_method_takes_fifteen_lines():
+    code = next(b["text"] for b in blocks("docs/guides/methods.md") if b["title"])
+    lines = [line for line in str(code).splitlines() if line.strip()]
+    assert len(lines) <= 15

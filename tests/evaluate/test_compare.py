@@ -1,0 +1,133 @@
+"""`adte.compare`: methods side by side, from Python."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from adte import InputError
+from adte.evaluate.compare import Comparison, Listener, compare
+from adte.evaluate.features.cache import Cache
+from adte.evaluate.running.tasks import Task
+from adte.views import Views
+
+
+@pytest.fixture(scope="module")
+def table():
+    return compare(methods=["zero-shot", "se", "adte"], protocols=["online", "two-pass"], limit=20)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root, rng = tmp_path_factory.mktemp("pictures"), np.random.default_rng(0)
+    for name in ("cat", "dog"):
+        (root / name).mkdir()
+        for i in range(2):
+            pixels = rng.integers(0, 256, (40, 40, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(root / name / f"{i}.png")
+    return root
+
+
+def test_it_is_a_list_of_rows(table):
+    assert isinstance(table, list)
+    names = [(row["method"], row["protocol"]) for row in table]
+    assert names == [("zero-shot", "stateless"), ("se", "stateless"), ("adte", "online"),
+                     ("adte", "two-pass")]  # fmt: skip
+    assert all(0 <= row["accuracy"] <= 1 for row in table)
+    assert [r.conditions.images for r in table.records] == [20] * 4
+    json.dumps(table.to_json())
+    assert table.to_json()["runs"][0]["protocol"]["model"] == "tiny"
+
+
+def test_it_prints_as_a_table(table):
+    lines = str(table).splitlines()
+    assert lines[0] == "20 images, 200 classes, model tiny"
+    assert lines[1].split()[:3] == ["method", "protocol", "acc."]
+    assert f"{100 * table[0]['accuracy']:.1f}" in lines[2]
+    assert len({line.index("online") for line in lines if "online" in line}) == 1
+    assert repr(table) == str(table)
+    page = table._repr_html_()
+    assert page.count("<tr>") == 5
+    assert "two-pass" in page
+
+
+def test_it_saves_what_the_command_line_saves(table, tmp_path):
+    path = table.save(tmp_path / "t.csv")
+    with path.open(newline="") as f:
+        rows = list(csv.DictReader(f))
+    assert [float(r["accuracy"]) for r in rows] == [r["accuracy"] for r in table]
+    with pytest.raises(InputError, match=r"\.csv, \.md or \.html"):
+        table.save(tmp_path / "t.txt")
+
+
+def test_images_views_prompts_and_streams_are_options(folder, tmp_path):
+    spec = f"folder:{folder}"
+    runs = tmp_path / "runs"
+    done = compare(spec, "adte", views=3, seed=5, order="file", prompts="seven", workers=0,
+                   batch=2, runs=runs)  # fmt: skip
+    about = done.records[0].conditions
+    assert about.views["count"] == 3
+    assert about.view_seed == about.data["seed"] == 5
+    assert about.data["order"] == "file"
+    assert len(about.prompts["templates"]) == 7
+    assert list(runs.glob("adte-*.json"))
+    same = compare(spec, "adte", views=Views(count=3, seed=5), order="file", prompts="seven",
+                   workers=0)  # fmt: skip
+    assert same[0]["nll"] == done[0]["nll"]
+
+
+def test_methods_with_options_are_tasks():
+    tasks = ["se", Task("adte", {"tau": 0.5}, title="adte, half"), "se"]
+    assert [row["method"] for row in compare(methods=tasks, limit=5)] == ["se", "adte, half"]
+
+
+def test_a_stream_that_is_there():
+    stream = Cache().first(6)
+    assert compare(stream, "se")[0]["accuracy"] == compare(methods="se", limit=6)[0]["accuracy"]
+    with pytest.raises(InputError, match="limit cannot be set for a stream"):
+        compare(stream, "se", limit=3)
+
+
+def test_seeds_are_shuffles_of_methods_that_learn():
+    done = compare(methods=["se", "adte"], seeds=3, limit=10)
+    assert [row["seeds"] for row in done] == [1, 3]
+    assert done[1]["ci95"] is not None
+
+
+def test_somebody_can_listen():
+    heard = []
+    listener = Listener(
+        lambda: heard.append("image"),
+        lambda task: heard.append(task.name),
+        lambda record: heard.append(record.metrics["images"]),
+    )
+    compare(methods="se", limit=2, listener=listener)
+    assert heard == ["se", "image", "image", 2]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"methods": "adt"}, "did you mean 'adte'"),
+        ({"methods": []}, "leave them out for all"),
+        ({"methods": "se", "protocols": ["offline"]}, "unknown protocol 'offline'"),
+        ({"methods": "se", "seeds": 0}, "seeds=0"),
+        ({"methods": "se", "nonsense": 1}, "unknown option of a comparison 'nonsense'"),
+        ({"methods": "se", "views": 3}, "64 views per image, not 3"),
+        ({"methods": "se", "limit": 0}, "limit=0"),
+        ({"methods": "tent"}, "needs the image tower"),
+        ({"data": "folder:/nowhere", "methods": "se"}, "/nowhere"),
+    ],
+    ids=str,
+)
+def test_bad_input_is_named(given, message):
+    with pytest.raises(InputError, match=message):
+        compare(**given)
+
+
+def test_an_empty_table_is_one():
+    assert str(Comparison([])) == ""

@@ -1,0 +1,75 @@
+"""Findings that stay beside their page, so that a page loses nothing."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from adte.cli import main
+from adte.evaluate.studies import Figure, Finding, Row, Series, find_study
+from adte.evaluate.studies.render import findings_page, grids, keep_findings, kept_findings
+
+FINDING = Finding(
+    "tiny, few images",
+    ("a", "b"),
+    [Row("ADTE", (0.5, (0.4, 0.3, 0.5)), like="ADTE"), Row("SE", (None, (0.1, 0.2)), aside=True)],
+    units=("percent", "plain"),
+    like={"a": "IN"},
+    figures=(Figure("A line", "x", "accuracy", (Series("s", (1.0, 2.0), (0.1, 0.2)),)),),
+    notes=("By hand.",),
+    ranked=False,
+    seconds=1.5,
+)
+
+
+def test_a_finding_comes_back_as_it_was(tmp_path):
+    study = find_study("entropies")
+    keep_findings(tmp_path, [(study, FINDING)], "ViT-B/16", "Model X.")
+    there = kept_findings(tmp_path, ours=False)
+    assert there.done == [(study, FINDING)]
+    assert there.done[0][1].seconds == 1.5
+    assert (there.blocks, there.lead, there.damaged) == ({"entropies": "ViT-B/16"}, "Model X.", [])
+    assert kept_findings(tmp_path, ours=True).done == []
+
+
+def test_studies_of_other_settings_stay_on_the_page(tmp_path):
+    """Each beside the published of its own model; in the paper's order, whenever they were run."""
+    one, two = find_study("entropies"), find_study("ood")
+    keep_findings(tmp_path, [(one, FINDING)], "ViT-B/16", "Model X.")
+    keep_findings(tmp_path, [(two, FINDING)], None, "In small.")
+    there = kept_findings(tmp_path, ours=False)
+    assert [s.name for s, _ in there.done] == ["ood", "entropies"]
+    page = findings_page("All", there.lead, there.done, there.blocks, plots=False)
+    assert "In small. Model X." in page
+    difference = [len(grids(s, f, there.blocks[s.name])) for s, f in there.done]
+    assert difference == [2, 3]
+    assert page.count("Ours less published</summary>") == 1
+
+
+def test_a_damaged_finding_is_named_and_left_out(tmp_path):
+    studies = [(find_study(n), FINDING) for n in ("entropies", "ood", "intervals")]
+    keep_findings(tmp_path, studies)
+    (tmp_path / "findings" / "ood.json").write_text("{")
+    path = tmp_path / "findings" / "intervals.json"
+    facts = json.loads(path.read_text("utf-8"))
+    path.write_text(json.dumps({**facts, "adte": "0.0.1"}), "utf-8")
+    there = kept_findings(tmp_path, ours=False)
+    assert [s.name for s, _ in there.done] == ["entropies", "intervals"]
+    assert there.done[1][1].setting == "tiny, few images, adte 0.0.1"
+    (sentence,) = there.damaged
+    assert "ood.json' cannot be read" in sentence
+    assert "run `adte paper ood` again" in sentence
+
+
+@pytest.mark.parametrize("order", [("two-classes", "successors"), ("successors", "two-classes")])
+def test_one_study_more_keeps_those_that_the_page_had(order, tmp_path):
+    for name in order:
+        args = ["paper", name, "--preset", "tiny", "--jobs", "1", "--out", str(tmp_path)]
+        result = CliRunner().invoke(main, args)
+        assert result.exit_code == 0, result.output
+    page = (tmp_path / "index.html").read_text("utf-8")
+    assert page.count("<section") == 2
+    assert page.index('id="successors"') < page.index('id="two-classes"')
+    assert page.count("The studies of the paper in small") == 1

@@ -1,0 +1,148 @@
+"""Records: typed, whole, the same after the way through JSON; damage is told in one sentence."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+
+from adte import StateError
+from adte.evaluate import Run
+from adte.evaluate.running.results import FORMAT, Conditions, Record, Results, summarise
+
+CONDITIONS = Conditions(
+    protocol="two-pass",
+    method="adte",
+    options={"entropy.beta": 0.5},
+    model="tiny",
+    fingerprint="f4",
+    dtype="float32",
+    device="cpu",
+    kernel="banded",
+    prompts={"name": "single"},
+    views={"count": 4, "seed": 1},
+    view_seed=1,
+    data={"datasets": [{"name": "made up"}]},
+    order="shuffled",
+    order_seed=2,
+    part="first 3",
+    images=3,
+    classes=2,
+    skipped=[{"id": "x", "reason": "truncated"}],
+)
+
+
+@pytest.fixture
+def run() -> Run:
+    return Run(
+        method="adte",
+        protocol="two-pass",
+        options=CONDITIONS.options,
+        labels=np.array([0, 1, 1]),
+        predicted=np.array([0, 1, 0]),
+        confidence=np.array([0.9, 0.6, 0.7]),
+        truth=np.array([0.9, 0.6, 0.3]),
+        rank=np.array([0, 0, 1]),
+        entropy=np.array([0.1, 0.2, 0.3]),
+        seconds=1.5,
+        tcr=np.array([1.0, 2.0]),
+        classes=2,
+        ids=["ä/1.png", "b", "c"],
+        domains=["fog", "fog", ""],
+        groups=[-1, 0, 1],
+        peak_memory=7,
+    )
+
+
+def kept(folder, run, **changes) -> tuple[Results, Record]:
+    results = Results(folder)
+    record = Record("adte", summarise(run), replace(CONDITIONS, **changes))
+    return results, results.put("adte-1", run, record)
+
+
+def test_a_run_comes_back_as_it_was(run, tmp_path):
+    results, record = kept(tmp_path, run)
+    assert record.path == tmp_path / "adte-1.json"
+    assert results.get("adte-1") == record == next(iter(results))
+    back = results.run(record)
+    for name, value in vars(run).items():
+        if isinstance(value, np.ndarray):
+            np.testing.assert_allclose(getattr(back, name), value, rtol=1e-6)
+        else:
+            assert getattr(back, name) == value, name
+    assert results.get("adte-2") is None
+
+
+def test_the_json_is_what_users_know(run, tmp_path):
+    _, record = kept(tmp_path, run)
+    facts = json.loads(record.path.read_text("utf-8"))
+    assert facts.keys() == {"format", "key", "title", "metrics", "protocol"}
+    assert facts["format"] == FORMAT == 3
+    assert facts["metrics"]["accuracy"] == pytest.approx(2 / 3)
+    assert facts["protocol"]["order_seed"] == 2
+    assert facts["protocol"]["versions"].keys() == {"adte", "torch", "python"}
+    assert Record.from_json(facts) == record
+    assert {k: v for k, v in facts.items() if k != "format"} == record.to_json()
+
+
+def test_few_words_suffice_for_conditions():
+    some = Conditions(protocol="online", method="se", model="tiny", images=1, classes=2)
+    assert Conditions.from_json(json.loads(json.dumps(asdict(some)))) == some
+    assert some.part is None
+    assert some.versions["adte"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"protocol": 3}, "'protocol' is missing or not of the kind dict"),
+        ({"metrics": None}, "'metrics' is missing"),
+        ({"metrics": {"accuracy": "high"}}, "the metric 'accuracy' is missing or no number"),
+        ({"title": None}, "'title' is missing"),
+        ({"protocol.images": "many"}, "images='many' is not of the kind int"),
+        ({"protocol.options": [1]}, "is not of the kind dict"),
+        ({"protocol.model": None}, "model=None is not of the kind str"),
+        ({"protocol.method": ...}, "'method' is missing"),
+    ],
+)
+def test_a_damaged_record_is_one_sentence(run, tmp_path, change, message):
+    results, record = kept(tmp_path, run)
+    facts = json.loads(record.path.read_text("utf-8"))
+    for name, value in change.items():
+        *outer, last = name.split(".")
+        where = facts[outer[0]] if outer else facts
+        where.pop(last) if value is ... else where.update({last: value})
+    record.path.write_text(json.dumps(facts), "utf-8")
+    with pytest.raises(StateError, match="cannot be read") as caught:
+        list(results)
+    assert message in str(caught.value)
+    assert "delete it and run again" in str(caught.value)
+
+
+def test_results_of_the_last_version_are_refused_in_one_sentence(run, tmp_path):
+    results, record = kept(tmp_path, run)
+    old = {"format": 2, "key": "adte-1", "title": "adte", "metrics": {},
+           "protocol": {"seed": 0, "versions": {"adte": "0.1.0"}}}  # fmt: skip
+    record.path.write_text(json.dumps(old), "utf-8")
+    for read in (lambda: list(results), lambda: results.get("adte-1")):
+        with pytest.raises(StateError, match=r"format 2 \(written by adte 0\.1\.0\), this version"):
+            read()
+    record.path.write_text(json.dumps({**old, "protocol": ["odd"]}), "utf-8")
+    with pytest.raises(StateError, match="written by adte unknown"):
+        list(results)
+
+
+def test_damaged_predictions_are_one_sentence(run, tmp_path):
+    results, record = kept(tmp_path, run)
+    path = tmp_path / "adte-1.safetensors"
+    whole = path.read_bytes()
+    flipped = bytearray(whole)
+    start = 8 + int.from_bytes(whole[:8], "little")
+    offset = json.loads(whole[8:start])["about"]["data_offsets"][0]
+    flipped[start + offset] ^= 0xFF  # the first byte of the compressed names
+    for damage in (whole[:-9], bytes(flipped), b""):
+        path.write_bytes(damage)
+        with pytest.raises(StateError, match=r"missing or damaged.*delete 'adte-1\.json' beside"):
+            results.run(record)

@@ -1,0 +1,279 @@
+"""Claims: nothing of another's making is written over; locks keep two processes apart."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from adte import InputError
+from adte.files import claims, save_state
+from adte.files.claims import Lock, Target, claim, kind_of
+from adte.files.rows import Csv, Lines
+from processes import Processes
+
+if not hasattr(os, "fork"):
+    pytest.skip("needs a POSIX system", allow_module_level=True)
+
+PHOTO = b"\xff\xd8\xff\xe0 a photo"
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory):
+    server = Processes(tmp_path_factory.mktemp("logs"))
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def forbidden():
+    """A folder in which this process may not write, even where tests run as root."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name, "folder")
+        folder.mkdir()
+        (folder / "old.csv").write_bytes(Csv().head)
+        os.chmod(name, 0o755)
+        os.chmod(folder, 0o555)
+        os.chmod(folder / "old.csv", 0o444)
+        root = os.geteuid() == 0
+        if root:
+            os.seteuid(65534)
+        try:
+            yield folder
+        finally:
+            if root:
+                os.seteuid(0)
+            os.chmod(folder, 0o755)
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("p1.jpg").write_bytes(PHOTO)
+    Path("photos").mkdir()
+    Path("photos/a.jpg").write_bytes(PHOTO)
+    save_state("old.adte", {"a": torch.zeros(1)}, {"method": "adte", "classes": ["a"]})
+    Path("old.csv").write_bytes(Csv().head)
+    Path("old.jsonl").write_bytes(Lines().line({"path": "a.jpg"}))
+    Path("truth.csv").write_text("path,label\nphotos/a.jpg,cat\n")
+    Path("link.jpg").symlink_to("p1.jpg")
+    os.link("p1.jpg", "hard.jpg")
+    return tmp_path
+
+
+# --------------------------------------------------------------------------- claims
+
+
+@pytest.mark.parametrize(
+    ("targets", "inputs", "sentence"),
+    [
+        ([("--json", "p1.jpg")], ["p1.jpg"], "--json 'p1.jpg' is the input 'p1.jpg'"),
+        ([("--json", "link.jpg")], ["p1.jpg"], "--json 'link.jpg' is the input 'p1.jpg'"),
+        ([("--json", "p1.jpg")], ["link.jpg"], "is the input 'link.jpg'"),
+        ([("--json", "hard.jpg")], ["p1.jpg"], "is the input 'p1.jpg'"),
+        ([("--json", "./photos/../p1.jpg")], ["p1.jpg"], "is the input"),
+        ([("--json", "photos/a.jpg")], ["photos"], "exists in the input folder 'photos'"),
+        ([("--json", "x.json"), ("--state", "x.json")], [],
+         "--state 'x.json' and --json 'x.json' are the same file; give two names"),
+        ([("--json", "old.csv"), ("--out", "./old.csv")], [], "are the same file"),
+        ([("--json", "-"), ("--out", "-")], [], "--out '-' and --json '-' are the same file"),
+        ([("--json", "-"), ("--out", "/dev/stdout")], [], "are the same file"),
+        ([("--out", "p1.jpg")], [], "exists and is not an output of adte; .* --force"),
+        ([("--out", "truth.csv")], [], "--out 'truth.csv' exists and is not an output of adte"),
+        ([("--out", "old.adte")], [], "exists and is not an output of adte"),
+        ([("--state", "p1.jpg", "state")], [], "exists and is not a state file of adte"),
+        ([("--state", "old.csv", "state")], [], "exists and is not a state file of adte"),
+        ([("--out", "photos")], [], "'photos': it is a folder"),
+        ([("--out", "none/x.csv")], [], "the folder 'none' does not exist; make it first"),
+        ([("--out", "")], [], "empty name"),
+    ],
+)  # fmt: skip
+def test_point_1_and_2_conflicts_are_refused_and_all_stays(here, targets, inputs, sentence):
+    before = {p: p.read_bytes() for p in here.rglob("*") if p.is_file()}
+    with pytest.raises(InputError, match=sentence):
+        claim([Target(*t) for t in targets], inputs)
+    assert {p: p.read_bytes() for p in here.rglob("*") if p.is_file()} == before
+
+
+def test_point_1_force_writes_over_strangers_but_never_over_inputs(here):
+    claim([Target("--out", "truth.csv"), Target("--state", "p1.jpg", "state")], [], force=True)
+    for path, inputs in (("p1.jpg", ["p1.jpg"]), ("photos/a.jpg", ["photos"])):
+        with pytest.raises(InputError, match="give another name"):
+            claim([Target("--out", path)], inputs, force=True)
+    with pytest.raises(InputError, match="are the same file"):
+        claim([Target("--out", "new.csv"), Target("--json", "new.csv")], force=True)
+
+
+def test_two_outputs_on_a_terminal_are_one(here):
+    import pty
+
+    ours, theirs = pty.openpty()
+    before = os.dup(1)
+    os.dup2(theirs, 1)
+    try:
+        with pytest.raises(InputError, match="are the same file"):
+            claim([Target("--json", "-"), Target("--out", "/dev/stdout")])
+    finally:
+        os.dup2(before, 1)
+        for handle in (ours, theirs, before):
+            os.close(handle)
+
+
+def test_what_may_be_written(here):
+    os.mkfifo("pipe")
+    Path("empty.csv").touch()
+    Path("dangling.csv").symlink_to("photos/new.csv")
+    names = ["new.csv", "old.csv", "old.jsonl", "empty.csv", "dangling.csv", "photos/labels.csv",
+             "pipe", "-", "/dev/null"]  # fmt: skip
+    claim([Target(f"--{i}", n) for i, n in enumerate(names)], ["p1.jpg", "photos", "-"])
+    claim([Target("--out", None), Target("--state", "old.adte", "state")], ["photos"])
+    claim([Target("--out", "/dev/null"), Target("--json", "/dev/null")])
+    Path("photos/labels.csv").write_bytes(Csv().head)
+    claim([Target("--out", "photos/labels.csv")], ["photos"])
+    assert not os.path.exists("new.csv")
+    assert not os.path.lexists("photos/new.csv")
+
+
+def test_point_3_folders_that_cannot_be_written_are_named_first(forbidden):
+    for name in ("new.csv", "old.csv"):
+        with pytest.raises(InputError, match="choose a folder that you may write to") as caught:
+            claim([Target("--out", forbidden / name)])
+        assert str(caught.value).startswith(f"cannot write --out '{forbidden / name}'")
+
+
+def test_kinds_of_files(here):
+    wanted = {"p1.jpg": "other", "photos": "other", "old.adte": "state", "old.csv": "rows",
+              "old.jsonl": "rows", "truth.csv": "other", "none": None}  # fmt: skip
+    assert {name: kind_of(name) for name in wanted} == wanted
+    save_state("weights", {"a": torch.zeros(1)}, {"kind": "class weights"})
+    assert kind_of("weights") == "other"
+
+
+# --------------------------------------------------------------------------- locks
+
+
+def test_point_5_one_at_a_time_in_one_process(tmp_path):
+    path = tmp_path / "shop.adte"
+    with Lock(path) as held:
+        for other in (Lock(path, timeout=0), Lock(tmp_path / "." / "shop.adte", timeout=0.05)):
+            with pytest.raises(InputError, match=r"shop.adte' is used by another process \(\d+\)"):
+                other.acquire()
+        with pytest.raises(InputError, match="taken already"):
+            held.acquire()
+        with Lock(tmp_path / "other.adte", timeout=0):
+            pass
+    with Lock(path, timeout=0):
+        pass
+    assert os.listdir(tmp_path) == []
+
+
+def test_point_5_a_link_and_its_target_share_a_lock(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link.adte").symlink_to("real/shop.adte")
+    with Lock(tmp_path / "link.adte"):
+        with pytest.raises(InputError, match="another process"):
+            Lock(tmp_path / "real" / "shop.adte", timeout=0).acquire()
+        assert os.listdir(tmp_path / "real") == [".shop.adte.lock"]
+
+
+def test_point_5_threads_take_turns(tmp_path):
+    count = tmp_path / "count"
+    count.write_text("0")
+
+    def add() -> None:
+        for _ in range(20):
+            with Lock(count, timeout=60):
+                count.write_text(str(int(count.read_text()) + 1))
+
+    threads = [threading.Thread(target=add) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert count.read_text() == "80"
+
+
+ADDS = """
+from pathlib import Path
+from adte.files.claims import Lock
+path = Path({path!r})
+for _ in range(25):
+    with Lock(path, timeout=60):
+        path.write_text(str(int(path.read_text()) + 1))
+"""
+HOLDS = """
+import os, time
+from pathlib import Path
+from adte.files.claims import Lock
+with Lock({path!r}):
+    Path({path!r} + ".held").touch()
+    time.sleep(60)
+"""
+
+
+def test_point_5_processes_take_turns(tmp_path, processes):
+    path = tmp_path / "count"
+    path.write_text("0")
+    running = [processes.start(ADDS.format(path=str(path))) for _ in range(4)]
+    assert [processes.wait(pid) for pid in running] == [(0, "")] * 4
+    assert path.read_text() == "100"
+    assert os.listdir(tmp_path) == ["count"]
+
+
+def test_point_5_the_lock_of_a_killed_process_stops_nobody(tmp_path, processes):
+    path = tmp_path / "shop.adte"
+    pid = processes.start(HOLDS.format(path=str(path)))
+    while not Path(f"{path}.held").exists():
+        time.sleep(0.01)
+    with pytest.raises(InputError, match=rf"used by another process \({pid}\); wait until it is"):
+        Lock(path, timeout=0.1).acquire()
+    os.kill(pid, signal.SIGKILL)
+    assert processes.wait(pid)[0] == -signal.SIGKILL
+    assert (tmp_path / ".shop.adte.lock").exists()
+    with Lock(path, timeout=0):
+        pass
+
+
+def test_point_5_waiting_pays(tmp_path):
+    path = tmp_path / "shop.adte"
+    held = Lock(path).acquire()
+    timer = threading.Timer(0.2, held.release)
+    timer.start()
+    with Lock(path, timeout=30):
+        pass
+    timer.join()
+    held.release()  # again does nothing
+
+
+def test_point_5_a_lock_file_that_its_holder_removes_is_no_lock(tmp_path, monkeypatch):
+    """The holder lets go just after another has opened the file, and before it locks it."""
+    path, real = tmp_path / "shop.adte", claims.try_lock
+    first = Lock(path).acquire()
+
+    def late(handle: int) -> bool | None:
+        first.release()
+        return real(handle)
+
+    monkeypatch.setattr(claims, "try_lock", late)
+    with Lock(path):
+        monkeypatch.undo()
+        with pytest.raises(InputError, match="another process"):
+            Lock(path, timeout=0).acquire()
+
+
+def test_point_5_places_that_take_no_lock(tmp_path, forbidden):
+    with pytest.raises(InputError, match=r"cannot lock '.*x.adte': Permission denied; choose a"):
+        Lock(forbidden / "x.adte").acquire()
+
+
+def test_locks_of_places_that_are_not_there(tmp_path):
+    with pytest.raises(InputError, match="make it first"):
+        Lock(tmp_path / "no" / "x.adte")
+    with Lock(tmp_path / ("n" * 255)):
+        assert len(os.listdir(tmp_path)) == 1

@@ -1,0 +1,399 @@
+"""Inputs: every image once, in a fixed order; what cannot be read is named."""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+import sys
+import tarfile
+import tempfile
+import threading
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from adte import InputError
+from adte.files.inputs import expand, is_archive, read_classes, read_list
+from adte.images import load_image
+
+posix = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs a POSIX system")
+
+
+def png(grey: int) -> bytes:
+    data = io.BytesIO()
+    Image.fromarray(np.full((4, 5, 3), grey, np.uint8)).save(data, "png")
+    return data.getvalue()
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("photos/sub").mkdir(parents=True)
+    for i, name in enumerate(["b.png", "a.png", "sub/c.PNG"]):
+        Path("photos", name).write_bytes(png(i))
+    Path("photos/README.txt").write_text("not an image")
+    return tmp_path
+
+
+def items(inputs: list[str], **options: int) -> list[tuple[str, object]]:
+    return [
+        (name, str(source) if isinstance(source, InputError) else source)
+        for name, source in expand(inputs, **options)
+    ]
+
+
+# --------------------------------------------------------------------------- files and folders
+
+
+def test_files_and_folders_in_order(here):
+    got = items(["photos/sub/c.PNG", "photos", "photos/README.txt", "./photos/a.png"])
+    assert [n for n, _ in got] == [
+        "photos/sub/c.PNG", "photos/a.png", "photos/b.png", "photos/sub/c.PNG",
+        "photos/README.txt", "./photos/a.png",
+    ]  # fmt: skip
+    assert all(isinstance(source, Path) for _, source in got)
+
+
+def test_point_15_an_empty_path_is_an_error_and_not_this_folder(here):
+    for inputs in ([""], ["photos", ""]):
+        with pytest.raises(InputError, match="an empty path was given"):
+            expand(inputs)
+    with pytest.raises(InputError, match="no image was given"):
+        expand([])
+
+
+def test_point_10_what_is_not_there_is_named_and_the_rest_goes_on(here):
+    Path("empty").mkdir()
+    got = items(["none.jpg", "photos/a.png", "empty", "none/", "a\0b"])
+    assert [n for n, _ in got] == ["none.jpg", "photos/a.png", "empty", "none/", "a\0b"]
+    assert got[0][1] == "cannot open 'none.jpg' (No such file or directory); check the path"
+    assert isinstance(got[1][1], Path)
+    assert "holds no image" in str(got[2][1])
+    assert "cannot open 'none/'" in str(got[3][1])
+    assert "null byte" in str(got[4][1])
+
+
+@posix
+def test_point_10_folders_that_cannot_be_listed_are_named(here):
+    with tempfile.TemporaryDirectory() as place:
+        root = Path(place, "photos")
+        for name in ("a/1.png", "closed/2.png", "deep/closed/3.png", "deep/4.png", "z.png"):
+            Path(root, name).parent.mkdir(parents=True, exist_ok=True)
+            Path(root, name).write_bytes(png(0))
+        (root / "docs").mkdir()
+        (root / "deep" / "up").symlink_to("..")
+        closed = [root / "closed", root / "deep" / "closed"]
+        os.chmod(place, 0o755)
+        for folder in closed:
+            folder.chmod(0)
+        is_root = os.geteuid() == 0
+        if is_root:
+            os.seteuid(65534)
+        try:
+            got = items([str(root)])
+        finally:
+            if is_root:
+                os.seteuid(0)
+            for folder in closed:
+                folder.chmod(0o755)
+    wanted = ["a/1.png", "closed", "deep/4.png", "deep/closed", "z.png"]
+    assert [n for n, _ in got] == [str(root / n) for n in wanted]
+    for i in (1, 3):
+        assert "cannot list the folder" in str(got[i][1])
+    assert all(isinstance(got[i][1], Path) for i in (0, 2, 4))
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="needs /dev/zero")
+def test_devices_are_no_images(here):
+    assert items(["/dev/zero"]) == [
+        ("/dev/zero", "'/dev/zero' is a device, not an image; give a file or a folder")
+    ]
+
+
+# --------------------------------------------------------------------------- standard input, pipes
+
+
+@pytest.fixture
+def send(monkeypatch):
+    """Puts a real pipe with some bytes, or a file, in the place of standard input."""
+    opened = []
+
+    def put(data: bytes | Path) -> None:
+        if isinstance(data, Path):
+            opened.append(data.open())
+        else:
+            end, start = os.pipe()
+            os.write(start, data)
+            os.close(start)
+            opened.append(os.fdopen(end))
+        monkeypatch.setattr(sys, "stdin", opened[-1])
+
+    yield put
+    for file in opened:
+        file.close()
+
+
+def test_point_17_standard_input_is_one_image(here, send):
+    data = png(3)
+    for name in ("-", "/dev/stdin"):
+        send(data)
+        assert items([name]) == [(name, data)]
+    send(Path("photos/a.png"))
+    assert items(["/dev/stdin", "photos/b.png"])[0] == ("/dev/stdin", png(1))
+    send(b"")
+    assert items(["-"]) == [("-", "standard input is empty; send an image to it")]
+    send(b"x" * 1001)
+    assert items(["-"], limit=1000) == [
+        ("-", "standard input holds more than 1,000 bytes; give smaller images")
+    ]
+    send(b"a.png\r\n\n b.png\n#c.png")
+    assert read_list("-") == ["a.png", " b.png", "#c.png"]
+    for twice in (["-", "-"], ["-", "/dev/stdin"]):
+        with pytest.raises(InputError, match="standard input was named twice"):
+            expand(twice)
+
+
+@posix
+def test_a_terminal_sends_no_image(here, monkeypatch):
+    import pty
+
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs) as terminal:
+        monkeypatch.setattr(sys, "stdin", terminal)
+        assert items(["-"])[0][1] == (
+            "standard input is a terminal; send an image to it, as in < photo.jpg"
+        )
+    os.close(ours)
+
+
+@posix
+def test_point_17_a_pipe_is_one_image(here):
+    os.mkfifo("pipe")
+    data = png(4)
+    for content, wanted in ((data, data), (b"", "'pipe' is empty; send an image to it")):
+        writer = threading.Thread(target=Path("pipe").write_bytes, args=(content,))
+        writer.start()
+        assert items(["pipe"]) == [("pipe", wanted)]
+        writer.join()
+
+
+# --------------------------------------------------------------------------- archives
+
+MEMBERS = {
+    "b.png": png(1), "sub/a.PNG": png(2), "../../escape.png": png(3), "/abs.png": png(4),
+    "README.txt": b"no image", ".hidden.png": png(5), "__MACOSX/._b.png": b"x",
+    ".git/c.png": png(6), "void.png": b"",
+}  # fmt: skip
+FOUND = ["b.png", "sub/a.PNG", "../../escape.png", "/abs.png", "void.png"]
+
+
+def pack(path: Path, members: dict[str, bytes]) -> Path:
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as z:
+            for name, data in members.items():
+                z.writestr(name, data)
+        return path
+    mode = {".gz": "w:gz", ".tgz": "w:gz", ".bz2": "w:bz2", ".xz": "w:xz"}.get(path.suffix, "w")
+    with tarfile.open(path, mode) as t:
+        folder = tarfile.TarInfo("sub.png")
+        folder.type = tarfile.DIRTYPE
+        t.addfile(folder)
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            t.addfile(info, io.BytesIO(data))
+    return path
+
+
+ARCHIVES = ["a.zip", "a.tar", "a.tar.gz", "a.tgz", "a.tar.bz2", "a.tar.xz", "A.ZIP"]
+
+
+@pytest.mark.parametrize("name", ARCHIVES)
+def test_point_17_archives(name, here):
+    pack(here / name.lower(), MEMBERS).rename(here / name)
+    before = sorted(p for p in here.parent.rglob("*"))
+    got = items([name, "photos/a.png"])
+    assert [n for n, _ in got] == [*(f"{name}/{m}" for m in FOUND), "photos/a.png"]
+    for (_, source), member in zip(got[:4], FOUND, strict=False):
+        assert source == MEMBERS[member]
+        assert load_image(source)[0, 0, 0] == MEMBERS_GREY[member]
+    assert got[4][1] == f"'void.png' in {name!r} is empty; pack it again"
+    assert sorted(p for p in here.parent.rglob("*")) == before  # nothing is unpacked
+
+
+MEMBERS_GREY = {"b.png": 1, "sub/a.PNG": 2, "../../escape.png": 3, "/abs.png": 4}
+
+
+@pytest.mark.parametrize("name", ["a.zip", "a.tar.gz"])
+def test_archives_without_images_or_with_large_ones(name, here):
+    pack(here / name, {"README.txt": b"x"})
+    assert items([name]) == [
+        (name, f"the archive {name!r} holds no image; check what was packed")
+    ]  # fmt: skip
+    pack(here / name, {"big.png": b"\0" * 5000, "b.png": png(1)})
+    got = items([name], limit=4999)
+    assert got[0] == (
+        f"{name}/big.png",
+        f"'big.png' in {name!r} has 5,000 bytes, 4,999 bytes are the limit; make it smaller",
+    )
+    assert got[1] == (f"{name}/b.png", png(1))
+
+
+def test_a_member_that_is_larger_than_it_says(here):
+    pack(here / "a.zip", {"big.png": b"\0" * 50_000})
+    data = bytearray(Path("a.zip").read_bytes())
+    for signature, offset in ((b"PK\1\2", 24), (b"PK\3\4", 22)):
+        at = data.index(signature)
+        data[at + offset : at + offset + 4] = struct.pack("<I", 10)
+    Path("a.zip").write_bytes(data)
+    ((name, source),) = items(["a.zip"], limit=100)
+    assert name == "a.zip/big.png"
+    assert "cannot be read" in str(source) or "are the limit" in str(source)
+
+
+@pytest.mark.parametrize("name", ["a.tar", "a.tar.gz"])
+def test_a_member_of_absurd_size_is_not_read(name, here):
+    with tarfile.open(name, "w:gz" if name.endswith("gz") else "w") as t:
+        info = tarfile.TarInfo("big.png")
+        info.size = 1 << 50
+        t.addfile(info)
+    got = items([name])
+    assert "has 1,125,899,906,842,624 bytes, 1 GiB are the limit" in str(got[0][1])
+    assert "cannot be read after 1 images" in str(got[1][1])
+
+
+def test_links_in_archives_are_named(here):
+    with tarfile.open("a.tar", "w") as t:
+        info = tarfile.TarInfo("b.png")
+        info.size = len(png(1))
+        t.addfile(info, io.BytesIO(png(1)))
+        for name, kind in (("s.png", tarfile.SYMTYPE), ("h.png", tarfile.LNKTYPE)):
+            link = tarfile.TarInfo(name)
+            link.type, link.linkname = kind, "/etc/passwd"
+            t.addfile(link)
+    got = items(["a.tar"])
+    assert [n for n, _ in got] == ["a.tar/b.png", "a.tar/s.png", "a.tar/h.png"]
+    assert got[1][1] == "'s.png' in 'a.tar' is a link or a device; pack the image itself"
+
+
+def test_encrypted_members_are_named(here):
+    pack(here / "a.zip", {"b.png": png(1)})
+    data = bytearray(Path("a.zip").read_bytes())
+    for signature, offset in ((b"PK\1\2", 8), (b"PK\3\4", 6)):
+        data[data.index(signature) + offset] |= 1
+    Path("a.zip").write_bytes(data)
+    ((name, source),) = items(["a.zip"])
+    assert name == "a.zip/b.png"
+    assert "encrypted" in str(source)
+
+
+@pytest.mark.parametrize("name", ["a.zip", "a.tar", "a.tar.gz", "a.tar.xz"])
+def test_broken_archives_are_one_sentence(name, here):
+    whole = pack(here / name, {f"{i}.png": png(i) for i in range(50)}).read_bytes()
+    for content in (b"", b"hello", whole[: len(whole) // 2]):
+        Path(name).write_bytes(content)
+        got = items([name])
+        assert got[-1][0] == name
+        assert str(got[-1][1]).startswith(f"the archive {name!r} cannot be read")
+        assert "\n" not in str(got[-1][1])
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    name=st.sampled_from(["f.zip", "f.tar", "f.tar.gz"]),
+    changes=st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=6),
+)
+def test_no_damage_to_an_archive_is_a_traceback(name, changes, tmp_path_factory):
+    path = tmp_path_factory.getbasetemp() / name
+    data = bytearray(
+        pack(path, {"a.png": png(1), "b/c.png": png(2), "d.png": b"d" * 300}).read_bytes()
+    )
+    for at, value in changes:
+        data[at % len(data)] = value
+    path.write_bytes(data)
+    got = list(expand([path]))
+    assert got
+    assert all(isinstance(source, bytes | InputError) for _, source in got)
+
+
+def test_suffixes_of_archives():
+    assert all(is_archive(n) for n in ARCHIVES)
+    assert not any(is_archive(n) for n in ("zip", "a.jpg", "a.gz", "tar", "a.zip.jpg"))
+
+
+# --------------------------------------------------------------------------- lists
+
+
+@pytest.mark.parametrize(
+    ("data", "names"),
+    [
+        (b"a.jpg\nb c.jpg\n", ["a.jpg", "b c.jpg"]),
+        (b"\xef\xbb\xbfa.jpg\r\n\r\nb.jpg", ["a.jpg", "b.jpg"]),
+        (b"a\nb.jpg\0c.jpg\0", ["a\nb.jpg", "c.jpg"]),
+        (b"caf\xe9.jpg\n# no comment\n", [os.fsdecode(b"caf\xe9.jpg"), "# no comment"]),
+    ],
+)
+def test_point_17_lists_of_files(data, names, tmp_path):
+    (tmp_path / "list").write_bytes(data)
+    assert read_list(tmp_path / "list") == names
+
+
+def test_lists_that_cannot_be_read(tmp_path):
+    (tmp_path / "list").write_bytes(b"\n \n")
+    with pytest.raises(InputError, match="is empty; write one name per line"):
+        read_list(tmp_path / "list")
+    for name in ("none", "."):
+        with pytest.raises(InputError, match="cannot read the list of files"):
+            read_list(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("cat, dog,polar bear", ["cat", "dog", "polar bear"]),
+        (" cat ,, dog, ", ["cat", "dog"]),
+        ("\ufeffcat,dog", ["cat", "dog"]),
+        ("cat", ["cat"]),
+    ],
+)
+def test_class_names_in_a_line(text, names):
+    assert read_classes(text) == names
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"cat\ndog\npolar bear, white\n",
+        "\ufeffcat\r\ndog\r\n\r\npolar bear, white".encode(),
+        b"# animals\n\n cat \rdog\n  # more\npolar bear, white\n",
+    ],
+)
+def test_point_15_a_mark_at_the_beginning_is_no_part_of_a_class(data, tmp_path):
+    (tmp_path / "names.txt").write_bytes(data)
+    assert read_classes(f"@{tmp_path / 'names.txt'}") == ["cat", "dog", "polar bear, white"]
+
+
+def test_class_names_that_cannot_be_read(tmp_path):
+    for text in ("", "  ", ",", " , ,", "\ufeff"):
+        with pytest.raises(InputError, match="names no class"):
+            read_classes(text)
+    for data, sentence in (
+        ("größe".encode("latin-1"), "is not UTF-8 text; save it as UTF-8"),
+        ("cat\n".encode("utf-16"), "is not UTF-8 text"),
+        (b"", "holds no name"),
+        (b"\xef\xbb\xbf\n# none\n", "holds no name"),
+    ):
+        (tmp_path / "names").write_bytes(data)
+        with pytest.raises(InputError, match=sentence):
+            read_classes(f"@{tmp_path / 'names'}")
+    with pytest.raises(InputError, match="'none' does not exist; give one name per line"):
+        read_classes("@none")
+    for text in ("@", f"@{tmp_path}"):
+        with pytest.raises(InputError, match="cannot be read"):
+            read_classes(text)

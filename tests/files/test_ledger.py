@@ -1,0 +1,297 @@
+"""An interrupted run goes on: each image has one row and is learned from once."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ledger_run import Run, row
+
+from adte import InputError
+from adte.files import load_state
+from adte.files.ledger import Ledger
+from adte.files.outputs import open_output
+from processes import Processes
+
+FORMATS = ["a.csv", "a.jsonl", "a.json"]
+
+
+def names(path: Path) -> list[str]:
+    ledger = Ledger(path)
+    with ledger.resume():
+        return [done.name for done in ledger._done]
+
+
+def fill(path: Path, images: list[str]) -> None:
+    with open_output(path) as out:
+        for name in images:
+            out.write(row(name))
+
+
+# --------------------------------------------------------------------------- one run after another
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_point_4_what_is_done_is_not_done_again(name, tmp_path):
+    path = tmp_path / name
+    fill(path, ["0.jpg", "1.jpg", "0.jpg"])
+    ledger = Ledger(path)
+    assert ledger.rows == 3
+    with ledger.resume() as out:
+        assert [ledger.take(n) for n in ("0.jpg", "./0.jpg", "0.jpg")] == [True, True, False]
+        assert ledger.take("1.jpg")
+        assert not ledger.take("2.jpg")
+        out.write(row("2.jpg", "broken"))
+    ledger = Ledger(path)
+    ledger.resume().close()
+    assert ledger.failed == ["2.jpg"]
+    assert names(path) == ["0.jpg", "1.jpg", "0.jpg", "2.jpg"]
+    assert os.listdir(tmp_path) == [name]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("covered", [0, 2, 4])
+def test_point_4_the_output_is_cut_to_what_the_state_covers(name, covered, tmp_path):
+    path = tmp_path / name
+    fill(path, [f"{i}.jpg" for i in range(4)])
+    ledger = Ledger(path)
+    with ledger.resume(covered) as out:
+        todo = [n for n in (f"{i}.jpg" for i in range(6)) if not ledger.take(n)]
+        assert todo == [f"{i}.jpg" for i in range(covered, 6)]
+        for n in todo:
+            out.write(row(n))
+    assert names(path) == [f"{i}.jpg" for i in range(6)]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_run_in_parts_writes_the_same_bytes(name, tmp_path):
+    fill(tmp_path / f"whole{name}", [f"{i}.jpg" for i in range(9)])
+    for i in range(9):
+        with Ledger(tmp_path / name).resume() as out:
+            out.write(row(f"{i}.jpg"))
+    assert (tmp_path / name).read_bytes() == (tmp_path / f"whole{name}").read_bytes()
+
+
+def place_of(path: Path) -> Path:
+    return path.with_name("a.json.jsonl.part") if path.suffix == ".json" else path
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_point_4_a_torn_line_is_no_row_wherever_it_is_torn(name, tmp_path):
+    path = tmp_path / name
+    fill(path, ["0.jpg", 'a "b",\\\n.jpg'])
+    if name == "a.json":
+        Ledger(path).resume()._file.close()  # as a killed process leaves it
+        path.unlink()
+    place = place_of(path)
+    whole = place.read_bytes()
+    ends = [i + 1 for i, byte in enumerate(whole) if byte == 10]
+    for size in range(len(whole) + 1):
+        place.write_bytes(whole[:size])
+        ledger = Ledger(path)
+        assert ledger.rows == max(0, sum(e <= size for e in ends) - (name == "a.csv"))
+        out = ledger.resume()
+        for image in ("0.jpg", 'a "b",\\\n.jpg'):
+            if not ledger.take(image):
+                out.write(row(image))
+        out._file.close()
+        assert place.read_bytes() == whole
+    place.write_bytes(whole + b"\0" * 100)  # room that a crash left empty
+    Ledger(path).resume()._file.close()
+    assert place.read_bytes() == whole
+
+
+# --------------------------------------------------------------------------- with a state
+
+
+def test_point_4_rows_of_another_state_are_refused(tmp_path):
+    path, state = tmp_path / "a.csv", tmp_path / "s.adte"
+    fill(path, ["0.jpg"])
+    before = path.read_bytes()
+    for marks in (None, {}, {"b.csv": {"rows": 1, "digest": "", "folder": "."}}):
+        with pytest.raises(InputError, match=r"a.csv' holds rows that the state '.*s.adte' does"):
+            Ledger(path).covered(state, marks)
+    assert path.read_bytes() == before
+    path.unlink()
+    assert Ledger(path).covered(state, None).rows == 0
+    with Ledger(path).resume(Ledger(path).covered(state)) as out:
+        marks = out.mark(state)
+        out.write(row("0.jpg"))  # and the process is killed before the state is saved again
+    ledger = Ledger(path)
+    with ledger.resume(ledger.covered(state, marks)):
+        assert not ledger.take("0.jpg")
+    path.unlink()  # the person wants all labels anew
+    assert (
+        Ledger(path).covered(state, {"a.csv": {"rows": 1, "digest": "x", "folder": "."}}).rows == 0
+    )
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_point_4_a_changed_output_is_refused(name, tmp_path):
+    path, state = tmp_path / name, tmp_path / "s.adte"
+    with open_output(path) as out:
+        for i in range(3):
+            out.write(row(f"{i}.jpg"))
+        marks = out.mark(state)
+    text = path.read_text()
+    lines = text.splitlines(keepends=True)
+    fewer = "".join(line for line in lines if "1.jpg" not in line)
+    for other in (text.replace("cat", "dog"), fewer, text.replace("1.jpg", "7.jpg")):
+        path.write_text(other)
+        ledger = Ledger(path)
+        with pytest.raises(InputError, match="was changed since it was written"):
+            ledger.resume(ledger.covered(state, marks))
+        assert path.read_text() == other
+    path.write_text(text)
+    ledger = Ledger(path)
+    with ledger.resume(ledger.covered(state, marks)):
+        assert all(ledger.take(f"{i}.jpg") for i in range(3))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("a.csv", "path,label\na.jpg,cat\n", "has other columns"),
+        ("a.csv", "path,label,confidence,index,learned,error\r\n", "has other columns"),
+        ("a.csv", "path,label,confidence,index,learned,error\na,b\nc,,,,,\n", "was changed"),
+        ("a.jsonl", "my notes\n", "was changed"),
+        ("a.jsonl", "my notes", "was changed"),
+        ("a.json", '{"mine": 1}', "was changed"),
+        ("a.json", '[{"path": "a"}]', "was changed"),
+        ("a.json", "[" * 50_000, "was changed"),
+    ],
+)
+def test_files_of_others_are_not_cut(name, content, sentence, tmp_path):
+    path = tmp_path / name
+    path.write_bytes(content.encode())
+    with pytest.raises(InputError, match=sentence):
+        Ledger(path).resume()
+    assert path.read_bytes() == content.encode()
+    assert os.listdir(tmp_path) == [name]
+
+
+def test_another_number_of_columns_is_refused(tmp_path):
+    open_output(tmp_path / "a.csv", top=5).close()
+    with pytest.raises(InputError, match="ask for the same number of classes per image"):
+        Ledger(tmp_path / "a.csv", top=3)
+    with Ledger(tmp_path / "a.csv", top=5).resume() as out:
+        out.write(row("0.jpg"))
+
+
+def test_point_4_names_are_those_of_the_folder_where_the_run_began(tmp_path, monkeypatch):
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+    monkeypatch.chdir(tmp_path / "one")
+    with open_output("../a.csv") as out:
+        out.write(row("0.jpg"))
+        marks = out.mark("s.adte")
+    monkeypatch.chdir(tmp_path / "two")
+    ledger = Ledger("../a.csv")
+    with ledger.resume(ledger.covered("../one/s.adte", marks)) as out:
+        assert not ledger.take("0.jpg")  # another image of that name
+        assert ledger.take(str(tmp_path / "one" / "0.jpg"))
+        assert not ledger.take("../one/../one/0.jpg")
+    monkeypatch.chdir(tmp_path)
+    os.mkdir("moved")
+    for name in ("one", "a.csv"):
+        os.rename(name, f"moved/{name}")
+    monkeypatch.chdir("moved/one")
+    ledger = Ledger("../a.csv")
+    with ledger.resume(ledger.covered("s.adte", marks)):
+        assert ledger.take("0.jpg")
+
+
+def test_streams_have_no_past(capfdbinary):
+    ledger = Ledger("-", "jsonl")
+    with ledger.resume(ledger.covered("s.adte")) as out:
+        assert not ledger.take("0.jpg")
+        out.write(row("0.jpg"))
+    assert json.loads(capfdbinary.readouterr().out)["path"] == "0.jpg"
+
+
+def test_an_output_that_grew_meanwhile_is_refused(tmp_path):
+    fill(tmp_path / "a.csv", ["0.jpg"])
+    ledger = Ledger(tmp_path / "a.csv")
+    with Ledger(tmp_path / "a.csv").resume() as out:
+        out.write(row("1.jpg"))
+    with pytest.raises(InputError, match="is being written by another process"):
+        ledger.resume(0)
+    assert names(tmp_path / "a.csv") == ["0.jpg", "1.jpg"]
+
+
+# --------------------------------------------------------------------------- killed anywhere
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    name=st.sampled_from(FORMATS),
+    count=st.integers(1, 12),
+    every=st.integers(1, 5),
+    kills=st.lists(
+        st.tuples(st.integers(0, 40), st.sampled_from([b"", b"{", b'{"path": "x'])), max_size=5
+    ),
+)
+def test_point_4_each_image_once_whenever_it_is_killed(name, count, every, kills, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("killed")
+    images = [f"{i % 7}.jpg" for i in range(count)]  # some are named twice
+    path, state = folder / name, folder / "s.adte"
+    for steps, torn in kills:
+        Run(path, state, images, every).killed_after(steps, torn)
+    Run(path, state, images, every).go()
+    assert names(path) == images
+    assert load_state(state)[1]["learned"] == images
+    assert not [n for n in os.listdir(folder) if n not in (name, "s.adte")]
+    shutil.rmtree(folder)
+
+
+RUN = """
+import sys, time
+sys.path[:0] = {tests!r}
+from pathlib import Path
+from ledger_run import Run
+class Slow(Run):
+    def step(self):
+        time.sleep(0.002)
+Slow(Path({path!r}), Path({state!r}), [f"{{i}}.jpg" for i in range({count})], 8).go()
+Path({path!r} + ".done").touch()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a POSIX system")
+@pytest.mark.parametrize("name", FORMATS)
+def test_point_4_each_image_once_after_kill_9(name, processes, tmp_path):
+    path, state, count = tmp_path / name, tmp_path / "s.adte", 80
+    tests = [str(Path(__file__).parents[1])]
+    code = RUN.format(tests=tests, path=str(path), state=str(state), count=count)
+    rng, killed = random.Random(0), 0
+    for _ in range(6):
+        pid = processes.start(code)
+        wanted = place_size(path) + rng.randrange(1, 600)
+        while place_size(path) < wanted and not Path(f"{path}.done").exists():
+            time.sleep(0.001)
+        os.kill(pid, signal.SIGKILL)
+        killed += processes.wait(pid)[0] == -signal.SIGKILL
+    assert killed >= 4
+    assert processes.run(code) == (0, "")
+    images = [f"{i}.jpg" for i in range(count)]
+    assert names(path) == images
+    assert load_state(state)[1]["learned"] == images
+
+
+def place_size(path: Path) -> int:
+    return max((p.stat().st_size for p in (path, place_of(path)) if p.exists()), default=0)
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory):
+    server = Processes(tmp_path_factory.mktemp("logs"))
+    yield server
+    server.close()

@@ -1,0 +1,98 @@
+"""Rows: one line each, whatever is in a name; names come back byte for byte."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from adte.files.rows import COLUMNS, Csv, Lines, escape_name, is_output, unescape_name
+
+ROW = {
+    "path": "a.jpg", "label": "cat, small", "confidence": 0.1 + 0.2, "index": 3, "learned": True,
+    "error": None, "top": [{"class": "cat, small", "probability": 0.3}, {"class": 'a "dog"',
+    "probability": 1e-9}], "kept": [0, 4],
+}  # fmt: skip
+NAMES = st.binary(max_size=20).map(lambda b: b.decode("utf-8", "surrogateescape")) | st.text(
+    st.characters(exclude_categories=()), max_size=20
+)
+
+
+@given(NAMES)
+@example("a\udcff.jpg")
+@example("a\\udcff.jpg")
+@example("a\\\\udcff\udcff.jpg")
+@example("C:\\photos\\u000a.jpg")
+@example("two\nlines\r.jpg")
+def test_point_3_every_name_is_one_line_and_comes_back(name):
+    text = escape_name(name)
+    assert unescape_name(text) == name
+    assert text.encode("utf-8").count(b"\n") == text.count("\r") == 0
+    for form in (Csv(2), Lines()):
+        line = form.line({**ROW, "path": name, "label": name, "error": name})
+        assert line.count(b"\n") == 1
+        assert line.endswith(b"\n")
+        assert form.read(line) == (name, bool(name) or isinstance(form, Lines))
+
+
+@given(st.binary(max_size=20).filter(lambda b: b"\0" not in b))
+def test_point_3_the_bytes_of_a_name_come_back(data):
+    assert os.fsencode(unescape_name(escape_name(os.fsdecode(data)))) == data
+
+
+@pytest.mark.parametrize("name", ["photo.jpg", "größe/猫.png", "C:\\photos\\new.jpg", 'a "b", c'])
+def test_plain_names_are_written_as_they_are(name):
+    assert escape_name(name) == name
+    assert json.loads(Lines().line({"path": name}))["path"] == name
+    assert next(csv.reader([Csv().line({"path": name}).decode()]))[0] == name
+
+
+def test_csv_of_a_row():
+    form = Csv(3)
+    assert form.head.decode() == (
+        "path,label,confidence,index,learned,error,class_1,probability_1,class_2,probability_2,"
+        "class_3,probability_3\n"
+    )
+    (cells,) = csv.reader([form.line(ROW).decode()])
+    assert cells == ["a.jpg", "cat, small", "0.30000000000000004", "3", "true", "", "cat, small",
+                     "0.3", 'a "dog"', "1e-09", "", ""]  # fmt: skip
+    broken = form.line({"path": "b.jpg", "error": "cannot read it", "learned": False})
+    (cells,) = csv.reader([broken.decode()])
+    assert cells == ["b.jpg", "", "", "", "false", "cannot read it", "", "", "", "", "", ""]
+    assert form.read(broken) == ("b.jpg", True)
+
+
+def test_json_of_a_row():
+    line = Lines().line(ROW)
+    assert json.loads(line) == ROW
+    assert tuple(json.loads(line))[: len(COLUMNS)] == COLUMNS
+    odd = json.loads(Lines().line({"path": "b", "confidence": float("nan")}))
+    assert odd == {**dict.fromkeys(COLUMNS), "path": "b"}
+
+
+@pytest.mark.parametrize(
+    ("head", "ours"),
+    [
+        (Csv().head, True),
+        (Csv(2).head + Csv(2).line(ROW), True),
+        (Lines().line(ROW), True),
+        (b"[\n" + Lines().line(ROW).rstrip() + b",\n", True),
+        (b"[\n]\n", True),
+        (b'{\n  "adte": "0.2.0",\n  "rows": []\n}', True),
+        (b"path,label\nphotos/a.jpg,cat\n", False),
+        (b"path,label,confidence,index,learned,error,mine\n", False),
+        (b'{"path": "a.jpg", "label": "cat"}\n', False),
+        (b'[\n{"path": "a.jpg"}\n]', False),
+        (b'{"name": "adte"}', False),
+        (b"\xff\xd8\xff\xe0 a photo", False),
+        (b"[" * 100_000, False),
+        (b"# notes\n", False),
+        (b"\n", False),
+    ],
+)
+def test_point_1_our_outputs_are_told_from_others(head, ours):
+    assert is_output(head) is ours

@@ -1,0 +1,75 @@
+"""A run over images that is killed and goes on, for tests of the ledger."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from adte.files import load_state, save_state
+from adte.files.ledger import Ledger
+from adte.files.outputs import Output
+
+
+def row(name: str, error: str | None = None) -> dict[str, object]:
+    return {"path": name, "label": "cat", "confidence": 0.5, "index": 0, "learned": error is None,
+            "error": error}  # fmt: skip
+
+
+class Killed(Exception):
+    """The process ends here."""
+
+
+class Run:
+    """A run over images that keeps its state as a classifier would, and may be killed at a step."""
+
+    def __init__(self, path: Path, state: Path, images: list[str], every: int) -> None:
+        self.path, self.state, self.images, self.every = path, state, images, every
+        self.left = -1
+        self.out: Output | None = None
+
+    def step(self) -> None:
+        if self.left == 0:
+            raise Killed
+        self.left -= 1
+
+    def save(self, learned: list[str]) -> None:
+        assert self.out is not None
+        marks = self.out.mark(self.state, self.marks)
+        self.step()
+        save_state(self.state, {"a": torch.zeros(1)}, {"learned": learned, "outputs": marks})
+        self.step()
+
+    def go(self) -> None:
+        learned: list[str] = []
+        self.marks = {}
+        if self.state.exists():
+            facts = load_state(self.state)[1]
+            learned, self.marks = facts["learned"], facts["outputs"]
+        ledger = Ledger(self.path)
+        self.out = ledger.resume(ledger.covered(self.state, self.marks))
+        self.step()
+        self.save(learned)
+        for name in self.images:
+            if ledger.take(name):
+                continue
+            learned.append(name)
+            self.step()
+            self.out.write(row(name))
+            self.step()
+            if self.out.rows % self.every == 0:
+                self.save(learned)
+        self.save(learned)
+        self.out.close()
+
+    def killed_after(self, steps: int, torn: bytes) -> bool:
+        """Whether it was killed; then it leaves the beginning of a line."""
+        self.left = steps
+        try:
+            self.go()
+        except Killed:
+            if torn:
+                self.out._file.write(torn)
+            self.out._file.close()
+            return True
+        return False

@@ -1,0 +1,109 @@
+"""The parts of methods: the card's entropies, the scale of thresholds, what each refuses."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from adte import InputError
+from adte import functional as F
+from adte.methods.parts import Adjustment, Entropy, Selection
+
+# METHODS card 16: binary logits, and a prior that gives q = (.9, .01) when released.
+LOG_P = torch.tensor([[2.0, 0.0], [0.3, 0.0], [1.5, 0.0]], dtype=torch.float64).log_softmax(-1)
+PRIOR = torch.tensor([0.7, 0.3], dtype=torch.float64).log()
+
+
+@pytest.mark.parametrize(
+    ("direction", "want"),
+    [("released", [0.9809, 0.8991, 0.9751]), ("paper", [0.4016, 0.8038, 0.5206])],
+)
+def test_adaptive_is_the_vanishing_form(direction, want):
+    got = Entropy(kind="adaptive", direction=direction, few=0)(LOG_P, PRIOR)
+    torch.testing.assert_close(got, torch.tensor(want, dtype=torch.float64), atol=5e-5, rtol=0)
+
+
+def test_tsallis_by_hand_and_shannon_where_no_prior_is_known():
+    z = torch.tensor([[2.0, 0.5, 0.1], [0.2, 3.0, 0.1], [1.0, 1.1, 0.9], [0.0, 0.5, 2.5]])
+    got = Entropy(kind="tsallis", q=2.0)(F.log_probs(z))
+    torch.testing.assert_close(
+        got, torch.tensor([0.4310, 0.1914, 0.6644, 0.3084]), atol=6e-5, rtol=0
+    )
+    cold = Entropy(kind="adaptive")
+    torch.testing.assert_close(cold(LOG_P), F.shannon(LOG_P))
+    assert cold.class_q(None) is None
+    assert Entropy().class_q(PRIOR) is None
+
+
+@pytest.mark.parametrize("classes", [2, 7, 1000])
+@pytest.mark.parametrize("name", ["shannon", "tsallis", "adaptive"])
+def test_scaled_thresholds_mean_the_same_for_every_measure(name, classes):
+    """A threshold of ln L nats is met exactly by the uniform distribution; certainty is zero."""
+    prior = torch.linspace(-1, 1, classes).double().log_softmax(-1)
+    entropy = Entropy(kind=name, q=0.3)
+    scale = entropy.scale(classes, prior)
+    uniform = torch.full((classes,), 1 / classes, dtype=torch.float64).log()
+    assert float(entropy(uniform, prior)) == pytest.approx(scale * math.log(classes))
+    certain = torch.nn.functional.one_hot(torch.tensor(0), classes).double().log()
+    assert float(entropy(certain, prior)) == pytest.approx(0, abs=1e-9)
+    assert (scale == 1) == (name == "shannon")
+
+
+def test_scale_without_anything_to_scale():
+    assert Entropy(kind="tsallis").scale(1) == 1
+    assert Entropy(kind="adaptive").scale(9, None) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kind": "renyi"}, "renyi"),
+        ({"q": 0.0}, "must be positive"),
+        ({"alpha": 0.9, "beta": 0.5}, "0 < alpha < beta < 1"),
+        ({"rule": "rank"}, "rank"),
+        ({"direction": "up"}, "up"),
+        ({"form": "square"}, "square"),
+        ({"few": -1}, "few=-1"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(InputError, match=message):
+        Entropy(**options)
+
+
+@pytest.mark.parametrize(("classes", "low"), [(2, 0.8555), (11, 0.455), (21, 0.01), (100, 0.01)])
+def test_among_few_classes_the_interval_of_q_is_narrow(classes, low):
+    """α comes near β by the share (L − 1)/20: 0.9 − 0.89·share."""
+    q = Entropy(kind="adaptive").class_q(torch.linspace(-1, 0, classes).double())
+    assert float(q.max()) == pytest.approx(0.9)
+    assert float(q.min()) == pytest.approx(low)
+    wide = Entropy(kind="adaptive", few=0).class_q(torch.linspace(-1, 0, classes).double())
+    assert float(wide.min()) == pytest.approx(0.01)
+
+
+# --------------------------------------------------------------------------- views, adjustment
+
+
+def test_selection_takes_the_surest_and_ties_go_to_the_first():
+    entropy = torch.tensor([[0.5, 0.1, 0.1, 0.9], [0.2, 0.2, 0.2, 0.2]])
+    assert Selection(ratio=0.5)(entropy).tolist() == [[1, 2], [0, 1]]
+    assert Selection(count=3)(entropy).tolist() == [[1, 2, 0], [0, 1, 2]]
+    assert Selection(ratio=0.1).number(4) == 1
+    with pytest.raises(InputError, match="ratio=0"):
+        Selection(ratio=0.0)
+    with pytest.raises(InputError, match="count=5"):
+        Selection(count=5)(entropy)
+
+
+def test_adjustment_acts_in_its_place_alone():
+    z, prior = torch.tensor([1.0, 2.0]), torch.tensor([0.8, 0.2]).log()
+    adjust = Adjustment(place="after", tau=0.5)
+    torch.testing.assert_close(adjust(z, prior, "per-view", "after"), z - 0.5 * prior)
+    assert adjust(z, prior, "before") is z
+    assert adjust(z, None, "after") is z
+    assert not Adjustment().active
+    for bad, message in (({"place": "later"}, "later"), ({"tau": math.inf}, "tau=inf")):
+        with pytest.raises(InputError, match=message):
+            Adjustment(**bad)

@@ -1,0 +1,163 @@
+"""The contract: what a model offers, what it refuses, and the fingerprint of its weights."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from adte import InputError, Model
+from adte.models import FixedClasses, load_model
+from adte.models._weights import SAMPLED
+from adte.testing.models import CHECKS
+from adte.views import Preprocess
+from small_model import SmallModel
+
+
+class ImageTower(Model):
+    """Unit features, and nobody to read texts."""
+
+    name, dim, logit_scale, preprocess = "eye", 3, 10.0, Preprocess(size=32)
+
+    def encode_image(self, pixels):
+        return nn.functional.normalize(pixels.mean((2, 3)), dim=-1)
+
+
+class Wordy(ImageTower):
+    def encode_text(self, texts):
+        return nn.functional.normalize(torch.ones(len(texts), 3), dim=-1)
+
+
+class Colours(FixedClasses):
+    def __init__(self):
+        super().__init__("colours", ("red", "green", "blue"), ("r", "g", "b"), Preprocess(size=32))
+
+    def classify(self, pixels):
+        return pixels.mean((2, 3)).to(torch.promote_types(pixels.dtype, torch.float32))
+
+
+FEATURES = {"features", "image tower"}
+TEXT = FEATURES | {"text tower", "class weights"}
+
+
+@pytest.mark.parametrize(
+    ("model", "offers"),
+    [
+        (ImageTower(), FEATURES),
+        (Wordy(), TEXT),
+        (SmallModel(), TEXT | {"embeddings"}),
+        (Colours(), {"image tower"}),
+    ],
+    ids=lambda x: getattr(x, "name", ""),
+)
+def test_offers_follow_from_what_is_defined(model, offers):
+    assert model.offers == offers
+    model.require({"logits", "pixels", "image tower"})
+    for need in {"features", "class weights", "text tower", "embeddings"} - offers:
+        message = rf"method 'x' needs {need}, which model '{model.name}'.* does not offer; choose"
+        with pytest.raises(InputError, match=message):
+            model.require({"logits", need}, by="method 'x'")
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda c: c.__name__)
+@pytest.mark.parametrize("name", ["small", "timm"])
+def test_conformance(name, check):
+    if name == "timm":
+        pytest.importorskip("timm")
+        torch.manual_seed(0)
+        check(load_model("timm:resnet10t.c3_in1k", weights="random", dtype="float32"))
+    else:
+        check(SmallModel())
+
+
+def test_what_is_not_offered_is_refused_by_name():
+    for model in (ImageTower(), Colours()):
+        for call in (
+            lambda m: m.encode_text(["a"]),
+            lambda m: m.token_embeddings(["a"]),
+            lambda m: m.encode_embeddings(torch.zeros(1, 1), torch.zeros(1, 1, 1)),
+        ):
+            with pytest.raises(InputError, match=f"which model '{model.name}'.* does not offer"):
+                call(model)
+    with pytest.raises(InputError, match="fixed classes and no text tower"):
+        Colours().encode_text(["a"])
+    with pytest.raises(InputError, match="'eye' has no classes of its own"):
+        ImageTower().logits(torch.zeros(2, 3))
+
+
+def test_a_model_without_parameters_is_on_the_cpu_in_float32():
+    assert (ImageTower().device.type, ImageTower().dtype) == ("cpu", torch.float32)
+
+
+def test_features_of_fixed_classes_are_logits():
+    model, x = Colours(), torch.randn(2, 3, 4, 4)
+    z = model.encode_image(x)
+    assert torch.equal(model.logits(z), z)
+    assert torch.equal(model.logits(z, model.class_weights()), z)
+    assert model.logits(z.half()).dtype == torch.float32
+    some = model.choose(["blue", "red"])
+    assert torch.equal(some.encode_image(x), z[:, [2, 0]])
+    assert (some.classes, some.ids, some.dim) == (("blue", "red"), ("b", "r"), 2)
+    assert torch.equal(model.choose(["?", "?"], ["g", "b"]).encode_image(x), z[:, 1:])
+    assert model.dim == 3
+    with pytest.raises(InputError, match=r"shape \(2, 3, 4, 4\) are not logits over the 3 classes"):
+        model.logits(x)
+    with pytest.raises(InputError, match="'pink' is not among the 3 fixed classes"):
+        model.choose(["red", "pink"])
+
+
+# --------------------------------------------------------------------------- fingerprints
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_the_fingerprint_is_that_of_the_weights_in_any_dtype(dtype):
+    model = SmallModel()
+    assert model.fingerprint == SmallModel("another name").fingerprint
+    assert copy.deepcopy(model).to(dtype).fingerprint == model.fingerprint
+    assert copy.deepcopy(model).to(dtype).float().fingerprint == model.fingerprint
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
+def test_a_loaded_model_has_one_fingerprint(dtype):
+    assert load_model("tiny", dtype=dtype).fingerprint == load_model("tiny").fingerprint
+
+
+def test_other_weights_have_another_fingerprint():
+    model, seen = SmallModel(), set()
+    for name, _ in model.named_parameters():
+        for share in (0, 0.5, 1):  # the first, middle and last weight of every tensor
+            other = copy.deepcopy(model)
+            with torch.no_grad():
+                flat = other.get_parameter(name).view(-1)
+                assert len(flat) < 2 * SAMPLED  # so that every one is looked at
+                flat[int(share * (len(flat) - 1))] += 0.01
+            seen.add(other.fingerprint)
+    assert model.fingerprint not in seen
+    assert len(seen) > 20
+    with torch.no_grad():  # training in place is noticed
+        model.project.weight.mul_(1.001)
+    assert model.fingerprint != SmallModel().fingerprint
+    model.load_state_dict(SmallModel().state_dict())
+    assert model.fingerprint == SmallModel().fingerprint
+    model.image_tower[1].running_mean += 1  # what a batch norm has learned counts too
+    assert model.fingerprint != SmallModel().fingerprint
+
+
+def test_a_slight_change_of_all_weights_of_a_large_tensor_is_seen():
+    class Large(SmallModel):
+        def __init__(self):
+            super().__init__()
+            self.extra = nn.Parameter(torch.randn(512, 1024, generator=torch.Generator()))
+
+    a, b = Large(), Large()
+    assert a.fingerprint == b.fingerprint
+    with torch.no_grad():
+        b.extra.mul_(1 + 1e-4)
+    assert a.fingerprint != b.fingerprint
+
+
+def test_weights_without_numbers_have_a_fingerprint():
+    model = SmallModel()
+    assert model.to("meta").fingerprint != SmallModel().fingerprint

@@ -1,0 +1,208 @@
+"""`adte models get`: weights from a server on this machine, resumed, checked, where they belong."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from adte.cli import main
+from adte.errors import InputError
+from adte.models._weights import fetch
+from adte.models.get import checkpoint_of, get_model
+from adte.models.openclip import _fetch, import_open_clip
+
+CONTENT = bytes(range(256)) * 9000  # more than two blocks
+SHA = hashlib.sha256(CONTENT).hexdigest()
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+REPO = "laion/CLIP-ViT-B-32-laion2B-s34B-b79K"
+ON_HUB = "ViT-B-32/laion2b_s34b_b79k"
+
+
+class Server(ThreadingHTTPServer):
+    files: dict[str, bytes]
+    ranges: list[str | None]
+    cut: int | None = None  # drop the connection after so many bytes
+    etag = SHA
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_HEAD(self) -> None:
+        if self.path.lstrip("/") not in self.server.files:
+            return self.send_error(404)
+        self.send_response(302)  # as the hub does for large files
+        self.send_header("Location", "/elsewhere")
+        self.send_header("X-Linked-Etag", f'"{self.server.etag}"')
+        self.send_header("X-Repo-Commit", COMMIT)
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        content = self.server.files.get(self.path.lstrip("/"))
+        asked = self.headers.get("Range")
+        self.server.ranges.append(asked)
+        if content is None:
+            return self.send_error(404)
+        start = int(asked[6:-1]) if asked else 0
+        self.send_response(206 if start else 200)
+        if start:
+            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+        self.send_header("Content-Length", str(len(content) - start))
+        self.end_headers()
+        body = content[start:]
+        self.wfile.write(body if self.server.cut is None else body[: self.server.cut])
+
+    def log_message(self, *args: object) -> None: ...
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server(("127.0.0.1", 0), Handler) as s:
+        s.files, s.ranges = {}, []
+        thread = threading.Thread(target=s.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield s
+        s.shutdown()
+        thread.join()
+
+
+@pytest.fixture(autouse=True)
+def caches(monkeypatch, tmp_path, server) -> Path:
+    """Caches of its own, and a hub of its own."""
+    constants = pytest.importorskip("huggingface_hub.constants")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "ENDPOINT", server.url)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def published(monkeypatch, server) -> str:
+    """A tag of ViT-B-16 whose address carries the checksum, as OpenAI's do."""
+    tags = import_open_clip().pretrained._PRETRAINED["ViT-B-16"]
+    monkeypatch.setitem(tags, "ours", {"url": f"{server.url}/{SHA}/ViT-B-16-ours.pt"})
+    server.files[f"{SHA}/ViT-B-16-ours.pt"] = CONTENT
+    return "ViT-B-16/ours"
+
+
+def where_loaded(name: str) -> str:
+    """What `load_model` reads for a name."""
+    open_clip = import_open_clip()
+    arch, _, tag = name.partition("/")
+    return _fetch(arch, tag, open_clip.pretrained.get_pretrained_cfg(arch, tag), open_clip)
+
+
+def test_what_open_clip_publishes():
+    openai = checkpoint_of("ViT-B-16/openai")
+    assert openai.url.startswith("https://openaipublic.azureedge.net/")
+    assert openai.checksum == f"sha256:{openai.url.split('/')[-2]}"
+    assert checkpoint_of("ViT-B-16/laion400m_e32").checksum == "sha256:55e67d44"
+    hub = checkpoint_of(ON_HUB)
+    assert (hub.repo, hub.url) == (REPO, "")
+    assert hub.files == ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
+
+
+def test_point_11_an_address_into_the_cache_of_open_clip(published, server, caches):
+    seen: list[int] = []
+    path = get_model(published, progress=lambda file, done, total: seen.append(done))
+    assert path == caches / ".cache" / "clip" / "ViT-B-16-ours.pt"
+    assert path.read_bytes() == CONTENT
+    assert seen[-1] == len(CONTENT)
+    assert where_loaded(published) == str(path)
+    get_model(published)  # it is there already
+    assert len(server.ranges) == 1
+
+
+def test_point_11_an_interrupted_download_goes_on(published, server, caches):
+    server.cut = 1 << 20
+    with pytest.raises(InputError, match=r"run it again to go on, or give a copy with --from"):
+        get_model(published)
+    assert not (caches / ".cache" / "clip" / "ViT-B-16-ours.pt").exists()
+    server.cut = None
+    assert get_model(published).read_bytes() == CONTENT
+    assert server.ranges == [None, f"bytes={1 << 20}-"]
+
+
+def test_point_11_a_wrong_file_is_refused(published, server, caches):
+    server.files[f"{SHA}/ViT-B-16-ours.pt"] = CONTENT[:-1] + b"x"
+    with pytest.raises(InputError, match="is not the published file"):
+        get_model(published)
+    assert not list((caches / ".cache" / "clip").iterdir())
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "address"])
+def test_point_11_an_offline_copy(kind, published, server, caches):
+    folder = caches / "copies"
+    folder.mkdir()
+    (folder / "ViT-B-16-ours.pt").write_bytes(CONTENT)
+    server.files = {"mirror/ViT-B-16-ours.pt": CONTENT}
+    source = {"file": str(folder / "ViT-B-16-ours.pt"), "folder": str(folder),
+              "address": f"{server.url}/mirror"}[kind]  # fmt: skip
+    path = get_model(published, source)
+    assert path.read_bytes() == CONTENT
+    assert where_loaded(published) == str(path)
+    assert (folder / "ViT-B-16-ours.pt").read_bytes() == CONTENT
+
+
+def test_point_11_to_a_file(published, caches):
+    path = get_model(published, to="mine.pt")
+    assert path.read_bytes() == CONTENT
+    assert [p.name for p in caches.iterdir()] == ["mine.pt"]
+    with pytest.raises(InputError, match=r"'mine.pt' exists"):
+        get_model(published, to="mine.pt")
+
+
+def test_point_11_a_repository_of_the_hub(server, caches):
+    server.files[f"{REPO}/resolve/main/open_clip_pytorch_model.bin"] = CONTENT
+    path = get_model(ON_HUB)
+    assert path.read_bytes() == CONTENT
+    assert path.parent.name == COMMIT
+    assert fetch(REPO, ["open_clip_pytorch_model.bin"]) == str(path)
+    assert where_loaded(ON_HUB) == str(path)
+    server.files.clear()
+    assert get_model(ON_HUB) == path
+
+
+def test_point_11_the_hub_tells_the_checksum(server):
+    server.files[f"{REPO}/resolve/main/open_clip_model.safetensors"] = CONTENT
+    server.etag = "0" * 64
+    with pytest.raises(InputError, match="is not the published file"):
+        get_model(ON_HUB)
+    server.files.clear()
+    with pytest.raises(InputError, match=r"has neither open_clip_model.safetensors nor"):
+        get_model(ON_HUB)
+
+
+@pytest.mark.parametrize("to", [None, "mine.bin"])
+def test_point_11_a_copy_of_a_hub_file(to, caches):
+    (caches / "open_clip_pytorch_model.bin").write_bytes(CONTENT)
+    path = get_model(ON_HUB, str(caches), to)
+    assert path.read_bytes() == CONTENT
+    if to is None:
+        assert where_loaded(ON_HUB) == str(path)
+
+
+def test_point_11_the_command(published, caches):
+    result = CliRunner().invoke(main, ["models", "get", published])
+    assert result.exit_code == 0, result.output
+    assert f"--model {published}" in result.output
+    assert str(caches / ".cache" / "clip" / "ViT-B-16-ours.pt") in result.output
+    listed = CliRunner().invoke(main, ["models", "ViT-B-16/op*"])
+    assert listed.output == "ViT-B-16/openai\n"
+    both = [CliRunner().invoke(main, ["models", *args]).output for args in ((), ("list",))]
+    assert both[0] == both[1] != ""
+    assert "could not be reached where this was written" in " ".join(
+        CliRunner().invoke(main, ["models", "get", "--help"]).output.split()
+    )

@@ -1,0 +1,170 @@
+"""The way of an image is one: predict, eval and extract + replay agree on every image."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import adte
+from adte import Classifier, InputError, Pipeline, Views, create_method, list_methods
+from adte.batch import Context
+from adte.data import make_stream
+from adte.data.registry import load_dataset
+from adte.evaluate.features import Live, extract
+from adte.evaluate.running.protocol import predictions
+from adte.methods import method_info
+from adte.prompts import class_weights
+from adte.testing import SmallModel
+
+ROOT = Path(adte.__file__).parent
+REPLAYABLE = [n for n in list_methods() if not method_info(n).cls.needs & {"image tower", "pixels"}]
+
+
+def picture(i: int, height: int = 40, width: int = 56) -> Image.Image:
+    coarse = np.random.default_rng(i).integers(0, 256, (4, 5, 3), dtype=np.uint8)
+    return Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Labelled pictures of every kind that a folder may hold."""
+    root = tmp_path_factory.mktemp("pictures")
+    made: list[tuple[str, Image.Image, dict[str, object]]] = []
+    turned = Image.Exif()
+    turned[0x0112] = 6  # the camera was held upright
+    made.append(("turned.jpg", picture(0), {"exif": turned, "quality": 95}))
+    made.append(("grey.png", picture(1).convert("L"), {}))
+    made.append(("print.jpg", picture(2).convert("CMYK"), {"quality": 95}))
+    clear = picture(3).convert("RGBA")
+    clear.putalpha(Image.fromarray(np.full((40, 56), 90, np.uint8)))
+    made.append(("clear.png", clear, {}))
+    made.append(("palette.gif", picture(4).convert("P"), {}))
+    deep = np.asarray(picture(5).convert("L")).astype(np.uint16) * 257
+    made.append(("deep.png", Image.fromarray(deep), {}))
+    made += [(f"plain{i}.jpg", picture(i), {}) for i in range(6, 10)]
+    for i, (name, image, how) in enumerate(made):
+        place = root / ("cat", "dog")[i % 2]
+        place.mkdir(exist_ok=True)
+        image.save(place / name, **how)
+    return root
+
+
+def live(folder: Path, **more: object) -> Live:
+    model, data = SmallModel(), load_dataset(f"folder:{folder}")
+    stream = make_stream(data, order="file")
+    views = Views(count=8)
+    return Live(model, class_weights(model, data.classes), stream, views, **more)
+
+
+@pytest.mark.parametrize("method", REPLAYABLE)
+def test_predict_is_eval_is_extract_and_replay(method, folder, tmp_path):
+    evaluated = live(folder)
+    clf = Classifier(evaluated.model, list(evaluated.classes), method, views=Views(count=8))
+    paths = [str(s.source) for s in evaluated.stream]
+    one_by_one = [clf.predict(p) for p in paths]
+    cache = extract(live(folder), tmp_path / "cache", shard=4)
+    cache.model = evaluated.model
+    for batch in (1, 3, 16):
+        for stream in (evaluated, cache):
+            samples = [s for s, _ in stream]
+            said = predictions(create_method(method), samples, "online", batch)
+            for mine, theirs in zip(one_by_one, said, strict=True):
+                assert torch.equal(mine.probs, theirs.probs)
+    clf.reset()
+    streamed = list(clf.stream(paths, batch=4, workers=2))
+    for mine, theirs, path in zip(one_by_one, streamed, paths, strict=True):
+        assert torch.equal(mine.probs, theirs.probs)
+        assert theirs.source == path
+
+
+def test_the_camera_was_turned(folder):
+    """The picture is seen upright by whoever asks."""
+    path = folder / "cat" / "turned.jpg"
+    upright = np.asarray(Image.open(path).convert("RGB")).transpose(1, 0, 2)[:, ::-1]
+    assert np.array_equal(adte.load_image(path), upright)
+    stream = live(folder)
+    where = [str(s.source) for s in stream.stream].index(str(path))
+    by_stream = [s for s, _ in stream][where]
+    clf = Classifier(stream.model, list(stream.classes), views=Views(count=8))
+    assert torch.equal(clf.sample(np.ascontiguousarray(upright)).logits, by_stream.logits)
+
+
+def test_features_from_a_cache_are_unit_vectors_again(folder, tmp_path):
+    cache = extract(live(folder), tmp_path, shard=4)
+    for batch, _ in cache.batches(3):
+        torch.testing.assert_close(
+            batch.features.norm(dim=-1), torch.ones(batch.features.shape[:2]), rtol=0, atol=1e-6
+        )
+
+
+def test_an_unreadable_image_is_told_in_its_place(folder):
+    model = SmallModel()
+    pipeline = Pipeline(model, Views(count=4), workers=2)
+    sources = [folder / "cat" / "turned.jpg", b"no image", picture(1), b"", picture(2)]
+    bad: list[int] = []
+    good = [e.key for e in pipeline(enumerate(sources), lambda key, error: bad.append(key))]
+    assert (good, bad) == ([0, 2, 4], [1, 3])
+    with pytest.raises(InputError, match="cannot read"):
+        list(pipeline(enumerate(sources)))
+
+
+def test_a_model_in_training_mode_is_refused_and_stays_so():
+    model = SmallModel().train()
+    with pytest.raises(InputError, match=r"model\.eval\(\)"):
+        Classifier(model, ["cat", "dog"])
+    assert model.training
+
+
+def test_workers_and_groups_change_nothing(folder):
+    model, paths = SmallModel(), sorted(folder.rglob("*.*"))
+    plain = list(Pipeline(model, Views(count=6))(enumerate(paths)))
+    for workers, group in ((1, 0), (3, 4)):
+        pipeline = Pipeline(model, Views(count=6), workers=workers, group=group)
+        for a, b in zip(plain, pipeline(enumerate(paths)), strict=True):
+            assert a.key == b.key
+            assert torch.equal(a.features, b.features)
+
+
+def test_the_tower_sees_one_shape_on_a_device():
+    """Where images go through together, the last few are filled up."""
+    seen = []
+
+    class Elsewhere(SmallModel):
+        def encode_image(self, pixels):
+            seen.append(tuple(pixels.shape))
+            return super().encode_image(pixels)
+
+    pipeline = Pipeline(Elsewhere(), Views(count=2))
+    pixels = torch.randn(5, 2, 3, 24, 24)
+    together = pipeline.encode(pixels, size=3)
+    assert seen == [(6, 3, 24, 24)] * 2
+    assert together.shape == (5, 2, 16)
+    torch.testing.assert_close(together, pipeline.encode(pixels), rtol=0, atol=1e-3)
+
+
+def test_a_batch_of_logits_does_not_depend_on_company():
+    g = torch.Generator().manual_seed(0)
+    context = Context(torch.randn(300, 64, generator=g), 10.0)
+    features = torch.randn(12, 8, 64, generator=g)
+    whole = context.batch(features).logits
+    for i in range(12):
+        assert torch.equal(context.batch(features[i : i + 1]).logits[0], whole[i])
+
+
+# Who may call what: the number of places that decode, crop or encode images.
+CALLS = {"encode_image": {"pipeline/way.py"}, "base_view": {"views.py"}}
+TOWERS = {"models/", "methods/image_tower.py", "testing/"}  # the towers themselves
+
+
+def test_nobody_else_encodes_or_crops():
+    for path in sorted(ROOT.rglob("*.py")):
+        where = path.relative_to(ROOT).as_posix()
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            name = getattr(getattr(node, "func", None), "attr", "")
+            if isinstance(node, ast.Call) and name in CALLS and where not in CALLS[name]:
+                assert any(where.startswith(t) for t in TOWERS), f"{where} calls {name}"

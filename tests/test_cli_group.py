@@ -1,0 +1,263 @@
+"""What all verbs share: how they end, what they write over, what they say of themselves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from typing import Literal
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from adte.cli import main
+from adte.cli._group import Verbs
+from adte.cli._options import Section, options_of
+from adte.evaluate.running.results import Results
+from adte.options import option
+
+
+def call(*args):
+    return CliRunner().invoke(main, [str(a) for a in args])
+
+
+def start(*args, **extra):
+    """A process of its own."""
+    command = [sys.executable, "-m", "adte", *map(str, args)]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", **extra}
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=env,
+        text=True,
+        errors="replace",
+    )
+
+
+# --------------------------------------------------------------------------- as a process
+
+
+def test_python_m_adte_is_adte():
+    for module in ("adte", "adte.cli"):
+        done = subprocess.run(
+            [sys.executable, "-m", module, "methods", "nonsense"], capture_output=True, text=True
+        )
+        assert done.returncode == 2
+        assert done.stderr.startswith("error: unknown method 'nonsense'")
+        assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM to handle")
+def test_sigterm_ends_in_a_sentence_and_leaves_whole_runs(tmp_path):
+    runs = tmp_path / "runs"
+    args = ("compare", "--methods", "zero-shot,se,adte,tda,bca", "--seeds", 3, "--runs", runs)
+    process = start(*args)
+    try:
+        until = time.monotonic() + 300
+        while len(list(runs.glob("*.json"))) < 2 and time.monotonic() < until:
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 143
+    assert out == ""
+    assert err.startswith("terminated; what was written is whole")
+    assert err.count("\n") == 1
+    assert len(list(Results(runs))) >= 2  # each is read and checked
+    left = [p.name for p in runs.iterdir() if p.suffix not in (".json", ".safetensors")]
+    assert left == []
+
+
+def test_an_interrupt_ends_in_a_sentence(monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("adte.evaluate.running.tasks.perform", stop)
+    result = call("compare", "--methods", "se", "--limit", 2)
+    assert result.exit_code == 130
+    assert result.stderr.startswith("interrupted; what was written is whole")
+
+
+def test_a_terminal_without_the_letters_stops_nothing():
+    process = start("methods", "zero-shot", PYTHONIOENCODING="cp1252", PYTHONUTF8="0")
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    assert "\\u03c4" in out  # τ
+    process = start("methods", "zero-shot", "--json", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    (row,) = json.loads(out)
+    assert "τ" in row["options"][1]["options"][1]["help"]
+
+
+def test_the_shell_can_complete():
+    process = start(_ADTE_COMPLETE="bash_source")
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    assert "_ADTE_COMPLETE=bash_complete" in out
+    words = {"COMP_WORDS": "adte rep", "COMP_CWORD": "1", "_ADTE_COMPLETE": "bash_complete"}
+    out, _ = start(**words).communicate(timeout=300)
+    assert out.split() == ["plain,replay", "plain,report"]
+    assert "_ADTE_COMPLETE=bash_source" in call("--help").output
+
+
+# --------------------------------------------------------------------------- nothing destroyed
+
+
+@pytest.mark.parametrize(
+    ("verb", "flag", "name"),
+    [
+        (("methods", "se"), "--json", "x.json"),
+        (("models", "tiny"), "--json", "x.json"),
+        (("datasets", "pets"), "--json", "x.json"),
+        (("compare", "--methods", "se", "--limit", 2), "--json", "x.json"),
+        (("compare", "--methods", "se", "--limit", 2), "--table", "x.md"),
+        (("compare", "--methods", "se", "--limit", 2), "--table", "x.csv"),
+        (("compare", "--methods", "se", "--limit", 2), "--table", "x.html"),
+        (("sweep", "beta=0.5", "--limit", 2), "--table", "x.md"),
+        (("simulate", "--images", 3, "--classes", 3, "--views", 2), "--json", "x.json"),
+        (("bench", "head", "--repeats", 1, "--classes", 5), "--json", "x.json"),
+        (("paper", "--list"), "--json", "x.json"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else value,
+)
+def test_only_what_is_of_our_making_is_written_over(verb, flag, name, tmp_path):
+    target = tmp_path / name
+    target.write_text("my notes\n")
+    refused = call(*verb, flag, target)
+    assert refused.exit_code == 2
+    assert "is not an output of adte; give another name, or --force" in refused.output
+    assert target.read_text() == "my notes\n"
+    assert call(*verb, flag, target, "--force").exit_code == 0
+    first = target.read_text()
+    assert first != "my notes\n"
+    again = call(*verb, flag, target)  # ours by now
+    assert again.exit_code == 0, again.output
+    target.unlink()
+    assert call(*verb, flag, target).exit_code == 0
+
+
+def test_outputs_are_checked_before_any_work(tmp_path):
+    missing = ("--data", "folder:/nowhere")  # is not looked at
+    for args, message in (
+        (("--json", tmp_path / "no" / "x.json"), "does not exist"),
+        (("--json", "/dev/null/x.json"), "/dev/null"),
+        (("--table", tmp_path / "x.xlsx"), ".csv, .md or .html"),
+    ):
+        result = call("eval", *missing, *args)
+        assert result.exit_code == 2
+        assert message in result.output
+        assert "/nowhere" not in result.output
+    (tmp_path / "folder.json").mkdir()
+    result = call("eval", *missing, "--json", tmp_path / "folder.json")
+    assert result.exit_code == 2
+    assert "it is a folder" in result.output
+
+
+# --------------------------------------------------------------------------- the paper's verbs
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("paper", "nonsense"), "nonsense"),
+        (("paper", "two-classes", "--views", 4), "--views needs --data"),
+        (("paper", "two-classes", "--model", "ViT-B-16"), "--model needs --data"),
+        (("paper", "two-classes", "--weights", "x"), "--weights needs --data"),
+        (("paper", "two-classes", "--workers", 0), "--workers needs --data"),
+        (("paper", "two-classes", "--device", "gpu"), "device='gpu'"),
+        (("paper", "two-classes", "--dtype", "int8"), "dtype='int8'"),
+        (("paper", "two-classes", "--batch", 0), "batch=0"),
+        (("paper", "two-classes", "--preset", "huge"), "unknown preset 'huge'"),
+        (("study", "two-classes"), "adte paper two-classes"),
+    ],
+    ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else None,
+)
+def test_what_a_study_cannot_use_is_refused(args, message, tmp_path):
+    result = call(*args, "--out", tmp_path / "out")
+    assert result.exit_code == 2
+    assert message in result.output
+    assert result.output.count("\n") == 1
+
+
+# --------------------------------------------------------------------------- options
+
+
+@dataclass(frozen=True)
+class Knobs:
+    count: int = option(3, "how many")
+    share: float = option(0.5, "which part")
+    kind: Literal["a", "b"] = option("a", "which way")
+    span: tuple[float, float] = option((0.1, 1 / 3), "from and to")
+    words: tuple[str, ...] = option((), "texts; may be repeated")
+    place: str | None = option(None, "where")
+    strict: bool = option(False, "stop at once")
+    keep: bool = option(True, "keep it")
+    hidden: int = 7
+
+
+KNOBS = options_of(Knobs, names={"count": "how-many"}, prefix="k_", helps={"share": "what part"})
+
+
+@click.group(cls=Verbs)
+def verbs():
+    pass
+
+
+@verbs.command()
+@Section("Knobs", KNOBS)
+@click.option("--other", default=1)
+def turn(other, **values):
+    given = KNOBS.given(values)
+    assert values == {}
+    click.echo(json.dumps(given))
+
+
+def turned(*args):
+    result = CliRunner().invoke(verbs, ["turn", *args])
+    assert result.exit_code == 0, result.output
+    return json.loads(result.output)
+
+
+def test_options_are_those_of_the_dataclass():
+    assert turned() == {}  # defaults are left to the dataclass
+    args = ("--how-many", "4", "--share", "0.2", "--kind", "b", "--span", "0.2,0.4", "--words", "x",
+            "--words", "y", "--place", "here", "--strict", "--no-keep")  # fmt: skip
+    assert turned(*args) == {
+        "count": 4,
+        "share": 0.2,
+        "kind": "b",
+        "span": [0.2, 0.4],
+        "words": ["x", "y"],
+        "place": "here",
+        "strict": True,
+        "keep": False,
+    }
+    assert turned("--how-many", "3") == {"count": 3}  # given, though it is the default
+
+
+def test_help_comes_from_the_fields():
+    said = CliRunner().invoke(verbs, ["turn", "--help"]).output
+    assert said.index("Knobs:") < said.index("--how-many") < said.index("Options:")
+    assert said.index("Options:") < said.index("--other")
+    for text in ("How many.  [default: 3]", "What part.  [default: 0.5]", "[a|b]", "(0.1,0.333)"):
+        assert text in said
+    assert "hidden" not in said
+
+
+@pytest.mark.parametrize("args", [
+    ("--share", "nan"), ("--share", "inf"), ("--share", "x"), ("--kind", "c"), ("--span", "1"),
+    ("--span", "1,nan"), ("--how-many", "2.5"), ("--hidden", "1"),
+], ids=" ".join)  # fmt: skip
+def test_bad_values_are_refused(args):
+    result = CliRunner().invoke(verbs, ["turn", *args])
+    assert result.exit_code == 2
+    assert args[0] in result.output.splitlines()[-1]

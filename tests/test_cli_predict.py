@@ -1,0 +1,442 @@
+"""`adte predict`: nothing lost, nothing destroyed, whatever interrupts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import stat
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from adte import Classifier
+from adte.files import load_state
+from predicting import (
+    CLASSES,
+    call,
+    facts,
+    is_clean,
+    mixed,
+    picture,
+    pictures,
+    predict,
+    rows,
+    seen,
+    settle,
+)
+from processes import Processes
+
+
+@pytest.fixture(autouse=True)
+def at_home(monkeypatch, tmp_path):
+    settle(monkeypatch, tmp_path)
+
+
+@pytest.fixture
+def photo(tmp_path):
+    return picture(tmp_path / "photo.png")
+
+
+@pytest.fixture
+def photos(tmp_path):
+    return mixed(tmp_path / "photos")
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory):
+    made = Processes(tmp_path_factory.mktemp("logs"))
+    yield made
+    made.close()
+
+
+# --------------------------------------------------------------------------- 1: no option swallows
+
+
+def test_point_1_json_takes_no_photo(photos, tmp_path):
+    """`--json p*.jpg` prints the JSON and leaves the photographs alone."""
+    paths = sorted(photos.glob("*.png"))
+    before = [p.read_bytes() for p in paths]
+    result = call("predict", *CLASSES, "--json", *paths)
+    assert result.exit_code == 0, result.output
+    assert [r["path"] for r in facts(result)["rows"]] == [str(p) for p in paths]
+    assert [p.read_bytes() for p in paths] == before
+
+
+@pytest.mark.parametrize("option", ["--out", "--json", "--state"])
+def test_point_1_an_input_is_never_written_over(option, photo, tmp_path):
+    target = tmp_path / "p.json"
+    shutil.copy(photo, target)
+    before = target.read_bytes()
+    for more in ((), ("--force",)):
+        result = predict(target, option, target, *more)
+        assert result.exit_code == 2
+        assert "an input is never written over" in result.output
+        assert target.read_bytes() == before
+
+
+@pytest.mark.parametrize("option", ["--out", "--json", "--state"])
+def test_point_1_files_of_others_need_force(option, photo, tmp_path):
+    target = tmp_path / "notes.json"
+    target.write_text('{"my": "notes"}')
+    result = predict(photo, option, target)
+    assert result.exit_code == 2
+    assert "--force" in result.output
+    assert target.read_text() == '{"my": "notes"}'
+    result = predict(photo, option, target, "--force")
+    assert result.exit_code == 0, result.output
+    assert target.read_bytes() != b'{"my": "notes"}'
+
+
+# --------------------------------------------------------------------------- 2: special files
+
+
+def test_point_2_two_outputs_are_two_files(photo, tmp_path):
+    for first, second in (("--json", "--state"), ("--out", "--json"), ("--out", "--state")):
+        result = predict(photo, first, "x.json", second, "./x.json")
+        assert result.exit_code == 2
+        assert "are the same file" in result.output
+        assert not Path("x.json").exists()
+
+
+def test_point_2_a_full_device_costs_no_other_output(photo, tmp_path):
+    result = predict(photo, "--json", "/dev/full", "--out", "a.csv")
+    assert result.exit_code == 2
+    assert "cannot write '/dev/full': the disk is full" in result.output
+    assert len(rows(Path("a.csv"))) == 1
+    assert seen(Path("a.csv.adte")) == 1
+    assert stat.S_ISCHR(os.stat("/dev/full").st_mode)
+
+
+def test_point_2_links_stay_links(photo, tmp_path):
+    for name in ("s.adte", "o.csv", "j.json"):
+        (tmp_path / "real").mkdir(exist_ok=True)
+        os.symlink(f"real/{name}", name)
+    result = predict(photo, "--state", "s.adte", "--out", "o.csv", "--json", "j.json")
+    assert result.exit_code == 0, result.output
+    for name in ("s.adte", "o.csv", "j.json"):
+        assert os.readlink(name) == f"real/{name}"
+        assert (tmp_path / "real" / name).is_file()
+
+
+def test_point_2_a_fifo_is_written_through(photo, tmp_path):
+    os.mkfifo("pipe.jsonl")
+    got: list[str] = []
+    reader = threading.Thread(target=lambda: got.append(Path("pipe.jsonl").read_text()))
+    reader.start()
+    result = predict(photo, "--out", "pipe.jsonl")
+    reader.join()
+    assert result.exit_code == 0, result.output
+    assert json.loads(got[0])["path"] == str(photo)
+    assert stat.S_ISFIFO(os.stat("pipe.jsonl").st_mode)
+
+
+def test_point_2_a_state_is_a_file(photo):
+    result = predict(photo, "--state", "/dev/null")
+    assert result.exit_code == 2
+    assert "'/dev/null' is not a file" in result.output
+
+
+# --------------------------------------------------------------------------- 3: labels are not lost
+
+
+def test_point_3_a_name_that_is_not_utf8(tmp_path):
+    name = os.fsdecode(b"caf\xe9.png")
+    picture(tmp_path / name)
+    for out in ("o.csv", "o.jsonl", "o.json"):
+        result = predict(tmp_path, "--out", out, "--json", "facts.json", "--no-bars")
+        assert result.exit_code == 0, result.output
+        assert "caf\\udce9.png" in result.output
+        assert "caf\\udce9.png" in Path(out).read_text().replace("\\\\", "\\")
+        json.loads(Path("facts.json").read_text())
+        assert predict(tmp_path, "--out", out).output.startswith("0 images labelled, 1 done before")
+
+
+BLOCKED = """
+import os
+os.chdir({folder!r})
+import sys
+from adte.cli import main
+try:
+    main(["predict", *{args!r}], prog_name="adte")
+except SystemExit as end:
+    sys.stdout.flush(), sys.stderr.flush()
+    os._exit(end.code)
+"""
+
+
+def start(processes, folder, *args):
+    """A run that waits for the pipe `wait.png` when it has labelled what stands before it."""
+    os.mkfifo(folder / "wait.png")
+    before = ["--classes", "cat, dog", "--views", "4", "--workers", "0"]
+    return processes.start(BLOCKED.format(folder=str(folder), args=[*map(str, args), *before]))
+
+
+def until(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it takes too long"
+        time.sleep(0.05)
+
+
+def lines(path):
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "said"),
+    [(signal.SIGTERM, 143, "terminated"), (signal.SIGINT, 130, "interrupted")],
+)
+def test_point_3_a_signal_leaves_rows_and_state(number, code, said, processes, tmp_path):
+    pictures(tmp_path / "photos", 3)
+    args = ("photos", "wait.png", "--out", "o.csv", "--json", "j.json", "--state", "s.adte")
+    pid = start(processes, tmp_path, *args)
+    until(lambda: lines(tmp_path / "o.csv") == 4)
+    os.kill(pid, number)
+    ended, text = processes.wait(pid)
+    assert ended == code, text
+    assert said in text
+    assert "3 images labelled; written: s.adte (3 images seen), o.csv (3 rows)" in text
+    assert "Traceback" not in text
+    assert len(json.loads((tmp_path / "j.json").read_text())["rows"]) == 3
+    assert seen(tmp_path / "s.adte") == 3
+    assert not list(tmp_path.glob(".*"))  # neither locks nor parts are left
+
+
+def test_point_3_a_state_that_cannot_be_saved_costs_no_label(processes, tmp_path):
+    pictures(tmp_path / "photos", 3)
+    (tmp_path / "away").mkdir()
+    args = ("photos", "wait.png", "--out", "o.csv", "--state", "away/s.adte")
+    pid = start(processes, tmp_path, *args)
+    until(lambda: lines(tmp_path / "o.csv") == 4)
+    shutil.rmtree(tmp_path / "away")
+    (tmp_path / "wait.png").write_bytes(picture(tmp_path / "last.png", 9).read_bytes())
+    ended, text = processes.wait(pid)
+    assert ended == 2, text
+    assert "cannot write 'away/s.adte'" in text
+    assert "written: o.csv (4 rows); 1 not written" in text
+    assert len(rows(tmp_path / "o.csv")) == 4
+
+
+LIMITED = """
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
+"""
+
+
+def test_point_3_a_full_disk_in_the_middle(processes, tmp_path):
+    """Rows stop, the state is as it was at its last save, and the same command goes on."""
+    every = pictures(tmp_path / "photos", 40)
+    args = ["photos", "--classes", "cat, dog", "--views", "2", "--out", "o.csv", "--json", "j.json"]
+    ended, text = processes.run(LIMITED + BLOCKED.format(folder=str(tmp_path), args=args))
+    assert ended == 2, text
+    assert "cannot write 'o.csv' after" in text
+    assert "Traceback" not in text
+    done = len(rows(tmp_path / "o.csv"))
+    assert 0 < done < 40
+    assert seen(tmp_path / "o.csv.adte") <= done
+    result = call("predict", *args)
+    assert result.exit_code == 0, result.output
+    assert [Path(r["path"]).name for r in rows(tmp_path / "o.csv")] == [p.name for p in every]
+    assert seen(tmp_path / "o.csv.adte") == 40
+
+
+def test_point_3_outputs_are_checked_before_any_work(photo, tmp_path):
+    for args in (("--out", "no/o.csv"), ("--json", "no/j.json"), ("--state", "no/s.adte"),
+                 ("--out", "o.txt"), ("--sort-into", photo)):  # fmt: skip
+        result = predict(photo, *args)
+        assert result.exit_code == 2
+        assert is_clean(result)
+        assert "█" not in result.output
+        assert os.listdir() == ["photo.png"]
+
+
+def test_point_3_rows_come_as_they_are_made(processes, tmp_path):
+    pictures(tmp_path / "photos", 2)
+    pid = start(processes, tmp_path, "photos", "wait.png", "--out", "o.jsonl")
+    until(lambda: lines(tmp_path / "o.jsonl") == 2)
+    (tmp_path / "wait.png").write_bytes(b"no image")
+    ended, text = processes.wait(pid)
+    assert ended == 2, text
+    last = json.loads((tmp_path / "o.jsonl").read_text().splitlines()[-1])
+    assert last["path"] == "wait.png"
+    assert "cannot read" in last["error"]
+
+
+# --------------------------------------------------------------------------- 4: resumed, exactly
+
+
+@pytest.mark.parametrize("out", ["o.csv", "o.jsonl", "o.json"])
+@pytest.mark.parametrize("state", [(), ("--state", "s.adte")])
+def test_point_4_a_run_in_two_parts_is_the_run_in_one(out, state, photos, tmp_path):
+    every = sorted(photos.iterdir())
+    assert predict(*every[:4], "--out", out, *state).exit_code == 2
+    result = predict(photos, "--out", out, *state)
+    assert result.exit_code == 2, result.output
+    assert "2 images labelled, 3 done before, 1 could not be read" in result.output
+    (tmp_path / "one").mkdir()
+    predict(photos, "--out", f"one/{out}", "--state", "one/s.adte")
+    assert Path(out).read_bytes() == (tmp_path / "one" / out).read_bytes()
+    mine, theirs = (load_state(p)[0] for p in (state[1] if state else f"{out}.adte", "one/s.adte"))
+    assert mine.keys() == theirs.keys()
+    assert all(torch.equal(mine[k], theirs[k]) for k in mine)
+    again = predict(photos, "--out", out, *state)
+    assert "0 images labelled, 5 done before" in again.output
+    assert seen(Path(state[1] if state else f"{out}.adte")) == 5
+
+
+def test_point_4_interrupted_anywhere_each_image_is_learned_once(processes, tmp_path):
+    """Killed without a warning: rows that the state does not cover are made again."""
+    pictures(tmp_path / "photos", 6)
+    pid = start(processes, tmp_path, "photos", "wait.png", "--out", "o.csv")
+    until(lambda: lines(tmp_path / "o.csv") == 7)
+    os.kill(pid, signal.SIGKILL)
+    processes.wait(pid)
+    assert seen(tmp_path / "o.csv.adte") < 6
+    result = call("predict", tmp_path / "photos", "--out", "o.csv", "--workers", 0)
+    assert result.exit_code == 0, result.output
+    assert len({r["path"] for r in rows(Path("o.csv"))}) == len(rows(Path("o.csv"))) == 6
+    assert seen(Path("o.csv.adte")) == 6
+
+
+def test_point_4_rows_of_another_state_are_refused(photo):
+    predict(photo, "--out", "o.csv", "--state", "a.adte")
+    result = predict(photo, "--out", "o.csv", "--state", "b.adte")
+    assert result.exit_code == 2
+    assert "holds rows that the state 'b.adte' does not know of" in result.output
+    assert predict(photo, "--out", "o.csv", "--force").exit_code == 0
+    assert seen(Path("o.csv.adte")) == 1
+
+
+def test_point_4_another_batch_writes_the_same_rows(photos):
+    for i, args in enumerate(
+        ((), ("--batch", 4), ("--workers", 2), ("--batch", 2, "--workers", 1))
+    ):
+        call("predict", photos, *CLASSES[:4], "--out", f"{i}.csv", *args)
+        assert Path(f"{i}.csv").read_bytes() == Path("0.csv").read_bytes()
+    assert [r["path"][-8:] for r in rows(Path("0.csv"))][2] == "001x.jpg"
+
+
+# --------------------------------------------------------------------------- 5: several at once
+
+
+def test_point_5_two_processes_on_one_state(processes, tmp_path):
+    code = BLOCKED + "\n"
+    started = []
+    for name in ("a", "b"):
+        pictures(tmp_path / name, 20)
+        args = [name, "--classes", "cat, dog", "--views", "2", "--state", "s.adte", "-q"]
+        started.append(processes.start(code.format(folder=str(tmp_path), args=args)))
+    for pid in started:
+        ended, text = processes.wait(pid)
+        assert ended == 0, text
+    assert seen(tmp_path / "s.adte") == 40
+
+
+def test_point_5_the_second_says_who_has_it(processes, tmp_path, photo):
+    pid = start(processes, tmp_path, "photo.png", "wait.png", "--state", "s.adte")
+    until(lambda: (tmp_path / "s.adte").exists())
+    result = predict(photo, "--state", "s.adte", "--wait", 0.2)
+    assert result.exit_code == 2
+    assert f"'s.adte' is used by another process ({pid}); waiting up to 0.2 s" in result.output
+    assert f"'s.adte' is used by another process ({pid}); wait until it is done" in result.output
+    os.kill(pid, signal.SIGTERM)
+    processes.wait(pid)
+    assert call("predict", photo, "--state", "s.adte", "--classes", "cat, dog").exit_code == 0
+
+
+def test_point_5_four_threads_lose_nothing(tmp_path):
+    every = pictures(tmp_path / "photos", 20)
+    clf = Classifier("tiny", ["cat", "dog", "car"], views=2)
+    threads = [
+        threading.Thread(target=lambda part: [clf.predict(p) for p in part], args=(every[i::4],))
+        for i in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert clf.seen == 20
+    assert int(clf.method.state_dict()["prior.seen"]) == 20
+
+
+# --------------------------------------------------------------------------- 12: with a state
+
+WITH_STATE = {
+    "same classes": (("--classes", "cat, dog, car"), None),
+    "other classes": (("--classes", "bus, tram"), "saved for other classes"),
+    "same model": (("--model", "tiny"), None),
+    "other model": (("--model", "ViT-B-16/openai"), "with model 'tiny', not 'ViT-B-16/openai'"),
+    "same method": (("--method", "adte"), None),
+    "other method": (("--method", "se"), "with method 'adte', not 'se'"),
+    "same views": (("--views", 4), None),
+    "other views": (("--views", 8), "with views 4, not 8"),
+    "same seed": (("--seed", 0), None),
+    "other seed": (("--seed", 1), "with seed 0, not 1"),
+    "same template": (("--template", "a photo of a {}."), None),
+    "its name": (("--template", "single"), None),
+    "other template": (("--template", "art of a {}"), "with template ['a photo of a {}.'], not"),
+    "set": (("--set", "beta=0.8"), "--set cannot change what --state 's.adte' was saved with"),
+    "device": (("--device", "cpu"), None),
+    "dtype": (("--dtype", "bfloat16"), None),
+    "weights": (("--weights", "random"), "pass neither"),
+}
+
+
+@pytest.mark.parametrize("case", WITH_STATE)
+def test_point_12_options_are_applied_checked_or_refused(case, photo):
+    predict(photo, "--state", "s.adte")
+    before = Path("s.adte").read_bytes()
+    args, sentence = WITH_STATE[case]
+    result = call("predict", photo, "--state", "s.adte", *args)
+    assert is_clean(result)
+    if sentence is None:
+        assert result.exit_code == 0, result.output
+        assert seen(Path("s.adte")) == 2
+    else:
+        assert result.exit_code == 2
+        assert sentence in result.output
+        assert Path("s.adte").read_bytes() == before
+
+
+def test_point_12_classes_come_from_the_state(photo):
+    predict(photo, "--state", "s.adte")
+    result = call("predict", photo, "--state", "s.adte", "--json")
+    assert facts(result)["classes"] == ["cat", "dog", "car"]
+
+
+def test_point_12_defaults_of_ones_own_do_not_overrule_a_state(photo, monkeypatch):
+    predict(photo, "--state", "s.adte")
+    monkeypatch.setenv("ADTE_MODEL", "ViT-B-16/openai")
+    assert call("predict", photo, "--state", "s.adte").exit_code == 0
+
+
+def test_a_frozen_run_without_a_state_goes_on_too(photos):
+    assert predict(photos / "000.png", "--freeze", "--out", "o.csv").exit_code == 0
+    predict(photos, "--freeze", "--out", "o.csv")
+    assert len(rows(Path("o.csv"))) == 6
+    assert seen(Path("o.csv.adte")) == 0
+    other = call("predict", photos, "--classes", "bus, tram", "--freeze", "--out", "o.csv")
+    assert other.exit_code == 2
+    assert "the state of --out, 'o.csv.adte', was saved for other classes" in other.output
+
+
+def test_a_frozen_run_only_reads_the_state(photos):
+    predict(photos, "--state", "s.adte")
+    before = Path("s.adte").read_bytes()
+    result = call("predict", photos, "--state", "s.adte", "--freeze", "--out", "o.csv")
+    assert result.exit_code == 2
+    assert {r["learned"] for r in rows(Path("o.csv"))} == {"false"}
+    assert Path("s.adte").read_bytes() == before
+    again = call("predict", photos, "--state", "s.adte", "--freeze", "--out", "o.csv")
+    assert "0 images labelled, 5 done before" in again.output
+    call("predict", photos, "--state", "s.adte")
+    other = call("predict", photos, "--state", "s.adte", "--freeze", "--out", "o.csv")
+    assert other.exit_code == 2
+    assert "was written with another state" in other.output
+    missing = call("predict", photos, "--state", "no.adte", "--freeze")
+    assert "'no.adte' does not exist" in missing.output

@@ -1,0 +1,143 @@
+"""A config file: found, checked, and overruled by what stands nearer."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from adte import InputError
+from adte.config import KEYS, find_config, load_config
+
+GOOD = """
+[defaults]
+model = "ViT-B-16/openai"
+device = "cuda"
+weights = "b16.safetensors"
+templates = ["a photo of a {}.", "a {}."]
+
+[predict]
+views = 32
+min_confidence = 0.5
+device = "cpu"
+"""
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A current folder, and an environment with an empty home."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path / "home"))
+    for name in ("XDG_CONFIG_HOME", "ADTE_MODEL", "ADTE_DEVICE", "ADTE_DTYPE"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_point_11_without_a_file_there_are_no_defaults(place):
+    assert find_config() is None
+    assert load_config().defaults("predict") == {}
+
+
+def test_point_17_defaults_and_the_tables_of_verbs(place):
+    path = write(place / "work" / "adte.toml", GOOD)
+    config = load_config()
+    assert config.defaults("predict") == {
+        "model": "ViT-B-16/openai", "device": "cpu", "weights": "b16.safetensors",
+        "templates": ["a photo of a {}.", "a {}."], "views": 32, "min_confidence": 0.5,
+    }  # fmt: skip
+    assert config.defaults("eval")["device"] == "cuda"
+    assert "views" not in config.defaults("eval")
+    assert {s.origin for s in config.settings("predict").values()} == {str(path.name)}
+
+
+def test_point_11_the_environment_wins_over_the_file(place, monkeypatch):
+    write(place / "work" / "adte.toml", GOOD + '\n[eval]\nmodel = "tiny"\n')
+    assert "weights" not in load_config().defaults("eval")  # they are another model's
+    monkeypatch.setenv("ADTE_MODEL", " ViT-L-14/openai ")
+    monkeypatch.setenv("ADTE_DTYPE", "float32")
+    monkeypatch.setenv("ADTE_DEVICE", "")  # as if it were not set
+    settings = load_config().settings("predict")
+    assert settings["model"] == ("ViT-L-14/openai", "ADTE_MODEL")
+    assert settings["dtype"] == ("float32", "ADTE_DTYPE")
+    assert settings["device"].value == "cpu"
+    assert "weights" not in settings
+    assert load_config(environ={}).defaults("predict")["model"] == "ViT-B-16/openai"
+
+
+def test_the_first_file_that_exists_is_read(place, monkeypatch):
+    home = write(place / "home" / ".config" / "adte" / "config.toml", "[defaults]\nseed = 1\n")
+    assert find_config() == home
+    assert load_config().defaults("eval") == {"seed": 1}
+    xdg = write(place / "xdg" / "adte" / "config.toml", "[defaults]\nseed = 2\n")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(place / "xdg"))
+    assert find_config() == xdg
+    monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
+    assert find_config() == home
+    write(place / "work" / "adte.toml", "[defaults]\nseed = 3\n")
+    assert load_config().defaults("eval") == {"seed": 3}
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ('[defaults]\nmodle = "tiny"', r"unknown key under \[defaults\] in .* 'modle' \(did you "
+         r"mean 'model'\?\); choose one of: cache, device"),
+        ("[predikt]\nviews = 1", r"unknown table in .* 'predikt' \(did you mean 'predict'\?\)"),
+        ('model = "tiny"', r"'model' stands outside a table; put it under \[defaults\]"),
+        ("colour = 1", "unknown key in .* 'colour'; choose one of"),
+        ("[defaults]\nviews = '64'", r"views under \[defaults\] is '64'; give a whole number"),
+        ("[defaults]\nviews = 1.5", "views .* is 1.5; give a whole number"),
+        ("[defaults]\nviews = true", "views .* is True; give a whole number"),
+        ("[defaults]\nmodel = 3", "model .* is 3; give a text"),
+        ("[defaults]\nmodel = ['a']", "model .* give a text"),
+        ("[defaults]\ntemplates = []", "give a text or a list of texts"),
+        ("[defaults]\ntemplates = ['a {}.', 3]", "give a text or a list of texts"),
+        ("[defaults]\nmin_confidence = 'high'", "give a number"),
+        ("[defaults.model]\nname = 'tiny'", "model .* give a text"),
+        ("[defaults", "is not TOML .*; mend that line"),
+        ("[defaults]\nseed = 1\nseed = 2", "is not TOML"),
+        ("x = " + "[" * 5000, "is not TOML"),
+    ],
+)  # fmt: skip
+def test_point_17_mistakes_in_a_file_are_one_sentence(text, sentence, place):
+    write(place / "work" / "adte.toml", text)
+    with pytest.raises(InputError, match=sentence) as caught:
+        load_config()
+    assert "adte.toml" in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+def test_files_that_cannot_be_read(place):
+    path = place / "work" / "adte.toml"
+    path.write_bytes("[defaults]\nmodel = 'größe'".encode("latin-1"))
+    with pytest.raises(InputError, match="is not UTF-8 text"):
+        load_config()
+    path.write_text("\ufeff[defaults]\nviews = 8\n", encoding="utf-8")
+    assert load_config().defaults("predict") == {"views": 8}
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(InputError, match="cannot be read"):
+        load_config()
+    path.rmdir()
+    if hasattr(os, "mkfifo"):
+        path.symlink_to("nowhere")
+        with pytest.raises(InputError, match="cannot be read"):
+            load_config()
+
+
+def test_every_key_may_stand_in_every_table(place):
+    examples = {"a text": '"x"', "a whole number": "3", "a number": "0.5",
+                "a text or a list of texts": '"a {}."'}  # fmt: skip
+    lines = "\n".join(f"{key} = {examples[wanted]}" for key, wanted in KEYS.items())
+    write(place / "work" / "adte.toml", f"[defaults]\n{lines}\n[serve]\n{lines}\n")
+    assert load_config().defaults("serve").keys() == KEYS.keys()

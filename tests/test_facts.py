@@ -1,0 +1,218 @@
+"""Facts of a file: each is what the schema says, or one sentence says that it is not."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adte import InputError, StateError
+from adte.facts import TEXT, facts_of, many, maybe, read_facts, read_state, table, whole
+from adte.files.outputs import Mark
+from adte.prompts import Prompts
+from adte.views import Views
+
+PROMPTS = Prompts.of("seven", {"cat": ["It purrs."], "dog": ["It barks."]}, "both")
+GOOD: dict[str, Any] = json.loads(
+    json.dumps(
+        {
+            "format": 2,
+            "version": "0.2.0",
+            "model": "tiny",
+            "fingerprint": "5f0c",
+            "classes": ["cat", "dog"],
+            "prompts": asdict(PROMPTS),
+            "method": "adte",
+            "options": {"beta": 0.9, "prior.size": 8, "rule": "paper", "clip": None, "on": True},
+            "views": asdict(Views(count=8, seed=3)),
+            "seen": 40,
+            "frozen": False,
+            "outputs": {"labels.csv": asdict(Mark(40, "ab", "."))},
+        }
+    )
+)
+
+
+def test_a_good_header_comes_back_as_it_was_meant():
+    facts = read_state(GOOD, "a.adte")
+    assert Views(**facts["views"]) == Views(count=8, seed=3)
+    assert Prompts(**facts["prompts"]) == Prompts(
+        PROMPTS.templates, {"cat": ["It purrs."], "dog": ["It barks."]}, "both", False, PROMPTS.name
+    )
+    same = {k: v for k, v in facts.items() if k not in ("views", "prompts")}
+    assert same == {k: GOOD[k] for k in same}
+
+
+def test_point_6_a_state_of_0_1_has_no_fingerprint_and_no_count():
+    old = {k: v for k, v in GOOD.items() if k not in ("fingerprint", "seen", "outputs")}
+    facts = read_state({**old, "format": 1}, "a.adte")
+    assert facts["fingerprint"] is facts["seen"] is facts["outputs"] is None
+    with pytest.raises(StateError, match="seen is missing"):
+        read_state(old, "a.adte")
+
+
+def changed(place: str, value: Any) -> dict[str, Any]:
+    facts = copy.deepcopy(GOOD)
+    *path, last = place.split("/")
+    inner = facts
+    for key in path:
+        inner = inner[key]
+    inner[last] = value
+    return facts
+
+
+def deep(depth: int) -> Any:
+    value: Any = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "sentence"),
+    [
+        ("classes", "cat, dog", "classes is 'cat, dog', not a list of 1 to 1000000 entries"),
+        ("classes", [], "classes is \\[\\], not a list of 1"),
+        ("classes", ["cat", 3], r"classes\[1\] is 3, not a text"),
+        ("classes", ["x"] * 1_000_001, "not a list of 1 to 1000000 entries"),
+        ("classes", None, "classes is None"),
+        ("model", 7, "model is 7, not a text"),
+        ("method", ["adte"], r"method is \['adte'\], not a text"),
+        ("version", {}, "version is {}, not a text"),
+        ("frozen", 0, "frozen is 0, not true or false"),
+        ("frozen", "no", "frozen is 'no'"),
+        ("seen", -1, "seen is -1, not a whole number from 0"),
+        ("seen", True, "seen is True"),
+        ("seen", 1e3, "seen is 1000.0"),
+        ("seen", 10**30, "seen is 1000"),
+        ("fingerprint", 5, "fingerprint is 5"),
+        ("views", [], r"views is \[\], not a table"),
+        ("views/count", 10**12, "views.count is 1000000000000, not a whole number from 1 up to"),
+        ("views/count", 0, "views.count is 0"),
+        ("views/count", "64", "views.count is '64'"),
+        ("views/count", 8.0, "views.count is 8.0"),
+        ("views/scale", [0.1], "views.scale is .* not a list of 2 entries"),
+        ("views/scale", ["a", "b"], r"views.scale\[0\] is 'a', not a number"),
+        ("views/ratio", 1, "views.ratio is 1, not a list"),
+        ("views/flip", None, "views.flip is None"),
+        ("views/flip", float("nan"), "views.flip is nan"),
+        ("views/interpolation", "nearest", "one of 'bilinear', 'bicubic'"),
+        ("views/interpolation", ["bilinear"], "views.interpolation is"),
+        ("views/seed", 2**64, "views.seed is"),
+        ("views/zoom", 2, "does not know views.zoom"),
+        ("prompts", None, "prompts is None, not a table"),
+        ("prompts/templates", "a {}.", "prompts.templates is 'a {}.', not a list"),
+        ("prompts/templates", [1], r"prompts.templates\[0\] is 1"),
+        ("prompts/descriptions", [["a"]], "prompts.descriptions is"),
+        ("prompts/descriptions", {"cat": "It purrs."}, "prompts.descriptions.cat is 'It purrs.'"),
+        ("prompts/use", "none", "prompts.use is 'none', not one of"),
+        ("prompts/more", 1, "does not know prompts.more"),
+        ("options", [], "options is"),
+        ("options/beta", [0.9], r"options.beta is \[0.9\], not a number, a text"),
+        ("options/beta", {}, "options.beta is {}"),
+        ("options/beta", float("nan"), "options.beta is nan"),
+        ("options/beta", 10**400, "options.beta is 1000"),
+        ("options/beta", deep(900), "options.beta is"),
+        ("views/count", deep(900), "views.count is"),
+        ("outputs", [1], "outputs is"),
+        ("outputs/labels.csv", 3, "outputs.labels.csv is 3, not a table"),
+        ("outputs/labels.csv", {"rows": -1}, "outputs.labels.csv.rows is -1"),
+        ("outputs/labels.csv", {"rows": 1, "by": 2}, "does not know outputs.labels.csv.by"),
+    ],
+)
+def test_point_13_malformed_headers(place, value, sentence):
+    with pytest.raises(StateError, match=sentence) as caught:
+        read_state(changed(place, value), "shop.adte")
+    said = str(caught.value)
+    assert said.startswith("the header of 'shop.adte' is damaged: ")
+    assert said.endswith("; save it again")
+    assert len(said) < 400
+
+
+@pytest.mark.parametrize("key", sorted(GOOD.keys() - {"fingerprint", "outputs", "format"}))
+def test_point_13_missing_facts(key):
+    facts = {k: v for k, v in GOOD.items() if k != key}
+    with pytest.raises(StateError, match=f"{key} is missing"):
+        read_state(facts, "a.adte")
+
+
+@pytest.mark.parametrize("facts", [None, [], "x", 3, True])
+def test_what_is_no_table(facts):
+    with pytest.raises(StateError, match="not a table of facts"):
+        read_facts(facts, {}, "a")
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
+    | st.sampled_from([10**12, 10**400, -1, 0, "adte", "{}", "a {}."]),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=6,
+)  # fmt: skip
+PLACES = [k for k in GOOD if k != "format"] + [
+    f"{k}/{inner}" for k in ("views", "prompts", "options", "outputs") for inner in GOOD[k]
+]
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.dictionaries(st.sampled_from(PLACES), VALUES, min_size=1, max_size=3), st.data())
+def test_point_13_any_header_is_read_or_is_one_sentence(changes, data):
+    facts = copy.deepcopy(GOOD)
+    for place, value in changes.items():
+        *path, last = place.split("/")
+        inner = facts[path[0]] if path else facts
+        if isinstance(inner, dict):
+            inner[last] = value
+    for key in data.draw(st.sets(st.sampled_from(list(GOOD)), max_size=1)):
+        del facts[key]
+    read, said = None, ""
+    try:
+        read = read_state(facts, "a.adte")
+    except StateError as error:
+        said = str(error)
+    assert "\n" not in said
+    if read is None:
+        return
+    try:  # whatever passed can be used
+        views, prompts = Views(**read["views"]), Prompts(**read["prompts"])
+        assert 1 <= views.count <= 100_000
+        prompts.describe()
+        [Mark(**m) for m in (read["outputs"] or {}).values()]
+        assert all(isinstance(c, str) for c in read["classes"])
+    except InputError:  # of the right kind, but out of range: one sentence too
+        pass
+
+
+def test_schemas_of_dataclasses_and_by_hand():
+    @dataclass
+    class Size:
+        width: int
+        unit: str = "px"
+        names: tuple[str, ...] = ()
+
+    schema = facts_of(Size)
+    assert read_facts({"width": 3, "names": ["a"]}, schema, "f") == {
+        "width": 3, "unit": "px", "names": ("a",)
+    }  # fmt: skip
+    with pytest.raises(StateError, match="width is missing"):
+        read_facts({}, schema, "f")
+    nested = {"sizes": many(table(schema), 1, 2), "note": maybe(TEXT), "n": whole(1, 5)}
+    with pytest.raises(StateError, match=r"sizes\[1\].width is 'x', not a whole number"):
+        read_facts({"sizes": [{"width": 1}, {"width": "x"}], "n": 2}, nested, "f")
+    with pytest.raises(StateError, match="does not know extra"):
+        read_facts({"sizes": [{"width": 1}], "n": 2, "extra": 1}, nested, "f")
+    assert read_facts({"sizes": [{"width": 1}], "n": 2, "extra": 1}, nested, "f", more=True) == {
+        "sizes": [{"width": 1, "unit": "px", "names": ()}], "note": None, "n": 2
+    }  # fmt: skip
+
+    @dataclass
+    class Odd:
+        what: complex = 0j
+
+    with pytest.raises(TypeError, match="no fact is known"):
+        facts_of(Odd)

@@ -1,0 +1,216 @@
+"""Images on disk: one walker for all, nothing skipped in silence, formats that need a plug-in."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, features
+
+from adte.data import iterate, load_dataset
+from adte.errors import InputError
+from adte.images import SUFFIXES, find_images, is_image, load_image, walk_images
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (6, 8, 3), np.uint8)
+
+
+def put(root: Path, *names: str) -> Path:
+    for name in names:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(PIXELS).save(path, "PNG")
+    return root
+
+
+# --------------------------------------------------------------------------- finding
+
+
+def test_both_walkers_see_the_same_images(tmp_path: Path) -> None:
+    """Issue 10: hidden folders were labelled by one walker and skipped by the other."""
+    put(tmp_path, "b/2.jpg", "b/10.PNG", "a-b/1.jfif", "a/deep/1.webp", ".hidden/1.jpg",
+        "a/.thumbs/1.jpg", "a/.1.jpg", "b/notes.txt")  # fmt: skip
+    found = [p.relative_to(tmp_path).as_posix() for p in find_images(tmp_path)]
+    assert found == ["a/deep/1.webp", "a-b/1.jfif", "b/10.PNG", "b/2.jpg"]  # folder by folder
+    assert set(load_dataset(f"folder:{tmp_path}").ids) == set(found)
+    assert walk_images(tmp_path) == sorted(found)
+    inside = put(tmp_path / ".cache" / "photos", "1.jpg")
+    assert find_images(inside) == [inside / "1.jpg"]  # what is asked for by name is not hidden
+
+
+def test_an_image_is_itself(tmp_path: Path) -> None:
+    put(tmp_path, "1.png")
+    odd = tmp_path / "photo.unknown"
+    (tmp_path / "1.png").rename(odd)
+    assert find_images(odd) == [odd]
+    assert find_images(str(odd)) == [odd]
+    assert find_images("/dev/null") == [Path("/dev/null")]  # no folder, though no file either
+
+
+def test_links_are_followed_but_not_in_circles(tmp_path: Path) -> None:
+    put(tmp_path / "elsewhere", "1.jpg")
+    photos = put(tmp_path / "photos", "0.jpg")
+    (photos / "linked").symlink_to(tmp_path / "elsewhere")
+    (photos / "linked" / "back").symlink_to(photos)
+    (photos / "gone.jpg").symlink_to(tmp_path / "nowhere.jpg")
+    found = [p.relative_to(photos).as_posix() for p in find_images(photos)]
+    assert found == ["0.jpg", "gone.jpg", "linked/1.jpg"]
+    with pytest.raises(InputError, match=r"gone.jpg' as an image \(No such file"):
+        load_image(photos / "gone.jpg")
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("", "an empty path was given; name an image or a folder"),
+        ("no/such/place", "'no/such/place' does not exist"),
+        ("x" * 5000, r"cannot open 'x+' \(File name too long\)"),
+        ("a\0b", "does not exist"),
+    ],
+)
+def test_bad_paths(path: str, message: str) -> None:
+    with pytest.raises(InputError, match=message) as error:
+        find_images(path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_folder_without_images_says_what_they_end_in(tmp_path: Path) -> None:
+    put(tmp_path, "1.txt")
+    with pytest.raises(InputError, match=r"holds no image; images end in .avif, .bmp, .gif, .heic"):
+        find_images(tmp_path)
+
+
+@contextmanager
+def somebody() -> Iterator[None]:
+    """Without the rights of the superuser, who may list anything."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A folder that everybody may enter; pytest's own is private."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    yield folder
+    (folder / "photos/locked").chmod(0o755)
+    shutil.rmtree(folder)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="needs the permissions of Unix")
+def test_a_folder_that_cannot_be_listed_is_named(public: Path) -> None:
+    put(public / "photos", "1.jpg", "open/1.jpg", "locked/1.jpg")
+    (public / "photos/locked").chmod(0)
+    for use in (find_images, lambda path: load_dataset(f"folder:{path}")):
+        with somebody(), pytest.raises(InputError, match=r"locked' \(Permission denied\); check"):
+            use(public / "photos")
+
+
+# --------------------------------------------------------------------------- decoding
+
+
+def test_jfif_is_a_jpeg(tmp_path: Path) -> None:
+    grey = np.full((6, 8, 3), 90, np.uint8)
+    Image.fromarray(grey).save(tmp_path / "a.jfif", "JPEG", quality=100)
+    (path,) = find_images(tmp_path)
+    assert np.abs(load_image(path).astype(int) - 90).max() <= 2
+
+
+@pytest.mark.skipif(not features.check("avif"), reason="this Pillow was built without AVIF")
+def test_avif_is_read_where_pillow_reads_it(tmp_path: Path) -> None:
+    grey = np.full((16, 24, 3), 90, np.uint8)
+    Image.fromarray(grey).save(tmp_path / "a.avif", quality=95)
+    (path,) = find_images(tmp_path)
+    assert np.abs(load_image(path).astype(int) - 90).max() <= 2
+    torn = path.read_bytes()[:40]
+    with pytest.raises(InputError, match="give a complete file"):  # no plug-in would help
+        load_image(torn)
+
+
+HEIC = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(40)
+HEIF_PLUGIN = """
+from PIL import Image, ImageFile
+
+class Fake(ImageFile.ImageFile):
+    format = "FAKEHEIF"
+
+    def _open(self):
+        self._size, self._mode, self.tile = (4, 3), "RGB", []
+
+    def load(self):
+        self.im = Image.new("RGB", self.size, (1, 2, 3)).im
+        return Image.Image.load(self)
+
+def register_heif_opener():
+    Image.register_open("FAKEHEIF", Fake, lambda head: head[4:12] == b"ftypheic")
+    Image.register_extension("FAKEHEIF", ".heic")
+"""
+
+
+@pytest.fixture
+def without_heif(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where no plug-in is installed; what a test registers with Pillow is taken back."""
+    Image.init()
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    monkeypatch.setattr(Image, "ID", [i for i in Image.ID if "HEIF" not in i])
+    known = {k: v for k, v in Image.EXTENSION.items() if k not in (".heic", ".heif")}
+    monkeypatch.setattr(Image, "EXTENSION", known)
+    monkeypatch.setattr(Image, "OPEN", dict(Image.OPEN))
+
+
+@pytest.mark.usefixtures("without_heif")
+def test_heic_without_its_plug_in_is_found_and_says_what_to_install(tmp_path: Path) -> None:
+    """Issue 11, point 10: such files were skipped in silence."""
+    put(tmp_path, "cat/1.png", "dog/1.png")
+    (tmp_path / "cat/2.HEIC").write_bytes(HEIC)
+    assert [p.name for p in find_images(tmp_path)] == ["1.png", "2.HEIC", "1.png"]
+    message = r"as an image, for Pillow does not read HEIC by itself.*pip install pillow-heif"
+    for source in (tmp_path / "cat/2.HEIC", str(tmp_path / "cat/2.HEIC"), HEIC):
+        with pytest.raises(InputError, match=message) as error:
+            load_image(source)
+        assert "\n" not in str(error.value)
+    images = iterate(load_dataset(f"folder:{tmp_path}"))
+    assert len(list(images)) == 2
+    assert "pip install pillow-heif" in images.skipped[0].reason
+    (tmp_path / "bad.heif").write_bytes(b"whatever this is")
+    with pytest.raises(InputError, match=r"bad.heif' .*pip install pillow-heif"):
+        load_image(tmp_path / "bad.heif")
+
+
+@pytest.mark.usefixtures("without_heif")
+def test_an_installed_plug_in_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pillow_heif.py").write_text(HEIF_PLUGIN)
+    monkeypatch.delitem(sys.modules, "pillow_heif")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert (load_image(HEIC) == [1, 2, 3]).all()
+    assert (load_image(HEIC) == [1, 2, 3]).all()  # registered by now
+    monkeypatch.delitem(sys.modules, "pillow_heif")
+
+
+@pytest.mark.parametrize("name", ["a.jpg", "a.JPEG", "a.jfif", "a.heic", "a.avif", "a.b.Png"])
+def test_what_is_an_image_by_name(name: str) -> None:
+    assert is_image(name)
+    assert not is_image(f".{name}")
+    assert not is_image(f"{name}.txt")
+    assert os.path.splitext(name)[1].lower() in SUFFIXES
+
+
+def test_a_path_like_object_is_a_path(tmp_path: Path) -> None:
+    class Somewhere:
+        def __fspath__(self) -> str:
+            return str(tmp_path / "1.png")
+
+    put(tmp_path, "1.png")
+    assert np.array_equal(load_image(Somewhere()), PIXELS)

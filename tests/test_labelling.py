@@ -1,0 +1,153 @@
+"""Labelling without a command line: jobs, signals, sorting."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from adte import InputError
+from adte.labelling import Job, Labelled, Listener, Wanted
+from adte.labelling.signals import Deferred
+from adte.labelling.sorting import Sorting, folder_names, undo
+from predicting import mixed, pictures, settle
+
+
+@pytest.fixture(autouse=True)
+def at_home(monkeypatch, tmp_path):
+    settle(monkeypatch, tmp_path)
+
+
+WANTED = Wanted(["cat", "dog", "car"], views=2)
+
+
+class Recorder(Listener):
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.begun = 0
+
+    def begin(self, clf, names):
+        self.begun = len(names)
+
+    def show(self, image: Labelled) -> None:
+        self.names.append(image.name)
+
+
+def test_a_job_tells_its_listener(tmp_path):
+    folder = mixed(tmp_path / "photos")
+    recorder = Recorder()
+    report = Job([str(folder)], WANTED, workers=0).run(recorder)
+    assert recorder.begun == 6
+    assert recorder.names == sorted(map(str, folder.iterdir()))
+    assert (report.labelled, report.before, len(report.unread)) == (5, 0, 1)
+    assert not report.is_good
+    assert str(report) == "5 images labelled, 1 could not be read"
+
+
+def test_an_interrupt_in_a_listener_loses_nothing(tmp_path):
+    """Between two images a signal ends the job at once; what is done is kept."""
+    folder = pictures(tmp_path / "photos", 4)[0].parent
+
+    class Impatient(Recorder):
+        def show(self, image):
+            super().show(image)
+            if len(self.names) == 2:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    job = Job([str(folder)], WANTED, out="o.csv", workers=0)
+    with pytest.raises(KeyboardInterrupt):
+        job.run(Impatient())
+    assert job.report.labelled == 2
+    assert job.report.written == ["o.csv.adte (2 images seen)", "o.csv (2 rows)"]
+    again = Job([str(folder)], WANTED, out="o.csv", workers=0).run()
+    assert (again.labelled, again.before, again.seen) == (2, 2, 4)
+
+
+# --------------------------------------------------------------------------- signals
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_waits_for_the_block(number):
+    came: list[int] = []
+    before = signal.signal(number, lambda n, frame: came.append(n))
+    try:
+        mine = signal.getsignal(number)
+        signals = Deferred()
+        with signals.installed():
+            os.kill(os.getpid(), number)
+            assert came == [number]  # outside the block it comes at once
+            with signals:
+                os.kill(os.getpid(), number)
+                assert came == [number]
+                os.kill(os.getpid(), number)  # a second does not wait
+                assert came == [number] * 2
+            assert came == [number] * 3
+        assert signal.getsignal(number) is mine
+    finally:
+        signal.signal(number, before)
+
+
+def test_an_ignored_signal_stays_ignored():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with Deferred().installed() as signals, signals:
+            os.kill(os.getpid(), signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+# --------------------------------------------------------------------------- sorting
+
+
+def test_folders_have_safe_names_of_their_own():
+    names = folder_names(["a/b", "a_b", "..", "unsure", "x" * 500, "cat", "cat", "CAT"])
+    assert names["a/b"] == "a_b"
+    assert names["a_b"] == "a_b-2"
+    assert names[".."] == "_"
+    assert names["unsure"] == "unsure-2"
+    assert len(names["x" * 500]) == 200
+    assert names["CAT"] == "CAT-2"
+
+
+def test_moved_across_links(tmp_path):
+    """A link is moved as a link, and leads to the same image from its new place."""
+    (photo,) = pictures(tmp_path / "photos", 1)
+    (tmp_path / "links").mkdir()
+    link = tmp_path / "links" / "a.png"
+    link.symlink_to("../photos/000.png")
+    sorting = Sorting(tmp_path / "sorted", "move", [str(link)])
+    assert sorting.fill([(str(link), link)], {str(link): "cat"}, ["cat"]) == 1
+    moved = tmp_path / "sorted" / "cat" / "a.png"
+    assert moved.is_symlink()
+    assert moved.read_bytes() == photo.read_bytes()
+    assert not os.path.lexists(link)
+    assert undo(sorting.path).images == 1
+    assert link.read_bytes() == photo.read_bytes()
+
+
+def test_an_image_comes_back_only_to_a_free_place(tmp_path):
+    (photo,) = pictures(tmp_path / "photos", 1)
+    data = photo.read_bytes()
+    sorting = Sorting(tmp_path / "sorted", "move", [str(photo)])
+    sorting.fill([(str(photo), photo)], {str(photo): None}, ["cat"])
+    photo.write_text("another one by now")
+    done = undo(sorting.path)
+    assert done.images == 0
+    assert "is there again" in done.left[0]
+    assert photo.read_text() == "another one by now"
+    photo.unlink()
+    assert undo(sorting.path).images == 1  # the list still knows it
+    assert photo.read_bytes() == data
+    assert not (tmp_path / "sorted").exists()
+
+
+def test_an_interrupted_note_is_no_harm(tmp_path):
+    (photo,) = pictures(tmp_path / "photos", 1)
+    sorting = Sorting(tmp_path / "sorted", "copy", [str(photo)])
+    sorting.fill([(str(photo), photo)], {str(photo): "cat"}, ["cat"])
+    with sorting.path.open("a") as file:
+        file.write("copy,/a,ca")  # torn
+    assert undo(sorting.path).images == 1
+    with pytest.raises(InputError, match="way to sort"):
+        Sorting(tmp_path / "sorted", "burn", [])

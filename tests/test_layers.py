@@ -1,0 +1,82 @@
+"""The house has floors: a room imports from floors below its own, never from above."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import adte
+
+ROOT = Path(adte.__file__).parent
+
+# From the ground up: a room may import itself and the rooms of lower floors.
+FLOORS = (
+    ("errors",),
+    ("options", "registry", "machine", "images"),
+    ("state", "functional", "files", "config"),
+    ("bank", "views"),
+    ("prior", "data"),
+    ("models",),
+    ("batch", "prompts"),
+    ("methods", "pipeline", "simulate", "facts"),
+    ("classifier", "bench"),
+    ("console",),
+    ("labelling", "evaluate"),
+    ("testing",),
+    ("cli",),
+)
+FLOOR = {room: i for i, floor in enumerate(FLOORS) for room in floor}
+
+
+def room(module: str) -> str:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else ""
+
+
+def imports(path: Path) -> set[str]:
+    """The modules of ours that a file imports, those for type checking alone left out."""
+    found: set[str] = set()
+    tree = ast.parse(path.read_text("utf-8"))
+    skipped = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        if id(node) in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            found |= {a.name for a in node.names if a.name.startswith("adte.")}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "adte":
+            if node.module == "adte":
+                found |= {f"adte.{a.name}" for a in node.names if (ROOT / f"{a.name}.py").exists()}
+            else:
+                found.add(str(node.module))
+    return found
+
+
+def test_every_room_has_a_floor():
+    rooms = {p.relative_to(ROOT).parts[0].removesuffix(".py") for p in ROOT.rglob("*.py")}
+    assert rooms - {"__init__", "__main__"} == set(FLOOR)
+
+
+def test_arrows_point_down():
+    up = []
+    for path in sorted(ROOT.rglob("*.py")):
+        where = path.relative_to(ROOT)
+        mine = where.parts[0].removesuffix(".py")
+        if mine in ("__init__", "__main__"):
+            continue
+        for module in imports(path):
+            theirs = room(module)
+            if theirs in FLOOR and theirs != mine and FLOOR[theirs] >= FLOOR.get(mine, 99):
+                up.append(f"{where} imports {module}")
+    assert not up, "\n".join(up)
+
+
+def test_models_views_prompts_and_data_know_nothing_of_methods():
+    for path in sorted(ROOT.rglob("*.py")):
+        mine = path.relative_to(ROOT).parts[0].removesuffix(".py")
+        if mine in ("models", "views", "prompts", "data", "images"):
+            assert not {m for m in imports(path) if room(m) in ("methods", "pipeline", "batch")}
