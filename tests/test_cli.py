@@ -52,6 +52,7 @@ def test_bad_input_is_one_sentence_and_exit_code_2(case):
     assert "Traceback" not in result.output
 
 
+@pytest.mark.slow
 def test_simulate_prints_a_table(tmp_path):
     target = tmp_path / "s.json"
     result = call("simulate", "--images", 40, "--classes", 10, "--views", 8, "--json", target)

@@ -15,6 +15,7 @@ def at_home(monkeypatch, tmp_path):
     settle(monkeypatch, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5])
 def test_point_13_a_demo_of_few_images(limit, tmp_path):
     result = call("demo", "--limit", limit, "--out", "page", "--json", "j.json")

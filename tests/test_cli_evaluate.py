@@ -78,6 +78,7 @@ def without_costs(metrics):
 # --------------------------------------------------------------------------- eval
 
 
+@pytest.mark.slow
 def test_eval_writes_metrics_and_the_whole_protocol(folder, tmp_path):
     target = tmp_path / "out.json"
     result = call("eval", "--data", f"folder:{folder}", *FAST, "--json", target)
@@ -95,6 +96,7 @@ def test_eval_writes_metrics_and_the_whole_protocol(folder, tmp_path):
     assert protocol["kernel"]
 
 
+@pytest.mark.slow
 def test_options_reach_the_stream_the_views_and_the_prompts(folder):
     asked = ("--order", "file", "--crop-scale", "0.2,0.5", "--crop-flip", 0, "--template", "seven")
     protocol = facts("eval", "--data", f"folder:{folder}", *FAST, *asked)["protocol"]
@@ -107,6 +109,7 @@ def test_options_reach_the_stream_the_views_and_the_prompts(folder):
     assert two["protocol"]["prompts"]["templates"] == ["a {}.", "the {}."]
 
 
+@pytest.mark.slow
 def test_mixed_stream_of_clean_and_corrupted(folder):
     mixed = ("--corrupt", "gaussian_noise,contrast", "--severity", "2", "--domains", "mixed")
     out = facts("eval", "--data", f"folder:{folder}", *FAST, *mixed)
@@ -115,6 +118,7 @@ def test_mixed_stream_of_clean_and_corrupted(folder):
     assert "worst_domain" in out["metrics"]
 
 
+@pytest.mark.slow
 def test_batches_change_no_figure(folder, cache):
     source = ("eval", "--data", f"folder:{folder}", *FAST)
     want = without_costs(facts(*source)["metrics"])
@@ -123,6 +127,7 @@ def test_batches_change_no_figure(folder, cache):
         assert without_costs(facts("replay", cache, "--batch", size)["metrics"]) == want
 
 
+@pytest.mark.slow
 def test_unreadable_images_are_reported_or_stop_a_strict_run(folder, tmp_path):
     broken = tmp_path / "broken"
     shutil.copytree(folder, broken)
@@ -136,6 +141,7 @@ def test_unreadable_images_are_reported_or_stop_a_strict_run(folder, tmp_path):
 # --------------------------------------------------------------------------- seeds and orders
 
 
+@pytest.mark.slow
 def test_the_seed_is_that_of_stream_and_views(folder):
     source = ("eval", "--data", f"folder:{folder}", *FAST)
     for args, stream, views in (
@@ -150,6 +156,7 @@ def test_the_seed_is_that_of_stream_and_views(folder):
         assert protocol["order_seed"] == 0
 
 
+@pytest.mark.slow
 def test_a_cache_has_the_order_that_it_was_made_in(folder, tmp_path):
     """And `--shuffle` another; `--seed` is the one that the cache was made with, or refused."""
     made, runs = tmp_path / "cache", tmp_path / "runs"
@@ -176,6 +183,7 @@ def test_a_cache_has_the_order_that_it_was_made_in(folder, tmp_path):
         assert "--shuffle" in said
 
 
+@pytest.mark.slow
 def test_seeds_are_shuffles(cache):
     out = facts("compare", "--data", f"cache:{cache}", "--methods", "zero-shot,adte", "--seeds", 3)
     shuffles = [(r["protocol"]["method"], r["protocol"]["order_seed"]) for r in out["runs"]]
@@ -235,6 +243,7 @@ def test_devices_and_dtypes_are_checked_where_no_tower_runs(cache):
     assert "dtype='int8' is not a float type" in refused("replay", cache, "--dtype", "int8")
 
 
+@pytest.mark.slow
 def test_a_caches_model_is_loaded_for_its_text_tower_alone(cache, tmp_path):
     other = tmp_path / "other"
     shutil.copytree(cache, other)
@@ -246,6 +255,7 @@ def test_a_caches_model_is_loaded_for_its_text_tower_alone(cache, tmp_path):
     assert facts("replay", cache, "--method", "tpt", "--limit", 1)["metrics"]["images"] == 1
 
 
+@pytest.mark.slow
 def test_extract_goes_on_and_refuses_other_views(folder, tmp_path):
     source, out = ("--data", f"folder:{folder}"), tmp_path / "cache"
     first = facts("extract", *source, *FAST, "--out", out)
@@ -264,6 +274,7 @@ def test_extract_goes_on_and_refuses_other_views(folder, tmp_path):
 # --------------------------------------------------------------------------- compare and sweep
 
 
+@pytest.mark.slow
 def test_compare_and_sweep_keep_their_runs(cache, tmp_path):
     runs, table = tmp_path / "runs", tmp_path / "table.md"
     args = ("--data", f"cache:{cache}", "--runs", runs)
@@ -278,6 +289,7 @@ def test_compare_and_sweep_keep_their_runs(cache, tmp_path):
     assert (runs / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_images_are_encoded_once_for_all_methods(folder, monkeypatch):
     passes, images = [], Live.images
     monkeypatch.setattr(Live, "images", lambda live: passes.append(1) or images(live))
@@ -289,6 +301,7 @@ def test_images_are_encoded_once_for_all_methods(folder, monkeypatch):
     assert len(passes) == 1
 
 
+@pytest.mark.slow
 def test_without_data_it_is_the_bundle():
     rows = facts("compare", "--methods", "zero-shot,se", "--limit", 5)["rows"]
     assert [r["method"] for r in rows] == ["zero-shot", "se"]
@@ -302,6 +315,7 @@ def test_without_data_it_is_the_bundle():
         assert message in refused("compare", "--methods", "se", "--limit", 3, *args)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5])
 def test_a_handful_of_images_is_enough(limit):
     args = ("--methods", "zero-shot,adte", "--protocols", "online,two-pass", "--limit", limit)
@@ -419,6 +433,7 @@ def test_a_flat_folder_is_told_what_is_expected(folder, tmp_path):
     assert "unpack" not in said
 
 
+@pytest.mark.slow
 def test_json_never_swallows_an_argument(cache, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = call("replay", "--json", cache)  # an argument follows, not a file name
@@ -431,6 +446,7 @@ def test_json_never_swallows_an_argument(cache, tmp_path, monkeypatch):
 # --------------------------------------------------------------------------- a person's defaults
 
 
+@pytest.mark.slow
 def test_own_defaults_hold_for_images_and_yield(folder, cache, tmp_path, monkeypatch):
     (tmp_path / "adte.toml").write_text(
         '[defaults]\nviews = 2\nseed = 7\ntemplates = "a {}."\n[compare]\nviews = 5\n'
@@ -477,6 +493,7 @@ def test_a_methods_options_stand_under_their_parts():
 # --------------------------------------------------------------------------- image-only models
 
 
+@pytest.mark.slow
 def test_image_only_models_take_part(folder, tmp_path):
     """A timm classifier narrowed to the data's classes: live, from a cache, with its own tower."""
     if importlib.util.find_spec("timm") is None:

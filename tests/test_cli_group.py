@@ -43,6 +43,7 @@ def start(*args, **extra):
 # --------------------------------------------------------------------------- as a process
 
 
+@pytest.mark.slow
 def test_python_m_adte_is_adte():
     for module in ("adte", "adte.cli"):
         done = subprocess.run(
@@ -53,6 +54,7 @@ def test_python_m_adte_is_adte():
         assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM to handle")
 def test_sigterm_ends_in_a_sentence_and_leaves_whole_runs(tmp_path):
     runs = tmp_path / "runs"
@@ -86,6 +88,7 @@ def test_an_interrupt_ends_in_a_sentence(monkeypatch):
     assert result.stderr.startswith("interrupted; what was written is whole")
 
 
+@pytest.mark.slow
 def test_a_terminal_without_the_letters_stops_nothing():
     process = start("methods", "zero-shot", PYTHONIOENCODING="cp1252", PYTHONUTF8="0")
     out, err = process.communicate(timeout=300)
@@ -98,6 +101,7 @@ def test_a_terminal_without_the_letters_stops_nothing():
     assert "τ" in row["options"][1]["options"][1]["help"]
 
 
+@pytest.mark.slow
 def test_the_shell_can_complete():
     process = start(_ADTE_COMPLETE="bash_source")
     out, err = process.communicate(timeout=300)
@@ -112,6 +116,7 @@ def test_the_shell_can_complete():
 # --------------------------------------------------------------------------- nothing destroyed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("verb", "flag", "name"),
     [

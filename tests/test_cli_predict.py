@@ -228,6 +228,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
 """
 
 
+@pytest.mark.slow
 def test_point_3_a_full_disk_in_the_middle(processes, tmp_path):
     """Rows stop, the state is as it was at its last save, and the same command goes on."""
     every = pictures(tmp_path / "photos", 40)

@@ -74,6 +74,7 @@ def test_point_9_quiet_and_verbose(photos):
     assert "contradict" in both.output
 
 
+@pytest.mark.slow
 def test_point_9_other_encodings(photo, tmp_path):
     """cp1252 has neither blocks nor arrows."""
     picture(tmp_path / "größe→.png")
@@ -89,6 +90,7 @@ def test_point_9_other_encodings(photo, tmp_path):
     assert b"Error" not in done.stderr
 
 
+@pytest.mark.slow
 def test_point_9_the_progress_bar_shares_no_line(photos, tmp_path):
     """On a real terminal, lines come out above the bar."""
     pty = pytest.importorskip("pty")

@@ -30,6 +30,7 @@ class TestExact:
         assert size * MB <= peak.bytes + MB
         assert peak.bytes < (size + 8) * MB
 
+    @pytest.mark.slow
     def test_each_block_has_its_own_peak(self) -> None:
         with PeakMemory() as large:
             touch(160)
@@ -45,6 +46,7 @@ class TestExact:
         assert held.numel() == 120 * MB
         assert peak.bytes < 40 * MB
 
+    @pytest.mark.slow
     def test_small_pieces_that_were_freed_before_count_again(self) -> None:
         def pieces() -> list[torch.Tensor]:
             return [torch.ones(16 << 10, dtype=torch.uint8) for _ in range(16000)]  # 250 MB
@@ -62,6 +64,7 @@ class TestExact:
         assert peak.bytes > 30 * MB
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no getrusage")
 def test_without_the_mark_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(machine, "_CLEAR", tmp_path / "missing" / "clear_refs")

@@ -20,13 +20,14 @@ LA = [
 
 
 def cases() -> list:
-    """Every check on every method; on those that run a tower, the long ones are slow."""
+    """Every check on every method; the long ones are quick tests for one of each kind alone."""
     long = {"check_batches", "check_batches_bfloat16", "check_many", "check_dtypes"}
+    quick = {"zero-shot", "se", "zero", "adte", "tda"}  # one of each kind in the quick tests
     out = []
     for name in list_methods():
-        tower = any("tower" in need for need in method_info(name).cls.needs)
         for check in CHECKS:
-            marks = [pytest.mark.slow] if tower and check.__name__ in long else []
+            slow = name not in quick and check.__name__ in long
+            marks = [pytest.mark.slow] if slow else []
             out.append(pytest.param(name, check, marks=marks, id=f"{name}-{check.__name__}"))
     return out
 
@@ -137,6 +138,7 @@ def test_direction_decides_which_classes_get_the_large_q():
         assert sign * torch.corrcoef(together)[0, 1] > 0.99
 
 
+@pytest.mark.slow
 def test_the_papers_ladder_on_a_stream_of_known_prior():
     """zero-shot < SE < ADTE < ADTE + LA on the simulated long-tailed model."""
     stream = list(SimulatedStream(images=600))
@@ -151,6 +153,7 @@ def test_the_papers_ladder_on_a_stream_of_known_prior():
     assert share["zero-shot"] < share["se"] < share["adte"] < share["adte+la"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", ["fixed-point", "marginal"])
 def test_estimators_find_the_true_prior(estimator):
     from scipy.stats import spearmanr
@@ -162,6 +165,7 @@ def test_estimators_find_the_true_prior(estimator):
     assert spearmanr(method.class_prior.log_prior, stream.prior.log()).statistic > 0.9
 
 
+@pytest.mark.slow
 def test_real_clip_logits_gain_from_adjustment(shared_data):
     """OpenAI CLIP ViT-B/32 on ImageNet: 61 ± 1 % zero-shot, more with the estimated prior."""
     import numpy as np

@@ -304,6 +304,7 @@ def any_stream(draw: st.DrawFn) -> np.ndarray:
     return np.array(rows).reshape(n, classes)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=80)
 @given(rows=any_stream(), options=any_options())
 def test_the_prior_is_a_probability_vector(rows: np.ndarray, options: dict[str, Any]) -> None:
@@ -347,6 +348,7 @@ def test_columns_sum_to_one(smoothing: float) -> None:
     assert_close(prior.matrix.sum(0), ones, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow
 @quick
 @given(seed=seeds, n=st.integers(1, 80), size=st.integers(1, 5), bank=st.sampled_from(BANKS[1:]))
 def test_a_bank_holds_at_most_size_items_of_its_own_class(
@@ -373,6 +375,7 @@ def test_certain_predictions_are_items_too(bank: str) -> None:
     assert lone.state["counts"].tolist() == [2]
 
 
+@pytest.mark.slow
 def test_a_reservoir_is_uniform_over_the_stream() -> None:
     """Over many seeds every position is kept about equally often: 3 of 12, 200 times."""
     rows = [np.log([0.5 + 0.03 * i, 0.5 - 0.03 * i]) for i in range(1, 13)]
@@ -408,6 +411,7 @@ def two_streams(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
     return a.reshape(-1, classes), b.reshape(-1, classes)
 
 
+@pytest.mark.slow
 @quick
 @given(two=two_streams(), smoothing=st.sampled_from([0.0, 0.5]))
 def test_merging_all_equals_the_joined_stream(
@@ -426,6 +430,7 @@ def test_merging_all_equals_the_joined_stream(
         assert_close(merged.prior, joined.prior, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.slow
 @quick
 @given(two=two_streams(), size=st.integers(1, 5), bank=st.sampled_from(["fifo", "gap-larger"]))
 def test_merging_fifo_and_gap_larger_is_exact(
@@ -486,6 +491,7 @@ def _gap(item: tuple[float, ...]) -> float:
     return math.log(top[0] / top[1]) if len(top) > 1 else 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("same_seed", [True, False])
 def test_a_merged_reservoir_draws_in_proportion_to_what_was_offered(same_seed: bool) -> None:
     """45 items against 15: three quarters of the merged bank should come from the longer side."""

@@ -24,6 +24,7 @@ def script() -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 def test_a_result_is_kept_with_its_command_version_and_machine(
     script: ModuleType, tmp_path: Path
 ) -> None:

@@ -69,6 +69,7 @@ def test_encode_counts_an_image_not_a_batch() -> None:
     assert result["model"] == "tiny"
 
 
+@pytest.mark.slow
 def test_pipeline_shares_add_up(tmp_path: Path) -> None:
     result = pipeline.run(images=2, views=4, classes=5)
     rows = check(result)
@@ -84,6 +85,7 @@ def test_pipeline_shares_add_up(tmp_path: Path) -> None:
             pipeline.run(**{name: 0})
 
 
+@pytest.mark.slow
 def test_cost() -> None:
     heard: list[str] = []
     result = cost.run(classes=12, views=6, repeats=1, report=heard.append)
@@ -162,6 +164,7 @@ class TestCommand:
         assert "Shannon head" in said.output
         assert len(check(json.loads(file.read_text("utf-8")))) == 3
 
+    @pytest.mark.slow
     def test_cost_prints_both_tables(self) -> None:
         said = self.call("cost", "--classes", "8", "--views", "4", "--repeats", "1")
         assert said.exit_code == 0, said.output

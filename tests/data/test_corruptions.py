@@ -65,6 +65,7 @@ def test_the_images_are_those_of_the_reference(photos: list[Pixels]) -> None:
     assert variance == pytest.approx(REFERENCE["clean"]["variance"], rel=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CORRUPTIONS)
 def test_mean_variance_and_distance_are_the_references(name: str, photos: list[Pixels]) -> None:
     level, *shares = TOLERANCE.get(name, TIGHT)

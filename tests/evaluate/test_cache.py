@@ -156,6 +156,7 @@ def test_a_shard_that_changes_while_it_is_read(tmp_path):
         list(cache)
 
 
+@pytest.mark.slow
 def test_every_byte_of_a_shard_counts(tmp_path):
     """A flipped bit is found, or (in the header's padding and version) makes no difference."""
     want = list(extract(live(5), tmp_path / "c", shard=5).images())
@@ -281,6 +282,7 @@ def test_unreadable_images_are_counted_never_silent(tmp_path):
         list(strict.images())
 
 
+@pytest.mark.slow
 def test_the_replay_benchmark_in_small(tmp_path):
     """Its parts run, and memory does not grow beyond the record of each image."""
     spec = importlib.util.spec_from_file_location("replay_bench", ROOT / "benchmarks" / "replay.py")

@@ -32,6 +32,7 @@ def folder(tmp_path_factory):
     return root
 
 
+@pytest.mark.slow
 def test_it_is_a_list_of_rows(table):
     assert isinstance(table, list)
     names = [(row["method"], row["protocol"]) for row in table]
@@ -64,6 +65,7 @@ def test_it_saves_what_the_command_line_saves(table, tmp_path):
         table.save(tmp_path / "t.txt")
 
 
+@pytest.mark.slow
 def test_images_views_prompts_and_streams_are_options(folder, tmp_path):
     spec = f"folder:{folder}"
     runs = tmp_path / "runs"
@@ -80,11 +82,13 @@ def test_images_views_prompts_and_streams_are_options(folder, tmp_path):
     assert same[0]["nll"] == done[0]["nll"]
 
 
+@pytest.mark.slow
 def test_methods_with_options_are_tasks():
     tasks = ["se", Task("adte", {"tau": 0.5}, title="adte, half"), "se"]
     assert [row["method"] for row in compare(methods=tasks, limit=5)] == ["se", "adte, half"]
 
 
+@pytest.mark.slow
 def test_a_stream_that_is_there():
     stream = Cache().first(6)
     assert compare(stream, "se")[0]["accuracy"] == compare(methods="se", limit=6)[0]["accuracy"]
@@ -92,6 +96,7 @@ def test_a_stream_that_is_there():
         compare(stream, "se", limit=3)
 
 
+@pytest.mark.slow
 def test_seeds_are_shuffles_of_methods_that_learn():
     done = compare(methods=["se", "adte"], seeds=3, limit=10)
     assert [row["seeds"] for row in done] == [1, 3]

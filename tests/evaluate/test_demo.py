@@ -113,6 +113,7 @@ def test_the_demo_is_an_ordinary_run_with_the_ordinary_report(shown):
     assert all((out / link).is_file() for link in links)
 
 
+@pytest.mark.slow
 def test_the_demo_again_takes_what_is_there(shown, monkeypatch):
     """And a shorter one in the same folder has a page of its own runs alone."""
     out = shown[2]
@@ -127,6 +128,7 @@ def test_the_demo_again_takes_what_is_there(shown, monkeypatch):
     assert "first 2</h2>" in page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [1, 5])
 def test_a_very_short_demo(limit, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)  # the tables suffice

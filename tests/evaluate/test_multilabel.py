@@ -108,6 +108,7 @@ def test_scaled_scores_are_ml_ttas_own():
     assert torch.allclose(study._scaled(said.probs), said.scores, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_study_on_the_bundle():
     finding = multilabel(Lab(preset=Preset(images=30)))
     assert finding.columns == COLUMNS
@@ -117,6 +118,7 @@ def test_the_study_on_the_bundle():
     assert "stand-in" in finding.notes[0]
 
 
+@pytest.mark.slow
 def test_collages_of_real_photographs(shared_data):
     data, model = load_dataset(f"folder:{shared_data / 'tiny-imagenet-val'}"), load_model("tiny")
     weights = class_weights(model, data.classes, Prompts.of(data.templates))

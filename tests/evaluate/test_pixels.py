@@ -33,6 +33,7 @@ def stream():
     return corrupted(3, 8, 12, 30, 6)
 
 
+@pytest.mark.slow
 def test_the_seed_decides_everything(world, stream):
     again, other = coloured(0, 256, 30), coloured(1, 256, 1)
     assert torch.equal(again.pixels, world.pixels)
@@ -98,6 +99,7 @@ def test_a_corrupted_stream_is_long_tailed_and_whole(stream):
     assert torch.equal(plain.half().float(), sample.logits)  # kept as a cache keeps them
 
 
+@pytest.mark.slow
 def test_networks_learn_their_digits():
     stream = corrupted(0, 8, 40, 120, 2)
     right = perform(stream, Task("zero-shot")).record.metrics["accuracy"]
@@ -127,6 +129,7 @@ def test_a_batch_is_learned_from_as_a_whole(world, monkeypatch):
     assert made[0].class_prior.seen == len(world.labels)  # every image, not one per batch
 
 
+@pytest.mark.slow
 def test_deyo_study():
     finding = deyo(Lab(preset=QUICK))
     known = published("deyo")
@@ -140,6 +143,7 @@ def test_deyo_study():
     assert beside == pytest.approx(0.7824)
 
 
+@pytest.mark.slow
 def test_unimodal_study():
     finding = unimodal(Lab(preset=QUICK))
     assert finding.lower

@@ -93,6 +93,7 @@ def test_there_is_something_to_compare():
     assert not {"memo", "tent"} & set(REPLAYABLE)
 
 
+@pytest.mark.slow
 def test_the_command_line_writes_the_same_predictions(tmp_path):
     rng = np.random.default_rng(0)
     for i in range(12):

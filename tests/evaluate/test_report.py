@@ -91,6 +91,7 @@ class Page(HTMLParser):
         return [attrs for name, attrs in self.tags if name == tag]
 
 
+@pytest.mark.slow
 def test_the_page_is_whole_and_needs_nothing_else(runs):
     text = (runs / "report.html").read_text("utf-8")
     page = Page(text)
@@ -172,6 +173,7 @@ def test_gain_over_the_best_baseline(runs):
     assert ranked == sorted(ranked, reverse=True)
 
 
+@pytest.mark.slow
 def test_sections_are_what_can_be_compared(runs, tmp_path):
     runs, other = shutil.copytree(runs, tmp_path / "runs"), tmp_path / "other"
     run_tasks(stream("another", 40), TASKS[:2], Results(other))
@@ -191,6 +193,7 @@ def test_sections_are_what_can_be_compared(runs, tmp_path):
         assert {line["table"] for line in csv.DictReader(f)} == {s.title for s in sections}
 
 
+@pytest.mark.slow
 def test_seeds_make_intervals_in_one_section(tmp_path):
     """As `adte compare --seeds 3 --runs r` and `adte report r` do it."""
     tasks = method_tasks(["zero-shot", "se", "adte"], ["online"], range(3))
@@ -213,6 +216,7 @@ def test_seeds_make_intervals_in_one_section(tmp_path):
     assert "95 % intervals over seeds" in text
 
 
+@pytest.mark.slow
 def test_compare_over_seeds_and_report(tmp_path):
     runs = str(tmp_path / "r")
     args = ["compare", "--methods", "se,adte", "--seeds", "2", "--limit", "30", "--runs", runs]
@@ -284,6 +288,7 @@ def test_sections_of_one_name_say_what_differs(tmp_path):
     assert "simulated, simulated, 4 views, 40 images, prompts seven" in titles
 
 
+@pytest.mark.slow
 def test_a_page_of_some_runs_with_a_block_of_its_own(runs, tmp_path):
     keys = {r.key for r in Results(runs) if r.title in ("se", "zero-shot")}
     folder = shutil.copytree(runs, tmp_path / "runs")
@@ -303,6 +308,7 @@ def test_without_matplotlib_the_page_says_how_to_get_plots(runs, tmp_path, monke
     assert "<table>" in text
 
 
+@pytest.mark.slow
 def test_skipped_images_are_listed(runs, tmp_path):
     folder = shutil.copytree(runs, tmp_path / "runs")
     path = min(folder.glob("*.json"))
@@ -314,11 +320,13 @@ def test_skipped_images_are_listed(runs, tmp_path):
     assert "<code>a&amp;b.png</code>: truncated" in text
 
 
+@pytest.mark.slow
 def test_the_same_runs_make_the_same_page(runs, tmp_path):
     before = (runs / "report.html").read_bytes()
     assert runs_report([runs])[0].read_bytes() == before
 
 
+@pytest.mark.slow
 def test_the_verb(runs, tmp_path):
     result = CliRunner().invoke(main, ["report", str(runs), "--out", str(tmp_path / "p.html")])
     assert result.exit_code == 0, result.output
@@ -386,6 +394,7 @@ def measured(runs, tmp_path_factory):
     return json.loads(unescape(re.search(r'data-found="(.*?)"', done.stdout)[1]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [390, 768, 1280])
 def test_the_page_fits_phones_and_desktops(measured, width):
     found = measured[str(width)]

@@ -192,6 +192,7 @@ def test_robust_says_where_the_default_is_best_and_where_it_loses():
                     "gain_over_se": pytest.approx(-0.001)}  # fmt: skip
 
 
+@pytest.mark.slow
 def test_tables_show_the_published_and_the_difference_where_it_is_fair(lab):
     study = find_study("bias-stability")
     finding = study.run(lab)
@@ -208,6 +209,7 @@ def test_tables_show_the_published_and_the_difference_where_it_is_fair(lab):
     assert "Published" in to_markdown([(study, finding)])
 
 
+@pytest.mark.slow
 def test_the_page_is_whole_and_self_contained(lab):
     done = [(find_study(n), find_study(n).run(lab)) for n in ("two-classes", "tcr", "la-order")]
     page = findings_page("Studies", "In small.", done)

@@ -217,6 +217,7 @@ with Lock({path!r}):
 """
 
 
+@pytest.mark.slow
 def test_point_5_processes_take_turns(tmp_path, processes):
     path = tmp_path / "count"
     path.write_text("0")

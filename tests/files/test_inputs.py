@@ -304,6 +304,7 @@ def test_broken_archives_are_one_sentence(name, here):
         assert "\n" not in str(got[-1][1])
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     name=st.sampled_from(["f.zip", "f.tar", "f.tar.gz"]),

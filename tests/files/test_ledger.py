@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ledger_run import Run, row
 
 from adte import InputError
 from adte.files import load_state
 from adte.files.ledger import Ledger
 from adte.files.outputs import open_output
+from ledger_run import Run, row
 from processes import Processes
 
 FORMATS = ["a.csv", "a.jsonl", "a.json"]
@@ -230,6 +230,7 @@ def test_an_output_that_grew_meanwhile_is_refused(tmp_path):
 # --------------------------------------------------------------------------- killed anywhere
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     name=st.sampled_from(FORMATS),
@@ -265,6 +266,7 @@ Path({path!r} + ".done").touch()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a POSIX system")
 @pytest.mark.parametrize("name", FORMATS)
 def test_point_4_each_image_once_after_kill_9(name, processes, tmp_path):

@@ -129,6 +129,7 @@ for name in {names!r}:
 """
 
 
+@pytest.mark.slow
 @posix
 @pytest.mark.parametrize("kind", ["pipe", "file"])
 def test_point_2_standard_output_in_a_pipe_or_a_file(kind, tmp_path):
@@ -256,6 +257,7 @@ def test_what_is_no_file(tmp_path):
         load_state(tmp_path)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_point_13_no_damage_to_a_state_file_is_a_traceback(data, tmp_path_factory):

@@ -94,6 +94,7 @@ def test_before_the_first_image_it_is_the_mean_of_the_kept_views():
     torch.testing.assert_close(got.probs, ALL[0].logits[got.kept].mean(0).softmax(-1))
 
 
+@pytest.mark.slow
 def test_any_split_into_batches_is_the_loop():
     assert_splits_equal_the_loop(lambda: BoostAdapter(keep=0.3), ALL[:40])
 

@@ -107,6 +107,7 @@ def naive(model, samples, size, ratio):
         yield oracle.softmax(sum(out) / len(out)), kept, np.stack(deltas), list(order), list(uses)
 
 
+@pytest.mark.slow
 def test_against_plain_loops():
     model, samples = slow.world(7, views=6)
     method = DynaPrompt(prompts=3, keep=0.4)
@@ -186,6 +187,7 @@ def test_learn_first_tunes_twice():
     assert torch.equal(a[0].probs, other.predict(samples[0]).probs)
 
 
+@pytest.mark.slow
 def test_state_resumes_and_survives_copies():
     _, samples = slow.world(10)
     for options in ({}, {"entropy": "adaptive"}, {"choice": "released"}):

@@ -113,6 +113,7 @@ def whole_set(samples):
     return mid, [softmax([v - math.log(q) for v, q in zip(r, prior, strict=True)]) for r in fused]
 
 
+@pytest.mark.slow
 def test_two_pass_is_the_whole_set():
     """The running form, once all images were learned from, against loops over all of them.
 
@@ -145,6 +146,7 @@ def test_online_gaussian_is_that_of_the_images_so_far(share):
     torch.testing.assert_close(method.predict(ALL[41]).probs, want, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_it_corrects_a_known_bias():
     stream = SimulatedStream(images=500, classes=30, views=1)
     samples = [s for s, _ in stream]
@@ -165,6 +167,7 @@ def test_cold_is_zero_shot_and_other_views_are_not_looked_at():
         torch.testing.assert_close(one.step(alone).probs, many.step(s).probs, rtol=0, atol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["learn-first", "predict-first"])
 def test_any_split_into_batches_is_the_loop(order):
     assert_splits_equal_the_loop(lambda: Frolic(order=order), ALL[:40])

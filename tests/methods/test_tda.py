@@ -238,6 +238,7 @@ def assert_splits_equal_the_loop(make: Callable[[], Method], samples: list[Sampl
         torch.testing.assert_close(read, alone, rtol=0, atol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

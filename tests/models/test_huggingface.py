@@ -101,6 +101,7 @@ def test_preprocessing_comes_from_the_folder(pair):
     assert model.name.startswith("hf:")
 
 
+@pytest.mark.slow
 def test_random_weights_and_a_tokenizer_from_elsewhere(pair, tmp_path):
     model, _, folder = pair
     bare = tmp_path / "bare"

@@ -162,6 +162,7 @@ def test_missing_packages_name_the_extra():
         import_late("no_such_module_here", "no_such", "clip", "this")
 
 
+@pytest.mark.slow
 def test_torchvision_imports_and_again(tmp_path):
     """In a fresh process, since a failed import leaves traces."""
     pytest.importorskip("importlib.util").find_spec("torchvision") or pytest.skip("no torchvision")

@@ -138,6 +138,7 @@ def test_the_recorded_frequencies_are_long_tailed() -> None:
     assert (counts[0], counts[-1]) == (25, 500)
 
 
+@pytest.mark.slow
 def test_zero_shot_on_photographs(model: Tiny, shared_data: Path) -> None:
     folder = shared_data / "tiny-imagenet-val"
     if not folder.is_dir():

@@ -25,6 +25,7 @@ def small(tmp_path_factory):
     add_small_models(open_clip, tmp_path_factory.mktemp("configs"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ViT-B-16", "RN50", "SigLIP"])
 def test_open_clip_conforms(kind, tmp_path):
     """A transformer, one with batch norm, and one with a bias and a projection of its own."""

@@ -161,6 +161,7 @@ CALLS = {"encode_image": {"pipeline/way.py"}, "base_view": {"views.py"}}
 TOWERS = {"models/", "methods/image_tower.py", "testing/"}  # the towers themselves
 
 
+@pytest.mark.slow
 def test_nobody_else_encodes_or_crops():
     for path in sorted(ROOT.rglob("*.py")):
         where = path.relative_to(ROOT).as_posix()
