@@ -123,7 +123,7 @@ def adaptive_tsallis(
     if form == "vanishing":
         terms = terms - log_p.exp()
     # A sum of each row by itself: the same numbers in whatever batch a view comes.
-    return (terms / (1 - q)).sum(-1)
+    return (terms * (1 / (1 - q))).sum(-1)
 
 
 def correction(p: Tensor, q: float | Tensor) -> Tensor:
