@@ -99,3 +99,32 @@ def test_20_what_the_project_says_of_python_agrees():
         assert f"Programming Language :: Python :: 3.{minor}" in said["project"]["classifiers"]
     assert "Typing :: Typed" in said["project"]["classifiers"]
     assert (ROOT / "src/adte/py.typed").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the oldest have wheels for 3.11")
+def test_20_the_oldest_dependencies_that_the_ranges_allow(tmp_path):
+    """All but torch, whose oldest builds weigh gigabytes; the newest are what the tests run on."""
+    said = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
+    ranges = dict(d.split(">=") for d in said if ">=" in d and ";" not in d)
+    oldest = [f"{name}=={low}" for name, low in ranges.items() if name != "torch"]
+    assert len(oldest) == 5, oldest
+    asked = (*oldest, "commonmark", "pygments")  # the last two are rich's own
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target",
+         str(tmp_path / "old"), "--disable-pip-version-check", *asked],
+        capture_output=True, text=True, timeout=280,
+    )  # fmt: skip
+    if done.returncode:
+        pytest.skip(f"the package index cannot be reached: {done.stderr.splitlines()[-1:]}")
+    image = picture(tmp_path / "a.png")
+    path = os.pathsep.join([str(tmp_path / "old"), str(ROOT / "src")])
+    env = {**os.environ, "PYTHONPATH": path}
+    code = "import numpy, PIL, click; print(numpy.__version__, PIL.__version__, click.__version__)"
+    versions = call(sys.executable, "-c", code, env=env).split()
+    assert [v.split(".")[0] for v in versions] == ["1", "10", "8"]
+    call(sys.executable, "-m", "adte", "predict", image, "--classes", "cat, dog", "--views", 4,
+         "--out", tmp_path / "o.csv", env=env)  # fmt: skip
+    rows = (tmp_path / "o.csv").read_text("utf-8").splitlines()
+    assert len(rows) == 2
+    assert "adjust" in call(sys.executable, "-m", "adte", "methods", "adte", env=env)
