@@ -141,6 +141,7 @@ def fingerprint(module: nn.Module) -> str:
         flat = tensor.detach().flatten()
         some = flat[:: max(1, flat.numel() // SAMPLED) | 1]  # an odd step meets every column
         if some.is_floating_point():
-            some = some.to(torch.bfloat16).view(torch.int16)
+            # By way of float32, so that NaN has one form whatever dtype it came in.
+            some = some.float().to(torch.bfloat16).view(torch.int16)
         digest.update(some.to(torch.int64).cpu().numpy().tobytes())
     return digest.hexdigest()
