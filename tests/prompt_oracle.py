@@ -14,7 +14,7 @@ import torch
 
 import oracle
 from adte import Sample
-from small_model import SmallModel
+from adte.testing.small import SmallModel
 
 Array = oracle.Array
 

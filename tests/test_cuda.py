@@ -18,7 +18,7 @@ from adte.evaluate.running.tasks import Task, perform
 from adte.machine import PeakMemory
 from adte.prompts import class_weights
 from adte.testing.methods import samples
-from small_model import SmallModel
+from adte.testing.small import SmallModel
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 

@@ -21,7 +21,7 @@ from adte.prompts import (
     read_descriptions,
     template_sets,
 )
-from small_model import SmallModel
+from adte.testing.small import SmallModel
 
 
 def unit(x):

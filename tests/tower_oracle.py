@@ -12,7 +12,7 @@ from adte import Preprocess, Sample
 from adte.methods.parts import Entropy
 from adte.models.base import FixedClasses
 from adte.prompts import class_weights
-from small_model import SmallModel
+from adte.testing.small import SmallModel
 
 NAMES = ("cat", "car", "oak tree", "bus")
 

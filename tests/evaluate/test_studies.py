@@ -34,8 +34,8 @@ from adte.evaluate.studies.study import STUDIES
 from adte.methods import create_method
 from adte.prior import ClassPrior
 from adte.prompts import class_weights
+from adte.testing.small import SmallModel
 from adte.views import Views
-from small_model import SmallModel
 
 NAMES = ("red", "green", "blue")
 FIGURES = {"te-q", "views", "tcr-curves", "two-classes"}

@@ -14,7 +14,7 @@ from adte import InputError, create_method
 from adte import functional as F
 from adte.methods.deyo import DeYO, shuffle_patches
 from adte.methods.parts import Entropy
-from small_model import SmallModel
+from adte.testing.small import SmallModel
 
 X = torch.tensor([[2.0, 0.0], [0.3, 0.0], [1.5, 0.0]], dtype=torch.float64)
 SHUFFLED = torch.tensor([[0.2, 0.0], [0.0, 0.3], [1.4, 0.0]], dtype=torch.float64)

@@ -15,7 +15,7 @@ import prompt_oracle as slow
 from adte import InputError, StateError, create_method
 from adte.methods.dynaprompt import DynaPrompt, choose
 from adte.methods.tpt import TPT
-from small_model import SmallModel
+from adte.testing.small import SmallModel
 
 E = torch.tensor([0.9, 1.2, 0.5, 0.7])
 D = torch.tensor([0.3, 0.1, 0.8, 0.6])

@@ -14,7 +14,7 @@ from adte import InputError, StateError, create_method
 from adte.methods.bn import BN
 from adte.methods.measured import marginal
 from adte.methods.memo import MEMO
-from small_model import SmallModel
+from adte.testing.small import SmallModel
 
 Z = torch.from_numpy(oracle.F_LOGITS)
 

@@ -15,7 +15,7 @@ from adte import InputError, StateError, create_method
 from adte import functional as F
 from adte.methods.image_tower import Descent
 from adte.methods.tent import Tent
-from small_model import SmallModel
+from adte.testing.small import SmallModel
 
 NORMS = ("bn1", "bn2", "ln")
 

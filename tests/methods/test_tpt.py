@@ -18,7 +18,7 @@ from adte.methods import prompt_tuning
 from adte.methods.measured import marginal
 from adte.methods.prompt_tuning import PromptLearner, adamw, frozen_twin
 from adte.methods.tpt import TPT
-from small_model import LENGTH, WORDS, SmallModel
+from adte.testing.small import LENGTH, WORDS, SmallModel
 
 Z = torch.from_numpy(oracle.F_LOGITS)
 

@@ -12,8 +12,8 @@ from adte import InputError, Model
 from adte.models import FixedClasses, load_model
 from adte.models._weights import SAMPLED
 from adte.testing.models import CHECKS
+from adte.testing.small import SmallModel
 from adte.views import Preprocess
-from small_model import SmallModel
 
 
 class ImageTower(Model):

@@ -22,7 +22,7 @@ from adte.models import (
 from adte.models._torchvision import import_late, import_torchvision
 from adte.registry import Registry
 from adte.testing.models import CHECKS
-from small_model import SmallModel
+from adte.testing.small import SmallModel
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda c: c.__name__)

@@ -12,9 +12,9 @@ from adte import InputError, Model, Preprocess
 from adte.models import check_model, load_model
 from adte.prompts import class_weights
 from adte.testing.models import CHECKS, TEXTS, pixels
+from adte.testing.small import SmallModel
 from models.small_towers import add_small_models, make_tokenizer, needs
 from models.test_huggingface import build
-from small_model import SmallModel
 
 open_clip = needs("open_clip", "clip")
 transformers = needs("transformers", "hf")

@@ -1,1 +1,0 @@
-from adte.testing.small import *  # noqa: F403
