@@ -3,6 +3,8 @@
 # ruff: noqa: I001  # registered in this order
 from adte.methods import zero_shot, selector, tda, boostadapter, bca, frolic, mta  # noqa: F401
 from adte.methods import tpt, difftpt, dynaprompt, mltta, bn, tent, memo, deyo  # noqa: F401
+from adte.methods import frolic_released, tps, dpe, ctpt  # noqa: F401
+from adte.methods import onzeta, dmn, ecalp  # noqa: F401
 from adte.batch import Batch, Prediction, Predictions, Sample
 from adte.methods.base import Method, PriorMethod
 from adte.methods.registry import MethodInfo, create_method, list_methods, method_info

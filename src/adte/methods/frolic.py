@@ -72,9 +72,12 @@ class Frolic(Method):
     merge. What an image adds to these means, and to the bank, is computed with the Σ and τ of its
     time. Before the first image, out = f_c.
 
-    The authors' code admits to the prior what leads by more than 1/L logits, which is next to all
-    (`threshold`, 0 here), and repeats step 4 eleven times, which evens out the predicted classes
-    whatever the stream; here it is done once, as their equation says.
+    These are the paper's equations. The authors' released code is another method and has a name of
+    its own, `frolic-released`: it learns two sets of proxies where step 3 fuses, and repeats step 4
+    eleven times, with a zero column for a class without images (uniform here; `empty="zero"`).
+
+    Either can do harm, online above all, and wherever the stream's own frequencies are uneven or
+    few of the classes occur: step 4 takes what the stream shows for the model's bias.
 
     >>> from adte import Sample
     >>> weights = torch.eye(2)

@@ -1,0 +1,147 @@
+"""DMN-ZS: what the authors' code says of three images, plain loops, and its memory."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from adte import InputError, Sample, SimulatedStream, StateError, create_method
+from adte.methods.dmn import DMN
+from methods.test_tda import assert_splits_equal_the_loop, card_samples
+from oracle import keep_count, rank, shannon, softmax
+
+STREAM = SimulatedStream(classes=6, images=60, views=12, dim=8, scale=6.0)
+ALL = [sample for sample, _ in STREAM]
+
+
+def test_card():
+    """The released classes on these three images, printed."""
+    method = DMN()
+    want = [[0.7022, 0.0003, 0.2976], [0.5719, 0.0007, 0.4274], [0.0007, 0.9603, 0.0390]]
+    got = torch.stack([method.step(s).probs for s in card_samples()])
+    torch.testing.assert_close(got, torch.tensor(want).double(), atol=6e-5, rtol=0)
+    ranks = method.state_dict()["rank"]
+    assert ranks.isfinite().sum(1).tolist() == [2, 1, 0]
+    torch.testing.assert_close(ranks[0, :2].tolist(), [0.6241, 0.6976], atol=6e-5, rtol=0)
+
+
+class LoopDMN:
+    """The three steps in NumPy float64, with lists of items."""
+
+    def __init__(self, weights, scale, ratio, size, weight):
+        self.t, self.s = weights.double().numpy(), scale
+        self.ratio, self.size, self.weight = ratio, size, weight
+        self.memory = [[] for _ in self.t]
+
+    def step(self, sample):
+        f = sample.features.double().numpy()
+        probs = softmax(sample.logits.double().numpy())
+        self.kept = rank([shannon(p) for p in probs])[: keep_count(len(probs), self.ratio)]
+        mean = sum(probs[i] for i in self.kept) / len(self.kept)
+        items = self.memory[int(mean.argmax())]
+        items.append((shannon(mean), f[0]))
+        items.sort(key=lambda item: item[0])
+        del items[self.size :]
+        read = []
+        for t, items in zip(self.t, self.memory, strict=True):
+            a = sum(math.exp(-5.5 * (1 - f[0] @ k)) * k for k in [t, *(k for _, k in items)])
+            read.append(self.s * f[0] @ a / math.sqrt(a @ a))
+        return (probs[0] + self.weight * softmax(read)) / (1 + self.weight)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "views", "size", "weight"),
+    [(0.1, 12, 50, 1.0), (0.5, 12, 3, 1.0), (0.1, 1, 2, 3.0)],
+)
+def test_against_plain_loops(ratio, views, size, weight):
+    loops = LoopDMN(STREAM.class_weights, ALL[0].scale, ratio, size, weight)
+    method = DMN(keep=ratio, size=size, weight=weight)
+    for s in ALL:
+        s = replace(s, logits=s.logits[:views], features=s.features[:views])
+        want, got = loops.step(s), method.step(s)
+        torch.testing.assert_close(got.probs.double(), torch.tensor(want), atol=1e-5, rtol=1e-4)
+        assert got.kept.tolist() == loops.kept
+    filled = method.state_dict()["rank"].isfinite().sum(1).tolist()
+    assert filled == [len(items) for items in loops.memory]
+    assert (max(filled) == size) == (size < 50)  # some memory ran over
+
+
+def test_without_weight_it_is_zero_shot_and_cold_it_reads_the_text():
+    none, cold = DMN(weight=0.0), DMN()
+    plain = ALL[0].logits[0].softmax(-1)
+    torch.testing.assert_close(none.step(ALL[0]).probs, plain)
+    torch.testing.assert_close(cold.predict(ALL[0]).probs, plain)  # a is t itself
+    assert not cold.state_dict()
+
+
+def test_other_views_serve_for_the_label_alone():
+    """With the base view's label and entropy, whatever the others say, out is the same."""
+    s = ALL[0]
+    z = s.logits.clone()
+    z[1:] = z[0]
+    alone = replace(s, logits=s.logits[:1], features=s.features[:1])
+    got, want = DMN().step(replace(s, logits=z)).probs, DMN().step(alone).probs
+    torch.testing.assert_close(got, want)
+
+
+@pytest.mark.slow
+def test_any_split_into_batches_is_the_loop():
+    assert_splits_equal_the_loop(lambda: DMN(keep=0.3, size=4), ALL[:40])
+
+
+def test_predict_first_does_not_meet_its_own_key():
+    first, second = DMN(order="predict-first"), DMN()
+    torch.testing.assert_close(first.step(ALL[0]).probs, ALL[0].logits[0].softmax(-1))
+    assert not torch.allclose(second.step(ALL[0]).probs, ALL[0].logits[0].softmax(-1), atol=1e-4)
+    torch.testing.assert_close(first.state_dict(), second.state_dict(), rtol=0, atol=0)
+
+
+# --------------------------------------------------------------------------- state
+
+
+def test_merged_memories_are_those_of_one_stream():
+    whole, a, b = (DMN(size=4) for _ in range(3))
+    for i, s in enumerate(ALL):
+        whole.learn(s)
+        (a if i < 25 else b).learn(s)
+    a.merge(b)
+    torch.testing.assert_close(a.state_dict(), whole.state_dict(), rtol=0, atol=0)
+    torch.testing.assert_close(a.predict(ALL[0]).probs, whole.predict(ALL[0]).probs)
+
+
+def test_loading_is_checked_and_changes_nothing_on_failure():
+    method = DMN(size=4)
+    for s in ALL[:20]:
+        method.learn(s)
+    good = method.state_dict()
+    for bad in (
+        {k: v for k, v in good.items() if k != "rank"},
+        good | {"extra": torch.zeros(1)},
+        good | {"keys": good["keys"].double()},
+        good | {"keys": good["keys"][:, :2]},
+    ):
+        with pytest.raises(StateError):
+            method.load_state_dict(bad)
+        torch.testing.assert_close(method.state_dict(), good, rtol=0, atol=0)
+
+
+def test_samples_that_do_not_fit_leave_the_state_alone():
+    method = DMN()
+    for call in (method.step, method.predict, method.learn):
+        with pytest.raises(InputError, match="needs features"):
+            call(Sample(torch.zeros(2, 3)))
+        with pytest.raises(InputError, match="needs class weights"):
+            call(replace(ALL[0], class_weights=None))
+    assert not method.state_dict()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"size": 0}, "size=0"), ({"weight": -1.0}, "weight=-1.0"), ({"ratio": 2.0}, "2.0")],
+)
+def test_bad_options(options, message):
+    with pytest.raises(InputError, match=message):
+        create_method("dmn-zs", **options)

@@ -1,0 +1,184 @@
+"""DPE: plain loops with gradients by differences, closed forms at the ends, pooled states."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import oracle
+import prompt_oracle as slow
+from adte import InputError, Sample, SimulatedStream, StateError, create_method
+from adte.methods.dpe import DPE, alignment
+from methods.test_tda import assert_splits_equal_the_loop
+
+STREAM = SimulatedStream(classes=4, images=24, views=6, dim=4)
+ALL = [sample for sample, _ in STREAM]
+
+
+def unit(x):
+    return x / np.sqrt((x**2).sum(-1, keepdims=True))
+
+
+class LoopDPE:
+    """The four steps over lists and dictionaries."""
+
+    def __init__(self, weights, scale, ratio, lr, align, threshold, answer):
+        self.t, self.s, self.n = np.asarray(weights, dtype=np.float64), scale, 0
+        self.ratio, self.lr, self.align, self.threshold = ratio, lr, align, threshold
+        self.answer, self.queues = answer, {}
+
+    def logits(self, x, t, v, seen):
+        z = self.s * t @ x
+        for c, key in zip(seen, v, strict=True):
+            z[c] += 6.0 * math.exp(-5.0 * (1 - float(key @ x)))
+        return z
+
+    def step(self, features):
+        f = np.asarray(features, dtype=np.float64)
+        z = self.s * f @ unit(self.t).T
+        kept = slow.surest(z, self.ratio)
+        query, doubt = f[kept].mean(0), slow.marginal_entropy(z[kept])
+        queue = self.queues.setdefault(int(z[kept].mean(0).argmax()), [])
+        queue.append((doubt, query))
+        queue.sort(key=lambda item: item[0])
+        del queue[3:]
+        seen = sorted(self.queues)
+        v = np.stack([np.mean([key for _, key in self.queues[c]], axis=0) for c in seen])
+
+        def loss(r):
+            t_hat, v_hat = unit(self.t + r[: len(self.t)]), unit(v + r[len(self.t) :])
+            unsure = oracle.shannon(oracle.softmax(self.logits(query, t_hat, v_hat, seen)))
+            apart = 0.0
+            for i, c in enumerate(seen):
+                row = [self.s * float(v_hat[i] @ t_hat[k]) for k in seen]
+                apart -= math.log(oracle.softmax(row)[seen.index(c)])
+            return unsure + self.align * apart / len(seen)
+
+        g = slow.slope(loss, np.zeros((len(self.t) + len(v), f.shape[1])))
+        r = -self.lr * g / (np.abs(g) + 1e-3)
+        t_hat, v_hat = unit(self.t + r[: len(self.t)]), unit(v + r[len(self.t) :])
+        mine = [0] if self.answer == "base" else slow.surest(self.s * f @ t_hat.T, self.ratio)
+        p = oracle.softmax(self.logits(f[mine].mean(0), t_hat, v_hat, seen))
+        if oracle.shannon(p) / math.log2(len(self.t)) < self.threshold:
+            self.n += 1
+            self.t = self.t * self.n / (self.n + 1) + t_hat / (self.n + 1)
+        return p
+
+
+@pytest.mark.parametrize(
+    ("lr", "align", "threshold", "answer"),
+    [(6e-4, 0.5, 0.1, "base"), (0.02, 2.5, 0.2, "base"), (0.02, 0.2, 0.1, "kept")],
+)
+def test_against_plain_loops(lr, align, threshold, answer):
+    loops = LoopDPE(STREAM.class_weights, ALL[0].scale, 0.5, lr, align, threshold, answer)
+    method = DPE(keep=0.5, lr=lr, align=align, threshold=threshold, answer=answer)
+    for s in ALL:
+        np.testing.assert_allclose(method.step(s).probs, loops.step(s.features), atol=2e-5)
+    state = method.state_dict()
+    assert int(state["admitted"]) == loops.n
+    assert 0 < loops.n < len(ALL)  # some evolved the prototypes, some did not
+    sizes = [len(loops.queues.get(c, ())) for c in range(4)]
+    assert (state["visual.rank"] < torch.inf).sum(1).tolist() == sizes
+    assert max(sizes) == 3
+
+
+def test_alignment():
+    v, t = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[0.6, 0.8], [0.0, 1.0]])
+    z = 5.0 * v @ t.T
+    want = (z.logsumexp(1) - z.diagonal()).mean()
+    torch.testing.assert_close(alignment(v, t, 5.0), want)
+    assert float(alignment(v[:1], t[:1], 5.0)) == 0
+
+
+def test_without_residuals_it_is_a_cache_of_means():
+    """lr = 0, nothing admitted: text logits and the exponential of the likeness to class means."""
+    method = DPE(lr=0.0, threshold=0.0)
+    items = {}
+    for s in ALL:
+        got = method.step(s)
+        kept = slow.surest(s.logits.numpy(), 0.1)
+        queue = items.setdefault(int(s.logits[kept].mean(0).argmax()), [])
+        queue.append((slow.marginal_entropy(s.logits[kept].double().numpy()), s.features[kept][0]))
+        queue.sort(key=lambda item: item[0])
+        del queue[3:]
+        z = s.logits[0].clone()
+        for c, queue in items.items():
+            v = torch.nn.functional.normalize(torch.stack([k for _, k in queue]).mean(0), dim=-1)
+            z[c] += 6 * torch.exp(-5 * (1 - s.features[0] @ v))
+        torch.testing.assert_close(got.probs, z.softmax(-1), atol=1e-5, rtol=1e-4)
+    assert int(method.state_dict()["admitted"]) == 0
+
+
+def test_predict_forgets_and_learn_keeps():
+    a, b = DPE(), DPE()
+    for s in ALL[:10]:
+        said = a.predict(s)
+        assert torch.equal(said.probs, b.step(s).probs)
+        a.learn(s)
+    torch.testing.assert_close(a.state_dict(), b.state_dict(), rtol=0, atol=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", ["predict-first", "learn-first"])
+def test_any_split_into_batches_is_the_loop(order):
+    assert_splits_equal_the_loop(lambda: DPE(order=order, threshold=0.3), ALL)
+
+
+# --------------------------------------------------------------------------- state
+
+
+def test_merging_pools_what_was_admitted_and_the_queues():
+    a, b = DPE(threshold=0.5), DPE(threshold=0.5)
+    for s in ALL[:12]:
+        a.learn(s)
+    for s in ALL[12:]:
+        b.learn(s)
+    one, two = a.state_dict(), b.state_dict()
+    a.merge(b)
+    both = a.state_dict()
+    torch.testing.assert_close(both["evolved"], one["evolved"] + two["evolved"])
+    assert int(both["admitted"]) == int(one["admitted"]) + int(two["admitted"]) > 0
+    ranks = torch.cat([one["visual.rank"], two["visual.rank"]], 1).sort(1).values[:, :3]
+    torch.testing.assert_close(both["visual.rank"], ranks, rtol=0, atol=0)
+    other = DPE(threshold=0.5)
+    other.learn(replace(ALL[0], class_weights=-ALL[0].class_weights))
+    with pytest.raises(StateError, match="different class weights"):
+        a.merge(other)
+
+
+def test_loading_is_checked_and_changes_nothing_on_failure():
+    method = DPE()
+    for s in ALL[:8]:
+        method.learn(s)
+    good = method.state_dict()
+    for bad in (
+        {k: v for k, v in good.items() if k != "evolved"},
+        good | {"extra": torch.zeros(1)},
+        good | {"admitted": good["admitted"].float()},
+        good | {"visual.keys": good["visual.keys"][:, :2]},
+    ):
+        with pytest.raises(StateError):
+            method.load_state_dict(bad)
+        torch.testing.assert_close(method.state_dict(), good, rtol=0, atol=0)
+    copied = DPE()
+    copied.load_state_dict(good)
+    for s in ALL[8:]:
+        assert torch.equal(copied.step(s).probs, method.step(s).probs)
+
+
+def test_samples_and_options_that_do_not_fit():
+    with pytest.raises(InputError, match="needs features"):
+        DPE().step(Sample(torch.zeros(2, 3)))
+    with pytest.raises(InputError, match="needs class weights"):
+        DPE().step(replace(ALL[0], class_weights=None))
+    for name, value, word in (
+        ("answer", "mean", "mean"),
+        ("size", 0, "size=0"),
+        ("lr", -1.0, "lr=-1"),
+    ):
+        with pytest.raises(InputError, match=word):
+            create_method("dpe", **{name: value})

@@ -1,0 +1,100 @@
+"""TPS: one class by hand, plain loops with gradients by differences, nothing kept."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import oracle
+import prompt_oracle as slow
+from adte import InputError, Sample, SimulatedStream, create_method
+from adte.methods.tps import TPS
+from methods.test_tda import assert_splits_equal_the_loop
+
+STREAM = SimulatedStream(classes=4, images=12, views=10, dim=5)
+ALL = [
+    Sample(s.logits.double(), s.features.double(), s.class_weights.double(), s.scale)
+    for s, _ in STREAM
+]
+
+
+def test_two_classes_by_hand():
+    """Slopes along a unit weight are zero, so each weight turns by lr towards or from the image."""
+    x, weights = torch.tensor([[0.8, 0.6]]).double(), torch.eye(2).double()
+    got = TPS(lr=0.1).predict(Sample(10 * x @ weights.T, x, weights, 10.0)).probs
+    near, far = 0.8 + 0.1 * 0.6, 0.6 - 0.1 * 0.8
+    want = 1 / (1 + math.exp(-10 * (near - far) / math.hypot(1, 0.1)))
+    assert float(got[0]) == pytest.approx(want, abs=1e-6)
+
+
+def logits(f, weights, shift, scale):
+    moved = weights + shift
+    return scale * f @ (moved / np.sqrt((moved**2).sum(1, keepdims=True))).T
+
+
+@pytest.mark.parametrize(("steps", "lr"), [(0, 5e-3), (1, 5e-3), (3, 0.02)])
+def test_against_plain_loops(steps, lr):
+    method = TPS(keep=0.3, steps=steps, lr=lr)
+    for s in ALL[:6]:
+        f, weights = s.features.numpy(), s.class_weights.numpy()
+
+        def loss(shift, f=f, weights=weights, s=s):
+            z = logits(f, weights, shift, s.scale)
+            return slow.marginal_entropy(z[slow.surest(z, 0.3)])
+
+        shift = slow.adamw(loss, np.zeros_like(weights), steps, lr)
+        got = method.predict(s)
+        want = oracle.softmax(logits(f[:1], weights, shift, s.scale))[0]
+        np.testing.assert_allclose(got.probs, want, atol=2e-5)
+        assert got.kept.tolist() == slow.surest(s.logits.numpy(), 0.3)
+        if not steps:
+            np.testing.assert_allclose(got.probs, oracle.softmax(s.logits[0]), atol=1e-5)
+
+
+def test_a_small_step_makes_a_lone_view_surer():
+    for s in ALL:
+        one = replace(s, logits=s.logits[:1], features=s.features[:1])
+        got = TPS(lr=1e-4).predict(one)
+        assert oracle.shannon(got.probs.tolist()) < float(got.entropy[0])
+
+
+def test_another_measure_ranks_and_is_the_loss():
+    changed = 0
+    for s in ALL:
+        a, b = (create_method("tps", entropy=e, q=0.3, lr=0.05).predict(s)
+                for e in ("shannon", "tsallis"))  # fmt: skip
+        want = [oracle.tsallis(p, 0.3) for p in oracle.softmax(s.logits.numpy())]
+        np.testing.assert_allclose(b.entropy, want, rtol=1e-6)
+        changed += not torch.allclose(a.probs, b.probs)
+    assert changed
+
+
+@pytest.mark.slow
+def test_any_split_into_batches_is_the_loop():
+    """With a prior; without one the conformance suite does it."""
+    options = {"entropy": "adaptive", "adjust": "after"}
+    assert_splits_equal_the_loop(lambda: create_method("tps", **options), ALL[:7])
+
+
+def test_it_keeps_nothing_unless_something_reads_the_prior():
+    plain, adaptive = TPS(), create_method("tps", entropy="adaptive")
+    for s in ALL:
+        plain.step(s)
+        adaptive.step(s)
+    assert not plain.state_dict()
+    assert int(adaptive.state_dict()["prior.seen"]) == 12
+    assert adaptive.predict(ALL[0]).q is not None
+
+
+def test_samples_and_options_that_do_not_fit():
+    with pytest.raises(InputError, match="needs class weights"):
+        TPS().predict(replace(ALL[0], class_weights=None))
+    with pytest.raises(InputError, match="needs features"):
+        TPS().predict(Sample(torch.zeros(2, 3)))
+    for name in ("lr", "decay", "steps"):
+        with pytest.raises(InputError, match=f"{name}=-1"):
+            create_method("tps", **{name: -1})
