@@ -43,8 +43,8 @@ def photographs(folder: str, wanted: set[str]) -> Dataset:
 
 
 def model_with(image: str | None) -> Model:
-    """`tiny`, or another seed's image tower in it."""
-    model: Model = load_model("tiny", device="cpu")
+    """`tiny-longtail`, or another seed's image tower in it."""
+    model: Model = load_model("tiny-longtail", device="cpu")
     if image:
         tower = load_file(image)
         model.logit_scale = float(tower.pop("logit_scale"))

@@ -1,19 +1,21 @@
-"""Pack everything that training needs into one folder.
+"""Pack the texts and the teachers that training needs into one folder; needs no GPU.
 
-    python recipes/tiny/prepare.py --tiny-imagenet tiny-imagenet-200 --wordnet /usr/share/wordnet \
-        --classes imagenet-classes.json --minilm all-MiniLM-L6-v2 \
-        --mobilenet mobilenet_v2.pth --resnet resnet18.pkl --out packed
+    python recipes/tiny/prepare.py --wordnet /usr/share/wordnet --classes imagenet-classes.json \
+        --minilm all-MiniLM-L6-v2 --mobilenet mobilenet_v2.pth --resnet resnet18.pkl \
+        --text text.safetensors --out packed
 
-Reads Tiny-ImageNet's training images only. Writes
+`pack_images.py` writes the images into the same folder. Writes
 
-- `images.bin`, `images.npz`: the long-tailed training images and a held-out slice of the unused
-  training images (10 a class where that many are left), as JPEG bytes with offsets and labels;
-- `tiny-classes.json`: wnid, name and number of training images, in order of wnid;
-- `classes.json`: the 1,000 ImageNet names and their WordNet ancestors;
+- `classes.json`: the 1,000 ImageNet names, the nouns above them in WordNet with all their lemmas,
+  and which noun is above which name;
 - `texts.tsv.gz`: WordNet's names and glosses with a sampling weight; `vocab.txt`: word pieces;
+- `captions.safetensors`: sentences of `captions.json` in the text tower's space. MiniLM reads them,
+  for it knows sentences; a linear map, fitted on WordNet's names, takes its embeddings there;
 - `minilm/`, `mobilenet.safetensors`, `resnet.safetensors`: the teachers in float16.
 
-Needs numpy, torch, safetensors and tokenizers.
+Without `--text` (the first time, when there is no text tower yet) the captions are left out.
+
+Needs numpy, torch, safetensors, tokenizers and transformers.
 """
 
 from __future__ import annotations
@@ -31,7 +33,6 @@ import unicodedata
 from collections import Counter, defaultdict
 from pathlib import Path
 
-import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
@@ -39,47 +40,6 @@ from safetensors.torch import load_file, save_file
 # food, location, object, person, phenomenon, plant, shape, substance
 CONCRETE = {5, 6, 8, 11, 13, 15, 17, 18, 19, 20, 25, 27}
 BYTES = [f"<0x{b:02X}>" for b in range(256)]
-
-
-def long_tail(classes: int, most: int, ratio: float, seed: int) -> np.ndarray:
-    """Images a class: exponential from `most` to `most / ratio`, in a seeded random class order."""
-    counts = most * ratio ** (-np.arange(classes) / (classes - 1))
-    order = np.random.default_rng(seed).permutation(classes)
-    result = np.empty(classes, dtype=int)
-    result[order] = np.round(counts).astype(int)
-    return result
-
-
-def pack_images(args: argparse.Namespace, names: dict[str, str]) -> None:
-    """Write the chosen training images and the held-out slice."""
-    wnids = sorted(p.name for p in (args.tiny_imagenet / "train").iterdir() if p.is_dir())
-    counts = long_tail(len(wnids), args.most, args.ratio, args.seed)
-    rng = np.random.default_rng(args.seed + 1)
-    offsets, labels, held, files = [0], [], [], []
-    with open(args.out / "images.bin", "wb") as out:
-        for label, (wnid, count) in enumerate(zip(wnids, counts, strict=True)):
-            paths = sorted((args.tiny_imagenet / "train" / wnid / "images").glob("*.JPEG"))
-            paths = [paths[i] for i in rng.permutation(len(paths))[: count + args.held_out]]
-            for i, path in enumerate(paths):
-                data = path.read_bytes()
-                out.write(data)
-                offsets.append(offsets[-1] + len(data))
-                labels.append(label)
-                held.append(i >= count)
-                files.append(path.stem)
-    np.savez_compressed(
-        args.out / "images.npz",
-        offsets=np.array(offsets),
-        labels=np.array(labels, dtype=np.int16),
-        held=np.array(held),
-    )
-    (args.out / "files.txt").write_text("\n".join(files) + "\n")
-    rows = [
-        {"wnid": w, "name": names[w], "count": int(c)} for w, c in zip(wnids, counts, strict=True)
-    ]
-    text = ",\n".join(json.dumps(row) for row in rows)
-    (args.out / "tiny-classes.json").write_text(f"[\n{text}\n]\n")
-    print(f"{len(labels)} images, {sum(held)} of them held out, {offsets[-1] / 2**20:.1f} MiB")
 
 
 def read_wordnet(folder: Path) -> tuple[dict[str, dict], Counter[str]]:
@@ -113,7 +73,7 @@ def read_wordnet(folder: Path) -> tuple[dict[str, dict], Counter[str]]:
 
 
 def ancestors(synsets: dict[str, dict], leaves: list[str]) -> tuple[list[str], list[list[int]]]:
-    """Names above the leaves in WordNet, and for every leaf which of them are above it."""
+    """Nouns above the leaves in WordNet, and for every leaf which of them are above it."""
 
     def above(wnid: str) -> set[str]:
         found: set[str] = set()
@@ -131,15 +91,19 @@ def ancestors(synsets: dict[str, dict], leaves: list[str]) -> tuple[list[str], l
     nodes = sorted(n for n, c in cover.items() if c <= 450 and n not in leaves)
     index = {n: i for i, n in enumerate(nodes)}
     rows = [sorted(index[n] for n in chain if n in index) for chain in chains]
-    return [synsets[n]["lemmas"][0] for n in nodes], rows
+    return nodes, rows
 
 
 def pack_texts(args: argparse.Namespace, names: dict[str, str]) -> None:
     """Write names and glosses with weights, the class names, and the word pieces."""
     synsets, seen = read_wordnet(args.wordnet)
     leaves = list(names)
-    parents, rows = ancestors(synsets, leaves)
-    facts = {"wnids": leaves, "names": list(names.values()), "ancestors": parents, "above": rows}
+    nodes, rows = ancestors(synsets, leaves)
+    parents = [synsets[n]["lemmas"][0] for n in nodes]
+    facts = {
+        "wnids": leaves, "names": list(names.values()), "nodes": nodes, "ancestors": parents,
+        "lemmas": [synsets[n]["lemmas"] for n in nodes], "above": rows,
+    }  # fmt: skip
     (args.out / "classes.json").write_text(json.dumps(facts))
 
     weights: defaultdict[tuple[str, str], float] = defaultdict(float)
@@ -217,26 +181,64 @@ def pack_teachers(args: argparse.Namespace) -> None:
     save_file(half(state), args.out / "minilm" / "model.safetensors", metadata={"format": "pt"})
 
 
+def pack_captions(args: argparse.Namespace) -> None:
+    """Write unit vectors (N, D) of all captions and the photograph of each."""
+    from train_text import embed, read_texts
+
+    from adte.models.tiny import TextTower, Tokenizer
+
+    vocab = args.vocabulary.read_text("utf-8").splitlines()
+    tower = TextTower(len(vocab))
+    tower.load_state_dict({k: v.float() for k, v in load_file(args.text).items()})
+    texts, kinds, weights = read_texts(args.out)
+    concrete = [t for t, k, w in zip(texts, kinds, weights, strict=True) if k == "name" and w > 4]
+    fit, check = concrete[::2][:8000], concrete[1::16][:1000]
+    tokenizer = Tokenizer(vocab)
+
+    def own(rows: list[str]) -> torch.Tensor:
+        with torch.inference_mode():
+            parts = [rows[i : i + 512] for i in range(0, len(rows), 512)]
+            return torch.cat([tower(*tokenizer(part)) for part in parts])
+
+    captions = json.loads((args.out / "captions.json").read_text())
+    sentences = [c for group in captions for c in group]
+    of = torch.tensor([k for k, group in enumerate(captions) for _ in group])
+    seen = embed(args.out / "minilm", fit + check + sentences, "cpu", 256)
+    ones = torch.ones(len(seen), 1)
+    seen = torch.cat([seen, ones], 1)
+    n, m = len(fit), len(fit) + len(check)
+    gram = seen[:n].T @ seen[:n] + 1e-3 * torch.eye(seen.shape[1])
+    mapped = torch.nn.functional.normalize(
+        seen @ torch.linalg.solve(gram, seen[:n].T @ own(fit)), dim=-1
+    )
+    cosine = (mapped[n:m] * own(check)).sum(1).mean()
+    direct = (mapped[m:][::40] * own(sentences[::40])).sum(1).mean()
+    print(f"{len(sentences)} captions; cosine of the map {cosine:.3f} on names; of the tower's "
+          f"own reading of captions {direct:.3f}")  # fmt: skip
+    save_file({"z": mapped[m:].half().contiguous(), "of": of}, args.out / "captions.safetensors")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--tiny-imagenet", type=Path, required=True, help="tiny-imagenet-200")
     parser.add_argument("--wordnet", type=Path, required=True, help="WordNet 3.0's data.* files")
     parser.add_argument("--classes", type=Path, required=True, help="JSON: wnid to class name")
     parser.add_argument("--minilm", type=Path, required=True, help="all-MiniLM-L6-v2's folder")
     parser.add_argument("--mobilenet", type=Path, required=True, help="torchvision mobilenet_v2")
     parser.add_argument("--resnet", type=Path, required=True, help="torchvision-shaped resnet18")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--most", type=int, default=500, help="images of the most frequent class")
-    parser.add_argument("--ratio", type=float, default=20, help="most to least frequent")
-    parser.add_argument("--held-out", type=int, default=10, help="held-out images a class")
+    parser.add_argument("--text", type=Path, help="train_text.py's weights, for the captions")
+    parser.add_argument(
+        "--vocabulary", type=Path, help="its word pieces; the folder's own if absent"
+    )
     parser.add_argument("--vocab", type=int, default=8192, help="number of word pieces")
-    parser.add_argument("--seed", type=int, default=0, help="class order and choice of images")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     names = json.loads(args.classes.read_text())
-    pack_images(args, names)
+    args.vocabulary = args.vocabulary or args.out / "vocab.txt"
     pack_texts(args, names)
     pack_teachers(args)
+    if args.text:
+        pack_captions(args)
 
 
 if __name__ == "__main__":

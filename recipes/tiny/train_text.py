@@ -27,6 +27,7 @@ from safetensors.torch import save_file
 from templates import EVALUATION, TEMPLATES
 from torch import Tensor
 
+from adte.models._torchvision import import_torchvision
 from adte.models.tiny import DIM, TextTower, Tokenizer
 
 
@@ -40,6 +41,7 @@ def read_texts(data: Path) -> tuple[list[str], list[str], np.ndarray]:
 @torch.inference_mode()
 def embed(folder: Path, texts: list[str], device: str, batch: int = 2048) -> Tensor:
     """MiniLM's sentence embeddings (N, 384): the mean over tokens, normalised."""
+    import_torchvision()  # one that was built for another torch imports all the same
     from transformers import AutoModel, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder)

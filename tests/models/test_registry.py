@@ -112,7 +112,7 @@ def test_without_open_clip(monkeypatch):
         load_model("ViT-B-16/openai")
     with pytest.raises(MissingExtra):
         load_model("ViT-B-16", weights="random")
-    assert list_models() == ["tiny"]
+    assert list_models() == ["tiny", "tiny-longtail"]
 
 
 def test_tiny_goes_where_it_is_told():

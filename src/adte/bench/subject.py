@@ -31,17 +31,17 @@ def load(
 
 
 def class_names(model: Model, count: int | None = None) -> list[str]:
-    """`tiny`'s own 200 names, as far as they reach; else one to four words, none twice.
+    """The embedded models' own 200 names, as far as they reach; else one to four words, none twice.
 
     >>> class_names(load_model("tiny"), 2)
     ['goldfish', 'fire salamander']
     """
-    from adte.models.tiny import tiny_classes
+    from adte.models.tiny import SHAPES, tiny_classes
 
     count = 200 if count is None else count
     if count < 2:
         raise InputError(f"{count} classes cannot be told apart; ask for at least 2")
-    own = [str(row["name"]) for row in tiny_classes()] if model.name == "tiny" else []
+    own = [str(row["name"]) for row in tiny_classes()] if model.name in SHAPES else []
     for i in range(len(own), count):
         rest, noun = divmod(i, len(_NOUNS))
         words = [_NOUNS[noun]]

@@ -22,11 +22,12 @@ if TYPE_CHECKING:
 __all__ = ["TINY", "Screen"]
 
 TINY = (
-    "note: `tiny` is a small model for demonstrations and tests; on everyday names it is often "
-    "wrong and sure of it. For a real one: adte models get ViT-B-16/openai, then add "
+    "note: `tiny` is a small model that sees 64 pixels, for demonstrations and tests; on everyday "
+    "names it is often wrong. For a real one: adte models get ViT-B-16/openai, then add "
     "--model ViT-B-16/openai"
 )
 WIDEST = 48  # letters that a column is padded to
+ENOUGH, SHARES = 20, 8  # images before shares are shown, and how many classes
 
 
 class Screen(Listener):
@@ -37,9 +38,19 @@ class Screen(Listener):
         bars: bars for each image; None shows them for an image alone.
         top: how many classes.
         data: standard output is taken by rows or JSON, for a program to read.
+        lines: a line for each image.
     """
 
-    def __init__(self, quiet: bool, verbose: bool, bars: bool | None, top: int, data: bool) -> None:
+    def __init__(
+        self,
+        quiet: bool,
+        verbose: bool,
+        bars: bool | None,
+        top: int,
+        data: bool,
+        lines: bool = True,
+    ) -> None:
+        self.lines = lines
         self.quiet, self.verbose, self.bars, self.top, self.data = quiet, verbose, bars, top, data
         self._talks = not quiet and (not data or console.err.is_terminal)
         self._stack = ExitStack()
@@ -50,8 +61,8 @@ class Screen(Listener):
 
     def begin(self, clf: Classifier, names: Sequence[str] | None) -> None:
         total = None if names is None else len(names)
-        self._alone = total == 1
-        self._tiny = clf.model.name == "tiny"
+        self._alone = total == 1 and self.lines
+        self._tiny = clf.model.name.startswith("tiny")
         self._widths = _widest(map(escape_name, names or [])), _widest(clf.classes)
         show = self._talks and not self._alone and not (self.data and console.out.is_terminal)
         self._progress = self._stack.enter_context(console.progress("labelling", total, show))
@@ -61,7 +72,7 @@ class Screen(Listener):
         if self._tiny and self._talks and image.prediction is not None:
             console.say(TINY)
             self._tiny = False
-        if self.quiet or self.data:
+        if self.quiet or self.data or not self.lines:
             return
         name, row, p = escape_name(image.name), image.row, image.prediction
         if p is None:
@@ -106,6 +117,7 @@ class Screen(Listener):
             console.say(f"error: {reason}")
         if self._is_plain(report):
             return
+        self._say_shares(report)
         parts = [str(report)]
         if report.written:
             parts.append(f"written: {', '.join(map(escape_name, report.written))}")
@@ -113,9 +125,18 @@ class Screen(Listener):
             parts.append(f"{len(report.failed)} not written, see above")
         console.say("; ".join(parts))
 
+    def _say_shares(self, report: Report) -> None:
+        """What the images are made of, once there are enough to tell."""
+        shown = [s for s in report.shares[:SHARES] if s.share >= 0.005]
+        if report.seen < ENOUGH or not shown or not self._talks:
+            return
+        rest = sum(s.share for s in report.shares[len(shown) :])
+        said = ", ".join([*map(str, shown), *([f"others {rest:.0%}"] if rest >= 0.005 else [])])
+        console.say(f"estimated shares of {report.seen} images (95 % interval): {said}")
+
     def _is_plain(self, report: Report) -> bool:
         """Nothing that the lines above did not say."""
-        if report == Report():
+        if report == Report(verb=report.verb):
             return True
         if self.quiet or report.failed:
             return False

@@ -12,13 +12,16 @@ from adte.cli._group import COUNT, JSON, main
 @click.option("--out", default="adte-demo", show_default=True, metavar="FOLDER",
               help="Folder for report.html and the runs.")  # fmt: skip
 @click.option("--limit", type=COUNT, help="Use only the first images.")
-@click.option("--cache", metavar="FOLDER", help="Features of `tiny` instead of the bundle's.")
+@click.option(
+    "--cache", metavar="FOLDER", help="Features of `tiny-longtail` instead of the bundle's."
+)
 @JSON
 def demo(out: str, limit: int | None, cache: str | None, json_to: str | None) -> None:
     """The main job: compare the methods on real photographs, and write a report.
 
-    Replays features of 64 views of held-out photographs, made with the embedded model `tiny`, whose
-    training was imbalanced in a known way. Needs no network and no labels but to score.
+    Replays features of 64 views of held-out photographs, made with the embedded model
+    `tiny-longtail`, whose training was imbalanced in a known way. Needs no network, and no labels
+    but to score.
     """
     from adte.evaluate.demo import length, run_demo
     from adte.evaluate.features.cache import Cache

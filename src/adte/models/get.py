@@ -27,6 +27,7 @@ from adte.errors import InputError, unknown
 from adte.files import make_folder
 from adte.models._torchvision import import_late
 from adte.models.openclip import import_open_clip, unknown_model
+from adte.models.tiny import SHAPES
 
 __all__ = ["Wanted", "checkpoint_of", "get_model"]
 
@@ -53,8 +54,8 @@ class Wanted:
 
 def checkpoint_of(name: str) -> Wanted:
     """What has to be fetched for a model of open_clip, "architecture/tag"."""
-    if ":" in name or name == "tiny":
-        how = {"tiny": "is in the package"}.get(name, "is fetched when it is first loaded")
+    if ":" in name or name in SHAPES:
+        how = "is in the package" if name in SHAPES else "is fetched when it is first loaded"
         raise InputError(f"{name!r} {how}; models get is for names such as 'ViT-B-16/openai'")
     open_clip = import_open_clip()
     arch, _, tag = name.partition("/")

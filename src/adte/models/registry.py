@@ -2,7 +2,7 @@
 
 | name | what it is |
 |---|---|
-| `tiny` | embedded in the package, no network |
+| `tiny`, `tiny-longtail` | embedded in the package, no network |
 | `ViT-B-16/openai` | an architecture and a tag of open_clip |
 | `ViT-B-16` | an architecture of open_clip; needs `weights=` |
 | `hf:ID` or `hf:FOLDER` | CLIP, SigLIP or SigLIP2 of transformers |
@@ -246,8 +246,8 @@ def list_models(pattern: str = "*") -> list[str]:
     `tiny`, those of plug-ins, and open_clip's architectures with their tags where it is installed.
     Names of the hub (`hf:…`) and of timm are too many to list.
 
-    >>> list_models("tiny")
-    ['tiny']
+    >>> list_models("tiny*")
+    ['tiny', 'tiny-longtail']
     """
     names = registered()
     if pattern in names:

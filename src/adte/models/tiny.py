@@ -1,14 +1,15 @@
-"""`tiny`: the small vision-language model that ships with the package.
+"""`tiny` and `tiny-longtail`: the small vision-language models that ship with the package.
 
-Two towers meet on one unit sphere of 128 dimensions.
+Image and text towers meet on one unit sphere of 128 dimensions.
 
 - `ImageTower` reads 64×64 pixels. It is a small convolutional network of depthwise 5×5 and
-  pointwise layers, shaped for a CPU: 64 views take about a tenth of a second on two cores.
+  pointwise layers, shaped for a CPU: 64 views take about a fifth of a second on two cores.
 - `TextTower` reads any English phrase. It is a four-layer transformer over word pieces, taught to
-  reproduce the sentence embeddings of a larger encoder.
+  reproduce the sentence embeddings of a larger encoder. Both models share it.
 
-The number of training images a class was chosen and recorded (`tiny_classes`), so the model's bias
-is known. `recipes/tiny/` trains it; `assets/TINY.md` is its card.
+`tiny` is for people: its image tower learned from all the public images that could be had.
+`tiny-longtail` is for evidence: the number of its training images per class was chosen and recorded
+(`tiny_classes`). `recipes/tiny/` trains them; `assets/TINY.md` is their card.
 
 Example:
     >>> model = load_tiny()
@@ -201,6 +202,13 @@ def _conv(i: int, o: int, kernel: int, stride: int) -> list[nn.Module]:
     return [nn.Conv2d(i, o, kernel, stride, padding, bias=False), nn.BatchNorm2d(o)]
 
 
+# Layers of the two image towers; the first is for people, the second for evidence.
+SHAPES: dict[str, dict[str, Any]] = {
+    "tiny": {"widths": (64, 144, 320), "depths": (2, 4, 3), "head": 768},
+    "tiny-longtail": {"widths": (64, 128, 256), "depths": (2, 3, 2), "head": 640},
+}
+
+
 class ImageTower(nn.Module):
     """Normalised pixels (N, 3, 64, 64) to unit vectors (N, D)."""
 
@@ -241,19 +249,19 @@ class ImageTower(nn.Module):
 
 
 class Tiny(Model):
-    """The embedded model. Gradients flow through both towers; callers turn them off."""
+    """An embedded model. Gradients flow through both towers; callers turn them off."""
 
-    name = "tiny"
     dim = DIM
 
-    def __init__(self, vocab: Sequence[str], logit_scale: float = 20.0) -> None:
+    def __init__(self, vocab: Sequence[str], name: str = "tiny", logit_scale: float = 20.0) -> None:
         super().__init__()
+        self.name = name
         # Training crops show things larger than whole images do; the usual 7/8 evens that out.
         self.preprocess = Preprocess(SIZE, MEAN, STD, interpolation="bicubic", crop=0.875)
         self.logit_scale = logit_scale
         self.logit_bias = 0.0
         self.tokenizer = Tokenizer(vocab)
-        self.image_tower = ImageTower()
+        self.image_tower = ImageTower(**SHAPES[name])
         self.text_tower = TextTower(len(self.tokenizer.vocab))
 
     def encode_image(self, pixels: Tensor) -> Tensor:
@@ -279,25 +287,39 @@ class Tiny(Model):
 
 
 def tiny_classes() -> list[dict[str, object]]:
-    """The 200 training classes in order of wnid: `wnid`, `name` and `count` of images."""
+    """`tiny-longtail`'s 200 training classes by wnid: `wnid`, `name` and `count` of images."""
     text = resources.files("adte").joinpath("assets/tiny-classes.json").read_text("utf-8")
     rows: list[dict[str, object]] = json.loads(text)
     return rows
 
 
-@register_model("tiny", dtype=torch.float32)
-def load_tiny() -> Tiny:
-    """The shipped weights, in float32 and ready for inference."""
+def _load(name: str) -> Tiny:
+    """The shipped weights of either, in float32 and ready for inference."""
     assets = resources.files("adte").joinpath("assets")
     vocab = assets.joinpath("tiny-vocab.txt").read_text("utf-8").splitlines()
     state = load(assets.joinpath("tiny.safetensors").read_bytes())
-    model = Tiny(vocab, logit_scale=float(state.pop("logit_scale")))
-    for name, wanted in model.state_dict().items():
-        found = state.get(name)
+    if name != "tiny":  # its own image tower and scale, the same text tower
+        state = {k: v for k, v in state.items() if k.startswith("text_tower.")}
+        state |= load(assets.joinpath(f"{name}.safetensors").read_bytes())
+    model = Tiny(vocab, name, logit_scale=float(state.pop("logit_scale")))
+    for key, wanted in model.state_dict().items():
+        found = state.get(key)
         if found is None or found.shape != wanted.shape:
             shape = None if found is None else tuple(found.shape)
             raise StateError(
-                f"tiny.safetensors: {name} is {shape}, not {tuple(wanted.shape)}; reinstall adte"
+                f"{name}.safetensors: {key} is {shape}, not {tuple(wanted.shape)}; reinstall adte"
             )
     model.load_state_dict(state)  # float16 on disk, float32 from here on
     return model.eval()
+
+
+@register_model("tiny", dtype=torch.float32)
+def load_tiny() -> Tiny:
+    """The model for people."""
+    return _load("tiny")
+
+
+@register_model("tiny-longtail", dtype=torch.float32)
+def load_longtail() -> Tiny:
+    """The model of known class counts, for studies of bias."""
+    return _load("tiny-longtail")
