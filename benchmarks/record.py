@@ -32,6 +32,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 
 # Name → steps; `--json FILE` is added to the last. WORK is a folder that is gone afterwards.
 TOWER = "zero-shot,average,se,adte,bn,tent,memo,deyo"
+REAL = "caltech101,pets,flowers,eurosat,dtd,imagenette,pacs-photo,pacs-sketch,cifar10"
 RECORDS: dict[str, tuple[str, ...]] = {
     "bench-views": ("adte bench views",),
     "bench-head": ("adte bench head",),
@@ -39,6 +40,8 @@ RECORDS: dict[str, tuple[str, ...]] = {
     "bench-encode": ("adte bench encode",),
     "bench-pipeline": ("adte bench pipeline",),
     "bench-cost": ("adte bench cost",),
+    "bench-serve": ("adte bench serve",),
+    "serve-soak": ("adte bench serve --soak 10 --views 8",),
     "bench-cost-vit": ("adte bench cost --model ViT-B-16 --weights random --classes 1000",),
     "replay": ("python benchmarks/replay.py",),
     "corruptions": ("python benchmarks/corruptions.py",),
@@ -54,6 +57,7 @@ RECORDS: dict[str, tuple[str, ...]] = {
     "compare-tower": (
         f"adte compare --data folder:PHOTOGRAPHS --limit 200 --views 16 --methods {TOWER}",
     ),
+    "datasets": (f"python benchmarks/datasets.py run DATASETS --sets {REAL} --limit 300",),
     "paper": ("adte paper all --preset small --out WORK/paper",),
     "study": ("adte study all --preset small --out WORK/study",),
 }
@@ -147,7 +151,8 @@ def main(arguments: Sequence[str]) -> None:
         *first, last = RECORDS[name]
         steps = (*first, shlex.join([*shlex.split(last), *more]))
         used = {w: p for w, p in given.items() if any(w in step for step in steps)}
-        lacking = {w for w in ("FEATURES", "PHOTOGRAPHS") if any(w in s for s in steps)} - set(used)
+        needed = ("DATASETS", "FEATURES", "PHOTOGRAPHS")
+        lacking = {w for w in needed if any(w in s for s in steps)} - set(used)
         if lacking:
             parser.error(f"{name} needs data; give it as --with {lacking.pop()}=PATH")
         facts = record(args.title or name, steps, used)

@@ -225,7 +225,7 @@ hunt(
       for name in ("nope", "classes", "views", "method", "β", ".", "prior.", "prior.nope")),
     photo("--set", "adjust=x", says="choose one of: after, before, none, per-view"),
     photo("--set", "bank=x", says="choose one of: all, fifo"),
-    photo("--set", "prior=x", says="choose one of: fixed-point, marginal"),
+    photo("--set", "prior=x", says="choose one of: fixed-point, joint, marginal"),
     *(photo("--set", f"{name}=-1", says="must be at least 0")
       for name in ("clip", "prior.clip", "smoothing", "warmup")),
     photo("--set", "size=0", says="must be at least 1"),

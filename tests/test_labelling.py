@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
+import adte
 from adte import InputError
+from adte.files import load_state
 from adte.labelling import Job, Labelled, Listener, Wanted
 from adte.labelling.signals import Deferred
 from adte.labelling.sorting import Sorting, folder_names, undo
-from predicting import mixed, pictures, settle
+from adte.testing import SmallModel
+from predicting import CLASSES, call, is_clean, mixed, pictures, predict, seen, settle
 
 
 @pytest.fixture(autouse=True)
@@ -151,3 +155,48 @@ def test_an_interrupted_note_is_no_harm(tmp_path):
     assert undo(sorting.path).images == 1
     with pytest.raises(InputError, match="way to sort"):
         Sorting(tmp_path / "sorted", "burn", [])
+
+
+def test_shares_of_what_was_seen(tmp_path):
+    clf = adte.Classifier(SmallModel(), ["a", "b", "c"], views=4)
+    with pytest.raises(adte.InputError, match="no image was seen"):
+        _ = clf.shares
+    clf.learn([pictures(tmp_path, 6)[i] for i in range(6)])
+    found = clf.shares
+    assert sum(s.share for s in found) == pytest.approx(1)
+    assert [s.share for s in found] == sorted((s.share for s in found), reverse=True)
+    assert all(0 <= s.low <= s.share <= s.high <= 1 for s in found)
+    assert {s.label for s in found} == {"a", "b", "c"}
+    other = adte.Classifier(SmallModel(), ["a", "b"], "zero-shot", views=1)
+    other.predict(pictures(tmp_path, 1)[0])
+    with pytest.raises(adte.InputError, match="method 'zero-shot' does not estimate shares"):
+        _ = other.shares
+
+
+def test_learning_is_predicting_without_rows(tmp_path):
+    pictures(tmp_path / "in", 5)
+    learned = call("learn", tmp_path / "in", *CLASSES, "--state", tmp_path / "a.adte")
+    assert is_clean(learned)
+    assert "5 images learned" in learned.stderr
+    assert not learned.stdout
+    assert is_clean(predict(tmp_path / "in", "--state", tmp_path / "b.adte"))
+    ours, theirs = (load_state(tmp_path / f"{n}.adte")[0] for n in "ab")
+    assert ours.keys() == theirs.keys()
+    assert all(bool((ours[k] == theirs[k]).all()) for k in ours)
+
+
+def test_a_warm_start_leaves_its_state_alone(tmp_path):
+    pictures(tmp_path / "in", 4)
+    warm, out = tmp_path / "warm.adte", tmp_path / "out.csv"
+    assert is_clean(call("learn", tmp_path / "in", *CLASSES, "--state", warm))
+    before = warm.read_bytes()
+    assert is_clean(predict(tmp_path / "in", "--start", warm, "--out", out))
+    assert warm.read_bytes() == before
+    assert seen(Path(f"{out}.adte")) == 8
+    again = predict(tmp_path / "in", "--start", warm, "--out", out)  # all done: nothing learned
+    assert is_clean(again)
+    assert seen(Path(f"{out}.adte")) == 8
+    wrong = call("predict", tmp_path / "in", "--start", warm, "--classes", "a, b", "--out", "x.csv")
+    assert wrong.exit_code == 2
+    assert "--start" in wrong.stderr
+    assert "other classes" in wrong.stderr

@@ -14,8 +14,10 @@ FLOORS = (
     ("errors",),
     ("options", "registry", "machine", "images"),
     ("state", "functional", "files", "config"),
-    ("bank", "views"),
-    ("prior", "data"),
+    ("bank", "views", "bias"),
+    ("estimation",),
+    ("estimators", "data"),
+    ("prior",),
     ("models",),
     ("batch", "prompts"),
     ("methods", "pipeline", "simulate", "facts"),
@@ -23,6 +25,7 @@ FLOORS = (
     ("console",),
     ("labelling", "evaluate"),
     ("testing",),
+    ("serve",),
     ("cli",),
 )
 FLOOR = {room: i for i, floor in enumerate(FLOORS) for room in floor}

@@ -14,7 +14,7 @@ from adte.testing import METHOD_CHECKS as CHECKS
 
 LA = [
     (name, place)
-    for name in ("zero-shot", "average", "se", "te", "zero", "adte")
+    for name in ("zero-shot", "average", "se", "te", "zero", "adte-tsallis")
     for place in ("before", "per-view", "after")
 ]
 
@@ -113,7 +113,7 @@ def test_adjustment_happens_where_it_says(name, place):
 
 def test_warmup_is_shannon_then_adaptive():
     stream = SimulatedStream(classes=6, images=8, views=8, dim=16)
-    method = create_method("adte", warmup=4)
+    method = create_method("adte-tsallis", warmup=4)
     seen = [method.step(sample) for sample, _ in stream]
     for p, (sample, _) in list(zip(seen, stream, strict=True))[:4]:
         assert p.q is None
@@ -130,7 +130,7 @@ def test_order_learn_first_sees_the_image():
 def test_direction_decides_which_classes_get_the_large_q():
     stream = SimulatedStream(classes=20, images=300, views=4)
     for direction, sign in (("released", 1), ("paper", -1)):
-        method = create_method("adte", direction=direction)
+        method = create_method("adte-tsallis", direction=direction)
         for sample, _ in stream:
             method.learn(sample)
         q = method.predict(stream[0][0]).q
@@ -146,8 +146,8 @@ def test_the_papers_ladder_on_a_stream_of_known_prior():
     for title, name, options in (
         ("zero-shot", "zero-shot", {}),
         ("se", "se", {}),
-        ("adte", "adte", {"adjust": "none"}),
-        ("adte+la", "adte", {"adjust": "before"}),
+        ("adte", "adte-tsallis", {"adjust": "none"}),
+        ("adte+la", "adte-tsallis", {"adjust": "before"}),
     ):
         share[title] = run(create_method(name, **options), stream, "two-pass").correct.mean()
     assert share["zero-shot"] < share["se"] < share["adte"] < share["adte+la"]
@@ -192,13 +192,14 @@ def test_among_few_classes_no_class_decides_by_its_q_alone():
         z[40:] = torch.tensor([0.0, 3.0]) + 0.1 * torch.randn(24, 2, generator=g)
         return Sample(z)
 
-    default, wide = create_method("adte"), create_method("adte", few=0, smoothing_total=0.0)
+    default = create_method("adte-tsallis")
+    wide = create_method("adte-tsallis", few=0, smoothing_total=0.0)
     for _ in range(5):
         p, flipped = default.step(image()), wide.step(image())
     assert p.index == 0
     assert flipped.index == 1  # what the paper's interval does to two classes
     assert float(p.q.max() - p.q.min()) == pytest.approx((0.9 - 0.01) / 20, rel=1e-4)
-    many = create_method("adte")
+    many = create_method("adte-tsallis")
     for _ in range(2):
         q = many.step(Sample(torch.randn(8, 30, generator=g))).q
     assert float(q.max() - q.min()) == pytest.approx(0.9 - 0.01, rel=1e-4)

@@ -1,5 +1,7 @@
 """adte: vision-language classifiers that get better while they are used."""
 
+from typing import TYPE_CHECKING, Any
+
 from adte import functional
 from adte.batch import Batch, Context, Prediction, Predictions, Sample
 from adte.classifier import Classifier
@@ -13,6 +15,9 @@ from adte.prior import ClassPrior, PriorOptions, fixed_point
 from adte.simulate import SimulatedStream
 from adte.views import Preprocess, Views
 
+if TYPE_CHECKING:
+    from adte.serve.client import Client
+
 __version__ = "0.2.0"
 
 __all__ = [
@@ -20,6 +25,7 @@ __all__ = [
     "Batch",
     "ClassPrior",
     "Classifier",
+    "Client",
     "Context",
     "InputError",
     "Method",
@@ -44,3 +50,12 @@ __all__ = [
     "load_model",
     "wrap",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`Client` is imported when it is asked for."""
+    if name == "Client":
+        from adte.serve.client import Client
+
+        return Client
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

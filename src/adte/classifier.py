@@ -23,7 +23,7 @@ from adte.pipeline import Pipeline
 from adte.prompts import SINGLE, Prompts, Templates, check_classes, class_weights
 from adte.views import Views
 
-__all__ = ["Classifier", "Unread"]
+__all__ = ["Classifier", "Share", "Unread"]
 
 Image = Any  # a path, bytes, a PIL image, an array or a tensor: what `load_image` takes
 
@@ -33,6 +33,19 @@ class Unread(NamedTuple):
 
     source: str
     reason: str
+
+
+class Share(NamedTuple):
+    """How much of a stream is of a class, and between what it lies with 95 % confidence."""
+
+    label: str
+    share: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        low, high = 100 * self.low, 100 * self.high
+        return f"{self.label} {100 * self.share:.0f} % ({low:.0f}–{high:.0f})"
 
 
 class Classifier:
@@ -193,6 +206,25 @@ class Classifier:
             for p, key in zip(out, batch.keys, strict=True)
         ]
 
+    @property
+    def shares(self) -> list[Share]:
+        """What the images so far are made of: the share of every class, largest first.
+
+        Better than counting labels, since the model's bias is taken out and what is unsure of an
+        image counts in part. The interval knows nothing of errors that all images share.
+        """
+        with self._lock:
+            prior = getattr(self.method, "class_prior", None)
+            found = None if prior is None else prior.shares
+        if found is None or len(found.share) != len(self.classes):
+            if self.seen == 0:
+                raise InputError("no image was seen yet, so there are no shares; predict some")
+            raise InputError(
+                f"method {self.method.name!r} does not estimate shares; use method='adte'"
+            )
+        rows = zip(self.classes, *(x.tolist() for x in found), strict=True)
+        return sorted((Share(*row) for row in rows), key=lambda s: -s.share)
+
     # ------------------------------------------------------------------ state
 
     def freeze(self) -> Classifier:
@@ -284,7 +316,12 @@ class Classifier:
             self.seen = facts["seen"]
 
     def merge(self, other: Classifier) -> None:
-        """Take in what a classifier of the same kind learned elsewhere, as if it had come after."""
+        """Take in what a classifier of the same kind learned elsewhere.
+
+        The marginal and the plain fixed point are then those of one stream after the other. What
+        the default learns of an image depends a little on those before it; merged sums are nearly
+        those of one stream.
+        """
         if other is self:
             raise StateError("cannot merge a classifier into itself; give another one")
         if self.frozen:
@@ -370,7 +407,9 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]
     facts = read_state(found, str(path))
     if facts["format"] != 1:
         return tensors, facts
-    if facts.get("method") in ("adte", "se", "zero-shot", "average", "te", "zero"):
+    if facts.get("method") == "adte":
+        facts["method"] = "adte-tsallis"  # as 0.1's default is called now
+    if facts.get("method") in ("adte-tsallis", "se", "zero-shot", "average", "te", "zero"):
         cls = method_info(facts["method"]).cls
         method = build(cls, {**method_info(facts["method"]).defaults, **facts["options"]})
         known = method.entries()

@@ -10,6 +10,7 @@ Reference: Wu et al., "Adaptive Debiasing Tsallis Entropy for Test-Time Adaptati
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 import torch
@@ -27,9 +28,12 @@ __all__ = [
     "log_probs",
     "mean_logits",
     "mean_probs",
+    "pieces",
     "q_from_prior",
     "rank_views",
     "shannon",
+    "soft_mean",
+    "soft_weights",
     "take_views",
     "tcr",
     "tsallis",
@@ -44,6 +48,10 @@ EntropyForm = Literal["paper", "vanishing"]
 _LOG_ZERO = -1e30
 
 
+# Logits that are worked on at once: on a host, what its caches hold.
+_MOST, _MOST_ON_HOST = 1 << 22, 1 << 18
+
+
 def _wide(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
@@ -51,6 +59,14 @@ def _wide(x: Tensor) -> Tensor:
 def log_probs(logits: Tensor) -> Tensor:
     """Log-softmax over classes, in float32 or wider.  (…, L) → (…, L)"""
     return torch.log_softmax(_wide(logits), dim=-1)
+
+
+def pieces(logits: Tensor) -> Iterator[slice]:
+    """Which of the images (B, V, L) to work on at once, for the memory that it takes."""
+    most = _MOST_ON_HOST if logits.is_cpu else _MOST
+    size = max(1, most // (logits.shape[1] * logits.shape[2]))
+    for start in range(0, len(logits), size):
+        yield slice(start, min(start + size, len(logits)))
 
 
 def _check_classes(values: Tensor, log_p: Tensor, name: str) -> None:
@@ -226,7 +242,25 @@ def take_views(x: Tensor, index: Tensor) -> Tensor:
     return x.gather(-2, index.unsqueeze(-1).expand(*index.shape, x.shape[-1]))
 
 
+def soft_weights(entropy: Tensor, tau: float = 1.0) -> Tensor:
+    """Weights of all views, w ∝ exp(−H/τ): the surer, the more.  (…, V) → (…, V)
+
+    >>> soft_weights(torch.tensor([0.0, 0.6931, 2.0]))
+    tensor([0.6115, 0.3058, 0.0828])
+    """
+    return torch.softmax(-entropy / tau, -1)
+
+
 # --------------------------------------------------------------------------- aggregation
+
+
+def soft_mean(logits: Tensor) -> Tensor:
+    """Log of Σ w_v P_v over the views, w ∝ exp(−H(P_v)), Shannon's H.  (…, V, L) → (…, L)"""
+    log_p = log_probs(logits)
+    p = log_p.exp()
+    weights = soft_weights(-(p * log_p).sum(-1))
+    mean = (weights.unsqueeze(-1) * p).sum(-2)
+    return mean.clamp_min(torch.finfo(mean.dtype).tiny).log()
 
 
 def mean_probs(log_p: Tensor) -> Tensor:

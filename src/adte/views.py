@@ -156,6 +156,11 @@ class Views:
         """The count − 1 crops of an image of this size under this key."""
         return self._crops(height, width, self._digest(None, key))
 
+    def plan(self, image: Any) -> list[Crop]:
+        """The count − 1 crops of an image that has no key, as a call makes them."""
+        pixels = load_image(image)
+        return self._crops(pixels.shape[0], pixels.shape[1], self._digest(pixels, None))
+
     def _digest(self, pixels: Pixels | None, key: int | str | None) -> int:
         if key is None and pixels is not None:
             text = f"{self.seed}:pixels:{pixels.shape}:".encode() + pixels.tobytes()

@@ -182,7 +182,11 @@ def test_pets_go_by_class_number(home: str, tmp_path: Path, plant: Callable, wri
     assert looks_like(tmp_path) == "pets"
     (tmp_path / home / "images/Bengal_10.jpg").unlink()
     with pytest.raises(InputError, match=r"names 'Bengal_10.jpg', which is not in"):
-        load_dataset(f"pets:{tmp_path}", complete=False)
+        load_dataset(f"pets:{tmp_path}")
+    part = load_dataset(f"pets:{tmp_path}", complete=False)
+    assert part.ids == ["Abyssinian_201.jpg", "american_bulldog_1.jpg"]
+    assert part.classes == data.classes  # a class without images keeps its label
+    assert "less 1 of 3 images that are not there: Bengal_10.jpg" in part.split
     assert len(load_dataset(f"pets:{tmp_path}", complete=False, check_files=False)) == 3
 
 

@@ -46,7 +46,7 @@ def test_it_is_a_list_of_rows(table):
 
 def test_it_prints_as_a_table(table):
     lines = str(table).splitlines()
-    assert lines[0] == "20 images, 200 classes, model tiny"
+    assert lines[0] == "20 images, 200 classes, model tiny-longtail"
     assert lines[1].split()[:3] == ["method", "protocol", "acc."]
     assert f"{100 * table[0]['accuracy']:.1f}" in lines[2]
     assert len({line.index("online") for line in lines if "online" in line}) == 1

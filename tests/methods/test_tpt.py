@@ -133,7 +133,8 @@ def test_measure_ranks_the_views_and_is_the_loss(entropy):
 def test_adaptive_means_what_it_means_in_adte():
     """The same prior, the same safe defaults, the same q."""
     _, samples = slow.world(12)
-    tpt, adte = create_method("tpt", entropy="adaptive"), create_method("adte", adjust="none")
+    tpt = create_method("tpt", entropy="adaptive")
+    adte = create_method("adte-tsallis", adjust="none")
     for sample in samples:
         a, b = tpt.step(sample), adte.step(sample)
     torch.testing.assert_close(a.q, b.q)

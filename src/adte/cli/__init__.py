@@ -9,6 +9,7 @@ from adte.cli import (  # noqa: F401  # each adds its verbs
     paper,
     predict,
     report,
+    serve,
 )
 from adte.cli._group import main
 

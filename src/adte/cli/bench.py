@@ -33,6 +33,7 @@ def bench() -> None:
     adte bench encode     images per second through the image tower, by batch
     adte bench pipeline   decode, views, encode, method: where the time goes
     adte bench cost       zero-shot, Zero, ADTE and TPT: seconds and peak memory
+    adte bench serve      the service under load, beside the bare pipeline
     """
 
 
@@ -41,6 +42,9 @@ EXTRA: dict[str, tuple[str, Callable[[Any], str]]] = {
     "peak_memory": ("MB", lambda x: f"{x / 2**20:,.0f}"),
     "head_seconds": ("head ms", lambda x: f"{1e3 * x:,.1f}"),
     "images_per_s": ("images/s", lambda x: f"{x:,.1f}"),
+    "p50": ("p50 ms", lambda x: f"{1e3 * x:,.0f}"),
+    "p95": ("p95 ms", lambda x: f"{1e3 * x:,.0f}"),
+    "p99": ("p99 ms", lambda x: f"{1e3 * x:,.0f}"),
     "published_seconds": ("A100 s", str),
     "published_gb": ("A100 GB", str),
 }
@@ -173,6 +177,33 @@ def cost(json_to: str | None, **options: Any) -> None:
             console.table("TPT's gradient", ("", "s", "ratio", "MB"), cells)
     if json_to:
         console.emit_json(result, json_to)
+
+
+@bench.command()
+@click.option("--model", default="tiny", show_default=True, help="See `adte models`.")
+@click.option("--clients", default=16, type=COUNT, show_default=True, help="That ask at a time.")
+@click.option("--streams", default=4, type=COUNT, show_default=True, help="That they ask.")
+@click.option("--images", default=64, type=COUNT, show_default=True, help="Images of a turn.")
+@click.option("--turns", default=3, type=COUNT, show_default=True, help="Turns, for the median.")
+@VIEWS
+@click.option("--soak", "minutes", type=float, help="Load for so many minutes, with memory.")
+@JSON
+def serve(json_to: str | None, minutes: float | None, **options: Any) -> None:
+    """The service under load beside the bare pipeline, in turns; latencies p50, p95 and p99."""
+    from adte.serve import load
+
+    if minutes is None:
+        result = load.run(**options)
+        _show(f"{_title(result)}, {result['streams']} streams", result, json_to)
+        return
+    del options["turns"], options["images"]
+    result = load.soak(minutes, report=lambda text: click.echo(text, err=True), **options)
+    if json_to:
+        console.emit_json(result, json_to)
+    if json_to != "-":
+        click.echo(f"{result['images']} images, p99 {1e3 * result['p99']:,.0f} ms, memory of the "
+                   f"last half over the one before {result['growth']:+.1%}, "
+                   f"{result['errors']:.0f} errors")  # fmt: skip
 
 
 def _title(result: dict[str, Any]) -> str:

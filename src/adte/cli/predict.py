@@ -1,4 +1,4 @@
-"""`predict` and `undo`."""
+"""`predict`, `learn` and `undo`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ CLASSIFIER = Section(
                  help="Views per image."),
     click.option("--seed", default=0, type=click.IntRange(0, WORD - 1), show_default="0",
                  metavar="INTEGER", help="Seed of the views."),
-    click.option("--freeze", is_flag=True, help="Predict without learning; --state is only read."),
 )  # fmt: skip
 SHOWN = Section(
     "What is shown",
@@ -51,6 +50,10 @@ OUTPUTS = Section(
     click.option("--state", metavar="FILE",
                  help="Go on from what was learned, if the file exists, and save it there. "
                  "[default: beside --out, as OUT.adte]"),
+    click.option("--freeze", is_flag=True, help="Predict without learning; --state is only read."),
+    click.option("--start", metavar="FILE",
+                 help="A state to begin from where --state does not exist yet, such as one of "
+                 "`adte learn`; it is only read."),
     click.option("--force", is_flag=True,
                  help="Write over files that are not of adte's making, and begin --out anew."),
     click.option("--sort-into", metavar="FOLDER",
@@ -95,8 +98,8 @@ def predict(**o: Any) -> None:
     if o["sort_into"] is None and was_given("sort"):
         raise InputError("--sort needs --sort-into, the folder to sort into")
     inputs = [*o["images"], *(read_list(o["files_from"]) if o["files_from"] is not None else [])]
-    names = ("out", "json_to", "state", "freeze", "force", "top", "min_confidence", "batch",
-             "workers", "sort_into", "sort", "wait")  # fmt: skip
+    names = ("out", "json_to", "state", "start", "freeze", "force", "top", "min_confidence",
+             "batch", "workers", "sort_into", "sort", "wait")  # fmt: skip
     data = any(p in ("-", "/dev/stdout") for p in (o["out"], o["json_to"]))
     screen = Screen(o["quiet"], o["verbose"], o["bars"], o["top"], data)
     with console.notes(not o["quiet"]):
@@ -135,6 +138,39 @@ def _wanted(o: dict[str, Any]) -> Any:
         dtype=o["dtype"],
         said=frozenset(said),
     )
+
+
+@main.command()
+@click.argument("images", nargs=-1, required=True)
+@click.option(
+    "--state",
+    metavar="FILE",
+    required=True,
+    help="Where what was learned is kept; gone on from, if the file exists.",
+)
+@CLASSIFIER
+@click.option("-q", "--quiet", is_flag=True, help="Only errors and the summary.")
+@SPEED
+def learn(**o: Any) -> None:
+    """Learn from unlabelled IMAGES and keep it in a state, for streams that start warm.
+
+    A state that has seen a few hundred images of the kind to come answers better from the first
+    image on. Ship it with a product; begin with it by `adte predict --start FILE`, or
+    `--state FILE --freeze` to use it as it is. An image that is there twice is learned twice.
+    """
+    from adte.cli._screen import Screen
+    from adte.labelling import Job
+
+    screen = Screen(o["quiet"], False, None, 1, data=False, lines=False)
+    with console.notes(not o["quiet"]):
+        job = Job(o["images"], _wanted(o), state=o["state"], batch=o["batch"], workers=o["workers"])
+        job.report.verb = "learned"
+        try:
+            job.run(screen)
+        finally:
+            screen.close(job.report)
+    if not job.report.is_good:
+        raise click.exceptions.Exit(2)
 
 
 @main.command()

@@ -3,7 +3,8 @@
 A split file is {"train" | "val" | "test": [[path, label, class name], …]}. Names are taken by
 label over all three parts, never by first appearance. For Caltech, Flowers, Food, DTD and EuroSAT
 CoOp drew the split at random, so without the file its test set cannot be had; the reader then takes
-the official test set, or all images, and says so in `split`.
+the official test set, or all images, and says so in `split`. With `complete=False` images that the
+split names and the folder lacks are left out: a part of a set can be read under the real split.
 """
 
 from __future__ import annotations
@@ -114,13 +115,13 @@ class CoopReader(Reader):
             count = self.sizes[PARTS.index(self.part)]
             layout = f"CoOp's split, part {self.part} of {path.name}"
             folders = [base / place for place in self.images]
+            here = (f for f in folders if f.is_dir())
             if self.check_files:
-                probe = [self.locate(f, read_split(path, self.part).files[0][0]) for f in folders]
-                here = [f for f, p in zip(folders, probe, strict=True) if (f / p).is_file()]
-            else:
-                here = [f for f in folders if f.is_dir()]
-            if here or given is None:
-                return Found((here or folders)[0], layout, count, path)
+                names = [name for name, _ in read_split(path, self.part).files]
+                here = (f for f in here if any((f / self.locate(f, n)).is_file() for n in names))
+            folder = next(here, None if given else folders[0])
+            if folder is not None:
+                return Found(folder, layout, count, path)
         return Found(root, f"CoOp's split, part {self.part}", None, given) if given else None
 
     def locate(self, folder: Path, name: str) -> str:
@@ -140,14 +141,18 @@ class CoopReader(Reader):
         split = read_split(found.split, self.part) if coop and found.split else None
         split = split or self.read_official(found)
         files = [(self.locate(found.folder, f), y) for f, y in split.files]
-        if self.check_files:
-            lost = list(missing(found.folder, (f for f, _ in files)))
-            if lost:
+        layout = found.layout
+        if self.check_files and (lost := list(missing(found.folder, (f for f, _ in files)))):
+            if self.complete:
                 source = repr(str(found.split)) if found.split else "the split"
                 raise InputError(
                     f"{source} names {lost[0]!r}, which is not in {str(found.folder)!r} "
-                    f"({len(lost)} of {len(files)} are missing); unpack the images again"
+                    f"({len(lost)} of {len(files)} are missing); unpack the images again, or pass "
+                    "complete=False to read those that are there"
                 )
+            layout += f", less {len(lost)} of {len(files)} images that are not there: {lost[0]}, …"
+            gone = set(lost)
+            files = [(f, y) for f, y in files if f not in gone]
         if self.complete and len(split.names) != self.info.classes:
             raise InputError(
                 f"{self.info.title} in {str(root)!r} has {len(split.names)} classes instead of "
@@ -155,5 +160,5 @@ class CoopReader(Reader):
             )
         return Dataset.of_files(
             self.info.name, found.folder, files, classes=split.names, class_ids=split.ids,
-            split=found.layout, root=root, templates=self.info.templates,
+            split=layout, root=root, templates=self.info.templates,
         )  # fmt: skip

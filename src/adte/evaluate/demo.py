@@ -71,7 +71,7 @@ class Demo:
 
     def report(self) -> Path:
         """Write report.html into the folder: the page of its runs, and what only the demo shows."""
-        adte, _ = learned(self.stream, "adte", adjust="none")
+        adte, _ = learned(self.stream, "adte-tsallis", adjust="none")
         return runs_report(
             [self.folder / "runs"],
             self.folder / "report.html",
@@ -93,12 +93,12 @@ def run_demo(
 
 
 def known_frequency(cache: Cache) -> NDArray[np.float64]:
-    """How often the model saw each class in training: as the cache says, or as `tiny`'s card."""
+    """How often the model saw each class in training: as the cache says, or the model's card."""
     if cache.frequency is not None:
         return cache.frequency
     counts = {c["wnid"]: c["count"] for c in tiny_classes()}
     ids = cache.recipe.class_ids
-    if cache.recipe.model != "tiny" or not set(ids) <= counts.keys():
+    if cache.recipe.model != "tiny-longtail" or not set(ids) <= counts.keys():
         raise InputError(
             f"the cache {str(cache.folder)!r} does not say how often the model saw each class in "
             "training; the demo needs one that does"

@@ -41,6 +41,7 @@ class Job:
         json_to: all facts of this run as one JSON file, at the end.
         state: what was learned, gone on from and saved. An output without one has its own beside
             it, OUT.adte.
+        start: what to begin from where there is no state yet; only read.
         freeze: do not learn; then `state` is only read.
         force: write over files of others, and begin an output anew.
         min_confidence: an image below it gets no label.
@@ -55,6 +56,7 @@ class Job:
     out: str | None = None
     json_to: str | None = None
     state: str | None = None
+    start: str | None = None
     freeze: bool = False
     force: bool = False
     top: int = 5
@@ -109,7 +111,7 @@ class Job:
         return Saved.by_option(self.state)
 
     def _claim(self, keep: Saved | None) -> None:
-        read: list[StrPath] = [*self.inputs]
+        read: list[StrPath] = [*self.inputs, *([] if self.start is None else [self.start])]
         said = "--state"
         if self.state is None or self.freeze:
             said = "the state of --out"
@@ -140,6 +142,9 @@ class Job:
             return clf, marks
         if keep and there and (self.state is not None or not self.force):
             return open_classifier(self.wanted, keep)
+        if self.start is not None:
+            begin = Saved(self.start, f"--start {self.start!r}")
+            return open_classifier(self.wanted, begin)[0], {}
         return self.wanted.new(), {}
 
     def _marks(self, clf: Classifier, keep: Saved) -> dict[str, Any]:

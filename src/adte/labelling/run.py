@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from adte.batch import Batch, Prediction
-from adte.classifier import Classifier, Unread
+from adte.classifier import Classifier, Share, Unread
 from adte.errors import InputError
 from adte.files.inputs import Item
 from adte.files.outputs import Output
@@ -55,17 +56,21 @@ class Report:
     """How a job went.
 
     Attributes:
+        verb: what was done to images, in words.
         labelled: images, those that were unsure among them.
         before: images that have a label from an earlier run.
         unread: images that could not be read, in this run or an earlier one.
         seen: images that the classifier has learned from, all in all.
+        shares: what those are made of, largest first, where the method estimates it.
         written, failed: what became of each output, in words.
     """
 
+    verb: str = "labelled"
     labelled: int = 0
     unsure: int = 0
     before: int = 0
     seen: int = 0
+    shares: list[Share] = field(default_factory=list)
     unread: list[Unread] = field(default_factory=list)
     written: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
@@ -75,7 +80,7 @@ class Report:
         return not self.unread and not self.failed
 
     def __str__(self) -> str:
-        parts = [f"{counted(self.labelled, 'image')} labelled"]
+        parts = [f"{counted(self.labelled, 'image')} {self.verb}"]
         if self.unsure:
             parts[0] += f" ({self.unsure} unsure)"
         if self.before:
@@ -285,6 +290,8 @@ class Run:
 
     def _finish(self, json_to: str | None) -> None:
         self.report.seen = self.clf.seen
+        with suppress(InputError):  # not every method estimates them
+            self.report.shares = self.clf.shares
         if self.saving:
             self._end(self._save)
         if self.rows.out is not None:
@@ -329,6 +336,7 @@ class Run:
             "labelled": self.report.labelled,
             "unsure": self.report.unsure,
             "before": self.report.before,
+            "shares": [s._asdict() for s in self.report.shares],
             "unread": [{"path": escape_name(u.source), "error": u.reason}
                        for u in self.report.unread],
             "rows": [{**row, "path": escape_name(row["path"])} for row in self._all],

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from adte import functional as F
 from adte.batch import Batch, Predictions
-from adte.errors import unknown
+from adte.errors import InputError, unknown
 from adte.methods.base import PriorMethod, runs
 from adte.methods.parts import Entropy, Selection
 from adte.methods.registry import preset
@@ -20,27 +20,32 @@ from adte.prior import Reading
 
 __all__ = ["Selector"]
 
-MOST = 1 << 22  # logits that are worked on at once
-
 
 @dataclass(kw_only=True, eq=False)
 class Selector(PriorMethod):
-    """Mean of the views of lowest Tsallis entropy with a q for every class.
+    """Measure every view, weigh or keep the surest, and adjust for what the model favours.
 
-    1. p̃, the class prior, is estimated from the stream so far (`adte.prior`).
+    The default, `adte`:
+    1. An image says Σ w_v P_v, all views weighed by w ∝ exp(−H), H Shannon's entropy.
+    2. From what images said, the model's bias b and the stream's frequencies π̂ are told apart by
+       how often images agree (`adte.estimation.joint`); log p̃ = b − g·log(L π̂).
+    3. Every view's logits are adjusted by −log p̃, weighed anew and averaged. The base view alone
+       makes a share 10/(10 + L) of the answer.
+
+    The paper's ADTE, as `adte-tsallis`, which was the default before:
+    1. p̃ is the mean prediction of the stream so far, cut beyond two deviations.
     2. q_l = α + (β − α)·u_l, with u the min-max of log p̃ (`direction="released"`: favoured
        classes get β) or of −log p̃ (`"paper"`: they get α). Among few classes α comes near β.
     3. H = Σ (P_l^{q_l} − P_l)/(1 − q_l) for each view (`form="paper"`: Σ P_l^{q_l}/(1 − q_l)); the
-       lowest are kept and averaged.
-    4. The logits are adjusted by −τ·log p̃, where `adjust` says.
+       lowest are kept and averaged. The logits are adjusted by −τ·log p̃, where `adjust` says.
+    `adte-paper` and `adte-released` follow the paper's text and its published code.
 
-    Until the prior is known (`warmup` images) the measure is Shannon's. The defaults are those that
-    held up best over our streams (docs/method.md says which, and how they were chosen); the presets
-    `adte-paper` and `adte-released` follow the paper's text and its published code. With other
-    measures and without the adjustment it is SE, TE, Zero and the plain average of views.
+    Until the prior is known (`warmup` images) nothing is adjusted and the measure is Shannon's.
+    docs/default.md says how the default was chosen, and what each piece gives. With other measures
+    and without the adjustment it is SE, TE, Zero and the plain average of views.
 
     >>> from adte import Sample, create_method
-    >>> method = create_method("adte", warmup=2)
+    >>> method = create_method("adte-tsallis", warmup=2)
     >>> z = torch.tensor([[2.0, 0.5, 0.1], [0.2, 3.0, 0.1], [1.0, 1.1, 0.9], [0.0, 0.5, 2.5]])
     >>> for image in (z, z.roll(1, 1), z.roll(2, 1)):
     ...     p = method.step(Sample(image))
@@ -68,6 +73,11 @@ class Selector(PriorMethod):
         super().__post_init__()
         if self.aggregate not in (known := ("probs", "logits", "vote")):
             raise unknown("aggregation", self.aggregate, known)
+        if self.aggregate != "probs" and (self.keep.soft or self.keep.base):
+            raise InputError(
+                f"aggregate={self.aggregate!r} knows no weights; set soft and base to 0, or choose "
+                "aggregate='probs'"
+            )
 
     @property
     def tracks(self) -> bool:
@@ -89,11 +99,15 @@ class Selector(PriorMethod):
         keep = self.keep.number(order.shape[-1])
         if prior is not None and self.adjust.place == "per-view":
             log_p = F.log_probs(self.adjust(log_p, prior, "per-view"))
-        if self.aggregate == "vote":
+        if self.keep.soft:
+            probs = self.keep.mean(log_p.exp(), entropy, order[:, :keep])
+        elif self.aggregate == "vote":
             probs = F.vote(log_p, order, keep)
         else:
             mean = F.mean_probs if self.aggregate == "probs" else F.mean_logits
             probs = mean(F.take_views(log_p, order[:, :keep])).exp()
+        if share := self.keep.base_share(log_p.shape[-1]):
+            probs = torch.lerp(probs, log_p[:, 0].exp(), share)
         shown = None
         if prior is not None:
             shown = prior[:, 0].expand_as(probs)
@@ -115,14 +129,10 @@ def _pieces(
     logits: Tensor, parts: Sequence[tuple[slice, Tensor | None]]
 ) -> Iterator[tuple[Tensor, Tensor | None]]:
     """Logits with their prior, few enough images at once for the memory that they take."""
-    size = max(1, MOST // (logits.shape[1] * logits.shape[2]))
     for rows, prior in parts:
-        for start in range(rows.start, rows.stop, size):
-            stop = min(start + size, rows.stop)
-            mine = prior
-            if prior is not None and len(prior) > 1:
-                mine = prior[start - rows.start : stop - rows.start]
-            yield logits[start:stop], mine
+        for piece in F.pieces(logits[rows]):
+            mine = prior if prior is None or len(prior) == 1 else prior[piece]
+            yield logits[rows][piece], mine
 
 
 preset(
@@ -154,6 +164,18 @@ preset(
 )
 preset(
     "adte",
+    Selector,
+    "All views weighed by exp(−entropy); the model's bias told from the stream's frequencies",
+    reference="this project, docs/default.md; after Wu et al., ICLR 2026",
+    adjust="before",
+    ratio=1.0,
+    soft=1.0,
+    base=10.0,
+    estimator="joint",
+    item="soft",
+)
+preset(
+    "adte-tsallis",
     Selector,
     "Mean of the views of lowest Tsallis entropy with a q for every class, logits adjusted",
     entropy="adaptive",

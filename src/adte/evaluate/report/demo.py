@@ -58,7 +58,7 @@ def lessons(
 def _views(stream: FeatureStream, outcomes: Sequence[Outcome], adte: Method, ax: Any) -> str:
     """Entropies of the views of an image where selection decides; returns the caption."""
     right = {(o.task.name, o.task.protocol): o.run.correct for o in outcomes}
-    rescued = np.flatnonzero(~right["se", "online"] & right["adte, no LA", "two-pass"])
+    rescued = np.flatnonzero(~right["se", "online"] & right["adte-tsallis, no LA", "two-pass"])
     index = int(rescued[0]) if len(rescued) else 0
     batch, (image,) = next(stream.ordered(np.array([index])).batches(1))
     said = []

@@ -80,7 +80,8 @@ def _ladder() -> Iterable[Task]:
     rows: tuple[tuple[str, dict[str, Any], str], ...] = (
         ("zero-shot", {"adjust": "after"}, "zero-shot + LA"),
         ("se", {"adjust": "before"}, "se + LA"),
-        ("adte", {"adjust": "none"}, "adte, no LA"),
+        ("adte-tsallis", {"adjust": "none"}, "adte-tsallis, no LA"),
+        ("adte-tsallis", {}, ""),
         ("adte", {}, ""),
         ("adte-paper", {}, ""),
         ("adte-released", {}, ""),

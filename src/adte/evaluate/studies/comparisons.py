@@ -204,7 +204,7 @@ def cost(lab: Lab) -> Finding:
         )
     found = speed.run(repeats=5 if lab.preset.images is None else 1, chunks=False)
     rows = {row["name"]: row for row in found["rows"]}
-    names = {"TPT": "tpt", "Zero": "zero", "ADTE": "adte"}
+    names = {"TPT": "tpt", "Zero": "zero", "ADTE": lab.adte}
     return Finding(
         "tiny, 200 classes, one image with its 64 views encoded, this machine",
         tuple(names),

@@ -44,7 +44,7 @@ class Settings:
     """
 
     preset: str = "small"
-    adte: str = "adte"
+    adte: str = "adte-tsallis"
     protocol: Protocol = "online"
     caches: dict[str, str] = field(default_factory=dict)
     described: bool = False

@@ -79,7 +79,7 @@ class Lab:
     sets: Mapping[str, Cache] = field(default_factory=dict)
     described: Mapping[str, Cache] = field(default_factory=dict)  # the same with CuPL prompts
     preset: Preset = PRESETS["small"]
-    adte: str = "adte"
+    adte: str = "adte-tsallis"
     protocol: Protocol = "online"
     results: Results | None = None
     tick: Callable[[], None] = lambda: None
@@ -105,7 +105,7 @@ class Lab:
 
     @property
     def _model_name(self) -> str:
-        return "tiny" if self.small else next(iter(self.sets.values())).recipe.model
+        return "tiny-longtail" if self.small else next(iter(self.sets.values())).recipe.model
 
     @cached_property
     def model(self) -> Model:

@@ -124,8 +124,8 @@ SUCCESSORS = (("siglip2", "SigLIP2"), ("siglip", "SigLIP"), ("eva", "EVA-CLIP"),
 def successors(lab: Lab) -> Finding:
     """Zero-shot and ADTE on the models at hand."""
     if lab.small:
-        streams = {"tiny, seed 1": lab.by_domain("shifts")["clean"],
-                   "tiny, seed 2": lab.bundle("second")}  # fmt: skip
+        streams = {"tiny-longtail, seed 1": lab.by_domain("shifts")["clean"],
+                   "tiny-longtail, seed 2": lab.bundle("second")}  # fmt: skip
     else:
         stream = lab.main()
         streams = {stream.recipe.model: stream}

@@ -1,0 +1,279 @@
+"""The default of `adte` on many streams: what it gains over others, and what each piece gives.
+
+    python benchmarks/default.py SOURCE … [--streams all] [--seeds 1 2 3] [--pieces] [--json FILE]
+
+SOURCE is a cache (a folder that `adte extract` wrote), a bundle by name (replay, shifts, second),
+or FEATURES.npz with `image` (N, D), `label` (N,) and `text` (L, D). An .npz with `shown`, the
+classes that occur, makes two sources: its whole vocabulary, and the classes shown alone.
+
+Every stream is run online, once per seed, which draws its classes, its images and their order. A
+difference comes with a 95 % interval, clustered by image. With `--warm N` methods first learn from
+N other images of the source, without labels. Rows are compared with `se`, or with `zero-shot` where
+images have one view. Beside it stand ECE, and for `adte` the error of the shares: half the L1
+distance from the truth, of the estimate and of counting its labels.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from adte import create_method
+from adte.batch import Batch, Context
+from adte.evaluate.features.cache import Cache, bundle
+from adte.evaluate.running.metrics import ece
+from adte.methods import PriorMethod
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+METHODS: dict[str, tuple[str, dict[str, Any]]] = {
+    "zero-shot": ("zero-shot", {}),
+    "se": ("se", {}),
+    "se + la": ("se", {"adjust": "before"}),
+    "adte-tsallis": ("adte-tsallis", {}),
+    "tda": ("tda", {}),
+    "adte, equal": ("adte", {"frequencies": "equal"}),
+    "adte, as they come": ("adte", {"frequencies": "as-they-come"}),
+    "adte": ("adte", {}),
+}
+MARGINAL = {"estimator": "marginal"}
+PIECES: dict[str, tuple[str, dict[str, Any]]] = {
+    "se": ("se", {}),
+    "adte": ("adte", {}),
+    "no prior": ("adte", {"adjust": "none"}),
+    "clipped marginal for the prior": ("adte", MARGINAL),
+    "prior from the base view": ("adte", {"item": "base"}),
+    "surest tenth of the views": ("adte", {"ratio": 0.1, "soft": 0.0}),
+    "all views alike": ("adte", {"soft": 1e6}),
+    "no base view": ("adte", {"base": 0.0}),
+    "a quarter of the base view": ("adte", {"base": "quarter"}),
+    "Tsallis 0.5 weighs": ("adte", {"entropy": "tsallis", "q": 0.5}),
+    "Tsallis 2 weighs": ("adte", {"entropy": "tsallis", "q": 2.0, "soft": 0.25}),
+    "adaptive entropy weighs": ("adte", {"entropy": "adaptive"}),
+    "nothing redescends": ("adte", {"clip": 0.0}),
+}
+STREAMS = (
+    "full", "sorted", "first 50", "first 200", "with the bias 10:1", "with the bias 50:1",
+    "against the bias 10:1", "1/20 shown", "1/4 shown", "1/2 shown",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Source:
+    """Labelled images behind a tower, in memory."""
+
+    name: str
+    features: torch.Tensor  # (N, V, D)
+    labels: Ints
+    context: Context
+    open: bool = False  # shows few of its classes already
+
+    def logits(self, rows: Ints) -> torch.Tensor:
+        assert self.context.class_weights is not None
+        return self.context.scale * self.features[rows] @ self.context.class_weights.T
+
+    def favoured(self) -> Floats:
+        """Mean prediction of each class: whom the model favours."""
+        parts = np.array_split(np.arange(len(self.labels)), max(1, len(self.labels) // 500))
+        total = sum(self.logits(rows)[:, 0].softmax(-1).sum(0) for rows in parts)
+        return np.asarray(total, dtype=np.float64)
+
+
+def sources(where: str) -> Iterator[Source]:
+    """What a path or a bundle's name stands for."""
+    if not where.endswith(".npz"):
+        cache = Cache(Path(where) if Path(where).is_dir() else bundle(where))
+        x = torch.stack([i.features for i in cache.images()]).float()
+        x = torch.nn.functional.normalize(x, dim=-1)
+        yield Source(Path(where).name, x, cache.labels, cache.context)
+        return
+    data = np.load(where)
+    x, text = (torch.from_numpy(data[k]).float() for k in ("image", "text"))
+    x, text = (torch.nn.functional.normalize(t, dim=-1) for t in (x, text))
+    label = data["label"].astype(np.int64)
+    name = Path(where).stem
+    shown = data.get("shown")
+    if shown is not None:
+        new = np.full(len(text), -1)
+        new[shown] = np.arange(len(shown))
+        yield Source(f"{name}, closed", x[:, None], new[label], Context(text[shown], 100.0))
+    yield Source(name, x[:, None], label, Context(text, 100.0), open=shown is not None)
+
+
+def draw(source: Source, kind: str, seed: int) -> Ints:
+    """The images of a stream, in order."""
+    rng = np.random.default_rng(seed)
+    y, rows = source.labels, np.arange(len(source.labels))
+    classes = np.unique(y)
+    if "shown" in kind:
+        part, _, whole = kind.split()[0].partition("/")
+        number = max(2, round(len(classes) * int(part) / int(whole)))
+        rows = rows[np.isin(y, rng.permutation(classes)[:number])]
+    elif "bias" in kind:
+        favour = source.favoured()[classes] * (1 if kind.startswith("with") else -1)
+        rank = np.argsort(np.argsort(-favour))
+        ratio = float(kind.split()[-1].split(":")[0])
+        most = np.bincount(y).max()
+        want = np.rint(most * ratio ** (-rank / max(1, len(classes) - 1))).astype(int).clip(1)
+        picked = [
+            rng.permutation(np.flatnonzero(y == c))[:n] for c, n in zip(classes, want, strict=True)
+        ]
+        rows = np.concatenate(picked)
+    rows = rng.permutation(rows)
+    if kind == "sorted":
+        turn = rng.permutation(len(y))  # of each class
+        rows = rows[np.argsort(turn[y[rows]], kind="stable")]
+    return rows[: int(kind.split()[1])] if kind.startswith("first") else rows
+
+
+def made(name: str, options: dict[str, Any], classes: int) -> PriorMethod:
+    quarter = {k: classes / 3 if v == "quarter" else v for k, v in options.items()}
+    method = create_method(name, **quarter)
+    assert isinstance(method, PriorMethod)
+    return method
+
+
+def run(source: Source, rows: Ints, method: PriorMethod) -> tuple[Floats, Floats, Ints]:
+    """Whether each answer was right, how sure it was, and the labels given."""
+    confidence, given = [], []
+    for start in range(0, len(rows), 64):
+        part = rows[start : start + 64]
+        probs = method.step(
+            Batch(source.logits(part), source.features[part], None, source.context)
+        ).probs
+        best = probs.max(-1)
+        confidence.append(best.values)
+        given.append(best.indices)
+    labels = torch.cat(given).numpy()
+    right = (labels == source.labels[rows]).astype(np.float64)
+    return right, torch.cat(confidence).double().numpy(), labels
+
+
+def difference(gain: Floats, rows: Ints) -> tuple[float, float]:
+    """Mean and half of its 95 % interval; the same image in several orders counts as one."""
+    mean = gain.mean()
+    off = np.bincount(rows, weights=gain - mean)
+    return float(mean), float(1.96 * np.sqrt((off**2).sum()) / len(gain))
+
+
+def share_errors(
+    method: PriorMethod, given: Ints, truth: Ints, classes: int
+) -> dict[str, float] | None:
+    """Half the L1 distance from the true shares, and how many of them the intervals hold."""
+    found = None if method.class_prior is None else method.class_prior.shares
+    if found is None:
+        return None
+    true, counted = (np.bincount(x, minlength=classes) / len(truth) for x in (truth, given))
+    low, high = found.low.numpy(), found.high.numpy()
+    inside = (low <= true) & (true <= high)
+    return {
+        "estimated": float(np.abs(found.share.numpy() - true).sum() / 2),
+        "counted": float(np.abs(counted - true).sum() / 2),
+        "inside": float(inside.mean()),
+        "inside_shown": float(inside[true > 0].mean()),
+    }
+
+
+def figures(
+    source: Source,
+    kind: str,
+    seeds: Sequence[int],
+    methods: dict[str, tuple[str, dict[str, Any]]],
+    warm: int = 0,
+) -> list[dict[str, Any]]:
+    """One row per method."""
+    classes = source.context.class_weights.shape[0]  # type: ignore[union-attr]
+    drawn = [draw(source, kind, seed) for seed in seeds]
+    every = np.concatenate(drawn)
+    single = source.features.shape[1] == 1
+    rows, first, plain = [], None, None
+    for title, (name, options) in methods.items():
+        if single and name == "se" and not options:
+            continue  # it is zero-shot
+        rights, sure, errors = [], [], []
+        for order in drawn:
+            method = made(name, options, classes)
+            if warm:
+                others = np.setdiff1d(np.arange(len(source.labels)), order)
+                run(source, np.random.default_rng(0).permutation(others)[:warm], method)
+            right, confidence, given = run(source, order, method)
+            rights.append(right)
+            sure.append(confidence)
+            truth = source.labels[order]
+            errors.append(None if warm else share_errors(method, given, truth, classes))
+        right = np.concatenate(rights)
+        row: dict[str, Any] = {
+            "source": source.name,
+            "stream": kind,
+            "classes": classes,
+            "images": len(drawn[0]),
+            "method": title,
+            "accuracy": float(right.mean()),
+            "ece": ece(np.concatenate(sure), right),
+        }
+        plain = right if title == "zero-shot" else plain
+        if title == "se" or (single and first is None):
+            first = right
+        for against, other in (("zero_shot", plain), ("reference", first)):
+            if other is not None and other is not right:
+                row[f"gain_over_{against}"] = difference(right - other, every)
+        if errors[0] is not None:
+            row["shares"] = {k: float(np.mean([e[k] for e in errors if e])) for k in errors[0]}
+        rows.append(row)
+    return rows
+
+
+def said(row: dict[str, Any]) -> str:
+    gains = [
+        f"{100 * row[key][0]:+5.1f} ± {100 * row[key][1]:.1f}" if key in row else " " * 11
+        for key in ("gain_over_zero_shot", "gain_over_reference")
+    ]
+    return (
+        f"  {row['method']:32s} {100 * row['accuracy']:5.1f} %   {gains[0]}   {gains[1]}   "
+        f"ECE {100 * row['ece']:4.1f}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("sources", nargs="+", metavar="SOURCE")
+    parser.add_argument("--streams", nargs="+", default=["all"], metavar="STREAM",
+                        help=f"of {', '.join(STREAMS)}")  # fmt: skip
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    parser.add_argument("--methods", nargs="+", help=f"of {', '.join(METHODS)}")
+    parser.add_argument("--pieces", action="store_true", help="the default, other in one piece")
+    parser.add_argument(
+        "--warm", type=int, default=0, metavar="N", help="images to learn from first"
+    )
+    parser.add_argument("--json", metavar="FILE")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    methods = PIECES if args.pieces else METHODS
+    methods = {k: v for k, v in methods.items() if not args.methods or k in args.methods}
+    rows: list[dict[str, Any]] = []
+    for source in (s for where in args.sources for s in sources(where)):
+        usual = ("full", "first 50") if source.open else STREAMS
+        for kind in usual if args.streams == ["all"] else args.streams:
+            found = figures(source, kind, args.seeds, methods, args.warm)
+            head = f"{source.name}, {kind}: {found[0]['images']} images"
+            print(f"{head}, {found[0]['classes']} classes", *map(said, found), sep="\n", flush=True)
+            rows += found
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as f:
+            json.dump(rows, f, indent=2)
+            f.write("\n")
+
+
+if __name__ == "__main__":
+    main()

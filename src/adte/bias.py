@@ -1,0 +1,144 @@
+"""Bias or frequency: does a model favour some classes, or does the stream show them more often?
+
+Both leave the same trace in the mean prediction m of a stream:
+
+    log m_l ≈ b_l + log(L π_l) + a constant,      b the model's bias, π the stream's frequencies
+
+Counting tells them apart. Biases of a model are many and of like size; a stream that shows few of
+its classes repeats them, so its images agree with each other more often than chance would have it.
+
+Everything here is in NumPy, float64, on the host: short vectors of L numbers, image after image,
+which is quicker than asking an accelerator, and as quick as asking PyTorch a few times.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Sums", "concentration", "frequencies", "joint", "redescending", "softmax", "take_in"]
+
+Array = NDArray[np.float64]
+
+PAIRS = 2.0  # pairs that agree as chance has it, taken as seen before the first image
+LEAST, MOST = 0.05, 1e3  # images per class that the frequencies are smoothed by
+TINY = 1e-300
+
+
+class Sums(NamedTuple):
+    """What is kept of a stream: sums over its images, (L,) each.
+
+    Attributes:
+        total: M, of the predictions p; answers: N, of the answers r; squares: Q, of r².
+        labels: how many images had each class for their most probable one.
+    """
+
+    total: Array
+    answers: Array
+    squares: Array
+    labels: Array
+
+
+def redescending(x: Array, deviations: float) -> Array:
+    """x about its median, as far as it may pass for bias.  (L,) → (L,)
+
+    In robust deviations u from the median (1.4826 times the median distance): u itself up to
+    `deviations` k either side; −k below; above k it goes back to zero, max(0, 2k − u). What stands
+    out upwards is no bias but a class that the stream repeats. 0 cuts nothing.
+
+    >>> redescending(np.array([-8.0, -1.0, 0.0, 1.0, 5.0]), 2.0)
+    array([-2.9652, -1.    ,  0.    ,  1.    ,  0.9304])
+    """
+    x = x - _median(x)
+    if not deviations:
+        return x
+    reach = deviations * 1.4826 * _median(np.abs(x))
+    return np.where(x > reach, np.maximum(2 * reach - x, 0), np.maximum(x, -reach))
+
+
+def _median(x: Array) -> float:
+    """As np.median, without its checks."""
+    k = len(x) // 2
+    if len(x) % 2:
+        return float(np.partition(x, k)[k])
+    low, high = np.partition(x, (k - 1, k))[k - 1 : k + 1]
+    return float(low + high) / 2
+
+
+def concentration(answers: Array, squares: Array, seen: int) -> float:
+    """How much more often two images share a class than they would at equal frequencies.
+
+    With r the class probabilities of an image, images i and j share a class with probability
+    r_i·r_j. Over all pairs of n images that makes ½ (Σ N_l² − Σ Q_l) agreements, from N = Σ r and
+    Q = Σ r² alone; equal frequencies make ½ n (n − 1)/L. Their ratio is L Σ π², one over the share
+    of the classes that are in use. Two pairs that agree as chance has it are taken as seen.
+
+    >>> sure = np.array([10.0, 10.0, 0.0, 0.0])  # 20 images of two classes in four
+    >>> round(concentration(sure, sure, 20), 4)
+    1.8586
+    """
+    agreed = float((answers * answers - squares).sum()) / 2
+    return (agreed + PAIRS) / (seen * (seen - 1) / 2 / len(answers) + PAIRS)
+
+
+def frequencies(answers: Array, squares: Array, seen: int) -> tuple[Array, float]:
+    """log(L π̂) of each class, and the trust g in it.  (L,), (L,) → (L,)
+
+    π̂ is the mean of the Dirichlet posterior, (N + α)/(n + L α), whose α has the concentration c
+    that was counted: c = L (1 + α)/(1 + L α). The trust is the share of agreements that chance does
+    not explain, g = 1 − 1/c: nothing on a stream of equally frequent classes, nearly all of it
+    where 40 of 1,000 are shown.
+    """
+    c = concentration(answers, squares, seen)
+    if c <= 1:
+        return np.zeros_like(answers), 0.0
+    alpha = min(max((1 - c / len(answers)) / (c - 1), LEAST), MOST)
+    return np.log((answers + alpha) / (seen / len(answers) + alpha)), 1 - 1 / c
+
+
+def joint(
+    sums: Sums,
+    seen: int,
+    smoothing: tuple[float, float] = (1.0, 20.0),
+    deviations: float = 2.0,
+) -> tuple[Array, Array]:
+    """The model's bias b, and the stream's frequencies f as far as trusted.  (L,) each
+
+        f = g·log(L π̂),    b = redescending(log(M + e) − ½ g·log((N + e)/(n/L + e)))
+
+    What could be either is split evenly: half of what is trusted of the frequencies is taken out of
+    what may be bias.
+
+    Args:
+        smoothing: uniform predictions e that are added: so many per class, and at least so many in
+            all. A stream that shows one in c of its classes takes c times the images to say as much
+            of a bias, so the first is multiplied by c.
+    """
+    log_pi, trust = frequencies(sums.answers, sums.squares, seen)
+    each = seen / len(log_pi)
+    extra = max(smoothing[0] / (1 - trust), smoothing[1] / len(log_pi))
+    uneven = np.log(np.maximum(sums.total + extra, TINY))
+    if trust:
+        uneven -= trust / 2 * np.log((sums.answers + extra) / (each + extra))
+    return redescending(uneven, deviations), trust * log_pi
+
+
+def take_in(sums: Sums, log_p: Array, p: Array, bias: Array, shown: Array) -> None:
+    """Add an image that was predicted p (L,), by the b and f of its time, in place.
+
+    Its label is the top of p·exp(f − b). Its answer, r ∝ p·exp(½ f − b), counts with half of f, or
+    a stream that comes class by class would persuade itself that it shows one alone.
+    """
+    z = log_p - bias
+    answer = softmax(z + shown / 2)
+    for into, what in zip(sums, (p, answer, answer * answer), strict=False):
+        into += what
+    sums.labels[(z + shown).argmax()] += 1
+
+
+def softmax(x: Array) -> Array:
+    """(L,) → (L,)"""
+    e = np.exp(x - x.max())
+    return np.asarray(e / e.sum())

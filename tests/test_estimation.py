@@ -1,0 +1,278 @@
+"""Bias or frequency: the joint estimate against one written anew in NumPy, and what it must do."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch.testing import assert_close
+
+import oracle
+from adte import Sample, create_method
+from adte.batch import Batch
+from adte.bias import Sums, concentration, frequencies, redescending
+from adte.errors import InputError
+from adte.estimation import shares
+from adte.prior import ClassPrior, PriorOptions
+
+Array = NDArray[np.float64]
+
+
+# --------------------------------------------------------------------------- the oracle
+
+
+def naive_redescending(x: Array, k: float) -> Array:
+    x = x - np.median(x)
+    unit = 1.4826 * np.median(np.abs(x))
+    out = []
+    for value in x:
+        u = value / unit if unit else math.copysign(math.inf, value)
+        if u > k:
+            u = max(0.0, 2 * k - u)
+        out.append(max(u, -k) * unit if unit else 0.0)
+    return np.array(out)
+
+
+def naive_log_prior(seen: list[Array], answers: list[Array]) -> tuple[Array, Array]:
+    """log p̃ from all predictions and answers so far, pair by pair; and b − ½ f."""
+    L, n = len(seen[0]), len(seen)
+    agreed = sum(answers[i] @ answers[j] for i in range(n) for j in range(i))
+    c = (2 + agreed) / (2 + n * (n - 1) / 2 / L)
+    trust = max(0.0, 1 - 1 / c)
+    alpha = (1 - c / L) / (c - 1) if c > 1 else 1e3
+    alpha = min(max(alpha, 0.05), 1e3)
+    pi = (np.sum(answers, 0) + alpha) / (n + L * alpha)
+    shown = trust * np.log(L * pi)
+    extra = max(1.0 * max(c, 1), 20 / L)
+    smooth = np.log((np.sum(answers, 0) + extra) / (n / L + extra))
+    bias = naive_redescending(np.log(np.sum(seen, 0) + extra) - trust / 2 * smooth, 2.0)
+    return np.log(oracle.softmax(bias - shown)), bias - shown / 2
+
+
+def items(classes: int, n: int, seed: int, shown: int | None = None) -> Array:
+    """Log-predictions of a biased model on a stream that shows some of the classes."""
+    rng = np.random.default_rng(seed)
+    label = rng.integers(0, shown or classes, n)
+    z = rng.normal(size=(n, classes)) + 0.7 * rng.normal(size=classes)
+    z[np.arange(n), label] += 5
+    return np.log(oracle.softmax(z))
+
+
+@pytest.mark.parametrize(("classes", "shown"), [(2, 2), (5, 5), (10, 2), (40, 5), (101, 101)])
+def test_joint_matches_pairs_counted_one_by_one(classes: int, shown: int) -> None:
+    prior = ClassPrior(classes, PriorOptions(estimator="joint"))
+    seen: list[Array] = []
+    answers: list[Array] = []
+    labels = np.zeros(classes)
+    for row in items(classes, 60, classes, shown):
+        flat = np.full(classes, -np.log(classes))
+        want, half = naive_log_prior(seen, answers) if seen else (flat, flat)
+        np.testing.assert_allclose(prior.log_prior, want, atol=1e-9)
+        prior.observe(torch.from_numpy(row))
+        seen.append(np.exp(row))
+        answers.append(oracle.softmax(row - half))
+        labels[np.argmax(row - want)] += 1
+    assert int(prior.state["seen"]) == 60
+    np.testing.assert_allclose(prior.state["answers"], np.sum(answers, 0), rtol=1e-9)
+    np.testing.assert_allclose(prior.state["squares"], np.square(answers).sum(0), rtol=1e-9)
+    np.testing.assert_array_equal(prior.state["labels"], labels)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 6, 31])
+def test_redescending_matches_its_definition(size: int) -> None:
+    for seed in range(10):
+        x = np.random.default_rng(seed).standard_t(2, size)
+        np.testing.assert_allclose(redescending(x, 2.0), naive_redescending(x, 2.0), atol=1e-12)
+
+
+def test_where_half_of_the_classes_are_alike_nothing_passes_for_bias() -> None:
+    x = np.array([0.0, 0.0, 0.0, 5.0, -3.0])
+    assert not redescending(x, 2.0).any()
+    np.testing.assert_array_equal(redescending(x, 0.0), x)
+
+
+def soft_answer(z: Array, log_prior: Array, base: float) -> Array:
+    """All views weighed by exp(−H), and the base view's share, in loops."""
+    P = [oracle.softmax(view - log_prior) for view in z]
+    weights = np.array([math.exp(sum(x * math.log(x) for x in p)) for p in P])
+    mean = sum(w * p for w, p in zip(weights / weights.sum(), P, strict=True))
+    share = base / (base + z.shape[1])
+    return (1 - share) * mean + share * P[0]
+
+
+def test_the_default_is_what_its_docstring_says() -> None:
+    """Image by image: what an image says, the prior by then, the answer."""
+    rng = np.random.default_rng(4)
+    L, seen, answers = 6, [], []
+    method = create_method("adte")
+    flat = np.full(L, -math.log(L))
+    for n in range(25):
+        z = 2 * rng.normal(size=(7, L)) + rng.normal(size=L) + np.eye(L)[n % 2] * 3
+        want, half = naive_log_prior(seen, answers) if seen else (flat, flat)
+        got = method.step(Sample(torch.from_numpy(z)))
+        np.testing.assert_allclose(got.probs, soft_answer(z, want, 10.0), atol=1e-6)
+        if seen:
+            np.testing.assert_allclose(got.prior, np.exp(want), atol=1e-6)
+        else:
+            assert got.prior is None
+        item = soft_answer(z, np.zeros(L), 0.0)
+        seen.append(item)
+        answers.append(oracle.softmax(np.log(item) - half))
+
+
+# --------------------------------------------------------------------------- what it must do
+
+
+def test_concentration_is_the_classes_over_those_in_use() -> None:
+    for used in (1, 5, 50):
+        counts = np.zeros(50)
+        counts[:used] = 2000 / used
+        assert concentration(counts, counts, 2000) == pytest.approx(50 / used, rel=0.03)
+
+
+def test_frequencies_that_are_equal_are_not_trusted() -> None:
+    counts = np.full(20, 7.0)
+    log_pi, trust = frequencies(counts, counts, 140)
+    assert trust == 0
+    assert not log_pi.any()
+
+
+def test_a_few_images_change_little() -> None:
+    prior = ClassPrior(1000, PriorOptions(estimator="joint"))
+    for row in items(1000, 3, 0):
+        prior.observe(torch.from_numpy(row))
+    assert float((prior.log_prior + math.log(1000)).abs().max()) < 0.1
+
+
+def told(given: str, stream: Array) -> torch.Tensor:
+    prior = ClassPrior(stream.shape[1], PriorOptions(estimator="joint", frequencies=given))
+    for row in stream:
+        prior.observe(torch.from_numpy(row))
+    return prior.log_prior
+
+
+def test_what_the_user_knows_of_the_frequencies_decides() -> None:
+    """Two classes of forty come. If all are equally frequent, the model must favour the two."""
+    stream = items(40, 150, 3, shown=2)
+    equal, auto, come = (told(g, stream) for g in ("equal", "auto", "as-they-come"))
+    assert float(equal[:2].min()) > float(equal[2:].median())
+    assert float(auto[:2].max()) < float(auto[2:].min())
+    assert float(come[:2].max()) < float(come[2:].min())
+    with pytest.raises(InputError, match="frequencies"):
+        PriorOptions(frequencies="often")  # type: ignore[arg-type]
+
+
+def test_equal_frequencies_leave_the_bias_alone() -> None:
+    """On a stream of equally frequent classes it ranks them by the model's own bias."""
+    rng = np.random.default_rng(0)
+    bias = rng.normal(size=20)
+    z = rng.normal(size=(2000, 20)) + bias
+    z[np.arange(2000), np.arange(2000) % 20] += 3
+    found = told("auto", np.log(oracle.softmax(z)))
+    assert np.corrcoef(found, bias)[0, 1] > 0.9
+
+
+def test_merging_adds_the_sums() -> None:
+    options = PriorOptions(estimator="joint")
+    a, b = ClassPrior(8, options), ClassPrior(8, options)
+    rows = torch.from_numpy(items(8, 40, 5, shown=3))
+    for row in rows[:25]:
+        a.observe(row)
+    for row in rows[25:]:
+        b.observe(row)
+    want = {k: a.state[k] + b.state[k] for k in a.state}
+    a.merge(b)
+    for name, value in want.items():
+        assert_close(a.state[name], value, rtol=0, atol=0)
+    assert set(want) == {"seen", "total", "answers", "squares", "labels"}  # linear in the classes
+
+
+def test_learn_first_reads_what_it_has_just_learned() -> None:
+    z = torch.from_numpy(items(5, 12, 1))[:, None]
+    first = create_method("adte", order="learn-first")
+    told_ = first.step(Batch(z))
+    plain = create_method("adte")
+    for i in range(12):
+        plain.learn(Batch(z[i : i + 1]))
+        assert_close(told_[i].probs, plain.predict(Batch(z[i : i + 1]))[0].probs, rtol=0, atol=0)
+
+
+# --------------------------------------------------------------------------- shares
+
+
+def test_shares_of_sure_images_are_counts_with_the_usual_interval() -> None:
+    counts = np.array([30.0, 10.0, 0.0])
+    found = shares(Sums(counts, counts, counts, counts), 40)
+    np.testing.assert_allclose(found.share, counts / 40)
+    n, z = 40, 1.96
+    for s, low, high in zip(*(x.tolist() for x in found), strict=True):
+        centre = (s + z * z / (2 * n)) / (1 + z * z / n)
+        half = z / (1 + z * z / n) * math.sqrt(s * (1 - s) / n + z * z / (4 * n * n))
+        assert low == pytest.approx(max(0, s - z * math.sqrt(s * (1 - s) / n)), abs=1e-6)
+        assert high == pytest.approx(centre + half, abs=1e-6)
+
+
+def test_unsure_images_widen_the_interval() -> None:
+    counts = np.array([30.0, 10.0])
+    sure = shares(Sums(counts, counts, counts, counts), 40)
+    unsure = shares(Sums(counts, counts, counts / 2, counts), 40)
+    assert bool((unsure.high - unsure.low > sure.high - sure.low).all())
+    nothing = shares(Sums(*[0 * counts] * 4), 0)
+    assert float(nothing.low.max()) == 0
+    assert float(nothing.high.min()) > 0.7
+
+
+def test_labels_count_as_far_as_frequencies_are_trusted() -> None:
+    answers, labels = np.array([5.0, 5.0, 5.0, 5.0]), np.array([20.0, 0.0, 0.0, 0.0])
+    even = shares(Sums(answers, answers, answers / 4, labels), 20)
+    np.testing.assert_allclose(even.share, 0.25)
+    answers = np.array([17.0, 1.0, 1.0, 1.0])
+    _, trust = frequencies(answers, answers / 2, 20)
+    assert trust > 0.5
+    found = shares(Sums(answers, answers, answers / 2, labels), 20)
+    np.testing.assert_allclose(found.share, ((1 - trust) * answers + trust * labels) / 20)
+
+
+def test_a_method_tells_the_shares_of_its_stream() -> None:
+    method = create_method("adte")
+    method.learn(Batch(torch.from_numpy(items(10, 400, 2, shown=4))[:, None]))
+    assert method.class_prior is not None
+    found = method.class_prior.shares
+    assert found is not None
+    assert float(found.share.sum()) == pytest.approx(1)
+    assert float(found.share[:4].sum()) > 0.7
+    assert bool(((found.low <= found.share) & (found.share <= found.high)).all())
+    other = create_method("adte-tsallis")
+    other.learn(Batch(torch.zeros(1, 1, 3)))
+    assert other.class_prior is not None
+    assert other.class_prior.shares is None
+
+
+# --------------------------------------------------------------------------- the weights of views
+
+
+@pytest.mark.parametrize("options", [{"soft": -1.0}, {"base": math.inf}, {"soft": math.nan}])
+def test_weights_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="at least 0"):
+        create_method("se", **options)
+
+
+@pytest.mark.parametrize("aggregate", ["vote", "logits"])
+def test_votes_and_logits_know_no_weights(aggregate: str) -> None:
+    with pytest.raises(InputError, match="no weights"):
+        create_method("se", aggregate=aggregate, soft=1.0)
+
+
+def test_soft_weights_of_the_kept_views_alone() -> None:
+    z = torch.randn(9, 5, generator=torch.Generator().manual_seed(0)).double()
+    found = create_method("se", ratio=0.5, soft=0.7).predict(Sample(z))
+    assert len(found.kept) == 4
+    P = z[found.kept].softmax(-1)
+    w = (-found.entropy[found.kept] / 0.7).softmax(-1)
+    assert_close(found.probs, w @ P)
+    base = create_method("se", ratio=0.5, base=5.0).predict(Sample(z))
+    assert_close(base.probs, (P.mean(0) + z[0].softmax(-1)) / 2)
