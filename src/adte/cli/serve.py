@@ -1,0 +1,162 @@
+"""`serve` and `state`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from adte import console
+from adte.cli._group import COUNT, JSON, main
+from adte.cli._options import FINITE, Section, options_of
+from adte.errors import InputError, MissingExtra
+from adte.evaluate.source import Source
+from adte.serve.limits import Limits
+
+ADDRESS = Section(
+    "Address and tokens",
+    click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on."),
+    click.option("--port", default=8017, show_default=True, type=click.IntRange(0, 65535),
+                 help="Port; 0 takes any that is free."),
+    click.option("--tokens/--no-tokens", default=None,
+                 help="Ask for tokens.  [default: unless the address is a loopback one]"),
+    click.option("--token-file", metavar="FILE",
+                 help="The administrator's token.  [default: ADTE_ADMIN_TOKEN]"),
+    click.option("--allow-host", "hosts", multiple=True, metavar="NAME",
+                 help="A further name of this machine, for requests without tokens."),
+)  # fmt: skip
+MODEL = options_of(
+    Source, only=("model", "weights", "device", "dtype"), model="tiny",
+    helps={"model": "the model of all streams, see `adte models`"},
+)  # fmt: skip
+STATE = Section(
+    "State",
+    click.option("--state", "folder", required=True, metavar="DIR", help="Where the state lies."),
+    click.option("--snapshot", default=128, type=COUNT, show_default=True,
+                 help="Events of a stream from one snapshot to the next."),
+    click.option("--disk", default=0, type=click.IntRange(min=0), metavar="BYTES",
+                 help="The most that the database may have.  [default: no limit]"),
+)  # fmt: skip
+SPEED = Section(
+    "Speed",
+    click.option("--workers", type=click.IntRange(1, 256), help="Threads that open pictures."),
+    click.option("--window", default=0.005, type=FINITE, show_default=True, metavar="SECONDS",
+                 help="How long an image waits for others on its way to a GPU."),
+    click.option("--drain", default=30.0, type=FINITE, show_default=True, metavar="SECONDS",
+                 help="How long the end waits for what is under way."),
+)  # fmt: skip
+LIMITS = options_of(Limits)
+
+
+def _fastapi() -> None:
+    try:
+        import fastapi  # noqa: F401
+        import python_multipart  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise MissingExtra(error.name or "fastapi", "serve", "the service") from error
+
+
+@main.command()
+@ADDRESS
+@STATE
+@Section("Model", MODEL)
+@SPEED
+@Section("Limits", LIMITS)
+def serve(**o: Any) -> None:
+    """Answer over HTTP: images and class names in, labels out, better by the hour.
+
+    Every stream keeps what it has learned in --state DIR, through restarts and crashes. The page is
+    at `/`, what the service answers to at `/openapi.json`.
+    """
+    _fastapi()
+    from adte.models import load_model
+    from adte.serve.access import Access, is_loopback
+    from adte.serve.run import admin_token, listen
+    from adte.serve.run import serve as answer
+    from adte.serve.service import Service
+
+    limits = Limits(**{f.name: o[f.name] for f in LIMITS.fields})
+    local = is_loopback(o["host"])
+    required = not local if o["tokens"] is None else o["tokens"]
+    if not local and not required:
+        raise InputError(
+            f"{o['host']} can be reached from outside, where tokens are needed; leave --no-tokens "
+            "out or listen on 127.0.0.1"
+        )
+    access = Access(admin_token(o["token_file"]) if required else None, required, o["hosts"])
+    where = listen(o["host"], o["port"])
+    with where:
+        model = load_model(
+            o["model"], weights=o["weights"], device=o["device"], dtype=o["dtype"]
+        ).eval()
+        model.require({"text tower", "class weights"}, by="the service")
+        service = Service(
+            o["folder"], model, limits=limits, access=access, snapshot=o["snapshot"],
+            workers=o["workers"], window=o["window"], disk=o["disk"],
+        )  # fmt: skip
+        for note in service.notes:
+            click.echo(f"note: {note}", err=True)
+        answer(service, where, lambda text: click.echo(text, err=True), o["drain"])
+
+
+ACTIONS = ("list", "verify", "export", "import", "merge", "prune")
+
+
+@main.command()
+@click.argument("folder", metavar="DIR")
+@click.argument("action", type=click.Choice(ACTIONS), default="list")
+@click.argument("words", nargs=-1, metavar="[STREAM] [FILE]")
+@MODEL
+@JSON
+def state(folder: str, action: str, words: tuple[str, ...], json_to: str | None, **o: Any) -> None:
+    """What a service keeps in DIR.
+
+    \b
+    adte state DIR                      the streams
+    adte state DIR verify               check every page, snapshot and event
+    adte state DIR export STREAM FILE   a stream's state as a file
+    adte state DIR import STREAM FILE   take over a state
+    adte state DIR merge STREAM OTHER   take in what another stream has learned
+    adte state DIR prune                forget old answers and history, give back space
+
+    `import`, `merge` and `prune` want the server stopped; it has routes of its own for the first.
+    The model is the one that the streams were learned with; --weights says where it lies.
+    """
+    from adte.serve import admin
+
+    number = {"export": 2, "import": 2, "merge": 2}.get(action, 0)
+    if len(words) != number:
+        raise InputError(f"`adte state DIR {action}` takes {number} more words, {len(words)} came")
+    if action == "list":
+        rows = admin.listing(folder)
+        if json_to:
+            console.emit_json({"streams": rows}, json_to)
+        if json_to != "-":
+            cells = [
+                [r["id"], r["method"], *(f"{r[k]:,}" for k in ("classes", "seen", "seq", "log"))]
+                for r in rows
+            ]
+            console.table(
+                f"{len(rows)} streams", ("id", "method", "classes", "seen", "events", "log"), cells
+            )
+        return
+    if action == "verify":
+        found = admin.verify(folder)
+        if json_to:
+            console.emit_json({"faults": found}, json_to)
+        for fault in found:
+            click.echo(f"fault: {fault}", err=True)
+        click.echo(f"{len(found)} faults", err=True)
+        if found:
+            raise click.exceptions.Exit(2)
+        return
+    if action == "prune":
+        before, after = admin.prune(folder)
+        click.echo(f"{before:,} bytes before, {after:,} after", err=True)
+        return
+    click.echo(getattr(admin, f"{action}_")(folder, *words, **_of_model(o)), err=True)
+
+
+def _of_model(o: dict[str, Any]) -> dict[str, Any]:
+    return {k: o[k] for k in ("weights", "device", "dtype")}

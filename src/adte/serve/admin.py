@@ -1,0 +1,155 @@
+"""What `adte state` does: list, verify, export, import, merge, prune. Without HTTP."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from adte.errors import InputError, StateError
+from adte.files import write_whole
+from adte.models import load_model
+from adte.serve.recovery import check_model, recover
+from adte.serve.store import Store
+from adte.serve.streams import Event, Stream
+
+__all__ = ["export_", "import_", "listing", "merge_", "prune", "verify"]
+
+StrPath = str | os.PathLike[str]
+
+
+@contextmanager
+def _open(folder: StrPath, reading: bool = True) -> Iterator[Store]:
+    if not reading:
+        Store(folder, reading=True).db.close()  # it must be there
+    store = Store(folder, reading=reading)
+    try:
+        yield store
+    except sqlite3.DatabaseError as error:
+        raise StateError(
+            f"the database in {str(folder)!r} is damaged ({error}); put a backup in its place"
+        ) from error
+    finally:
+        store.close()
+
+
+def listing(folder: StrPath) -> list[dict[str, Any]]:
+    """A row for each stream, as it is on the disk."""
+    rows = []
+    with _open(folder) as store:
+        for s in store.streams():
+            newest = next((x for x in store.snapshots(s.id) if x.good), None)
+            base = 0 if newest is None else newest.seq
+            seen, seq, events = 0 if newest is None else newest.seen, base, 0
+            for number, event in store.log(s.id):
+                events += 1
+                if number <= base or event is None:
+                    continue
+                seq = number
+                if event.kind in ("learn", "image", "count"):
+                    seen += event.images
+                elif event.kind in ("reset", "state"):
+                    seen = 0
+            rows.append({
+                "id": s.id, "method": s.settings.method, "classes": len(s.settings.classes),
+                "views": s.settings.views, "created": s.created, "seen": seen, "seq": seq,
+                "log": events, "snapshots": len(store.snapshots(s.id)),
+            })  # fmt: skip
+    return rows
+
+
+def verify(folder: StrPath) -> list[str]:
+    """Everything that is wrong, in sentences; nothing if all is well."""
+    found = []
+    with _open(folder) as store:
+        for (text,) in store.db.execute("PRAGMA integrity_check"):
+            if text != "ok":
+                found.append(f"the database: {text}")
+        if lost := store.lost():
+            found.append(f"{lost} acknowledged events are missing: the tail of the log was cut")
+        for s in store.streams():
+            good = [0]
+            for shot in store.snapshots(s.id):
+                if shot.good:
+                    good.append(shot.seq)
+                else:
+                    found.append(f"stream {s.id!r}: the snapshot at event {shot.seq} is damaged")
+            last = max(good)
+            for seq, event in store.log(s.id, last):
+                if seq != last + 1:
+                    found.append(f"stream {s.id!r}: events {last + 1} to {seq - 1} are missing")
+                if event is None:
+                    found.append(f"stream {s.id!r}: event {seq} is damaged")
+                last = seq
+    return found
+
+
+def _recovered(store: Store, id: str, **model: Any) -> Stream:
+    stored = {s.id: s for s in store.streams()}
+    known = store.model
+    if id not in stored or known is None:
+        raise InputError(
+            f"there is no stream {id!r} in {str(store.folder)!r}; it has: "
+            f"{', '.join(sorted(stored)) or 'none'}"
+        )
+    net = load_model(known["name"], **model).eval()
+    check_model(store, net)
+    stream, notes = recover(store, stored[id], net)
+    if stream.damaged:
+        raise StateError(f"stream {id!r} is damaged: {'; '.join(notes)}")
+    return stream
+
+
+def export_(folder: StrPath, id: str, file: str, **model: Any) -> str:
+    """Write a stream's state to a file that `Classifier.load` reads."""
+    with _open(folder) as store:
+        stream = _recovered(store, id, **model)
+    data = stream.dump()
+    write_whole(file, lambda name: Path(name).write_bytes(data), len(data))
+    return f"{file}: {stream.clf.seen} images seen"
+
+
+def import_(folder: StrPath, id: str, file: str, **model: Any) -> str:
+    """Let a stream take over a state."""
+    try:
+        data = Path(file).read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read {file!r} ({error.strerror}); check the path") from error
+    with _open(folder, reading=False) as store:
+        stream = _recovered(store, id, **model)
+        _write(store, stream, stream.change("state", data))
+    return f"stream {id!r}: {stream.clf.seen} images seen"
+
+
+def merge_(folder: StrPath, id: str, other: str, **model: Any) -> str:
+    """Let a stream take in what another one of the same kind has learned."""
+    with _open(folder, reading=False) as store:
+        stream, theirs = (_recovered(store, name, **model) for name in (id, other))
+        frozen, stream.clf.frozen = stream.clf.frozen, False
+        stream.clf.merge(theirs.clf)
+        stream.clf.frozen = frozen
+        data = stream.dump()
+        _write(store, stream, stream.change("state", data))
+    return f"stream {id!r}: {stream.clf.seen} images seen"
+
+
+def _write(store: Store, stream: Stream, event: Event) -> None:
+    with store.group():
+        store.append(stream.id, stream.seq, event)
+        store.set_origin(stream.id, None)
+        store.add_snapshot(stream)
+
+
+def prune(folder: StrPath, answers: int = 1000, history: int = 200) -> tuple[int, int]:
+    """Forget all but the last answers and history, and give space back; bytes before and after."""
+    with _open(folder, reading=False) as store:
+        before = store.bytes
+        with store.group():
+            for s in store.streams():
+                store.trim(s.id, answers, history)
+        store.db.execute("VACUUM")
+        store.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return before, store.bytes

@@ -1,0 +1,111 @@
+"""What a request brings, read within limits and never to the disk."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import ClientDisconnect, Request
+
+from adte.serve.limits import Limits, Refused
+
+__all__ = ["read_body", "read_images", "size_of"]
+
+
+class _InMemory(MultiPartParser):
+    spool_max_size = 1 << 62  # a file on the disk is made beyond it: never
+
+
+def size_of(request: Request, limits: Limits) -> int:
+    """The bytes that a body may have: what it declares, or else as many as are allowed."""
+    declared = request.headers.get("content-length", "")
+    if not declared.isascii() or not declared.isdigit():
+        return limits.max_bytes
+    if len(declared) > 18 or int(declared) > limits.max_bytes:
+        raise _too_large(limits)
+    return int(declared)
+
+
+def _too_large(limits: Limits) -> Refused:
+    return Refused(413, "bytes", f"the body has more than the {limits.max_bytes:,} bytes that are "
+                   "allowed; send less")  # fmt: skip
+
+
+async def _pieces(request: Request, limits: Limits) -> AsyncGenerator[bytes, None]:
+    size = 0
+    async for piece in request.stream():
+        size += len(piece)
+        if size > limits.max_bytes:
+            raise _too_large(limits)
+        yield piece
+
+
+async def _in_time(work: object, limits: Limits) -> object:
+    try:
+        return await asyncio.wait_for(work, limits.body_seconds)  # type: ignore[arg-type]
+    except asyncio.TimeoutError:
+        raise Refused(408, "slow", f"the body took more than {limits.body_seconds:g} s; "
+                      "send it faster") from None  # fmt: skip
+    except ClientDisconnect:
+        raise Refused(400, "request", "the connection ended within the body") from None
+
+
+async def read_body(request: Request, limits: Limits) -> bytes:
+    """The whole body."""
+
+    async def whole() -> bytes:
+        return b"".join([piece async for piece in _pieces(request, limits)])
+
+    found = await _in_time(whole(), limits)
+    assert isinstance(found, bytes)
+    return found
+
+
+async def read_images(request: Request, limits: Limits) -> list[bytes]:
+    """The images of a request: its body, or the files of a form."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == "multipart/form-data":
+        images = await _in_time(_form(request, limits), limits)
+        assert isinstance(images, list)
+        return images
+    if kind.startswith("image/") or kind in ("application/octet-stream", ""):
+        return [await read_body(request, limits)]
+    raise Refused(415, "format", "the Content-Type is no image's; send image/…, "
+                  "application/octet-stream or multipart/form-data")  # fmt: skip
+
+
+async def _form(request: Request, limits: Limits) -> list[bytes]:
+    parser = _InMemory(
+        request.headers, _pieces(request, limits), max_files=limits.max_images + 1, max_fields=8
+    )
+    try:
+        form = await parser.parse()
+    except MultiPartException as error:
+        if "many files" in error.message:
+            raise _too_many(limits) from None
+        raise Refused(400, "request", "the form is malformed; send multipart/form-data with files "
+                      "named image") from None  # fmt: skip
+    except (KeyError, ValueError, AttributeError, UnicodeError):  # a boundary that is none
+        raise Refused(400, "request", "the form is malformed; send multipart/form-data with files "
+                      "named image") from None  # fmt: skip
+    images = []
+    try:
+        for name, value in form.multi_items():
+            if name != "image" or not isinstance(value, UploadFile):
+                raise Refused(422, "request", "the form has a field that is no file named image; "
+                              "send only such files")  # fmt: skip
+            images.append(await value.read())
+    finally:
+        await form.close()
+    if not images:
+        raise Refused(422, "request", "the form has no file named image; send at least one")
+    if len(images) > limits.max_images:
+        raise _too_many(limits)
+    return images
+
+
+def _too_many(limits: Limits) -> Refused:
+    return Refused(413, "images", f"more than {limits.max_images} images came in one request; "
+                   "send fewer")  # fmt: skip

@@ -1,0 +1,296 @@
+"""A client of the service, with nothing but the standard library behind it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import secrets
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from adte.errors import AdteError, InputError
+
+__all__ = ["Answer", "Client", "RemoteStream", "ServiceError"]
+
+Image = str | os.PathLike[str] | bytes
+
+
+class ServiceError(AdteError):
+    """The service has refused; `status` and `code` say how."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status, self.code = status, code
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the service says of an image."""
+
+    label: str
+    index: int
+    confidence: float
+    best: list[tuple[str, float]]
+    probs: list[float] | None
+    explain: dict[str, Any] | None = field(repr=False)
+    seq: int
+    seen: int
+    learned: bool
+    repeated: bool
+
+
+class Client:
+    """Speaks to an `adte serve`. Threads may share it; each has a connection of its own.
+
+    A request whose answer is lost, or that finds the server busy, is sent again. Requests that
+    teach carry an idempotency key, so nothing is learned twice.
+
+    Args:
+        url: where the service is.
+        token: the administrator's or a stream's.
+        retries: how often a request is sent again; timeout: seconds for each.
+
+    >>> client = Client("http://127.0.0.1:8017")                     # doctest: +SKIP
+    >>> shop = client.create(["cat", "dog", "car"], id="shop")       # doctest: +SKIP
+    >>> shop.predict("photo.jpg").label                              # doctest: +SKIP
+    'cat'
+    """
+
+    def __init__(
+        self,
+        url: str = "http://127.0.0.1:8017",
+        token: str | None = None,
+        *,
+        retries: int = 5,
+        timeout: float = 60.0,
+    ) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise InputError(f"{url!r} is no address of a service; write it as http://host:8017")
+        self.url, self.token, self.retries, self.timeout = url, token, retries, timeout
+        self._parts, self._local = parts, threading.local()
+
+    # ------------------------------------------------------------------ streams
+
+    def create(self, classes: list[str], id: str | None = None, **settings: Any) -> RemoteStream:
+        """Make a stream; `settings` are method, options, views, seed, templates, protocol, …"""
+        asked = {"classes": list(classes), **({} if id is None else {"id": id}), **settings}
+        made = self.call("POST", "/v1/streams", json.dumps(asked).encode(), "application/json",
+                         again=False)  # fmt: skip
+        return RemoteStream(self, made["id"], made["token"] or self.token)
+
+    def stream(self, id: str, token: str | None = None) -> RemoteStream:
+        """A stream that is there already."""
+        return RemoteStream(self, id, token or self.token)
+
+    def streams(self) -> list[dict[str, Any]]:
+        """The facts of all streams."""
+        found: list[dict[str, Any]] = self.call("GET", "/v1/streams")["streams"]
+        return found
+
+    def info(self) -> dict[str, Any]:
+        """Model, methods, formats and limits of the service."""
+        found: dict[str, Any] = self.call("GET", "/v1/info")
+        return found
+
+    # ------------------------------------------------------------------ the wire
+
+    def call(
+        self,
+        verb: str,
+        path: str,
+        body: bytes | None = None,
+        kind: str = "application/octet-stream",
+        *,
+        key: str | None = None,
+        token: str | None = None,
+        again: bool = True,
+    ) -> Any:
+        """One request, sent again where that is safe; JSON, bytes or nothing comes back."""
+        headers = {"Accept": "application/json"}
+        if body is not None:
+            headers["Content-Type"] = kind
+        if key is not None:
+            headers["Idempotency-Key"] = key
+        if token or self.token:
+            headers["Authorization"] = f"Bearer {token or self.token}"
+        if not again:
+            self.close()  # a line that was kept open may have been closed over there
+        for attempt in range(self.retries + 1):
+            last = attempt == self.retries
+            try:
+                status, found, data = self._once(verb, self._parts.path.rstrip("/") + path, body,
+                                                 headers)  # fmt: skip
+            except (OSError, http.client.HTTPException) as error:
+                if last or not again:
+                    raise ServiceError(0, "connection", f"no answer from {self.url} "
+                                       f"({error or type(error).__name__}); is it running?"
+                                       ) from error  # fmt: skip
+                time.sleep(min(2.0, 0.1 * 2**attempt))
+                continue
+            if status in (429, 503) and not last:
+                time.sleep(min(30.0, float(found.get("retry-after") or 1)))
+                continue
+            return _result(status, found.get("content-type", ""), data)
+        raise AssertionError
+
+    def _once(
+        self, verb: str, path: str, body: bytes | None, headers: dict[str, str]
+    ) -> tuple[int, http.client.HTTPMessage, bytes]:
+        line = getattr(self._local, "line", None)
+        kept = line is not None
+        if line is None:
+            secure = self._parts.scheme == "https"
+            kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+            host = self._parts.hostname or ""
+            line = self._local.line = kind(host, self._parts.port, timeout=self.timeout)
+        try:
+            line.request(verb, path, body, headers)
+            answer = line.getresponse()
+            return answer.status, answer.headers, answer.read()
+        except BaseException as error:
+            self._local.line = None
+            line.close()
+            if kept and isinstance(error, ConnectionError):  # closed over there while it was idle
+                return self._once(verb, path, body, headers)
+            raise
+
+    def close(self) -> None:
+        """Close this thread's connection."""
+        line, self._local.line = getattr(self._local, "line", None), None
+        if line is not None:
+            line.close()
+
+
+def _result(status: int, kind: str, data: bytes) -> Any:
+    if not kind.startswith("application/json"):
+        if status >= 400:
+            raise ServiceError(status, "server", f"the service answered {status}; see its log")
+        return data if data else None
+    found = json.loads(data)
+    if status >= 400:
+        problem = found.get("error", {})
+        raise ServiceError(status, problem.get("code", ""), problem.get("message", str(status)))
+    return found
+
+
+@dataclass(frozen=True)
+class RemoteStream:
+    """One stream of a service."""
+
+    client: Client
+    id: str
+    token: str | None = field(repr=False)
+
+    def predict(self, image: Image, *, label: str | None = None, **options: Any) -> Answer:
+        """The label of an image, given by its path or as bytes.
+
+        Options: learn, top, probs, explain, thumbnails as in the API; key, the idempotency key.
+        `label` is the true class, where it is known.
+        """
+        labels = None if label is None else [label]
+        return self._predict(_read(image), "application/octet-stream", labels, **options)[0]
+
+    def predict_many(
+        self, images: Sequence[Image], *, labels: Sequence[str] | None = None, **options: Any
+    ) -> list[Answer]:
+        """The labels of some images, which are taken in together or not at all."""
+        kind, body = _form([_read(image) for image in images])
+        return self._predict(body, kind, labels, **options)
+
+    def _predict(
+        self,
+        body: bytes,
+        kind: str,
+        labels: Sequence[str] | None,
+        *,
+        learn: bool = True,
+        top: int = 5,
+        probs: bool = False,
+        explain: bool = False,
+        thumbnails: int = 0,
+        key: str | None = None,
+    ) -> list[Answer]:
+        query: list[tuple[str, object]] = [
+            ("learn", str(learn).lower()), ("top", top), ("probs", str(probs).lower()),
+            ("explain", str(explain).lower()), ("thumbnails", thumbnails),
+        ]  # fmt: skip
+        query += [("label", name) for name in labels or []]
+        found = self._call("POST", f"/predict?{urlencode(query)}", body, kind, key=key)
+        shared = {k: found[k] for k in ("seq", "seen", "learned", "repeated")}
+        return [
+            Answer(**{**row, "best": [(name, x) for name, x in row["best"]]}, **shared)
+            for row in found["predictions"]
+        ]
+
+    def facts(self) -> dict[str, Any]:
+        return dict(self._call("GET", ""))
+
+    def state(self) -> dict[str, Any]:
+        """Prior, q, counts, drift."""
+        return dict(self._call("GET", "/state"))
+
+    def history(self, last: int = 200) -> list[dict[str, Any]]:
+        """The last predictions that counted, the oldest first."""
+        return list(self._call("GET", f"/history?last={last}")["rows"])
+
+    def freeze(self, key: str | None = None) -> dict[str, Any]:
+        return dict(self._call("POST", "/freeze", b"", key=key))
+
+    def unfreeze(self, key: str | None = None) -> dict[str, Any]:
+        return dict(self._call("POST", "/unfreeze", b"", key=key))
+
+    def reset(self, key: str | None = None) -> dict[str, Any]:
+        """Forget what was learned."""
+        return dict(self._call("POST", "/reset", b"", key=key))
+
+    def export(self) -> bytes:
+        """The state, as `Classifier.load` reads it from a file."""
+        return bytes(self._call("GET", "/export"))
+
+    def take_over(self, state: Image, key: str | None = None) -> dict[str, Any]:
+        """Go on from a state that was exported."""
+        return dict(self._call("POST", "/import", _read(state), key=key))
+
+    def delete(self) -> None:
+        """Delete the stream and its state."""
+        self._call("DELETE", "")
+
+    def _call(
+        self,
+        verb: str,
+        path: str,
+        body: bytes | None = None,
+        kind: str = "application/octet-stream",
+        key: str | None = None,
+    ) -> Any:
+        if verb == "POST" and key is None:
+            key = secrets.token_urlsafe(18)
+        where = f"/v1/streams/{quote(self.id, safe='')}{path}"
+        return self.client.call(verb, where, body, kind, key=key, token=self.token)
+
+
+def _read(image: Image) -> bytes:
+    if isinstance(image, bytes | bytearray | memoryview):
+        return bytes(image)
+    try:
+        return Path(image).read_bytes()
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read {str(image)!r} ({error}); check the path") from error
+
+
+def _form(images: list[bytes]) -> tuple[str, bytes]:
+    mark = secrets.token_hex(16)
+    head = (
+        b'Content-Disposition: form-data; name="image"; filename="image"\r\n'
+        b"Content-Type: application/octet-stream\r\n\r\n"
+    )
+    parts = [b"--" + mark.encode() + b"\r\n" + head + image + b"\r\n" for image in images]
+    end = b"--" + mark.encode() + b"--\r\n"
+    return f"multipart/form-data; boundary={mark}", b"".join(parts) + end

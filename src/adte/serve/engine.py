@@ -1,0 +1,295 @@
+"""Threads: some that open pictures, one that encodes, one that writes.
+
+    accepted ─→ pictures (several, in order) ─→ tower (one) ─→ keeper (one) ─→ answered
+
+Images go through the tower in the order in which they were accepted, and so do the changes of each
+stream. On a CPU one image goes at a time; on a GPU up to 16 images of all streams go together, and
+the first of them waits no longer than `window` for the others. Few views are held in memory at a
+time, however many images wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from adte.errors import AdteError, InputError
+from adte.models.base import Model
+from adte.pipeline import Encoded, Pipeline, default_workers
+from adte.pipeline.way import GROUP
+from adte.serve.jobs import Call, Job, Part, Predict, refusal
+from adte.serve.keeper import Keeper
+from adte.serve.limits import Refused
+from adte.serve.pictures import check_picture, thumbnails
+from adte.views import Crop
+
+__all__ = ["Engine"]
+
+log = logging.getLogger("adte.serve")
+
+MOST = 64  # jobs that are written together
+
+
+class _Views(NamedTuple):
+    """An image, ready for the tower."""
+
+    pixels: Tensor  # (V, 3, S, S)
+    size: tuple[int, int] = (0, 0)
+    boxes: list[Crop] | None = None
+    thumbnails: list[str] | None = None
+
+
+class _Item(NamedTuple):
+    """One image of a job, or the end of a job without images."""
+
+    job: Job
+    image: bytes | None = None
+    views: Future[_Views] | None = None
+    last: bool = True
+
+
+class Engine:
+    """Takes jobs, and keeps their promises.
+
+    Args:
+        keeper: who changes the streams.
+        workers: threads that open pictures.
+        window: seconds that an image may wait for others to go through the tower with, on a GPU.
+    """
+
+    def __init__(self, keeper: Keeper, workers: int | None = None, window: float = 0.005) -> None:
+        self.keeper, self.window = keeper, window
+        self.workers = max(1, default_workers() if workers is None else workers)
+        self.group = _group(keeper.model)
+        self.stopping = False
+        self.second = 0.05  # seconds an image takes in the tower, of late
+        self._pictures: queue.Queue[_Item | None] = queue.Queue()
+        self._order: queue.Queue[_Item | None] = queue.Queue()
+        self._write: queue.Queue[Job | None] = queue.Queue()
+        self._accept = threading.Lock()
+        # A worker takes a place before it takes an image, so the first in line always has one.
+        self._places = threading.Semaphore(self.workers + 2 * self.group)
+        count = torch.get_num_threads()
+        self._threads = [
+            *(self._thread(self._open, f"adte-picture-{i}", 1) for i in range(self.workers)),
+            self._thread(self._encode, "adte-tower", count),
+            self._thread(self._keep, "adte-keeper", count),
+        ]
+
+    def _thread(self, work: Callable[[], None], name: str, count: int) -> threading.Thread:
+        ready = threading.Event()
+
+        def run() -> None:
+            torch.set_num_threads(count)
+            ready.set()
+            work()
+
+        thread = threading.Thread(target=run, name=name, daemon=True)
+        thread.start()
+        ready.wait()  # one after the other: new threads take the number that was set last
+        return thread
+
+    # ------------------------------------------------------------------ what the application calls
+
+    def submit(self, job: Job) -> Future[Any]:
+        """Accept a job; its place in the order is decided here."""
+        with self._accept:
+            if self.stopping:
+                raise Refused(503, "stopping", "the server is ending; try again soon", 5)
+            if isinstance(job, Predict):
+                for i, image in enumerate(job.images):
+                    item = _Item(job, image, Future(), i == len(job.images) - 1)
+                    self._order.put(item)
+                    self._pictures.put(item)
+            else:
+                self._order.put(_Item(job))
+        return job.future
+
+    def ask(self, call: Callable[[Keeper], Any]) -> Future[Any]:
+        """Let the keeper answer a question before what still waits for the tower."""
+        job = Call(call=call)
+        with self._accept:
+            if self.stopping:
+                raise Refused(503, "stopping", "the server is ending; try again soon", 5)
+            self._write.put(job)
+        return job.future
+
+    def stop(self) -> None:
+        """Finish what was accepted, then end. New jobs are refused."""
+        with self._accept:
+            if self.stopping:
+                return
+            self.stopping = True
+            self._order.put(None)
+            for _ in range(self.workers):
+                self._pictures.put(None)
+        for thread in self._threads:
+            thread.join()
+        self.keeper.close()
+
+    @property
+    def alive(self) -> bool:
+        return all(t.is_alive() for t in self._threads) and not self.stopping
+
+    # ------------------------------------------------------------------ pictures
+
+    def _open(self) -> None:
+        while True:
+            self._places.acquire()
+            item = self._pictures.get()
+            if item is None:
+                self._places.release()
+                return
+            assert item.views is not None
+            try:
+                item.views.set_result(self._view(item))
+            except AdteError as error:
+                item.views.set_exception(error)
+            except Exception as error:  # whatever a stranger's file does
+                log.warning("a picture could not be opened: %s", type(error).__name__)
+                said = Refused(422, "image", "the image cannot be read; send a complete file")
+                item.views.set_exception(said)
+
+    def _view(self, item: _Item) -> _Views:
+        job = item.job
+        assert isinstance(job, Predict)
+        if job.future.done():  # another image of it could not be read
+            raise Refused(422, "image", "another image of the request could not be read")
+        assert item.image is not None
+        image = check_picture(item.image, self.keeper.limits)
+        pipeline = job.stream.clf.pipeline
+        try:
+            if not job.explain:
+                return _Views(pipeline.render(image))
+            levels = pipeline.decode(image)
+            views = pipeline.render(levels)
+        except InputError as error:
+            raise Refused(422, "image", str(error)) from error
+        preprocess, side = job.stream.clf.model.preprocess, job.thumbnails
+        return _Views(
+            views,
+            (levels.shape[1], levels.shape[0]),
+            pipeline.views.plan(levels),
+            thumbnails(views, preprocess, side) if side else None,
+        )
+
+    # ------------------------------------------------------------------ the tower
+
+    def _encode(self) -> None:
+        held: _Item | None = None
+        while True:
+            first = held or self._order.get()
+            held = None
+            if first is None:
+                self._write.put(None)
+                return
+            group, held, ended = self._company(first)
+            self._pass(group)
+            if ended:
+                self._write.put(None)
+                return
+
+    def _company(self, first: _Item) -> tuple[list[_Item], _Item | None, bool]:
+        """Who goes through the tower with the first one; who comes after; whether that is all."""
+        group, until = [first], time.monotonic() + self.window
+        while first.image is not None and len(group) < self.group:
+            try:
+                left = until - time.monotonic()
+                item = self._order.get(timeout=left) if left > 0 else self._order.get_nowait()
+            except queue.Empty:
+                break
+            if item is None:
+                return group, None, True
+            if item.image is None or _count(item) != _count(first):
+                return group, item, False
+            group.append(item)
+        return group, None, False
+
+    def _pass(self, group: list[_Item]) -> None:
+        ready: list[tuple[_Item, _Views]] = []
+        for item in group:
+            if item.views is None:
+                self._write.put(item.job)
+                continue
+            try:
+                ready.append((item, item.views.result()))
+            except Exception as error:
+                self._places.release()
+                item.job.fail(refusal(error))
+        if ready:
+            self._through(ready)
+
+    def _through(self, ready: list[tuple[_Item, _Views]]) -> None:
+        job = ready[0][0].job
+        assert isinstance(job, Predict)
+        pipeline: Pipeline = job.stream.clf.pipeline
+        start = time.perf_counter()
+        try:
+            model = pipeline.model
+            pixels = torch.stack([v.pixels.to(model.device, model.dtype) for _, v in ready])
+            features = pipeline.encode(pixels, self.group)
+        except Exception as error:
+            log.exception("the image tower failed")
+            for item, _ in ready:
+                item.job.fail(error)
+            return
+        finally:
+            for _ in ready:
+                self._places.release()
+        taken = time.perf_counter() - start
+        self.second = 0.9 * self.second + 0.1 * taken / len(ready)
+        self.keeper.metrics.see("encode_seconds", taken)
+        for (item, views), f, p in zip(ready, features, pixels, strict=True):
+            job = item.job
+            assert isinstance(job, Predict)
+            keep = job.stream.clf.pipeline.keep_pixels
+            encoded = Encoded("image", f, p if keep else None)
+            job.parts.append(Part(encoded, views.size, views.boxes, views.thumbnails))
+            if item.last and not job.future.done():
+                job.images = job.images if keep else []  # no longer needed
+                self._write.put(job)
+
+    # ------------------------------------------------------------------ the keeper
+
+    def _keep(self) -> None:
+        ended = False
+        while not ended:
+            jobs: list[Job] = []
+            job = self._write.get()
+            while job is not None and not _alone(job):
+                jobs.append(job)
+                if len(jobs) >= MOST:
+                    break
+                try:
+                    job = self._write.get_nowait()
+                except queue.Empty:
+                    break
+            else:
+                ended = job is None
+                if jobs:
+                    self.keeper.apply(jobs)
+                jobs = [] if job is None else [job]
+            if jobs:
+                self.keeper.apply(jobs)
+
+
+def _group(model: Model) -> int:
+    """Images a pass, as the pipeline has it."""
+    return 1 if model.device.type == "cpu" else GROUP
+
+
+def _count(item: _Item) -> int:
+    assert isinstance(item.job, Predict)
+    return item.job.stream.settings.views
+
+
+def _alone(job: Job) -> bool:
+    return isinstance(job, Call) and job.alone

@@ -1,0 +1,80 @@
+"""What a prediction was made of, for people who look at it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from adte import functional as F
+from adte.batch import Batch, Prediction
+from adte.methods import Method, create_method
+from adte.methods.selector import Selector
+from adte.serve.jobs import Part
+from adte.serve.streams import Stream
+from adte.views import Crop, Preprocess
+
+__all__ = ["explain"]
+
+BESIDE = ("zero-shot", "se")  # what a stream's method is compared with
+
+
+def explain(stream: Stream, batch: Batch, found: Prediction, part: Part) -> dict[str, Any]:
+    """The views of one image (a batch of one), prior and q, and what simpler methods say."""
+    method, names = stream.clf.method, stream.clf.classes
+    log_p = F.log_probs(batch.logits[0])  # (V, L)
+    entropy = F.shannon(log_p) if found.entropy is None else found.entropy
+    kept = None if found.kept is None else found.kept.tolist()
+    weights = _weights(method, found, len(names))
+    best, sure = log_p.max(-1).indices.tolist(), log_p.max(-1).values.exp().tolist()
+    crops = [base_box(*part.size, stream.clf.model.preprocess), *(part.boxes or [])]
+    views = [
+        {
+            "box": crop._asdict(),
+            "entropy": value,
+            "kept": kept is None or v in kept,
+            "weight": None if weights is None else weights[v],
+            "index": best[v],
+            "label": names[best[v]],
+            "confidence": sure[v],
+            "thumbnail": part.thumbnails[v] if part.thumbnails else None,
+        }
+        for v, (crop, value) in enumerate(zip(crops, entropy.tolist(), strict=True))
+    ]
+    own = found.entropy is not None and isinstance(method, Selector)
+    beside = {name: create_method(name).predict(batch)[0].probs.tolist() for name in BESIDE}
+    return {
+        "image": {"width": part.size[0], "height": part.size[1]},
+        "measure": method.entropy.kind if own and isinstance(method, Selector) else "shannon",
+        "views": views,
+        "prior": None if found.prior is None else found.prior.tolist(),
+        "q": None if found.q is None else found.q.tolist(),
+        "methods": {**beside, method.name: found.probs.tolist()},
+    }
+
+
+def _weights(method: Method, found: Prediction, classes: int) -> list[float] | None:
+    """Each view's share in the answer, for methods that take a mean of the views they keep."""
+    if found.kept is None or found.entropy is None:
+        return None
+    weights, soft, share = torch.zeros(len(found.entropy)), 0.0, 0.0
+    if isinstance(method, Selector):
+        soft, share = method.keep.soft, method.keep.base_share(classes)
+    kept = found.kept.cpu()
+    entropy = found.entropy.float().cpu()[kept]
+    weights[kept] = (
+        F.soft_weights(entropy, soft) if soft else torch.full_like(entropy, 1 / len(kept))
+    )
+    weights *= 1 - share
+    weights[0] += share  # the base view's own
+    return weights.tolist()
+
+
+def base_box(width: int, height: int, preprocess: Preprocess) -> Crop:
+    """What the base view shows: the central square, or all of the image squashed."""
+    across, down = width, height
+    if preprocess.resize == "shortest":
+        across = down = min(width, height)
+    w = max(1, round(across * preprocess.crop))
+    h = max(1, round(down * preprocess.crop))
+    return Crop((height - h) // 2, (width - w) // 2, h, w)

@@ -1,0 +1,89 @@
+"""What is asked of the engine, and the promise of an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from adte.errors import AdteError, StateError
+from adte.pipeline import Encoded
+from adte.serve.limits import Refused
+from adte.serve.streams import Kind, Stream
+from adte.views import Crop
+
+if TYPE_CHECKING:
+    from adte.serve.keeper import Keeper
+
+__all__ = ["Call", "Change", "Job", "Part", "Predict", "refusal"]
+
+
+class Part(NamedTuple):
+    """One image behind the tower, and what an explanation shows of it."""
+
+    encoded: Encoded[str]
+    size: tuple[int, int] = (0, 0)  # width, height
+    boxes: list[Crop] | None = None
+    thumbnails: list[str] | None = None
+
+
+@dataclass(eq=False, kw_only=True)
+class Job:
+    """Something to be done by the writer, in its turn."""
+
+    future: Future[Any] = field(default_factory=Future)
+
+    def done(self, result: Any) -> None:
+        if not self.future.done():
+            self.future.set_result(result)
+
+    def fail(self, error: Exception) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+@dataclass(eq=False, kw_only=True)
+class Call(Job):
+    """A function of the keeper. One that makes or ends streams goes `alone`."""
+
+    call: Callable[[Keeper], Any]
+    alone: bool = False
+
+
+@dataclass(eq=False, kw_only=True)
+class OfStream(Job):
+    """Something that changes a stream. A key that was used before gets the old answer."""
+
+    stream: Stream
+    key: str | None = None
+    digest: bytes = b""
+
+
+@dataclass(eq=False, kw_only=True)
+class Change(OfStream):
+    """Freeze, unfreeze, reset, take over a state."""
+
+    kind: Kind
+    data: bytes = b""
+
+
+@dataclass(eq=False, kw_only=True)
+class Predict(OfStream):
+    """Labels for images. `parts` come from the encoder, in order."""
+
+    images: list[bytes]
+    learn: bool = True
+    top: int = 5
+    probs: bool = False
+    truths: list[int] | None = None
+    explain: bool = False
+    thumbnails: int = 0
+    parts: list[Part] = field(default_factory=list)
+
+
+def refusal(error: Exception) -> Exception:
+    """An error of ours as a refusal; others as they are."""
+    if isinstance(error, Refused) or not isinstance(error, AdteError):
+        return error
+    return Refused(422, "state" if isinstance(error, StateError) else "request", str(error))

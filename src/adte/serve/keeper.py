@@ -1,0 +1,322 @@
+"""The one who changes streams and writes it down, in one thread.
+
+Requests that wait are taken together: each is applied in memory, all are written in one
+transaction, and only when that is on the disk are they answered. If it cannot be written, every
+stream goes back to where it stood, and all are told so.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+import torch
+
+from adte.batch import Prediction
+from adte.errors import AdteError, InputError
+from adte.models.base import Model
+from adte.pipeline.way import joined
+from adte.serve.explain import explain
+from adte.serve.jobs import Call, Change, Job, OfStream, Predict, refusal
+from adte.serve.limits import Limits, Refused
+from adte.serve.metrics import Metrics
+from adte.serve.packing import pack
+from adte.serve.recovery import recover_all
+from adte.serve.store import HISTORY, Store
+from adte.serve.streams import Event, Kept, Stream
+
+__all__ = ["Keeper", "now"]
+
+log = logging.getLogger("adte.serve")
+
+
+def now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class Keeper:
+    """Streams and their store.
+
+    Args:
+        every: events of a stream from one snapshot to the next.
+
+    Attributes:
+        notes: what had to be said when the streams were restored.
+        writable: whether the last group could be written.
+    """
+
+    def __init__(
+        self, store: Store, model: Model, limits: Limits, metrics: Metrics, every: int = 128
+    ) -> None:
+        if every < 1:
+            raise InputError(f"a snapshot every {every} events cannot be; give at least 1")
+        self.store, self.model, self.limits, self.metrics = store, model, limits, metrics
+        self.every, self.writable = every, True
+        self.streams, self.notes = recover_all(store, model)
+        self._marks: dict[str, Kept] = {}  # of the streams that the present group has changed
+        self._after: list[Callable[[], object]] = []  # once it is on the disk
+        with store.group():
+            if store.model is None:
+                facts = {"name": model.name, "fingerprint": model.fingerprint}
+                store.set_fact("model", json.dumps(facts))
+            for stream in self.streams.values():
+                self._tidy(stream)
+        self._end_group()
+        store.found()
+
+    def _tidy(self, stream: Stream) -> None:
+        """After a restart that had to drop a snapshot, write another."""
+        bad = [s.seq for s in self.store.snapshots(stream.id) if not s.good]
+        if bad and not stream.damaged:
+            for seq in bad:
+                self.store.drop_snapshot(stream.id, seq)
+            self._snapshot(stream)
+
+    # ------------------------------------------------------------------ groups
+
+    def apply(self, jobs: Sequence[Job]) -> None:
+        """Do some jobs in order, write them together, answer them."""
+        start, events, done = time.perf_counter(), self.store.events, []
+        try:
+            with self.store.group():
+                for job in jobs:
+                    seq = job.stream.seq if isinstance(job, OfStream) else 0
+                    try:
+                        done.append((job, self._do(job)))
+                    except AdteError as error:
+                        if isinstance(job, OfStream) and job.stream.seq != seq:
+                            raise RuntimeError("a change was made and not written") from error
+                        job.fail(refusal(error))
+                for id in self._marks:
+                    stream = self.streams[id]
+                    if stream.seq - stream.kept >= self.every:
+                        self._snapshot(stream)
+        except sqlite3.Error as error:
+            self._take_back()
+            self.writable = False
+            self.metrics.count("storage_errors_total")
+            log.error("the state cannot be written: %s", error)
+            for job in jobs:
+                job.fail(Refused(503, "storage", "the state cannot be written now, and nothing "
+                                 "was learned; try again later", 5))  # fmt: skip
+            return
+        except Exception as error:
+            self._take_back()
+            if len(jobs) > 1:  # the others are not to suffer
+                for job in jobs:
+                    self.apply([job])
+                return
+            self.metrics.count("errors_total")
+            log.exception("a request failed")
+            jobs[0].fail(error)
+            return
+        if self.store.events != events:
+            self.writable = True
+            self.metrics.see("commit_seconds", time.perf_counter() - start)
+            self.metrics.see("group_size", len(done))
+        self._end_group()
+        for job, result in done:
+            job.done(result)
+
+    def _end_group(self) -> None:
+        for action in self._after:
+            action()
+        self._after, self._marks = [], {}
+
+    def _take_back(self) -> None:
+        for id, kept in self._marks.items():
+            self.streams[id].back_to(kept)
+        self._after, self._marks = [], {}
+
+    def _do(self, job: Job) -> Any:
+        if isinstance(job, Call):
+            return job.call(self)
+        assert isinstance(job, OfStream)
+        stream = job.stream
+        if self.streams.get(stream.id) is not stream:
+            raise Refused(404, "stream", f"there is no stream {stream.id!r}; check the id")
+        if job.key is not None and (known := self.store.answer(stream.id, job.key)) is not None:
+            if known[0] != job.digest:
+                raise Refused(409, "key", "this Idempotency-Key was used for another request; "
+                              "use a new one for each")  # fmt: skip
+            self.metrics.count("repeated_total")
+            return {**json.loads(known[1]), "repeated": True}
+        if stream.damaged and not (isinstance(job, Change) and job.kind in ("reset", "state")):
+            raise Refused(409, "damaged", f"the state of this stream is damaged: {stream.damaged}")
+        if isinstance(job, Predict) and not job.learn:
+            return self._predict(job, stream)
+        if stream.id not in self._marks:
+            self._marks[stream.id] = stream.mark()
+        if isinstance(job, Predict):
+            return self._predict(job, stream)
+        assert isinstance(job, Change)
+        return self._change(job, stream)
+
+    def _record(self, job: OfStream, event: Event, answer: dict[str, Any]) -> dict[str, Any]:
+        """Write an event and its answer down."""
+        stream = job.stream
+        self.store.append(stream.id, stream.seq, event)
+        if job.key is not None:
+            self.store.keep_answer(stream.id, job.key, stream.seq, job.digest, _kept(answer))
+        return answer
+
+    def _snapshot(self, stream: Stream) -> None:
+        self.store.add_snapshot(stream)
+        seq = stream.seq
+        self._after.append(lambda: setattr(stream, "kept", seq))
+        self.metrics.count("snapshots_total")
+
+    # ------------------------------------------------------------------ predictions
+
+    def _predict(self, job: Predict, stream: Stream) -> dict[str, Any]:
+        batch = joined([part.encoded for part in job.parts], stream.clf.context)
+        found: list[Prediction]
+        event, origin = None, stream.origin
+        if job.learn:
+            features = torch.stack([part.encoded.features for part in job.parts])
+            found, event = stream.learn(batch, features, job.images)
+            if origin is not stream.origin and stream.origin is not None:
+                self.store.set_origin(stream.id, pack({"origin": stream.origin}))
+        else:
+            found = stream.look(batch)
+        learned = event is not None and event.kind != "look"
+        rows = []
+        for i, p in enumerate(found):
+            rows.append({
+                "label": p.label,
+                "index": p.index,
+                "confidence": p.confidence,
+                "best": [list(pair) for pair in p.best(job.top)],
+                "probs": p.probs.tolist() if job.probs else None,
+                "explain": explain(stream, batch[i], p, job.parts[i]) if job.explain else None,
+            })  # fmt: skip
+        answer = {"stream": stream.id, "seq": stream.seq, "seen": stream.clf.seen,
+                  "learned": learned, "repeated": False, "predictions": rows}  # fmt: skip
+        self.metrics.count("images_total", len(found), learned=str(learned).lower())
+        if event is None:
+            return answer
+        time = now()
+        truths: Sequence[int | None] = job.truths or [None] * len(found)
+        self.store.add_history(stream.id, [
+            (stream.seq, i, time, p.index, p.confidence, int(learned), stream.drift, truth)
+            for i, (p, truth) in enumerate(zip(found, truths, strict=True))
+        ])  # fmt: skip
+        return self._record(job, event, answer)
+
+    def _change(self, job: Change, stream: Stream) -> dict[str, Any]:
+        event = stream.change(job.kind, job.data)
+        if job.kind in ("reset", "state"):
+            if stream.damaged:
+                self._after.append(lambda: setattr(stream, "damaged", ""))
+            self.store.drop_history(stream.id)
+            self.store.set_origin(stream.id, None)
+            self._snapshot(stream)
+        answer = self._record(job, event, {**stream.facts(), "damaged": None, "repeated": False})
+        return answer
+
+    # ------------------------------------------------------------------ streams
+
+    def create(self, stream: Stream, warm: Event | None = None) -> dict[str, Any]:
+        """Add a stream that was made, and what its warm state was."""
+        if stream.id in self.streams:
+            raise Refused(409, "exists", f"there is a stream {stream.id!r} already; choose another "
+                          "id, or delete it first")  # fmt: skip
+        if len(self.streams) >= self.limits.max_streams:
+            raise Refused(409, "limit", f"there are {len(self.streams)} streams, which is the "
+                          "limit; delete one first")  # fmt: skip
+        self.store.add_stream(stream)
+        if warm is not None:
+            self.store.append(stream.id, stream.seq, warm)
+        self._after.append(lambda: self.streams.__setitem__(stream.id, stream))
+        return stream.facts()
+
+    def delete(self, stream: Stream) -> None:
+        self._known(stream)
+        self.store.drop_stream(stream.id)
+        self._after.append(lambda: self.streams.pop(stream.id))
+
+    def set_token(self, stream: Stream, token: bytes | None) -> None:
+        self._known(stream)
+        self.store.set_token(stream.id, token)
+        self._after.append(lambda: setattr(stream, "token", token))
+
+    def _known(self, stream: Stream) -> None:
+        if self.streams.get(stream.id) is not stream:
+            raise Refused(404, "stream", f"there is no stream {stream.id!r}; check the id")
+
+    def probe(self, size: int) -> None:
+        """See whether the disk takes so many bytes again; with 0 they are given back."""
+        self.store.set_fact("probe", "x" * size)
+        if size == 0:
+            self.writable = True
+
+    # ------------------------------------------------------------------ reading
+
+    def state(self, stream: Stream) -> dict[str, Any]:
+        """What a stream has learned, and what it has said of late."""
+        self._known(stream)
+        prior, q = stream.beliefs()
+        counts = [0] * len(stream.clf.classes)
+        labelled = right = 0
+        for row in self.store.history(stream.id, HISTORY):
+            counts[row[3]] += 1
+            if row[7] is not None:
+                labelled += 1
+                right += row[3] == row[7]
+        return {
+            "id": stream.id,
+            "method": stream.settings.method,
+            "seen": stream.clf.seen,
+            "seq": stream.seq,
+            "frozen": stream.clf.frozen,
+            "classes": stream.clf.classes,
+            "prior": prior,
+            "q": q,
+            "counts": counts,
+            "drift": stream.drift,
+            "labelled": labelled,
+            "accuracy": right / labelled if labelled else None,
+            "bytes": stream.bytes,
+        }
+
+    def history(self, stream: Stream, last: int) -> dict[str, Any]:
+        self._known(stream)
+        names = stream.clf.classes
+        rows = [
+            {"seq": seq, "time": time, "index": index, "label": names[index],
+             "confidence": confidence, "learned": bool(learned), "drift": drift, "truth": truth}
+            for seq, _, time, index, confidence, learned, drift, truth
+            in self.store.history(stream.id, last)
+        ]  # fmt: skip
+        return {"id": stream.id, "rows": rows}
+
+    def export(self, stream: Stream) -> bytes:
+        self._known(stream)
+        if stream.damaged:
+            raise Refused(409, "damaged", f"the state of this stream is damaged: {stream.damaged}")
+        return stream.dump()
+
+    def close(self) -> None:
+        """Snapshots of all that has changed, so that the next start has nothing to redo."""
+        try:
+            with self.store.group():
+                for stream in self.streams.values():
+                    if stream.seq > stream.kept and not stream.damaged:
+                        self._snapshot(stream)
+            self._end_group()
+        except sqlite3.Error as error:  # the log has it all
+            log.warning("the last snapshots could not be written: %s", error)
+        self.store.close()
+
+
+def _kept(answer: dict[str, Any]) -> str:
+    """An answer as it is kept for a repeated request: without the explanation."""
+    if "predictions" in answer:
+        rows = [{**row, "explain": None} for row in answer["predictions"]]
+        answer = {**answer, "predictions": rows}
+    return json.dumps(answer)

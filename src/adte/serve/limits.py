@@ -1,0 +1,117 @@
+"""What the service allows, and how it refuses."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from adte.errors import AdteError, InputError, unknown
+from adte.options import option
+
+__all__ = ["FORMATS", "Gate", "Limits", "Refused"]
+
+FORMATS = ("bmp", "gif", "jpeg", "png", "ppm", "tiff", "webp")  # that may be allowed
+
+
+class Refused(AdteError):
+    """A request that is not answered: the status, a code for programs and a sentence for people."""
+
+    def __init__(self, status: int, code: str, message: str, retry_after: int = 0) -> None:
+        super().__init__(message)
+        self.status, self.code, self.retry_after = status, code, retry_after
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What strangers may ask for."""
+
+    max_bytes: int = option(16 << 20, "bytes of a request's body")
+    max_pixels: int = option(40_000_000, "pixels of an image, as its header declares them")
+    max_images: int = option(16, "images of a request")
+    max_views: int = option(256, "views of a stream")
+    max_classes: int = option(10_000, "classes of a stream")
+    max_prompts: int = option(100_000, "prompts of a stream: classes times templates")
+    max_streams: int = option(256, "streams")
+    max_state: int = option(64 << 20, "bytes of a stream's state")
+    rate: float = option(0.0, "images per second for each stream; 0 sets no limit")
+    queue: int = option(64, "images that may wait; more are answered 429")
+    queue_bytes: int = option(256 << 20, "bytes of requests that may wait; more are answered 429")
+    body_seconds: float = option(30.0, "seconds that a request's body may take")
+    formats: str = option("jpeg,png,webp,gif,bmp", f"image formats, of {', '.join(FORMATS)}")
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if isinstance(value, int) and value < 1:
+                raise InputError(f"{name}={value} allows nothing; give at least 1")
+        if not (self.rate >= 0 and self.body_seconds > 0):
+            raise InputError("rate and body_seconds cannot be negative; give more than 0")
+        for name in self.allowed:
+            if name.lower() not in FORMATS:
+                raise unknown("image format", name.lower(), FORMATS)
+
+    @property
+    def allowed(self) -> tuple[str, ...]:
+        """The formats by Pillow's names."""
+        return tuple(f.strip().upper() for f in self.formats.split(",") if f.strip())
+
+
+class Gate:
+    """Counts what is under way, and turns away what would be too much. Of the event loop alone."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.images = self.bytes = 0
+        self.second = 0.1  # seconds an image takes; told by the engine, for Retry-After
+        self._buckets: dict[str, tuple[float, float]] = {}  # images left, as of when
+
+    @contextmanager
+    def entered(self, size: int) -> Iterator[Entry]:
+        """A request of so many bytes; it counts as one image until it is known to have more."""
+        entry = Entry(self)
+        try:
+            entry.take(1, size)
+            yield entry
+        finally:
+            self.images -= entry.images
+            self.bytes -= entry.bytes
+
+    def spend(self, stream: str, images: int) -> None:
+        """Take images from the allowance of a stream; refuse if there are not so many left."""
+        rate = self.limits.rate
+        if not rate:
+            return
+        most, now = max(rate, 1.0, float(images)), time.monotonic()
+        left, then = self._buckets.get(stream, (max(rate, 1.0), now))
+        left = min(most, left + rate * (now - then))
+        if left < images:
+            self._buckets[stream] = left, now
+            wait = max(1, round((images - left) / rate + 0.5))
+            raise Refused(429, "rate", f"this stream may send {rate:g} images per second; "
+                          f"try again in {wait} s", wait)  # fmt: skip
+        self._buckets[stream] = left - images, now
+
+    def forget(self, stream: str) -> None:
+        """A stream is gone."""
+        self._buckets.pop(stream, None)
+
+
+class Entry:
+    """One request that was let in."""
+
+    def __init__(self, gate: Gate) -> None:
+        self.gate, self.images, self.bytes = gate, 0, 0
+
+    def take(self, images: int, size: int) -> None:
+        """Count so many more, or refuse."""
+        gate, limits = self.gate, self.gate.limits
+        full = gate.images + images > limits.queue or gate.bytes + size > limits.queue_bytes
+        if full and (gate.images - self.images or self.images + images > limits.queue):
+            wait = max(1, min(60, round(gate.images * gate.second)))
+            raise Refused(429, "busy", f"{gate.images} images are waiting, which is the limit; "
+                          f"try again in {wait} s", wait)  # fmt: skip
+        gate.images += images
+        gate.bytes += size
+        self.images += images
+        self.bytes += size

@@ -1,0 +1,212 @@
+"""A load generator: clients in a process of their own, beside the bare pipeline in the same run.
+
+The service and the bare pipeline take turns, so that a busy machine hurts both alike; figures are
+medians over the turns. `bare` is `Classifier.stream`, one after the other, decoding ahead in
+threads: the same model, views, images and settings, without HTTP and without a disk.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from adte.bench import subject, timing
+from adte.bench.pipeline import _files
+from adte.classifier import Classifier
+from adte.errors import AdteError, InputError
+from adte.pipeline import default_workers
+from adte.serve.client import Client
+
+__all__ = ["run", "soak"]
+
+Row = dict[str, Any]
+
+
+@contextmanager
+def server(model: str, *options: str) -> Iterator[tuple[Client, int]]:
+    """`adte serve` in a process of its own, with a state that goes away."""
+    with tempfile.TemporaryDirectory(prefix="adte-bench-") as folder:
+        log = Path(folder) / "log"
+        command = [sys.executable, "-m", "adte", "serve", "--port", "0", "--model", model,
+                   "--state", str(Path(folder) / "state"), *options]  # fmt: skip
+        with log.open("wb") as out:
+            process = subprocess.Popen(command, stderr=out)
+        try:
+            yield _client(process, log), process.pid
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
+
+
+def _client(process: subprocess.Popen[bytes], log: Path) -> Client:
+    until = time.monotonic() + 300
+    while process.poll() is None and time.monotonic() < until:
+        said = log.read_text(encoding="utf-8")
+        if "serving on " in said:
+            return Client(said.partition("serving on ")[2].split()[0], retries=100)
+        time.sleep(0.1)
+    raise InputError(f"the server did not start; it said: {log.read_text(encoding='utf-8')[-500:]}")
+
+
+class Load:
+    """Clients that each send one image after the other."""
+
+    def __init__(self, client: Client, clients: int, streams: list[str], images: list[bytes]):
+        self.client, self.clients, self.streams, self.images = client, clients, streams, images
+        self.seconds: list[float] = []
+
+    def run(self, enough: Callable[[int], bool]) -> float:
+        """Send until there are enough; images per second."""
+        lock, sent, errors = threading.Lock(), [0], list[BaseException]()
+
+        def work(number: int) -> None:
+            stream = self.client.stream(self.streams[number % len(self.streams)])
+            try:
+                while True:
+                    with lock:
+                        if enough(sent[0]) or errors:
+                            return
+                        mine, sent[0] = sent[0], sent[0] + 1
+                    start = time.perf_counter()
+                    stream.predict(self.images[mine % len(self.images)])
+                    with lock:
+                        self.seconds.append(time.perf_counter() - start)
+            except (AdteError, OSError) as error:
+                errors.append(error)
+            finally:
+                self.client.close()
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(self.clients)]
+        start = time.perf_counter()
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        if errors:
+            raise errors[0]
+        return sent[0] / (time.perf_counter() - start)
+
+
+def quantiles(seconds: list[float]) -> dict[str, float]:
+    """p50, p95 and p99.
+
+    >>> quantiles([0.1, 0.2, 0.3])["p50"]
+    0.2
+    """
+    if len(seconds) < 2:
+        return {f"p{n}": seconds[0] if seconds else 0.0 for n in (50, 95, 99)}
+    cuts = statistics.quantiles(seconds, n=100, method="inclusive")
+    return {f"p{n}": cuts[n - 1] for n in (50, 95, 99)}
+
+
+def run(
+    model: str = "tiny",
+    clients: int = 16,
+    streams: int = 4,
+    images: int = 64,
+    views: int = 64,
+    turns: int = 3,
+    classes: int | None = None,
+    method: str = "adte",
+) -> Row:
+    """Images per second of the service under load, beside the bare pipeline."""
+    for name, value in (("clients", clients), ("streams", streams), ("images", images),
+                        ("turns", turns)):  # fmt: skip
+        if value < 1:
+            raise InputError(f"{name}={value} leaves nothing to time; ask for at least 1")
+    net = subject.load(model)
+    names = subject.class_names(net, classes)
+    photos = _files(images, None)
+    bare = Classifier(net, names, method, views=views)
+    workers = default_workers()
+    rates: dict[str, list[float]] = {"bare pipeline": [], "service": []}
+    with server(model) as (client, _):
+        ids = [f"s{i}" for i in range(streams)]
+        for id in ids:
+            client.create(names, id=id, method=method, views=views)
+        Load(client, clients, ids, photos).run(lambda n: n >= clients)  # warm
+        list(bare.stream(photos[:4], workers=workers))
+        load = Load(client, clients, ids, photos)
+        for _ in range(turns):
+            start = time.perf_counter()
+            count = sum(1 for _ in bare.stream(photos, workers=workers))
+            rates["bare pipeline"].append(count / (time.perf_counter() - start))
+            rates["service"].append(load.run(lambda n: n >= images))
+        lone = Load(client, 1, ids, photos)
+        alone = lone.run(lambda n: n >= max(8, images // 4))
+        client.close()
+    rate = {name: statistics.median(values) for name, values in rates.items()}
+    ratio = statistics.median(
+        s / b for s, b in zip(rates["service"], rates["bare pipeline"], strict=True)
+    )
+    rows: list[Row] = [
+        {"name": "bare pipeline", "seconds": 1 / rate["bare pipeline"], "ratio": 1.0,
+         "images_per_s": rate["bare pipeline"]},
+        {"name": f"service, {clients} clients", "seconds": 1 / rate["service"], "ratio": ratio,
+         "images_per_s": rate["service"], **quantiles(load.seconds)},
+        {"name": "service, 1 client", "seconds": 1 / alone,
+         "ratio": alone / rate["bare pipeline"], "images_per_s": alone, **quantiles(lone.seconds)},
+    ]  # fmt: skip
+    facts = subject.facts(net, views, method=method, clients=clients, streams=streams,
+                          images=images, turns=turns, classes=len(names))  # fmt: skip
+    return timing.result(rows, ratio, "images per second, service over bare pipeline", **facts)
+
+
+def soak(
+    minutes: float,
+    model: str = "tiny",
+    clients: int = 16,
+    streams: int = 4,
+    views: int = 64,
+    report: Callable[[str], None] = lambda text: None,
+) -> Row:
+    """Load for some minutes, and the memory of the server over that time."""
+    net = subject.load(model)
+    names, photos = subject.class_names(net, None), _files(32, None)
+    points: list[Row] = []
+    with server(model) as (client, pid):
+        ids = [f"s{i}" for i in range(streams)]
+        for id in ids:
+            client.create(names, id=id, views=views)
+        begun, load = time.monotonic(), Load(client, clients, ids, photos)
+        end = begun + 60 * minutes
+        while (now := time.monotonic()) < end:
+            until = min(end, now + max(5.0, 3 * minutes))  # twenty points
+            rate = load.run(lambda n, until=until: time.monotonic() >= until)  # type: ignore[misc]
+            at, memory = time.monotonic() - begun, resident(pid)
+            points.append({"seconds": at, "images_per_s": rate, "resident_bytes": memory})
+            report(f"{at:5.0f} s  {rate:6.1f} images/s  {memory / 2**20:7.1f} MB")
+        text = client.call("GET", "/metrics").decode()
+        client.close()
+    late = points[len(points) // 4 :]  # caches have filled by then
+    half = len(late) // 2
+    grown = statistics.mean(p["resident_bytes"] for p in late[half:]) / statistics.mean(
+        p["resident_bytes"] for p in late[:half] or late
+    )
+    return {"minutes": minutes, "clients": clients, "streams": streams, "views": views,
+            "points": points, "growth": grown - 1, "images": len(load.seconds),
+            **quantiles(load.seconds), "errors": _value(text, "adte_errors_total"),
+            "machine": subject.facts(net, views)}  # fmt: skip
+
+
+def resident(pid: int) -> int:
+    """Memory of a process in bytes, on Linux; 0 elsewhere."""
+    try:
+        pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
+    except OSError:
+        return 0
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _value(text: str, name: str) -> float:
+    return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(name))

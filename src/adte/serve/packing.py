@@ -1,0 +1,59 @@
+"""Tensors and states as bytes: what the log and the snapshots hold, and what is sent."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping
+from hashlib import blake2b
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from adte.classifier import Classifier
+from adte.errors import AdteError, StateError
+from adte.files.whole import FORMAT, KEY
+
+__all__ = ["checksum", "dump", "load_into", "pack", "unpack"]
+
+
+def checksum(*parts: bytes | str | int) -> bytes:
+    """16 bytes that tell whether any of the parts has changed."""
+    h = blake2b(digest_size=16)
+    for part in parts:
+        data = part if isinstance(part, bytes) else str(part).encode()
+        h.update(len(data).to_bytes(8, "little"))
+        h.update(data)
+    return h.digest()
+
+
+def pack(tensors: Mapping[str, Tensor]) -> bytes:
+    return save({k: v.detach().cpu().contiguous() for k, v in tensors.items()})
+
+
+def unpack(data: bytes) -> dict[str, Tensor]:
+    try:
+        return load(data)
+    except SafetensorError as error:
+        raise StateError(f"the saved tensors are damaged ({error}); use a backup") from error
+
+
+def dump(clf: Classifier) -> bytes:
+    """What `Classifier.save` would write."""
+    header = json.dumps({**clf.facts, "format": FORMAT}, ensure_ascii=False)
+    tensors = {k: v.cpu().contiguous() for k, v in clf.method.state_dict().items()}
+    return save(tensors, metadata={KEY: header})
+
+
+def load_into(clf: Classifier, data: bytes) -> None:
+    """Take over a state that a stranger sent, with all the checks of `Classifier.load_state`."""
+    with tempfile.TemporaryDirectory(prefix="adte-") as folder:
+        path = Path(folder) / "state.adte"
+        path.write_bytes(data)
+        try:
+            clf.load_state(path)
+        except AdteError as error:  # where it lay for a moment is nobody's business
+            said = str(error).replace(repr(str(path)), "the state")
+            raise StateError(said) from None

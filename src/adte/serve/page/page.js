@@ -1,0 +1,360 @@
+// The page: a form, a photo, an answer, and the stream behind them.
+
+import { showAnswer, sayAnswer } from "./answer.js";
+import { Api, newKey } from "./api.js";
+import { byId, bytes, h, number, photos } from "./dom.js";
+import { LAST, Live } from "./live.js";
+import { showViews } from "./views.js";
+import { fillForm, matches, nameFor, plain, settings } from "./wanted.js";
+
+const EVERY = 2000; // milliseconds from one look at the stream to the next
+const FIRST = ["adte", "se", "zero-shot"];
+
+const api = new Api();
+const live = new Live(byId("stream-body"), act);
+let info = null;
+let streams = []; // facts of all, where the token allows it
+let stream = null; // facts of the open one
+let photo = null; // { file, url, keys: Map of stream to key }
+let shown = null; // the photo whose answer is on the page
+let turn = 0; // the latest question; older answers are not shown
+let queue = [];
+
+// ------------------------------------------------------------------ asking
+
+const known = (wanted) => (stream && matches(stream, wanted) ? stream
+  : streams.find((facts) => matches(facts, wanted) && plain(facts, info)));
+
+/** The stream of these settings: the open one, one that is there, or a new one. */
+async function streamFor(wanted) {
+  const found = known(wanted);
+  if (found) return found;
+  const name = nameFor(wanted);
+  for (let i = 1; ; i += 1) {
+    try {
+      const made = await api.create({ id: i > 1 ? `${name}-${i}` : name, ...wanted });
+      if (made.token) tell("note-box", `The token of the stream ${made.id}, shown once: `, h("code", {}, made.token));
+      delete made.token;
+      streams.push(made);
+      return made;
+    } catch (error) {
+      if (error.code !== "exists" || i > 50) throw error;
+    }
+  }
+}
+
+function tell(kind, ...words) {
+  byId("alert").replaceChildren(...(kind ? [h("p", { class: kind }, ...words)] : []));
+}
+
+function refuse(error, from) {
+  const field = from ?? (error.code === "token" ? "token" : null);
+  tell("alert", error.message);
+  byId("alert").scrollIntoView({ block: "nearest" });
+  if (field && !byId(field).closest("[hidden]")) byId(field).focus();
+}
+
+function busy(text) {
+  byId("answer").setAttribute("aria-busy", String(Boolean(text)));
+  byId("progress").hidden = !text;
+  byId("progress-text").textContent = text ?? "";
+}
+
+/** What is missing before a question can be asked. */
+function missing({ classes }) {
+  if (!classes.length) return ["Type the names of the classes first, then press Ask.", "classes"];
+  if (!photo) return ["Give a photo first: drop it here, paste it, or choose it.", "file"];
+  const most = info?.limits.max_bytes ?? Infinity;
+  if (photo.file.size <= most) return null;
+  return [`The photo has ${bytes(photo.file.size)}; this server takes ${bytes(most)}. Make it smaller.`, "file"];
+}
+
+/** Ask about the photo; whether there was an answer. */
+async function ask({ learn = byId("learn").checked } = {}) {
+  const wanted = settings();
+  const lacks = missing(wanted);
+  if (lacks) {
+    refuse({ message: lacks[0] }, lacks[1]);
+    return false;
+  }
+  const [now, asked] = [(turn += 1), photo];
+  tell();
+  if (matchMedia("(max-width: 56rem)").matches) byId("answer").scrollIntoView();
+  busy(`Looking at ${number(wanted.views)} ${wanted.views === 1 ? "view" : "views"} of the photo…`);
+  try {
+    const facts = await streamFor(wanted);
+    const answer = await predict(facts, asked, learn, byId("truth").value);
+    if (now !== turn) return true;
+    enter(facts);
+    show(answer, facts, asked);
+    byId("truth").value = "";
+  } catch (error) {
+    if (now === turn) {
+      if (shown !== asked) clear();
+      refuse(error);
+    }
+    return false;
+  } finally {
+    if (now === turn) busy();
+  }
+  await look();
+  return true;
+}
+
+/** A photo is learned once by each stream; an answer that is repeated is explained without learning. */
+async function predict(facts, asked, learn, truth) {
+  if (!learn) return api.predict(facts.id, asked.file, { learn: false });
+  if (!asked.keys.has(facts.id)) asked.keys.set(facts.id, [newKey(), truth]);
+  const [key, first] = asked.keys.get(facts.id);
+  const answer = await api.predict(facts.id, asked.file, { learn: true, truth: first, key });
+  if (!answer.repeated) return answer;
+  return { ...await api.predict(facts.id, asked.file, { learn: false }), repeated: true };
+}
+
+function show(answer, facts, asked) {
+  const [found] = answer.predictions;
+  shown = asked;
+  byId("answer-body").replaceChildren(...showAnswer(answer, facts));
+  byId("said").textContent = sayAnswer(answer);
+  byId("why").hidden = !found.explain;
+  if (found.explain) byId("why-body").replaceChildren(...showViews(found.explain, asked.url, facts.method, found.index));
+}
+
+/** Take the answer to another photo away. */
+function clear() {
+  shown = null;
+  byId("answer-body").replaceChildren(h("p", { class: "calm" }, "There is no answer to this photo yet."));
+  byId("why").hidden = true;
+}
+
+// ------------------------------------------------------------------ photos
+
+/** Photos come in, are shown, and are asked about one after the other. */
+async function take(files) {
+  const found = [...files].filter((file) => file.type.startsWith("image/") || !file.type);
+  if (!found.length) {
+    refuse({ message: "That is no picture. Give a photo, such as a JPEG or a PNG." });
+    return;
+  }
+  queue.push(...found);
+  if (queue.length > found.length) return; // those before it are under way
+  while (queue.length) {
+    put(queue[0]);
+    say("empty", queue.length > 1 ? `${queue.length - 1} more to come.` : "");
+    if (!await ask()) queue.length = 1; // the others would fare no better
+    queue.shift();
+  }
+  say("empty", "");
+}
+
+function put(file) {
+  const old = photo?.url;
+  photo = { file, url: URL.createObjectURL(file), keys: new Map() };
+  const preview = byId("preview");
+  preview.src = photo.url;
+  preview.alt = file.name ? `Your photo ${file.name}` : "Your photo";
+  preview.hidden = false;
+  if (old) setTimeout(() => URL.revokeObjectURL(old), 10_000); // the last answer may still show it
+}
+
+// ------------------------------------------------------------------ the stream
+
+/** Make a stream the open one, and put its name into the address. */
+function enter(facts) {
+  stream = facts;
+  streams = streams.map((other) => (other.id === facts.id ? facts : other));
+  if (hash() !== facts.id) history.replaceState(null, "", `#stream=${facts.id}`);
+  update();
+}
+
+async function open(id) {
+  try {
+    const facts = await api.facts(id);
+    fillForm(facts);
+    enter(facts);
+    tell();
+    await look();
+  } catch (error) {
+    refuse(error);
+  }
+}
+
+async function act(what) {
+  const id = stream.id;
+  try {
+    if (what === "export") {
+      save(await api.export(id), `${id}.adte`);
+      return;
+    }
+    if (what === "reset" && !await sure()) return;
+    enter(await api.change(id, what));
+    if (what === "reset") photo?.keys.delete(id);
+    tell();
+    await look();
+  } catch (error) {
+    refuse(error);
+  }
+}
+
+function sure() {
+  const dialog = byId("sure");
+  byId("sure-text").textContent = `${stream.id} has learned from ${photos(stream.seen)}. This cannot be undone.`;
+  dialog.returnValue = "no";
+  dialog.showModal();
+  return new Promise((done) => dialog.addEventListener("close", () => done(dialog.returnValue === "yes"), { once: true }));
+}
+
+function save(blob, name) {
+  const url = URL.createObjectURL(blob);
+  h("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 10_000);
+}
+
+/** Look at the open stream, and at the server behind it. */
+async function look() {
+  if (!stream) return;
+  const facts = stream;
+  try {
+    const [state, past] = await Promise.all([api.state(facts.id), api.history(facts.id, LAST)]);
+    server(true);
+    if (facts !== stream) return;
+    Object.assign(facts, { seen: state.seen, frozen: state.frozen });
+    live.show(facts, state, past);
+    update();
+  } catch (error) {
+    if (error.status === 0) server(false);
+    else if (error.status === 404) gone(facts, error);
+  }
+}
+
+/** One look after the other, as long as somebody sees the page. */
+async function keepLooking() {
+  if (document.visibilityState === "visible") await (info ? look() : begin());
+  setTimeout(keepLooking, EVERY);
+}
+
+function gone(facts, error) {
+  if (facts !== stream) return;
+  [stream, streams] = [null, streams.filter(({ id }) => id !== facts.id)];
+  byId("stream-body").replaceChildren(h("p", { class: "calm" }, error.message));
+  update();
+}
+
+// ------------------------------------------------------------------ the form
+
+function server(good) {
+  byId("server").classList.toggle("away", !good);
+  say("server", good ? `${info.model} · adte ${info.version}` : "The server does not answer. Trying again…");
+}
+
+function update() {
+  if (!info) return;
+  const wanted = settings();
+  const found = known(wanted);
+  say("method-hint", info.methods.find(({ name }) => name === wanted.method)?.summary.concat(".") ?? "");
+  say("which", !wanted.classes.length ? ""
+    : found ? `Stream ${found.id}: ${photos(found.seen)} learned.` : "The next photo begins a new stream.");
+  options("truth", ["", ...wanted.classes], (name) => name || "not known");
+  options("which-stream", ["", ...streams.map(({ id }) => id)], (id) => id || "choose…", stream?.id ?? "");
+  byId("streams").hidden = !streams.length;
+}
+
+function say(id, text) {
+  if (byId(id).textContent !== text) byId(id).textContent = text;
+}
+
+function options(id, values, text, chosen) {
+  const node = byId(id);
+  const old = [...node.options].map((option) => option.value);
+  const value = chosen ?? node.value;
+  if (old.join("\n") !== values.join("\n")) {
+    node.replaceChildren(...values.map((v) => h("option", { value: v }, text(v))));
+  }
+  node.value = values.includes(value) ? value : values[0];
+}
+
+function fillMethods() {
+  const names = info.methods.map(({ name }) => name);
+  const first = FIRST.filter((name) => names.includes(name));
+  const group = (label, list) => h("optgroup", { label }, list.map((name) => h("option", { value: name }, name)));
+  const value = byId("method").value || first[0];
+  byId("method").replaceChildren(group("often used", first), group("others", names.filter((n) => !first.includes(n))));
+  byId("method").value = names.includes(value) ? value : names[0];
+  byId("views").max = info.limits.max_views;
+}
+
+// ------------------------------------------------------------------ beginning
+
+async function begin() {
+  try {
+    info = await api.info();
+  } catch (error) {
+    server(false);
+    if (error.status) say("server", error.message);
+    return;
+  }
+  server(true);
+  fillMethods();
+  byId("take").hidden = navigator.maxTouchPoints === 0;
+  byId("access").hidden = !info.tokens;
+  update();
+  if (!info.tokens || api.token) await enterToken();
+}
+
+/** What the token allows: all streams, one by its name, or nothing. */
+async function enterToken() {
+  tell();
+  try {
+    ({ streams } = await api.streams());
+    byId("by-name").hidden = true;
+  } catch (error) {
+    streams = [];
+    byId("by-name").hidden = error.status !== 403;
+    if (error.status === 401) refuse({ message: "The server does not know this token. Check it." }, "token");
+    else if (error.status !== 403) refuse(error);
+  }
+  update();
+  await openHash();
+}
+
+/** The stream that the address names. */
+const hash = () => new URLSearchParams(location.hash.slice(1)).get("stream");
+
+async function openHash() {
+  if (hash() && hash() !== stream?.id) await open(hash());
+}
+
+function listen() {
+  const on = (id, event, call) => byId(id).addEventListener(event, call);
+  on("ask", "submit", (event) => { event.preventDefault(); ask(); });
+  on("classes", "input", update);
+  for (const id of ["views", "protocol"]) on(id, "change", update);
+  on("method", "change", () => { update(); if (photo && settings().classes.length) ask({ learn: false }); });
+  for (const id of ["file", "camera"]) {
+    on(id, "change", ({ target }) => { if (target.files.length) take(target.files); target.value = ""; });
+  }
+  on("token", "change", ({ target }) => {
+    api.token = target.value.trim();
+    sessionStorage.setItem("token", api.token);
+    if (api.token) enterToken();
+  });
+  on("open", "click", () => { if (byId("stream-id").value.trim()) open(byId("stream-id").value.trim()); });
+  on("stream-id", "keydown", (event) => { if (event.key === "Enter") { event.preventDefault(); byId("open").click(); } });
+  on("which-stream", "change", ({ target }) => { if (target.value) open(target.value); });
+  addEventListener("hashchange", openHash);
+  addEventListener("paste", ({ clipboardData }) => { if (clipboardData.files.length) take(clipboardData.files); });
+  for (const kind of ["dragenter", "dragover", "dragleave", "drop"]) {
+    addEventListener(kind, (event) => {
+      if (![...event.dataTransfer.types].includes("Files")) return;
+      event.preventDefault();
+      const out = kind === "drop" || (kind === "dragleave" && !event.relatedTarget);
+      byId("drop").classList.toggle("over", !out);
+      if (kind === "drop") take(event.dataTransfer.files);
+    });
+  }
+}
+
+api.token = sessionStorage.getItem("token") ?? "";
+byId("token").value = api.token;
+listen();
+keepLooking();

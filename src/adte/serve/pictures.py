@@ -1,0 +1,69 @@
+"""Images from strangers: only the formats that are named, and none that would fill the memory."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+
+from adte.serve.limits import Limits, Refused
+from adte.views import Preprocess
+
+__all__ = ["check_picture", "opened", "thumbnails"]
+
+BOMBS = (Image.DecompressionBombError, Image.DecompressionBombWarning)
+
+
+def opened(data: bytes, formats: Sequence[str]) -> Image.Image:
+    """An image by its header, not yet decoded; only these formats are tried."""
+    return Image.open(io.BytesIO(data), formats=list(formats))
+
+
+def check_picture(data: bytes, limits: Limits) -> Image.Image:
+    """An image that may be decoded, or a refusal."""
+    if not data:
+        raise Refused(422, "image", "the image has no bytes; send a complete file")
+    try:
+        image = opened(data, limits.allowed)
+    except UnidentifiedImageError:
+        known = ", ".join(limits.allowed)
+        raise Refused(
+            415, "format", f"these {len(data)} bytes are no image of a known format; send {known}"
+        ) from None
+    except BOMBS:
+        raise _large(limits) from None
+    except Exception:  # by format: OSError, SyntaxError, ValueError, struct.error, …
+        raise Refused(
+            422, "image", f"the header of these {len(data)} bytes is damaged; send a complete file"
+        ) from None
+    width, height = image.size
+    if width * height > limits.max_pixels:
+        raise _large(limits, f"the image has {width} × {height} pixels")
+    if width < 1 or height < 1:
+        raise Refused(422, "image", "the image has no pixels; send another")
+    return image
+
+
+def _large(limits: Limits, what: str = "the image declares too many pixels") -> Refused:
+    return Refused(
+        413,
+        "pixels",
+        f"{what}, more than the {limits.max_pixels:,} allowed; make it smaller",
+    )
+
+
+def thumbnails(pixels: Tensor, preprocess: Preprocess, side: int) -> list[str]:
+    """The views (V, 3, S, S) as the model sees them, as small JPEGs for a page."""
+    mean, std = pixels.new_tensor([preprocess.mean, preprocess.std])[..., None, None]
+    levels = ((pixels * std + mean) * 255).round().clamp(0, 255).byte()
+    out = []
+    for view in levels.permute(0, 2, 3, 1).cpu().numpy():  # (S, S, 3)
+        buffer = io.BytesIO()
+        small = Image.fromarray(np.ascontiguousarray(view)).resize((side, side))
+        small.save(buffer, "JPEG", quality=75)
+        out.append("data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode())
+    return out

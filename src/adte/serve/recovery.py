@@ -1,0 +1,98 @@
+"""Streams as they were: the newest good snapshot, and the events of the log behind it."""
+
+from __future__ import annotations
+
+from adte.errors import AdteError, StateError
+from adte.models.base import Model
+from adte.serve.packing import unpack
+from adte.serve.store import Store, Stored
+from adte.serve.streams import Stream
+
+__all__ = ["check_model", "recover", "recover_all"]
+
+
+def check_model(store: Store, model: Model) -> None:
+    """Refuse another model than the streams were learned with."""
+    known = store.model
+    if known is None:
+        return
+    if known["name"] != model.name:
+        raise StateError(
+            f"the streams in {str(store.folder)!r} were learned with model {known['name']!r}, not "
+            f"{model.name!r}; give the same model or another folder"
+        )
+    if known["fingerprint"] != model.fingerprint:
+        raise StateError(
+            f"the streams in {str(store.folder)!r} were learned with other weights of model "
+            f"{model.name!r} (fingerprint {known['fingerprint']}, here {model.fingerprint}); use "
+            "the weights that they were learned with"
+        )
+
+
+def recover_all(store: Store, model: Model) -> tuple[dict[str, Stream], list[str]]:
+    """All streams, and sentences about what was dropped or is damaged."""
+    check_model(store, model)
+    notes: list[str] = []
+    if lost := store.lost():
+        notes.append(
+            f"{lost} events that were acknowledged are missing: the tail of the log was cut"
+        )
+    streams: dict[str, Stream] = {}
+    for stored in store.streams():
+        stream, said = recover(store, stored, model)
+        streams[stored.id] = stream
+        notes += [f"stream {stored.id!r}: {text}" for text in said]
+    return streams, notes
+
+
+def recover(store: Store, stored: Stored, model: Model) -> tuple[Stream, list[str]]:
+    """One stream, and what is to be said of it. The store is only read."""
+    stream = Stream.make(stored.id, stored.settings, model, stored.created, stored.token)
+    notes = _newest_good(store, stream)
+    missing = _redo(store, stream, notes)
+    if missing:
+        stream.damaged = missing
+        notes.append(missing)
+    if stored.origin is not None and not stream.damaged:
+        stream.origin = unpack(stored.origin)["origin"]
+    for row in store.history(stream.id, 1):
+        stream.drift = row[6]
+    return stream, notes
+
+
+def _newest_good(store: Store, stream: Stream) -> list[str]:
+    notes = []
+    for s in store.snapshots(stream.id):
+        why = "its checksum does not fit" if not s.good else ""
+        if not why:
+            try:
+                stream.clf.method.load_state_dict(unpack(s.data))
+            except AdteError as error:
+                why = str(error)
+        if not why:
+            stream.clf.seen, stream.clf.frozen = s.seen, s.frozen
+            stream.seq = stream.kept = s.seq
+            break
+        notes.append(f"the snapshot at event {s.seq} was dropped ({why})")
+    return notes
+
+
+def _redo(store: Store, stream: Stream, notes: list[str]) -> str:
+    """Do the events of the log again; a sentence if the beginning of them is missing."""
+    begun, last = bool(stream.kept), store.last(stream.id)
+    for seq, event in store.log(stream.id, stream.seq):
+        if seq != stream.seq + 1:
+            if not begun:
+                break
+            notes.append(f"events {stream.seq + 1} to {seq - 1} are missing and were dropped")
+        begun = True
+        if event is None:
+            notes.append(f"event {seq} is damaged and was dropped")
+        else:
+            stream.redo(event)
+        stream.seq = seq
+    if last <= stream.seq:
+        return ""
+    stream.clf.reset()
+    stream.seq = last
+    return "no good snapshot reaches the log; reset the stream, or import a state"

@@ -1,0 +1,387 @@
+"""The routes of the service. Each reads a request, asks the engine and tells the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import json
+import secrets
+import time
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request
+from pydantic import ValidationError
+from starlette.responses import Response
+
+from adte import __version__
+from adte.errors import AdteError, InputError
+from adte.methods import create_method, list_methods, method_info
+from adte.prompts import template_sets
+from adte.serve import schemas
+from adte.serve.access import new_token
+from adte.serve.bodies import read_body, read_images, size_of
+from adte.serve.jobs import Call, Change, Predict, refusal
+from adte.serve.keeper import now
+from adte.serve.limits import Refused
+from adte.serve.packing import checksum
+from adte.serve.service import Service
+from adte.serve.streams import Kind, Stream
+
+__all__ = ["open_router", "router"]
+
+PROBE = 1 << 18  # bytes that a disk which was full must take
+
+router, open_router = APIRouter(prefix="/v1"), APIRouter()
+
+Key = Annotated[
+    str | None,
+    Header(alias="Idempotency-Key", min_length=1, max_length=200, pattern=r"^[\x20-\x7e]+$"),
+]
+BINARY = {"schema": {"type": "string", "format": "binary"}}
+NEW = schemas.New.model_json_schema(ref_template="#/components/schemas/{model}")
+FORM = {
+    "type": "object",
+    "required": ["image"],
+    "additionalProperties": False,
+    "properties": {"image": {"type": "array", "minItems": 1,
+                             "items": {"type": "string", "format": "binary"}}},
+}  # fmt: skip
+IMAGES = {
+    "required": True,
+    "content": {"image/*": BINARY, "application/octet-stream": BINARY,
+                "multipart/form-data": {"schema": FORM}},
+}  # fmt: skip
+
+
+def refused(*codes: int) -> dict[int | str, dict[str, Any]]:
+    """What a route may refuse with, for OpenAPI."""
+    return {code: {"model": schemas.Error} for code in (400, 401, 403, 404, *codes)}
+
+
+def service_of(request: Request) -> Service:
+    found: Service = request.app.state.service
+    return found
+
+
+def tell(value: Any, status: int = 200) -> Response:
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return Response(text, status, media_type="application/json")
+
+
+async def kept(future: Future[Any]) -> Any:
+    """What was promised; it is done even if the one who asked has gone."""
+    return await asyncio.shield(asyncio.wrap_future(future))
+
+
+def known_queries(request: Request, *names: str) -> None:
+    """A mistyped option is an error, not a default."""
+    for name in request.query_params:
+        if name not in names:
+            raise Refused(422, "request", "the query has an unknown name; it may have: "
+                          + (", ".join(names) or "none"))  # fmt: skip
+
+
+def stream_of(request: Request, id: str) -> Stream:
+    service = service_of(request)
+    return service.access.stream(request.headers, service.keeper.streams, id)
+
+
+def for_admin(request: Request) -> Service:
+    service = service_of(request)
+    service.access.check_admin(request.headers, service.keeper.streams)
+    return service
+
+
+# --------------------------------------------------------------------------- the process
+
+
+@open_router.get("/health", response_model=schemas.Health)
+async def health() -> Response:
+    """The process lives."""
+    return tell({"status": "ok", "version": __version__})
+
+
+@open_router.get(
+    "/ready", response_model=schemas.Health, responses={503: {"model": schemas.Health}}
+)
+async def ready(request: Request) -> Response:
+    """Streams are loaded and can be written."""
+    service = service_of(request)
+    if service.engine.alive and not service.keeper.writable:
+        with suppress(Refused):  # it does not
+            await kept(service.engine.ask(lambda keeper: keeper.probe(PROBE)))
+            await kept(service.engine.ask(lambda keeper: keeper.probe(0)))
+    good = service.ready
+    said = {"status": "ready" if good else "not ready", "version": __version__}
+    return tell(said, 200 if good else 503)
+
+
+@open_router.get("/metrics", responses={**refused(), 200: {"content": {"text/plain": {}}}})
+async def metrics(request: Request) -> Response:
+    """Figures for Prometheus."""
+    return Response(for_admin(request).metrics.text(), media_type="text/plain; version=0.0.4")
+
+
+@router.get("/info", response_model=schemas.Info, responses=refused())
+async def info(request: Request) -> Response:
+    """What there is: model, methods, template sets, formats, limits."""
+    service = service_of(request)
+    methods = []
+    for name in list_methods():
+        method = create_method(name)
+        if method.needs <= service.model.offers | {"logits", "pixels"}:
+            methods.append({"name": name, "summary": method_info(name).summary,
+                            "stateful": method.stateful, "options": method.params})  # fmt: skip
+    return tell({
+        "version": __version__,
+        "model": service.model.name,
+        "methods": methods,
+        "templates": sorted(template_sets()),
+        "formats": [f.lower() for f in service.limits.allowed],
+        "limits": asdict(service.limits),
+        "tokens": service.access.required,
+    })  # fmt: skip
+
+
+# --------------------------------------------------------------------------- streams
+
+
+@router.post(
+    "/streams",
+    status_code=201,
+    response_model=schemas.Made,
+    responses=refused(408, 409, 413, 415, 422, 429, 503),
+    openapi_extra={
+        "requestBody": {"required": True, "content": {"application/json": {"schema": NEW}}}
+    },
+)
+async def make_stream(request: Request) -> Response:
+    """Make a stream. Its token is shown once."""
+    service = for_admin(request)
+    known_queries(request)
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        raise Refused(415, "format", "the Content-Type is not application/json; send JSON")
+    with service.gate.entered(size_of(request, service.limits)):
+        body = await read_body(request, service.limits)
+        try:
+            asked = schemas.New.model_validate_json(body).model_dump()
+        except ValidationError as error:
+            raise refused_fields(error) from None
+        token, hashed = new_token() if service.access.required else (None, None)
+        id = asked["id"] or secrets.token_hex(8)
+        loop = asyncio.get_running_loop()
+        job = await loop.run_in_executor(service.maker, _made, service, id, asked, hashed)
+        facts = await kept(service.engine.submit(job))
+    return tell({**facts, "token": token}, 201)
+
+
+def _made(service: Service, id: str, asked: dict[str, Any], token: bytes | None) -> Call:
+    """The stream, made beside the event loop."""
+    streams = service.keeper.streams
+    if id not in streams and len(streams) >= service.limits.max_streams:
+        raise Refused(409, "limit", f"there are {len(streams)} streams, which is the limit; "
+                      "delete one first")  # fmt: skip
+    try:
+        plan = Stream.plan(asked, service.limits)
+        stream = Stream.make(id, plan, service.model, now(), token, service.limits)
+        warm = None
+        if asked["state"] is not None:
+            try:
+                data = base64.b64decode(asked["state"], validate=True)
+            except (binascii.Error, ValueError):
+                raise InputError("state is no base64; encode an export") from None
+            warm = stream.change("state", data)
+    except AdteError as error:
+        raise refusal(error) from None
+    except (TypeError, ValueError, ArithmeticError, RuntimeError) as error:
+        raise Refused(422, "request", "a stream with these options does not work "
+                      f"({type(error).__name__}); check them") from error  # fmt: skip
+    return Call(call=lambda keeper: keeper.create(stream, warm), alone=True)
+
+
+def refused_fields(error: ValidationError) -> Refused:
+    """The first thing that is wrong, without what was sent."""
+    first = error.errors(include_input=False, include_url=False, include_context=False)[0]
+    known = schemas.New.model_fields
+    where = ".".join(str(x) for x in first["loc"] if isinstance(x, int) or x in known)
+    return Refused(422, "request", f"{where or 'the body'}: {first['msg']}")
+
+
+@router.get("/streams", response_model=schemas.Streams, responses=refused())
+async def all_streams(request: Request) -> Response:
+    """All streams."""
+    service = for_admin(request)
+    facts = await kept(service.engine.ask(lambda k: [s.facts() for s in k.streams.values()]))
+    return tell({"streams": facts})
+
+
+@router.get("/streams/{id}", response_model=schemas.Facts, responses=refused())
+async def one_stream(request: Request, id: str) -> Response:
+    """The facts of a stream."""
+    stream = stream_of(request, id)
+    return tell(await kept(service_of(request).engine.ask(lambda keeper: stream.facts())))
+
+
+@router.delete("/streams/{id}", status_code=204, response_model=None, responses=refused(503))
+async def delete_stream(request: Request, id: str) -> Response:
+    """Delete a stream and its state."""
+    stream, service = stream_of(request, id), service_of(request)
+    known_queries(request)
+    await kept(service.engine.submit(Call(call=lambda k: k.delete(stream), alone=True)))
+    service.gate.forget(id)
+    return Response(status_code=204)
+
+
+@router.post("/streams/{id}/token", response_model=schemas.Token, responses=refused(409, 503))
+async def new_stream_token(request: Request, id: str) -> Response:
+    """A new token for a stream; the old one ends."""
+    service = for_admin(request)
+    stream = stream_of(request, id)
+    if not service.access.required:
+        raise Refused(409, "token", "this server asks for no tokens; start it with --tokens")
+    token, hashed = new_token()
+    call = Call(call=lambda keeper: keeper.set_token(stream, hashed), alone=True)
+    await kept(service.engine.submit(call))
+    return tell({"id": id, "token": token})
+
+
+# --------------------------------------------------------------------------- predicting
+
+
+@router.post(
+    "/streams/{id}/predict",
+    response_model=schemas.Answer,
+    responses=refused(408, 409, 413, 415, 422, 429, 503),
+    openapi_extra={"requestBody": IMAGES},
+)
+async def predict(
+    request: Request,
+    id: str,
+    learn: bool = True,
+    top: Annotated[int, Query(ge=1, le=1000)] = 5,
+    probs: bool = False,
+    label: Annotated[list[str] | None, Query(max_length=1000)] = None,
+    explain: bool = False,
+    thumbnails: Annotated[int, Query(ge=0, le=96)] = 0,
+    key: Key = None,
+) -> Response:
+    """Labels for one image or several."""
+    start = time.perf_counter()
+    stream, service = stream_of(request, id), service_of(request)
+    known_queries(request, "learn", "top", "probs", "label", "explain", "thumbnails")
+    service.gate.second = service.engine.second
+    with service.gate.entered(size_of(request, service.limits)) as entry:
+        images = await read_images(request, service.limits)
+        if explain and len(images) > 1:
+            raise Refused(422, "request", "explain takes one image a request; send one")
+        truths = _truths(stream, label, len(images))
+        entry.take(len(images) - 1, 0)
+        service.gate.spend(id, len(images))
+        job = Predict(
+            stream=stream,
+            key=key if learn else None,
+            digest=checksum("predict", *images, json.dumps(truths)),
+            images=images,
+            learn=learn,
+            top=top,
+            probs=probs,
+            truths=truths,
+            explain=explain,
+            thumbnails=thumbnails,
+        )
+        answer = await kept(service.engine.submit(job))
+    service.metrics.see("request_seconds", time.perf_counter() - start)
+    return tell(answer)
+
+
+def _truths(stream: Stream, labels: list[str] | None, images: int) -> list[int] | None:
+    if not labels:
+        return None
+    if len(labels) != images:
+        raise Refused(422, "request", f"{len(labels)} labels came for {images} images; send one "
+                      "for each")  # fmt: skip
+    try:
+        return [stream.clf.classes.index(name) for name in labels]
+    except ValueError:
+        raise Refused(422, "request", "a label is none of the classes; check it") from None
+
+
+# --------------------------------------------------------------------------- state
+
+
+@router.get("/streams/{id}/state", response_model=schemas.State, responses=refused())
+async def state(request: Request, id: str) -> Response:
+    """What a stream has learned."""
+    stream = stream_of(request, id)
+    return tell(await kept(service_of(request).engine.ask(lambda k: k.state(stream))))
+
+
+@router.get("/streams/{id}/history", response_model=schemas.History, responses=refused(422))
+async def history(
+    request: Request, id: str, last: Annotated[int, Query(ge=1, le=1000)] = 200
+) -> Response:
+    """The last predictions that counted."""
+    stream = stream_of(request, id)
+    return tell(await kept(service_of(request).engine.ask(lambda k: k.history(stream, last))))
+
+
+@router.get(
+    "/streams/{id}/export",
+    response_class=Response,
+    responses={**refused(409), 200: {"content": {"application/octet-stream": BINARY}}},
+)
+async def export(request: Request, id: str) -> Response:
+    """The state as a file that `Classifier.load` reads."""
+    stream = stream_of(request, id)
+    data = await kept(service_of(request).engine.ask(lambda k: k.export(stream)))
+    name = {"Content-Disposition": f'attachment; filename="{stream.id}.adte"'}
+    return Response(data, media_type="application/octet-stream", headers=name)
+
+
+async def _change(request: Request, id: str, kind: Kind, key: str | None) -> Response:
+    stream, service = stream_of(request, id), service_of(request)
+    known_queries(request)
+    data = b""
+    with service.gate.entered(size_of(request, service.limits) if kind == "state" else 0):
+        if kind == "state":
+            data = await read_body(request, service.limits)
+        job = Change(stream=stream, kind=kind, data=data, key=key, digest=checksum(kind, data))
+        return tell(await kept(service.engine.submit(job)))
+
+
+CHANGES = refused(409, 422, 429, 503)
+
+
+@router.post("/streams/{id}/freeze", response_model=schemas.Changed, responses=CHANGES)
+async def freeze(request: Request, id: str, key: Key = None) -> Response:
+    """Stop learning."""
+    return await _change(request, id, "freeze", key)
+
+
+@router.post("/streams/{id}/unfreeze", response_model=schemas.Changed, responses=CHANGES)
+async def unfreeze(request: Request, id: str, key: Key = None) -> Response:
+    """Learn again."""
+    return await _change(request, id, "unfreeze", key)
+
+
+@router.post("/streams/{id}/reset", response_model=schemas.Changed, responses=CHANGES)
+async def reset(request: Request, id: str, key: Key = None) -> Response:
+    """Forget what was learned."""
+    return await _change(request, id, "reset", key)
+
+
+@router.post(
+    "/streams/{id}/import",
+    response_model=schemas.Changed,
+    responses={**CHANGES, **refused(408, 413)},
+    openapi_extra={
+        "requestBody": {"required": True, "content": {"application/octet-stream": BINARY}}
+    },
+)
+async def take_over(request: Request, id: str, key: Key = None) -> Response:
+    """Take over a state that was exported from a stream of the same kind."""
+    return await _change(request, id, "state", key)

@@ -1,0 +1,90 @@
+"""The process: an address, the server on it, and an orderly end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import uvicorn
+
+from adte.errors import InputError
+from adte.serve.app import make_app
+from adte.serve.service import Service
+
+__all__ = ["admin_token", "listen", "serve"]
+
+CONNECTIONS = 1024  # open at a time
+
+
+def admin_token(file: str | None) -> str | None:
+    """The administrator's token: of a file, or of the environment."""
+    if file is None:
+        return os.environ.get("ADTE_ADMIN_TOKEN") or None
+    try:
+        return Path(file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read the token file {file!r} ({error}); check it") from error
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """An open address; port 0 takes any that is free."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # Named as TCP, or asyncio would not switch Nagle's waiting off: 40 ms for each answer.
+    where = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        if os.name == "posix":  # elsewhere it would let others take the port
+            where.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        where.bind((host, port))
+        where.listen(256)
+    except (OSError, OverflowError) as error:
+        where.close()
+        why = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot listen on {host}, port {port} ({why}); choose another") from error
+    return where
+
+
+@contextmanager
+def _asked_to_end(server: uvicorn.Server) -> Iterator[None]:
+    """A signal ends the server in good order, and its process goes on to its own end."""
+
+    def end(number: int, frame: object) -> None:
+        server.should_exit = True
+
+    old = {}
+    if threading.current_thread() is threading.main_thread():
+        old = {s: signal.signal(s, end) for s in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+def serve(
+    service: Service, where: socket.socket, say: Callable[[str], None], drain: float = 30.0
+) -> None:
+    """Answer until a signal comes, then finish what is under way, `drain` seconds at most."""
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    config = uvicorn.Config(
+        make_app(service),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        limit_concurrency=CONNECTIONS,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=max(1, round(drain)),
+        h11_max_incomplete_event_size=64 << 10,
+        lifespan="on",
+    )
+    host, port = where.getsockname()[:2]
+    say(f"serving on http://{f'[{host}]' if ':' in host else host}:{port}")
+    server = uvicorn.Server(config)
+    with _asked_to_end(server):
+        server.run(sockets=[where])
+    say("ended; what was acknowledged is on the disk")

@@ -1,0 +1,213 @@
+"""The bodies of requests and answers, as OpenAPI tells them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+
+from adte.prompts import SINGLE
+
+__all__ = ["Answer", "Error", "Facts", "Health", "History", "Info", "Made", "New", "State", "Token"]
+
+ID = r"^[a-z0-9][a-z0-9_-]{0,63}$"
+Name = Annotated[str, StringConstraints(min_length=1, max_length=200, strip_whitespace=True)]
+Text = Annotated[str, StringConstraints(min_length=1, max_length=500)]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Scalar = Annotated[bool | int | Number | Annotated[str, StringConstraints(max_length=100)] | None,
+                   Field(union_mode="smart")]  # fmt: skip
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", protected_namespaces=())
+
+
+class New(Model):
+    """A stream to be made."""
+
+    classes: list[Name] = Field(min_length=1, description="class names")
+    id: str | None = Field(None, pattern=ID, description="made up if left out")
+    templates: Text | list[Text] = Field(list(SINGLE), description="a set's name, or texts with {}")
+    descriptions: dict[Name, list[Text]] | None = Field(None, description="sentences by class name")
+    method: Annotated[str, StringConstraints(max_length=100)] = "adte"
+    options: dict[Annotated[str, StringConstraints(max_length=100)], Scalar] = Field(
+        default_factory=dict, max_length=64
+    )
+    views: int = Field(64, ge=1, le=100_000)
+    seed: int = Field(0, ge=0, lt=1 << 53)
+    protocol: Literal["online", "frozen", "episodic"] = "online"
+    state: str | None = Field(None, description="a warm state: an export, in base64")
+
+    @field_validator("classes", "templates", "descriptions", "method", "options")
+    @classmethod
+    def can_be_written(cls, value: Any) -> Any:
+        """Half a character, which JSON allows, cannot be stored or sent."""
+        try:
+            repr(value) if value is None else _words(value).encode()
+        except UnicodeEncodeError:
+            raise ValueError("a text holds half a character") from None
+        return value
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, dict):
+        return "".join(_words(k) + _words(v) for k, v in value.items())
+    return "".join(map(_words, value)) if isinstance(value, list) else str(value)
+
+
+class Facts(Model):
+    """A stream."""
+
+    id: str
+    model: str
+    classes: list[str]
+    templates: list[str]
+    method: str
+    options: dict[str, Any]
+    views: int
+    seed: int
+    protocol: str
+    frozen: bool
+    seen: int
+    seq: int
+    created: str
+    damaged: str | None
+
+
+class Made(Facts):
+    token: str | None
+
+
+class Changed(Facts):
+    repeated: bool
+
+
+class Streams(Model):
+    streams: list[Facts]
+
+
+class Token(Model):
+    id: str
+    token: str
+
+
+class Box(Model):
+    top: int
+    left: int
+    height: int
+    width: int
+    flip: bool
+
+
+class View(Model):
+    box: Box
+    entropy: float
+    kept: bool
+    weight: float | None
+    index: int
+    label: str
+    confidence: float
+    thumbnail: str | None
+
+
+class Size(Model):
+    width: int
+    height: int
+
+
+class Explained(Model):
+    """What a prediction was made of."""
+
+    image: Size
+    measure: str
+    views: list[View]
+    prior: list[float] | None
+    q: list[float] | None
+    methods: dict[str, list[float]]
+
+
+class Predicted(Model):
+    label: str
+    index: int
+    confidence: float
+    best: list[tuple[str, float]]
+    probs: list[float] | None
+    explain: Explained | None
+
+
+class Answer(Model):
+    """The answer of predict."""
+
+    stream: str
+    seq: int
+    seen: int
+    learned: bool
+    repeated: bool
+    predictions: list[Predicted]
+
+
+class State(Model):
+    """What a stream has learned."""
+
+    id: str
+    method: str
+    seen: int
+    seq: int
+    frozen: bool
+    classes: list[str]
+    prior: list[float] | None
+    q: list[float] | None
+    counts: list[int]
+    drift: float | None
+    labelled: int
+    accuracy: float | None
+    bytes: int
+
+
+class Row(Model):
+    seq: int
+    time: str
+    index: int
+    label: str
+    confidence: float
+    learned: bool
+    drift: float | None
+    truth: int | None
+
+
+class History(Model):
+    id: str
+    rows: list[Row]
+
+
+class MethodInfo(Model):
+    name: str
+    summary: str
+    stateful: bool
+    options: dict[str, Any]
+
+
+class Info(Model):
+    """What there is, for pages and programs that ask."""
+
+    version: str
+    model: str
+    methods: list[MethodInfo]
+    templates: list[str]
+    formats: list[str]
+    limits: dict[str, Any]
+    tokens: bool
+
+
+class Health(Model):
+    status: str
+    version: str
+
+
+class Reason(Model):
+    code: str
+    message: str
+
+
+class Error(Model):
+    error: Reason

@@ -1,0 +1,89 @@
+"""All that serves, put together: store, keeper, engine, limits, access."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from adte.models.base import Model
+from adte.serve.access import Access
+from adte.serve.engine import Engine
+from adte.serve.keeper import Keeper
+from adte.serve.limits import Gate, Limits
+from adte.serve.metrics import Metrics
+from adte.serve.store import Store
+
+__all__ = ["Service"]
+
+
+class Service:
+    """Streams of one model in one folder, ready to be asked.
+
+    Args:
+        folder: where the state lies; made if it is not there.
+        model: one with a text tower, in evaluation mode.
+        snapshot: events of a stream from one snapshot to the next.
+        workers: threads that open pictures.
+        window: seconds that an image may wait for company on its way through the tower, on a GPU.
+        disk: bytes that the database may have; 0 sets no limit.
+
+    Attributes:
+        notes: what had to be dropped when the streams were restored, in sentences.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        model: Model,
+        *,
+        limits: Limits | None = None,
+        access: Access | None = None,
+        snapshot: int = 128,
+        workers: int | None = None,
+        window: float = 0.005,
+        disk: int = 0,
+    ) -> None:
+        self.limits = limits or Limits()
+        self.access = access or Access(None, False)
+        self.metrics, self.gate, self.model = Metrics(), Gate(self.limits), model
+        store = Store(folder, most=disk)
+        try:
+            self.keeper = Keeper(store, model, self.limits, self.metrics, snapshot)
+        except BaseException:
+            store.close()
+            raise
+        self.notes = self.keeper.notes
+        self.engine = Engine(self.keeper, workers, window)
+        self.maker = ThreadPoolExecutor(1, "adte-maker")  # of streams; texts take their time
+        self._measure()
+
+    def _measure(self) -> None:
+        keeper, streams = self.keeper, self.keeper.streams
+        self.metrics.gauges.update(
+            streams=lambda: len(streams),
+            damaged_streams=lambda: sum(bool(s.damaged) for s in list(streams.values())),
+            waiting_images=lambda: self.gate.images,
+            waiting_bytes=lambda: self.gate.bytes,
+            writable=lambda: keeper.writable,
+            database_bytes=lambda: keeper.store.bytes,
+            resident_bytes=_resident,
+            largest_drift=lambda: max([0.0, *(s.drift or 0.0 for s in list(streams.values()))]),
+        )
+
+    @property
+    def ready(self) -> bool:
+        return self.engine.alive and self.keeper.writable
+
+    def close(self) -> None:
+        """Finish what was accepted, write it down, end."""
+        self.maker.shutdown(wait=True)
+        self.engine.stop()
+
+
+def _resident() -> float:
+    try:
+        pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+    except OSError:
+        return 0.0
+    return float(pages) * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,321 @@
+"""The log and the snapshots on disk: SQLite, write-ahead, every commit forced to the disk.
+
+    streams    settings, and where each stream stands
+    log        the events of a stream since its last snapshot but one
+    snapshots  the newest two of each stream, with a checksum
+    answers    what was answered to which idempotency key
+    history    labels given, for people to look at
+
+Beside the database, the file `adte.mark` has the number of events that were acknowledged. It is not
+forced to the disk, and never runs ahead; if the database has fewer, its tail was cut.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from adte.errors import InputError, StateError
+from adte.files import make_folder
+from adte.files.claims import Lock
+from adte.serve.packing import checksum
+from adte.serve.streams import Event, Settings, Stream
+
+__all__ = ["FORMAT", "NAME", "Snapshot", "Store", "Stored"]
+
+NAME, MARK = "adte.sqlite", "adte.mark"
+FORMAT = 1  # of the database
+APPLICATION = 0x61647465  # "adte"
+ANSWERS, HISTORY = 10_000, 1_000  # kept for each stream
+
+SCHEMA = """
+CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE streams (id TEXT PRIMARY KEY, settings TEXT NOT NULL, created TEXT NOT NULL,
+    token BLOB, origin BLOB);
+CREATE TABLE log (stream TEXT NOT NULL, seq INTEGER NOT NULL, kind TEXT NOT NULL,
+    images INTEGER NOT NULL, data BLOB NOT NULL, sum BLOB NOT NULL, PRIMARY KEY (stream, seq));
+CREATE TABLE snapshots (stream TEXT NOT NULL, seq INTEGER NOT NULL, seen INTEGER NOT NULL,
+    frozen INTEGER NOT NULL, data BLOB NOT NULL, sum BLOB NOT NULL, PRIMARY KEY (stream, seq));
+CREATE TABLE answers (stream TEXT NOT NULL, key TEXT NOT NULL, seq INTEGER NOT NULL,
+    digest BLOB NOT NULL, answer TEXT NOT NULL, PRIMARY KEY (stream, key));
+CREATE INDEX answers_by_age ON answers (stream, seq);
+CREATE TABLE history (stream TEXT NOT NULL, seq INTEGER NOT NULL, image INTEGER NOT NULL,
+    time TEXT NOT NULL, class INTEGER NOT NULL, confidence REAL NOT NULL, learned INTEGER NOT NULL,
+    drift REAL, truth INTEGER, PRIMARY KEY (stream, seq, image)) WITHOUT ROWID;
+"""
+TABLES = ("log", "snapshots", "answers", "history")
+
+
+class Snapshot(NamedTuple):
+    seq: int
+    seen: int
+    frozen: bool
+    data: bytes
+    good: bool
+
+
+class Stored(NamedTuple):
+    """A stream as the database has it."""
+
+    id: str
+    settings: Settings
+    created: str
+    token: bytes | None
+    origin: bytes | None
+
+
+class Store:
+    """A folder with the database. One thread at a time.
+
+    Args:
+        folder: made if it is not there, unless `reading`.
+        reading: look only; a server may use it at the same time.
+        most: bytes that the database may have; 0 sets no limit.
+    """
+
+    def __init__(
+        self, folder: str | os.PathLike[str], reading: bool = False, most: int = 0
+    ) -> None:
+        self.folder, self.path = Path(folder), Path(folder) / NAME
+        if reading and not self.path.is_file():
+            raise InputError(f"{str(folder)!r} holds no state of a service; check the path")
+        self._lock: Lock | None = None
+        if not reading:
+            make_folder(folder)
+            self._lock = Lock(self.path, timeout=2.0).acquire()
+        try:
+            self.db = self._open(reading, most)
+            self.events = int(self._fact("events") or 0)
+        except sqlite3.DatabaseError as error:
+            self._release()
+            raise StateError(
+                f"the database {str(self.path)!r} is damaged ({error}); put a backup in its place"
+            ) from error
+        except BaseException:
+            self._release()
+            raise
+        if not reading:
+            (self.folder / MARK).touch(0o600)
+            self._mark = (self.folder / MARK).open("r+b", buffering=0)
+
+    def _open(self, reading: bool, most: int) -> sqlite3.Connection:
+        where = f"{self.path.resolve().as_uri()}?mode={'ro' if reading else 'rwc'}"
+        old = os.umask(0o077)  # what people sent is theirs
+        try:
+            db = sqlite3.connect(where, uri=True, isolation_level=None, check_same_thread=False)
+            form = db.execute("PRAGMA user_version").fetchone()[0]
+            if form > FORMAT:
+                db.close()
+                raise StateError(
+                    f"{str(self.path)!r} has format {form}, this version of adte reads formats up "
+                    f"to {FORMAT}; use the version that wrote it"
+                )
+            if db.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
+                db.close()
+                raise sqlite3.DatabaseError("its pages do not fit together")
+            if not reading:
+                db.execute("PRAGMA journal_mode=WAL")
+                db.execute("PRAGMA synchronous=FULL")
+                db.execute("PRAGMA fullfsync=ON")
+                if form == 0:
+                    db.executescript(
+                        f"BEGIN; {SCHEMA} PRAGMA application_id={APPLICATION}; "
+                        f"PRAGMA user_version={FORMAT}; COMMIT;"
+                    )
+                if most:
+                    size = db.execute("PRAGMA page_size").fetchone()[0]
+                    db.execute(f"PRAGMA max_page_count={max(1, most // size)}")
+            elif form == 0:
+                db.close()
+                raise StateError(f"{str(self.path)!r} is no database of adte; check the path")
+        finally:
+            os.umask(old)
+        return db
+
+    def close(self) -> None:
+        """Write what is in the log into the database, and let others have it."""
+        with suppress(sqlite3.Error):
+            self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self.db.close()
+        if self._lock is not None:
+            self._mark.close()
+        self._release()
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    # ------------------------------------------------------------------ writing
+
+    @contextmanager
+    def group(self) -> Iterator[None]:
+        """All or nothing, and on the disk when the block has ended."""
+        before = self.events
+        self.db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            if self.events != before:
+                self.set_fact("events", str(self.events))
+            self.db.execute("COMMIT")
+        except BaseException:
+            self.events = before
+            if self.db.in_transaction:
+                self.db.execute("ROLLBACK")
+            raise
+        if self.events != before:
+            self.found()
+
+    def lost(self) -> int:
+        """Events that were acknowledged and are not in the database."""
+        try:
+            data = (self.folder / MARK).read_bytes()[:8]
+        except OSError:
+            return 0
+        return max(0, int.from_bytes(data, "little") - self.events) if len(data) == 8 else 0
+
+    def found(self) -> None:
+        """Note how many events there are; what was lost before has been said."""
+        self._mark.seek(0)
+        self._mark.write(self.events.to_bytes(8, "little"))
+
+    def set_fact(self, name: str, value: str) -> None:
+        self.db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
+
+    def add_stream(self, stream: Stream) -> None:
+        settings = json.dumps(asdict(stream.settings))
+        self.db.execute("INSERT INTO streams VALUES (?, ?, ?, ?, NULL)",
+                        (stream.id, settings, stream.created, stream.token))  # fmt: skip
+        self.events += 1
+
+    def drop_stream(self, id: str) -> None:
+        for table in TABLES:
+            self.db.execute(f"DELETE FROM {table} WHERE stream = ?", (id,))
+        self.db.execute("DELETE FROM streams WHERE id = ?", (id,))
+        self.events += 1
+
+    def set_token(self, id: str, token: bytes | None) -> None:
+        self.db.execute("UPDATE streams SET token = ? WHERE id = ?", (token, id))
+        self.events += 1
+
+    def set_origin(self, id: str, origin: bytes | None) -> None:
+        self.db.execute("UPDATE streams SET origin = ? WHERE id = ?", (origin, id))
+
+    def append(self, id: str, seq: int, event: Event) -> None:
+        total = checksum(id, seq, event.kind, event.images, event.data)
+        self.db.execute("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?)",
+                        (id, seq, event.kind, event.images, event.data, total))  # fmt: skip
+        self.events += 1
+
+    def keep_answer(self, id: str, key: str, seq: int, digest: bytes, answer: str) -> None:
+        row = (id, key, seq, digest, answer)
+        self.db.execute("INSERT INTO answers VALUES (?, ?, ?, ?, ?)", row)
+
+    def add_history(self, id: str, rows: list[tuple[Any, ...]]) -> None:
+        self.db.executemany("INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                            [(id, *row) for row in rows])  # fmt: skip
+
+    def add_snapshot(self, stream: Stream) -> None:
+        """Keep the state; then forget what the snapshot before this one made needless."""
+        id, seq, data = stream.id, stream.seq, stream.dump()
+        seen, frozen = stream.clf.seen, int(stream.clf.frozen)
+        total = checksum(id, seq, seen, frozen, data)
+        self.db.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?, ?, ?)",
+                        (id, seq, seen, frozen, data, total))  # fmt: skip
+        self.db.execute(
+            "DELETE FROM snapshots WHERE stream = ? AND seq NOT IN "
+            "(SELECT seq FROM snapshots WHERE stream = ? ORDER BY seq DESC LIMIT 2)", (id, id),
+        )  # fmt: skip
+        (oldest, number), = self.db.execute(
+            "SELECT min(seq), count(*) FROM snapshots WHERE stream = ?", (id,))  # fmt: skip
+        if number == 2:
+            self.db.execute("DELETE FROM log WHERE stream = ? AND seq <= ?", (id, oldest))
+        self.trim(id, ANSWERS, HISTORY)
+
+    def drop_snapshot(self, id: str, seq: int) -> None:
+        self.db.execute("DELETE FROM snapshots WHERE stream = ? AND seq = ?", (id, seq))
+
+    def drop_history(self, id: str) -> None:
+        self.db.execute("DELETE FROM history WHERE stream = ?", (id,))
+
+    def trim(self, id: str, answers: int, history: int) -> None:
+        """Forget answers and history but for the last ones."""
+        self.db.execute(
+            "DELETE FROM answers WHERE stream = ? AND seq <= (SELECT seq FROM answers "
+            "WHERE stream = ? ORDER BY seq DESC LIMIT 1 OFFSET ?)", (id, id, answers),
+        )  # fmt: skip
+        self.db.execute(
+            "DELETE FROM history WHERE stream = ? AND seq <= (SELECT seq FROM history "
+            "WHERE stream = ? ORDER BY seq DESC, image DESC LIMIT 1 OFFSET ?)", (id, id, history),
+        )  # fmt: skip
+
+    # ------------------------------------------------------------------ reading
+
+    def _fact(self, name: str) -> str | None:
+        row = self.db.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
+        return None if row is None else str(row[0])
+
+    @property
+    def model(self) -> dict[str, Any] | None:
+        """The model that all streams were learned with: what `load_model` takes, and a mark."""
+        found = self._fact("model")
+        return None if found is None else dict(json.loads(found))
+
+    def streams(self) -> list[Stored]:
+        rows = self.db.execute("SELECT * FROM streams ORDER BY rowid").fetchall()
+        return [Stored(i, Settings(**json.loads(s)), c, t, o) for i, s, c, t, o in rows]
+
+    def snapshots(self, id: str) -> list[Snapshot]:
+        """The newest first."""
+        rows = self.db.execute(
+            "SELECT seq, seen, frozen, data, sum FROM snapshots WHERE stream = ? "
+            "ORDER BY seq DESC", (id,))  # fmt: skip
+        return [
+            Snapshot(seq, seen, bool(f), data, checksum(id, seq, seen, f, data) == total)
+            for seq, seen, f, data, total in rows
+        ]
+
+    def log(self, id: str, after: int = 0) -> Iterator[tuple[int, Event | None]]:
+        """The events behind a number, in order; None for one that is damaged."""
+        rows = self.db.execute(
+            "SELECT seq, kind, images, data, sum FROM log WHERE stream = ? AND seq > ? "
+            "ORDER BY seq", (id, after))  # fmt: skip
+        for seq, kind, images, data, total in rows:
+            good = isinstance(data, bytes) and checksum(id, seq, kind, images, data) == total
+            yield seq, Event(kind, images, data) if good else None
+
+    def last(self, id: str) -> int:
+        """The number of the last event, of which at least a trace is left."""
+        found = [
+            self.db.execute(f"SELECT max(seq) FROM {table} WHERE stream = ?", (id,)).fetchone()[0]
+            for table in ("log", "snapshots")
+        ]
+        return max(n or 0 for n in found)
+
+    def answer(self, id: str, key: str) -> tuple[bytes, str] | None:
+        row = self.db.execute(
+            "SELECT digest, answer FROM answers WHERE stream = ? AND key = ?", (id, key)
+        ).fetchone()
+        return None if row is None else (row[0], row[1])
+
+    def history(self, id: str, last: int) -> list[tuple[Any, ...]]:
+        """(seq, image, time, class, confidence, learned, drift, truth), the oldest first."""
+        rows = self.db.execute(
+            "SELECT seq, image, time, class, confidence, learned, drift, truth FROM history "
+            "WHERE stream = ? ORDER BY seq DESC, image DESC LIMIT ?", (id, last))  # fmt: skip
+        return rows.fetchall()[::-1]
+
+    @property
+    def bytes(self) -> int:
+        """Of the database and its log."""
+        total = 0
+        for suffix in ("", "-wal"):
+            with suppress(OSError):
+                total += Path(f"{self.path}{suffix}").stat().st_size
+        return total

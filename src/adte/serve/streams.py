@@ -1,0 +1,370 @@
+"""One stream: a classifier, what happened to it, and how that is done again.
+
+Everything that changes a stream is an *event* with a number, `seq`. An event holds what is needed
+to do it again: the features of the images that were learned from, or the images themselves for
+methods that look at pixels. Doing the events again in order gives the same state, bit for bit.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from adte import state as declared
+from adte.batch import Batch, Prediction
+from adte.classifier import Classifier
+from adte.errors import InputError, StateError
+from adte.methods import create_method, method_info
+from adte.methods.base import PriorMethod
+from adte.methods.selector import Selector
+from adte.models.base import Model
+from adte.options import parse
+from adte.prompts import Prompts
+from adte.serve.limits import FORMATS, Limits
+from adte.serve.packing import dump, load_into, pack, unpack
+from adte.serve.pictures import opened
+from adte.views import Views
+
+__all__ = ["Event", "Kept", "Settings", "Stream"]
+
+Kind = Literal["learn", "image", "count", "look", "freeze", "unfreeze", "reset", "state"]
+ANY = [f.upper() for f in FORMATS]  # what was accepted once is read again, whatever is allowed now
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a stream is made of; all but its state."""
+
+    classes: list[str]
+    prompts: dict[str, Any]
+    method: str
+    options: dict[str, Any]
+    views: int
+    seed: int
+    protocol: str
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened to a stream: its kind, the images it counts, and what redoes it."""
+
+    kind: Kind
+    images: int = 0
+    data: bytes = b""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a stream goes back to if a change cannot be written."""
+
+    tensors: dict[str, Tensor]
+    seen: int
+    frozen: bool
+    seq: int
+    origin: Tensor | None
+    drift: float | None
+
+
+@dataclass(eq=False)
+class Stream:
+    """A classifier behind an address. One thread changes it.
+
+    Attributes:
+        seq: number of the last event; kept: of the last snapshot.
+        origin: p̃₀ (L,), the first prior in force, which drift is measured from.
+        damaged: why it cannot be used, if so.
+    """
+
+    id: str
+    settings: Settings
+    clf: Classifier
+    created: str
+    token: bytes | None = None
+    seq: int = 0
+    kept: int = 0
+    origin: Tensor | None = None
+    drift: float | None = None
+    damaged: str = ""
+    episodic: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.episodic = self.settings.protocol == "episodic"
+
+    # ------------------------------------------------------------------ making
+
+    @staticmethod
+    def plan(asked: dict[str, Any], limits: Limits) -> Settings:
+        """The settings that somebody asked for, checked without the model."""
+        classes, options = asked["classes"], asked["options"]
+        if len(classes) > limits.max_classes:
+            raise InputError(f"{len(classes)} classes are more than the {limits.max_classes} "
+                             "that are allowed; use fewer")  # fmt: skip
+        if asked["views"] > limits.max_views:
+            raise InputError(f"views={asked['views']} are more than the {limits.max_views} "
+                             "that are allowed; use fewer")  # fmt: skip
+        prompts = Prompts.of(asked["templates"], asked.get("descriptions"))
+        texts = len(classes) * len(prompts.templates) + sum(
+            map(len, (prompts.descriptions or {}).values())
+        )
+        if texts > limits.max_prompts:
+            raise InputError(f"{texts} prompts are more than the {limits.max_prompts} that are "
+                             "allowed; use fewer classes or templates")  # fmt: skip
+        info = method_info(asked["method"])
+        typed = parse(info.cls, {k: _text(v) for k, v in options.items()})
+        return Settings(list(classes), asdict(prompts), info.name, typed, asked["views"],
+                        asked["seed"], asked["protocol"])  # fmt: skip
+
+    @staticmethod
+    def make(
+        id: str,
+        settings: Settings,
+        model: Model,
+        created: str,
+        token: bytes | None,
+        limits: Limits | None = None,
+    ) -> Stream:
+        """A stream at its beginning. One that could not predict is refused."""
+        with warnings.catch_warnings():  # of names that repeat; this is the maker's own right
+            warnings.simplefilter("ignore")
+            method = create_method(settings.method, **settings.options)
+            model.require(method.needs, f"method {method.name!r}")
+            clf = Classifier(
+                model,
+                settings.classes,
+                method,
+                templates=Prompts(**settings.prompts),
+                views=Views(count=settings.views, seed=settings.seed),
+            )
+        if settings.protocol == "frozen":
+            clf.freeze()
+        stream = Stream(id, settings, clf, created, token)
+        if limits is not None:
+            sizes = _Sizes(L=len(clf.classes), D=int(model.dim))
+            size = declared.nbytes(method.entries(), sizes)
+            if size > limits.max_state:
+                raise InputError(f"the state would take {size} bytes, more than the "
+                                 f"{limits.max_state} that are allowed; use fewer classes or "
+                                 "another method")  # fmt: skip
+            stream.try_out()
+        return stream
+
+    def try_out(self) -> None:
+        """Refuse a stream that cannot predict: options or a state that do not work."""
+        g = torch.Generator().manual_seed(0)
+        features = torch.randn(1, self.settings.views, self.clf.model.dim, generator=g)
+        pixels = None
+        if "pixels" in self.clf.method.needs:
+            side = self.clf.model.preprocess.size
+            pixels = torch.randn(1, self.settings.views, 3, side, side, generator=g)
+            pixels = pixels.to(self.clf.model.device, self.clf.model.dtype)
+        features = torch.nn.functional.normalize(features, dim=-1).to(self.clf.model.device)
+        batch = self.clf.context.batch(features, pixels, ("trial",))
+        twin = self.clf.method.clone()
+        twin.load_state_dict(self.clf.method.state_dict())
+        for _ in range(2):  # before and after it has learned
+            _check(list(twin.step(batch)))
+
+    # ------------------------------------------------------------------ predicting
+
+    def look(self, batch: Batch) -> list[Prediction]:
+        """Predictions that leave everything as it is."""
+        if self.episodic:
+            seen = self.clf.seen
+            try:
+                return self._each_anew(batch)
+            finally:
+                self.clf.seen = seen
+        method = self.clf.method
+        found = self._named(list(method.predict(batch)))
+        return _check(found)
+
+    def learn(
+        self, batch: Batch, features: Tensor, images: Sequence[bytes]
+    ) -> tuple[list[Prediction], Event]:
+        """Predict and learn, unless frozen; and the event that does it again.
+
+        `features` (B, V, D) are those of the tower, float16, of which the batch was made.
+        """
+        frozen, method = self.clf.frozen, self.clf.method
+        if self.episodic:
+            found = self._each_anew(batch)
+            event = Event("look" if frozen else "count", len(batch))
+        else:
+            before = None if frozen else method.state_dict()
+            found = self.clf.step(batch)
+            try:
+                _check(found)
+            except InputError:
+                if before is not None:
+                    method.load_state_dict(before)
+                    self.clf.seen -= len(batch)
+                raise
+            if frozen:
+                event = Event("look", len(batch))
+            elif not method.stateful:
+                event = Event("count", len(batch))
+            elif "pixels" in method.needs:
+                named = {str(i): _bytes(data) for i, data in enumerate(images)}
+                event = Event("image", len(batch), pack(named))
+            else:
+                event = Event("learn", len(batch), pack({"features": features}))
+        self.seq += 1
+        self._measure_drift(found)
+        return found, event
+
+    def _each_anew(self, batch: Batch) -> list[Prediction]:
+        found, seen = [], self.clf.seen
+        for image in batch:
+            self.clf.method.reset()
+            found += self.clf.step(image)
+        self.clf.method.reset()
+        try:
+            return _check(found)
+        except InputError:
+            self.clf.seen = seen
+            raise
+
+    def _named(self, found: list[Prediction]) -> list[Prediction]:
+        names = self.clf.classes
+        return [replace(p, label=names[p.index], classes=names) for p in found]
+
+    def _measure_drift(self, found: list[Prediction]) -> None:
+        prior = found[-1].prior
+        if prior is None:
+            return
+        prior = prior.detach().double().cpu()
+        if self.origin is None:
+            self.origin = prior.clone()
+        self.drift = float((prior - self.origin).abs().sum() / 2)
+
+    # ------------------------------------------------------------------ other events
+
+    def change(self, kind: Kind, data: bytes = b"") -> Event:
+        """Freeze, unfreeze, reset, or take over a state."""
+        self._change(kind, data, trusted=False)
+        self.seq += 1
+        return Event(kind, 0, data)
+
+    def _change(self, kind: Kind, data: bytes, trusted: bool) -> None:
+        if kind == "freeze":
+            self.clf.freeze()
+        elif kind == "unfreeze":
+            self.clf.unfreeze()
+        else:
+            if kind == "state":
+                self._take_over(data, trusted)
+            else:
+                self.clf.reset()
+            self.origin = self.drift = None
+
+    def _take_over(self, data: bytes, trusted: bool) -> None:
+        old = self.mark()
+        load_into(self.clf, data)
+        if not trusted:
+            try:
+                self.try_out()
+            except InputError as error:
+                self.back_to(old)
+                raise StateError(
+                    f"the state does not work here ({error}); export it again"
+                ) from error
+
+    def redo(self, event: Event) -> None:
+        """Do again what happened, after a restart."""
+        if event.kind == "learn":
+            features = unpack(event.data)["features"].to(self.clf.model.device)
+            self.clf.method.learn(self.clf.context.batch(features))
+            self.clf.seen += event.images
+        elif event.kind == "image":
+            found = unpack(event.data)
+            images = [found[str(i)].numpy().tobytes() for i in range(event.images)]
+            frozen, self.clf.frozen = self.clf.frozen, False
+            self.clf.learn([opened(data, ANY) for data in images])
+            self.clf.frozen = frozen
+        elif event.kind == "count":
+            self.clf.seen += event.images
+        elif event.kind != "look":
+            self._change(event.kind, event.data, trusted=True)
+        self.seq += 1
+
+    # ------------------------------------------------------------------ state
+
+    def mark(self) -> Kept:
+        """Where the stream stands."""
+        tensors = self.clf.method.state_dict()
+        return Kept(tensors, self.clf.seen, self.clf.frozen, self.seq, self.origin, self.drift)
+
+    def back_to(self, kept: Kept) -> None:
+        """Stand there again."""
+        self.clf.method.load_state_dict(kept.tensors)
+        self.clf.seen, self.clf.frozen = kept.seen, kept.frozen
+        self.seq, self.origin, self.drift = kept.seq, kept.origin, kept.drift
+
+    def dump(self) -> bytes:
+        """The state as a file."""
+        return dump(self.clf)
+
+    def facts(self) -> dict[str, Any]:
+        """What is told of a stream."""
+        s = self.settings
+        return {
+            "id": self.id,
+            "model": self.clf.model.name,
+            "classes": s.classes,
+            "templates": list(s.prompts["templates"]),
+            "method": s.method,
+            "options": self.clf.method.params,
+            "views": s.views,
+            "seed": s.seed,
+            "protocol": s.protocol,
+            "frozen": self.clf.frozen,
+            "seen": self.clf.seen,
+            "seq": self.seq,
+            "created": self.created,
+            "damaged": self.damaged or None,
+        }
+
+    def beliefs(self) -> tuple[list[float] | None, list[float] | None]:
+        """The prior and q by class, as the next image will find them."""
+        method = self.clf.method
+        found = method.class_prior if isinstance(method, PriorMethod) else None
+        if found is None or not found.seen:
+            return None, None
+        log_prior = found.log_prior
+        q = method.entropy.class_q(log_prior) if isinstance(method, Selector) else None
+        return log_prior.exp().tolist(), None if q is None else q.tolist()
+
+    @property
+    def bytes(self) -> int:
+        return sum(v.nbytes for v in self.clf.method.state_dict().values())
+
+
+class _Sizes(dict[str, int]):
+    """What the letters of a declared state stand for; a guess where only the model knows."""
+
+    def __missing__(self, letter: str) -> int:
+        return 64
+
+
+def _bytes(data: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
+
+
+def _check(found: list[Prediction]) -> list[Prediction]:
+    """Probabilities that are numbers; otherwise an option or a state is to blame."""
+    if not all(bool(torch.isfinite(p.probs).all()) for p in found):
+        raise InputError("the method's probabilities are no numbers with these options and this "
+                         "state; choose other options or reset the stream")  # fmt: skip
+    return found
+
+
+def _text(value: Any) -> str:
+    """A JSON value as the command line would have it."""
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    return str(value)

@@ -1,0 +1,86 @@
+"""`adte serve` and `adte bench serve` on the command line, in real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+from click.testing import CliRunner
+
+import adte
+from adte.cli import main
+from adte.serve.client import ServiceError
+from serving import jpeg
+
+
+def refused(*words: str, **environment: str) -> str:
+    done = CliRunner().invoke(main, ["serve", *words], env=environment)
+    assert done.exit_code == 2, done.output
+    return done.output
+
+
+def test_what_cannot_be_served(tmp_path):
+    state = ("--state", str(tmp_path / "s"))
+    assert "--state" in refused()
+    assert "ADTE_ADMIN_TOKEN" in refused(*state, "--host", "0.0.0.0", ADTE_ADMIN_TOKEN="")
+    assert "where tokens are needed" in refused(*state, "--host", "0.0.0.0", "--no-tokens")
+    assert "cannot read the token file" in refused(*state, "--tokens", "--token-file", "/no/file")
+    assert "unknown image format" in refused(*state, "--formats", "eps")
+    assert "allows nothing" in refused(*state, "--max-images", "0")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert "cannot listen" in refused(*state, "--port", port)
+    assert not (tmp_path / "s").exists()  # nothing was begun
+
+
+def test_a_client_without_a_server():
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        port = s.getsockname()[1]
+    client = adte.Client(f"http://127.0.0.1:{port}", retries=1)
+    with pytest.raises(ServiceError, match="is it running"):
+        client.info()
+    with pytest.raises(adte.InputError, match="no address"):
+        adte.Client("localhost")
+
+
+@pytest.mark.slow
+def test_the_whole_command(tmp_path):
+    """Tokens, a page, an answer, an orderly end with 0, and the state again."""
+    (tmp_path / "token").write_text("a-token-of-some-length\n")
+    command = [sys.executable, "-m", "adte", "serve", "--port", "0", "--state", str(tmp_path / "s"),
+               "--tokens", "--token-file", str(tmp_path / "token")]  # fmt: skip
+    seen = []
+    for turn in range(2):
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True,
+                                   env={**os.environ, "OMP_NUM_THREADS": "1"})  # fmt: skip
+        line = process.stderr.readline()
+        client = adte.Client(line.split()[-1], "a-token-of-some-length", retries=20)
+        if turn == 0:
+            client.create(["cat", "dog"], id="shop", views=4)
+        seen.append(client.stream("shop").predict(jpeg(turn)).seen)
+        client.close()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        assert "ended" in process.stderr.read()
+        process.stderr.close()
+    assert seen == [1, 2]
+
+
+@pytest.mark.slow
+def test_bench_serve(tmp_path):
+    file, start = tmp_path / "out.json", time.monotonic()
+    few = ["--images", "6", "--turns", "1", "--clients", "3", "--views", "4"]
+    done = CliRunner().invoke(main, ["bench", "serve", *few, "--json", str(file)])
+    assert done.exit_code == 0, done.output
+    result = json.loads(file.read_text())
+    assert [r["name"] for r in result["rows"]] == [
+        "bare pipeline", "service, 3 clients", "service, 1 client"
+    ]  # fmt: skip
+    assert result["ratio"] > 0
+    assert 0 < result["rows"][1]["p50"] <= result["rows"][1]["p99"] < time.monotonic() - start

@@ -1,0 +1,258 @@
+"""A damaged disk: the service starts from what is good and says what it dropped, or refuses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from adte import InputError, StateError
+from adte.serve import admin
+from adte.serve.client import ServiceError
+from adte.serve.service import Service
+from adte.serve.store import MARK, NAME, Store
+from adte.testing import SmallModel
+from serving import classifier, jpeg, made, running, small
+
+
+def lived(folder: Path, images: int = 20, crash: bool = True, every: int = 4) -> Path:
+    """The disk of a service that has seen images, as a power cut leaves it."""
+    with running(folder / "alive", snapshot=every) as (client, _):
+        stream = made(client)
+        for i in range(images):
+            stream.predict(jpeg(i), key=f"key-{i}")
+        if crash:
+            shutil.copytree(folder / "alive", folder / "dead")
+    return folder / ("dead" if crash else "alive")
+
+
+def expected(images: int) -> list[float]:
+    """What the image number `images` gets after those before it."""
+    clf = classifier()
+    clf.predict([jpeg(i) for i in range(images)])
+    return clf.predict(jpeg(images)).probs.tolist()
+
+
+def change(folder: Path, command: str, *values: object) -> None:
+    """Somebody else's hand in the database."""
+    db = sqlite3.connect(folder / NAME)
+    assert db.execute(command, values).rowcount > 0
+    db.commit()
+    db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    db.close()
+
+
+def test_a_damaged_newest_snapshot_is_passed_over(tmp_path):
+    folder = lived(tmp_path, 18)
+    change(folder, "UPDATE snapshots SET data = zeroblob(40) WHERE seq = 16")
+    assert "snapshot at event 16 is damaged" in "".join(admin.verify(folder))
+    with running(folder, snapshot=4) as (client, service):
+        (note,) = service.notes
+        assert "the snapshot at event 16 was dropped" in note
+        assert client.stream("shop").predict(jpeg(18), probs=True).probs == expected(18)
+    assert admin.verify(folder) == []
+    with running(folder) as (client, service):
+        assert service.notes == []
+        assert client.stream("shop").facts()["seen"] == 19
+
+
+def test_a_damaged_event_is_dropped_alone(tmp_path):
+    folder = lived(tmp_path, 18)
+    change(folder, "UPDATE log SET data = zeroblob(9) WHERE seq = 17")
+    with running(folder) as (client, service):
+        (note,) = service.notes
+        assert "event 17 is damaged" in note
+        clf = classifier()
+        clf.predict([jpeg(i) for i in range(18) if i != 16])
+        found = client.stream("shop").predict(jpeg(18), probs=True)
+        assert found.probs == clf.predict(jpeg(18)).probs.tolist()
+        assert found.seen == 18
+
+
+def test_without_any_good_snapshot_a_stream_says_so(tmp_path):
+    folder = lived(tmp_path, 18)
+    change(folder, "UPDATE snapshots SET sum = x'00'")
+    with running(folder) as (client, service):
+        assert "no good snapshot" in service.notes[-1]
+        stream = client.stream("shop")
+        for ask in (lambda: stream.predict(jpeg(1)), stream.export, stream.freeze):
+            with pytest.raises(ServiceError) as error:
+                ask()
+            assert (error.value.status, error.value.code) == (409, "damaged")
+        assert stream.facts()["damaged"]
+        assert made(client, "other").predict(jpeg(1)).seen == 1  # the others go on
+        assert stream.reset()["damaged"] is None
+        assert stream.predict(jpeg(0), probs=True).probs == expected(0)
+    with running(folder) as (client, service):
+        assert service.notes == []
+        assert client.stream("shop").predict(jpeg(1), probs=True).probs == expected(1)
+
+
+def test_a_log_that_goes_back_to_the_beginning_needs_no_snapshot(tmp_path):
+    folder = lived(tmp_path, 7)  # one snapshot at 4
+    change(folder, "UPDATE snapshots SET sum = x'00'")
+    with running(folder) as (client, service):
+        assert len(service.notes) == 1
+        assert client.stream("shop").predict(jpeg(7), probs=True).probs == expected(7)
+
+
+SLOWLY = [pytest.param(share, marks=pytest.mark.slow) for share in (0.0, 0.3, 0.95)]
+
+
+@pytest.mark.parametrize("share", [0.7, 0.999, *SLOWLY])
+def test_a_cut_log_tail_is_noticed(tmp_path, share):
+    folder = lived(tmp_path, 18)
+    wal = Path(f"{folder / NAME}-wal")
+    size = wal.stat().st_size
+    assert size > 10_000
+    with wal.open("r+b") as f:
+        f.truncate(int(size * share))
+    with running(folder) as (client, service):
+        streams = {s["id"]: s["seen"] for s in client.streams()}
+        assert "the tail of the log was cut" in service.notes[0]
+        if "shop" in streams:
+            seen = streams["shop"]
+            assert seen < 18
+            assert service.notes[0].startswith(f"{18 - seen} events")
+            found = client.stream("shop").predict(jpeg(seen), probs=True)
+            assert found.probs == expected(seen)
+    with running(folder) as (_, service):
+        assert service.notes == []  # said once
+
+
+@pytest.mark.parametrize("where", [0, 20, 4096, pytest.param(9000, marks=pytest.mark.slow)])
+def test_a_database_that_cannot_be_read_is_refused(tmp_path, where):
+    folder = lived(tmp_path, 6, crash=False)
+    data = bytearray((folder / NAME).read_bytes())
+    data[where : where + 4000] = b"\xff" * 4000
+    (folder / NAME).write_bytes(data)
+    with pytest.raises(StateError, match=r"damaged|no database|format"):
+        Service(folder, small())
+    with pytest.raises(StateError):
+        Service(folder, small())  # and the lock is free again
+
+
+def test_another_model_is_refused(tmp_path):
+    folder = lived(tmp_path, 3, crash=False)
+    with pytest.raises(StateError, match="learned with model 'small', not 'big'"):
+        Service(folder, SmallModel(name="big"))
+    other = small()
+    other.project.weight.data.add_(1)
+    with pytest.raises(StateError, match="other weights"):
+        Service(folder, other)
+
+
+def test_a_newer_format_is_refused(tmp_path):
+    folder = lived(tmp_path, 3, crash=False)
+    db = sqlite3.connect(folder / NAME)
+    db.execute("PRAGMA user_version=2")
+    db.close()
+    with pytest.raises(StateError, match="format 2, this version of adte reads formats up to 1"):
+        Service(folder, small())
+    with pytest.raises(StateError, match="format 2"):
+        admin.listing(folder)
+
+
+def test_a_full_disk_takes_nothing_and_loses_nothing(tmp_path):
+    clf, acknowledged = classifier(), []
+    with running(tmp_path / "s", disk=100 << 10, snapshot=1000) as (client, service):
+        stream = made(client)
+        for i in range(400):
+            try:
+                found = stream.predict(jpeg(i), probs=True, key=f"key-{i}")
+            except ServiceError as error:
+                refused = error.status, error.code
+                break
+            acknowledged.append(found.probs)
+        else:
+            raise AssertionError("the disk never was full")
+        full = len(acknowledged)
+        assert refused == (503, "storage")
+        assert full > 5
+        assert not service.keeper.writable
+        with pytest.raises(ServiceError):
+            client.call("GET", "/ready")
+        assert stream.facts()["seen"] == full
+        asked = stream.predict(jpeg(full), learn=False, probs=True).probs  # reading goes on
+        assert "adte_writable 0" in client.call("GET", "/metrics").decode()
+        service.keeper.store.db.execute("PRAGMA max_page_count=100000")  # somebody made room
+        assert client.call("GET", "/ready")["status"] == "ready"
+        found = stream.predict(jpeg(full), probs=True, key=f"key-{full}")
+        assert found.probs == asked
+        acknowledged.append(found.probs)
+    with running(tmp_path / "s") as (client, service):
+        assert service.notes == []
+        assert client.stream("shop").facts()["seen"] == full + 1
+    assert acknowledged == [clf.predict(jpeg(i)).probs.tolist() for i in range(full + 1)]
+
+
+def test_keys_outlive_a_crash_and_the_log(tmp_path):
+    folder = lived(tmp_path, 18)
+    with running(folder) as (client, _):
+        stream = client.stream("shop")
+        for i in (0, 17):
+            assert stream.predict(jpeg(i), key=f"key-{i}").repeated
+        assert stream.facts()["seen"] == 18
+
+
+def test_old_events_are_forgotten(tmp_path):
+    folder = lived(tmp_path, 30)
+    store = Store(folder, reading=True)
+    assert len(list(store.log("shop"))) <= 8
+    assert len(store.snapshots("shop")) == 2
+    store.close()
+
+
+def test_the_mark_is_no_more_than_a_help(tmp_path):
+    folder = lived(tmp_path, 5)
+    (folder / MARK).write_bytes(b"nonsense!!")
+    with running(folder) as (client, service):
+        assert len(service.notes) == 1
+        assert client.stream("shop").facts()["seen"] == 5
+    (folder / MARK).unlink()
+    with running(folder) as (_, service):
+        assert service.notes == []
+
+
+@pytest.mark.slow
+def test_state_of_a_service_on_the_command_line(tmp_path):
+    from click.testing import CliRunner
+
+    from adte.cli import main
+    from adte.models import load_model
+
+    folder, run = tmp_path / "s", CliRunner()
+    with running(folder, model=load_model("tiny").eval()) as (client, _):
+        for id in ("one", "two"):
+            stream = client.create(["cat", "dog"], id=id, views=4)
+            for i in range(3):
+                stream.predict(jpeg(i))
+        busy = run.invoke(main, ["state", str(folder), "prune"])
+        assert busy.exit_code == 2
+        assert "is used by another process" in busy.output
+        live = run.invoke(main, ["state", str(folder), "--json"])  # looking is allowed
+        assert [r["seen"] for r in json.loads(live.stdout)["streams"]] == [3, 3]
+
+    def said(*words: str) -> str:
+        done = run.invoke(main, ["state", str(folder), *words])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    file = str(tmp_path / "one.adte")
+    assert "0 faults" in said("verify")
+    assert "3 images seen" in said("export", "one", file)
+    assert "6 images seen" in said("merge", "two", "one")
+    assert "3 images seen" in said("import", "two", file)
+    assert "after" in said("prune")
+    for words in (("export", "none", file), ("export", "one"), ("import", "one", "no.adte")):
+        bad = run.invoke(main, ["state", str(folder), *words])
+        assert bad.exit_code == 2, bad.output
+        assert bad.output.startswith("error: ")
+    with pytest.raises(InputError, match="holds no state"):
+        admin.listing(tmp_path / "nowhere")
+    with running(folder, model=load_model("tiny").eval()) as (client, service):
+        assert service.notes == []
+        assert [s["seen"] for s in client.streams()] == [3, 3]

@@ -1,0 +1,400 @@
+"""The API over a real socket: what it says, what it refuses, whom it lets in."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+
+import pytest
+
+import adte
+from adte.serve.access import Access, is_loopback
+from adte.serve.client import Client, ServiceError
+from adte.serve.limits import Limits
+from serving import CLASSES, classifier, jpeg, made, running, small
+
+ADMIN = "the-administrator's-token"
+
+
+def raw(client: Client, verb: str, path: str, body: bytes | None = None, **headers: str):
+    """Status, headers and JSON of a request that the client would not send."""
+    line = http.client.HTTPConnection(client._parts.hostname, client._parts.port, timeout=20)
+    line.request(verb, path, body, {k.replace("_", "-"): v for k, v in headers.items()})
+    answer = line.getresponse()
+    data = answer.read()
+    line.close()
+    return answer.status, answer.headers, json.loads(data) if data[:1] == b"{" else data
+
+
+@pytest.fixture(scope="module")
+def open_house(tmp_path_factory):
+    """A service without tokens, and a stream."""
+    with running(tmp_path_factory.mktemp("open") / "s", model=small()) as (client, service):
+        yield client, service, made(client, "shop")
+
+
+def refused(client: Client, status: int, code: str, verb: str, path: str, body=None, **headers):
+    found, _, said = raw(client, verb, path, body, **headers)
+    assert (found, said["error"]["code"]) == (status, code), said
+    assert said["error"]["message"]
+    return said["error"]["message"]
+
+
+# --------------------------------------------------------------------------- what it says
+
+
+def test_health_ready_metrics_and_page(open_house):
+    client, _, _ = open_house
+    assert client.call("GET", "/health") == {"status": "ok", "version": adte.__version__}
+    assert client.call("GET", "/ready")["status"] == "ready"
+    text = client.call("GET", "/metrics").decode()
+    assert "# TYPE adte_commit_seconds histogram" in text
+    assert "adte_writable 1" in text
+    status, headers, page = raw(client, "GET", "/")
+    assert status == 200
+    assert b"<!doctype html>" in page.lower()
+    assert "default-src 'none'" in headers["content-security-policy"]
+    assert "unsafe" not in headers["content-security-policy"]
+    assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_info_lists_what_there_is(open_house):
+    client, _, _ = open_house
+    info = client.info()
+    names = [m["name"] for m in info["methods"]]
+    assert {"adte", "se", "zero-shot", "tda"} <= set(names)
+    assert info["model"] == "small"
+    assert info["formats"] == ["jpeg", "png", "webp", "gif", "bmp"]
+    assert info["limits"]["max_images"] == 16
+    assert not info["tokens"]
+
+
+def test_state_and_history(open_house):
+    client, _, _ = open_house
+    stream = made(client, "watched", method="adte-paper")
+    assert stream.state()["prior"] is None
+    labels = ["cat", "dog", None, "car"]
+    found = [stream.predict(jpeg(i), label=label) for i, label in enumerate(labels)]
+    state, rows = stream.state(), stream.history()
+    right = sum(p.label == label for p, label in zip(found, labels, strict=True))
+    assert (state["labelled"], state["accuracy"]) == (3, right / 3)
+    assert sum(state["counts"]) == len(rows) == state["seen"] == 4
+    assert [r["label"] for r in rows] == [p.label for p in found]
+    assert [r["truth"] for r in rows] == [0, 1, None, 2]
+    assert sum(state["prior"]) == pytest.approx(1)
+    assert len(state["q"]) == 4
+    assert rows[0]["drift"] is None
+    assert rows[1]["drift"] == 0.0 < state["drift"]
+    assert len(stream.history(last=2)) == 2
+    stream.reset()
+    assert (stream.state()["seen"], stream.state()["drift"], stream.history()) == (0, None, [])
+    stream.delete()
+
+
+def test_forms_of_predict(open_house):
+    client, _, _ = open_house
+    stream, clf = made(client, "forms"), classifier()
+    one = stream.predict(jpeg(1), probs=True, top=2)
+    assert one.probs == clf.predict(jpeg(1)).probs.tolist()
+    assert len(one.best) == 2
+    assert one.label == one.best[0][0]
+    many = stream.predict_many([jpeg(2), jpeg(3)], probs=True)
+    assert [p.probs for p in many] == [p.probs.tolist() for p in clf.predict([jpeg(2), jpeg(3)])]
+    assert (many[0].seq, many[0].seen) == (2, 3)
+    path = "/v1/streams/forms/predict"
+    assert raw(client, "POST", path, jpeg(4), Content_Type="image/jpeg")[0] == 200
+    assert raw(client, "POST", path, jpeg(4))[0] == 200  # no Content-Type: bytes
+    stream.delete()
+
+
+def test_one_bad_image_spoils_the_request_and_teaches_nothing(open_house):
+    _, _, stream = open_house
+    before = stream.facts()
+    with pytest.raises(ServiceError) as error:
+        stream.predict_many([jpeg(1), jpeg(2)[:200], jpeg(3)])
+    assert (error.value.status, error.value.code) == (422, "image")
+    assert stream.facts() == before
+
+
+def test_same_key_same_answer(open_house):
+    client, _, _ = open_house
+    stream = made(client, "keys")
+    first = stream.predict(jpeg(1), key="k1", probs=True)
+    again = stream.predict(jpeg(1), key="k1", probs=True)
+    assert again.repeated
+    assert not first.repeated
+    assert (again.probs, again.seq, again.seen) == (first.probs, first.seq, first.seen)
+    assert stream.facts()["seen"] == 1
+    with pytest.raises(ServiceError, match="another request") as error:
+        stream.predict(jpeg(2), key="k1")
+    assert error.value.status == 409
+    with pytest.raises(ServiceError, match="another request"):
+        stream.reset(key="k1")
+    stream.freeze(key="k2")
+    stream.unfreeze(key="k3")
+    assert stream.freeze(key="k2")["repeated"]
+    assert not stream.facts()["frozen"]
+    assert made(client, "other").predict(jpeg(2), key="k1").seen == 1  # keys are a stream's own
+    stream.delete()
+    assert not made(client, "keys").predict(jpeg(9), key="k1").repeated  # and go with it
+
+
+def test_retries_at_the_same_time_teach_once(open_house):
+    client, _, _ = open_house
+    stream = made(client, "race")
+    found = []
+
+    def work() -> None:
+        found.append(stream.predict(jpeg(5), key="same", probs=True))
+        client.close()
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert sum(not p.repeated for p in found) == 1
+    assert len({tuple(p.probs) for p in found}) == 1
+    assert stream.facts()["seen"] == 1
+
+
+# --------------------------------------------------------------------------- what it refuses
+
+
+@pytest.mark.parametrize(
+    ("asked", "word"),
+    [
+        (b"", "body"),
+        (b"{", "body"),
+        (b"[1]", "body"),
+        (b'{"classes": []}', "classes"),
+        (b'{"classes": ["a"], "colour": 1}', "body"),
+        (b'{"classes": ["\\ud800"]}', ""),
+        (b'{"classes": ["a"], "id": "../etc"}', "id"),
+        (b'{"classes": ["a"], "method": "magic"}', "unknown method"),
+        (b'{"classes": ["a"], "options": {"magic": 1}}', "unknown option"),
+        (b'{"classes": ["a"], "options": {"beta": "much"}}', "beta"),
+        (b'{"classes": ["a"], "options": {"beta": 7}}', "beta"),
+        (b'{"classes": ["a"], "options": {"beta": 1e999}}', ""),
+        (b'{"classes": ["a"], "options": {"beta": [1]}}', "options"),
+        (b'{"classes": ["a"], "templates": []}', "template"),
+        (b'{"classes": ["a"], "templates": "no place"}', "template"),
+        (b'{"classes": ["a"], "descriptions": {"b": ["c"]}}', "descriptions"),
+        (b'{"classes": ["a"], "views": 0}', "views"),
+        (b'{"classes": ["a"], "views": 257}', "views"),
+        (b'{"classes": ["a"], "protocol": "two-pass"}', "protocol"),
+        (b'{"classes": ["a"], "state": "!"}', "base64"),
+        (b'{"classes": ["a"], "state": "QUJD"}', "state"),
+        (b'{"classes": ["a"], "seed": -1}', "seed"),
+        (b'{"classes": [' + b"[" * 5000 + b"]" * 5000 + b"]}", ""),
+    ],
+)
+def test_streams_that_cannot_be(open_house, asked, word):
+    client, _, _ = open_house
+    said = raw(client, "POST", "/v1/streams", asked, Content_Type="application/json")
+    assert said[0] == 422, said
+    assert word in said[2]["error"]["message"]
+
+
+def test_refusals_of_predict(open_house):
+    client, _, _ = open_house
+    path = "/v1/streams/shop/predict"
+    refused(client, 404, "stream", "POST", "/v1/streams/none/predict", jpeg(1))
+    refused(client, 404, "path", "POST", "/v1/streams/..%2f..%2fetc/predict", jpeg(1))
+    refused(client, 404, "path", "GET", "/v1/nothing")
+    refused(client, 404, "path", "GET", "/../../etc/passwd")
+    refused(client, 405, "path", "GET", path)
+    refused(client, 422, "image", "POST", path, b"", Content_Type="image/png")
+    refused(client, 415, "format", "POST", path, b"{}", Content_Type="application/json")
+    refused(client, 415, "format", "POST", path, b"words", Content_Type="image/png")
+    refused(client, 422, "request", "POST", path + "?learning=false", jpeg(1))
+    refused(client, 422, "request", "POST", path + "?top=0", jpeg(1))
+    refused(client, 422, "request", "POST", path + "?thumbnails=9999", jpeg(1))
+    refused(client, 422, "request", "POST", path + "?label=bird", jpeg(1))
+    refused(client, 422, "request", "POST", path + "?label=cat&label=cat", jpeg(1))
+    refused(client, 422, "request", "POST", path, jpeg(1), Idempotency_Key="x" * 201)
+    form = "multipart/form-data"
+    refused(client, 400, "request", "POST", path, b"x", Content_Type=form)
+    refused(client, 400, "request", "POST", path, b"x", Content_Type=form + "; boundary=b")
+    body = b'--b\r\nContent-Disposition: form-data; name="other"\r\n\r\nx\r\n--b--\r\n'
+    refused(client, 422, "request", "POST", path, body, Content_Type=form + "; boundary=b")
+    refused(client, 422, "request", "POST", path, b"--b--\r\n", Content_Type=form + "; boundary=b")
+    refused(client, 409, "token", "POST", "/v1/streams/shop/token", b"")
+    assert raw(client, "POST", path, jpeg(1))[0] == 200  # and goes on
+
+
+def test_bad_states_are_refused_and_nothing_changes(open_house, tmp_path):
+    client, _, _ = open_house
+    stream = made(client, "states")
+    stream.predict(jpeg(1))
+    before, good = stream.facts(), stream.export()
+    other = classifier(method="se")
+    other.save(tmp_path / "se.adte")
+    for bad in (b"", b"x", good[:-5], good[: len(good) // 2], (tmp_path / "se.adte").read_bytes(),
+                good.replace(b"cat", b"cow")):  # fmt: skip
+        with pytest.raises(ServiceError) as error:
+            stream.take_over(bad)
+        assert (error.value.status, error.value.code) == (422, "state")
+        assert "/tmp" not in str(error.value)
+        assert ".adte'" not in str(error.value)
+    assert stream.facts() == before
+
+
+def test_pages_of_other_sites_are_refused(open_house):
+    client, _, _ = open_house
+    refused(client, 400, "request", "GET", "/v1/streams", Host="evil.example")
+    refused(client, 403, "origin", "GET", "/v1/streams", Origin="http://evil.example")
+    refused(client, 403, "origin", "GET", "/v1/streams", Origin="null")
+    own = f"127.0.0.1:{client._parts.port}"
+    assert raw(client, "GET", "/v1/streams", Origin=f"http://{own}")[0] == 200
+    local = f"localhost:{client._parts.port}"
+    assert raw(client, "GET", "/v1/streams", Host=local, Origin=f"http://{local}")[0] == 200
+
+
+def test_limits(tmp_path):
+    limits = Limits(max_bytes=4000, max_pixels=2000, max_images=2, max_views=8, max_classes=4,
+                    max_prompts=8, max_streams=2, max_state=4000, rate=2.0)  # fmt: skip
+    with running(tmp_path, limits=limits) as (client, _):
+        stream, path = made(client, "shop"), "/v1/streams/shop/predict"
+        refused(client, 413, "bytes", "POST", path, b"x" * 4001)
+        chunks = iter([b"x" * 3000] * 3)  # without a Content-Length
+        line = http.client.HTTPConnection("127.0.0.1", client._parts.port)
+        line.request("POST", path, chunks)
+        assert line.getresponse().status == 413
+        line.close()
+        refused(client, 413, "pixels", "POST", path, jpeg(1, 50, 41))
+        with pytest.raises(ServiceError) as error:
+            stream.predict_many([jpeg(1, 8, 8)] * 3)
+        assert (error.value.status, error.value.code) == (413, "images")
+        for bad in ({"classes": list("abcde")}, {"classes": ["a"], "views": 9},
+                    {"classes": list("abcd"), "templates": ["a {}", "b {}", "c {}"]},
+                    {"classes": list("abcd"), "method": "tda",
+                     "options": {"capacity": 3}}):  # fmt: skip
+            with pytest.raises(ServiceError) as error:
+                client.create(bad.pop("classes"), **{"views": 4, **bad})
+            assert error.value.status == 422, bad
+        made(client, "second")
+        with pytest.raises(ServiceError) as error:
+            made(client, "third")
+        assert (error.value.status, error.value.code) == (409, "limit")
+        codes = []
+        for _ in range(6):
+            status, headers, _ = raw(client, "POST", path, jpeg(1))
+            codes.append(status)
+        assert 429 in codes
+        assert int(headers["retry-after"]) >= 1 or status == 200
+        time.sleep(1.1)
+        assert raw(client, "POST", path, jpeg(1))[0] == 200
+        assert stream.facts()["seen"] == codes.count(200) + 1
+
+
+def test_slow_bodies_are_ended(tmp_path):
+    with running(tmp_path, limits=Limits(body_seconds=0.3)) as (client, _):
+        made(client)
+        line = http.client.HTTPConnection("127.0.0.1", client._parts.port, timeout=20)
+        line.putrequest("POST", "/v1/streams/shop/predict")
+        line.putheader("Content-Length", "100")
+        line.endheaders()
+        line.send(b"x")
+        assert line.getresponse().status == 408
+        line.close()
+
+
+def test_overload_is_told_and_passes(tmp_path):
+    """Four times as many requests as may wait: 429 with Retry-After, no growth, then it passes."""
+    limits = Limits(queue=4)
+    with running(tmp_path, limits=limits, workers=1) as (client, service):
+        made(client, views=64)
+        path, found, most = "/v1/streams/shop/predict", [], 0
+        body = jpeg(3, 400, 300)
+
+        def work() -> None:
+            for _ in range(3):
+                status, headers, _ = raw(client, "POST", path, body)
+                found.append((status, headers.get("retry-after")))
+
+        threads = [threading.Thread(target=work) for _ in range(16)]
+        for t in threads:
+            t.start()
+        while any(t.is_alive() for t in threads):
+            most = max(most, service.gate.images)
+            time.sleep(0.001)
+        codes = [status for status, _ in found]
+        assert set(codes) == {200, 429}
+        assert all(int(wait) >= 1 for status, wait in found if status == 429)
+        assert most <= 4
+        assert service.gate.images == service.gate.bytes == 0
+        patient = adte.Client(client.url, retries=5)
+        assert patient.stream("shop").predict(body).seen == codes.count(200) + 1
+        patient.close()
+        assert client.call("GET", "/ready")["status"] == "ready"
+
+
+# --------------------------------------------------------------------------- whom it lets in
+
+
+def test_tokens_open_their_own_stream_and_nothing_else(tmp_path):
+    with running(tmp_path, access=Access(ADMIN, True)) as (client, _):
+        admin = Client(client.url, ADMIN, retries=0)
+        one, two = made(admin, "one"), made(admin, "two")
+        two.predict(jpeg(1))
+        assert one.token != two.token
+        routes = [("GET", ""), ("DELETE", ""), ("POST", "/predict"), ("GET", "/state"),
+                  ("GET", "/history"), ("POST", "/freeze"), ("POST", "/unfreeze"),
+                  ("POST", "/reset"), ("GET", "/export"), ("POST", "/import")]  # fmt: skip
+        for verb, path in routes:
+            body = jpeg(1) if verb == "POST" else None
+            other, none = (
+                raw(client, verb, f"/v1/streams/{id}{path}", body,
+                    Authorization=f"Bearer {one.token}")
+                for id in ("two", "nobody")
+            )  # fmt: skip
+            assert other[0] == none[0] == 404
+            assert other[2] == none[2]  # not even whether it is there
+            for auth in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic eDp5"}):
+                status, headers, _ = raw(client, verb, f"/v1/streams/two{path}", body, **auth)
+                assert status == 401
+                assert headers["www-authenticate"] == "Bearer"
+        for verb, path in (("GET", "/v1/streams"), ("POST", "/v1/streams"), ("GET", "/metrics"),
+                           ("POST", "/v1/streams/one/token")):  # fmt: skip
+            assert raw(client, verb, path)[0] == 401
+            assert raw(client, verb, path, Authorization=f"Bearer {one.token}")[0] == 403
+        assert two.facts()["seen"] == 1
+        assert one.predict(jpeg(1)).seen == 1
+        assert [s["id"] for s in admin.streams()] == ["one", "two"]
+        assert "token" not in str(admin.streams())
+        renewed = admin.call("POST", "/v1/streams/one/token", b"")["token"]
+        with pytest.raises(ServiceError) as error:
+            one.facts()
+        assert error.value.status == 401
+        assert client.stream("one", renewed).facts()["seen"] == 1
+        assert raw(client, "GET", "/health")[0] == raw(client, "GET", "/ready")[0] == 200
+        admin.close()
+    data = (tmp_path / "adte.sqlite").read_bytes()
+    assert renewed.encode() not in data
+    assert two.token.encode() not in data
+    with running(tmp_path, access=Access(ADMIN, True)) as (client, _):  # they last
+        assert client.stream("one", renewed).facts()["seen"] == 1
+
+
+def test_tokens_are_needed_outside():
+    assert is_loopback("127.0.0.1")
+    assert is_loopback("::1")
+    assert is_loopback("localhost")
+    assert not is_loopback("0.0.0.0")
+    assert not is_loopback("example.org")
+    with pytest.raises(adte.InputError, match="ADTE_ADMIN_TOKEN"):
+        Access(None, True)
+    with pytest.raises(adte.InputError, match="at least 16"):
+        Access("short", True)
+
+
+def test_class_names_come_back_as_they_are(open_house):
+    client, _, _ = open_house
+    names = ["Käse", "猫", "<b>x</b>", 'quo"te', "a\u202eb", "cat", "cat"]
+    stream = client.create(names, id="names", views=4)
+    assert stream.facts()["classes"] == names
+    assert stream.predict(jpeg(1)).label in names
+    assert names != CLASSES

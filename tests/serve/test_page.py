@@ -1,0 +1,365 @@
+"""The page of the service in real Chromium: a photo in, a label and its reasons out.
+
+The photographs of the page go to the folder that ADTE_PHOTOGRAPHS names, else to a temporary one;
+those of the guide were made so, with docs/images.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import resources
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image, ImageColor
+
+pytest.importorskip("fastapi", reason="needs the extra serve")
+pytest.importorskip("playwright.sync_api", reason="needs playwright, which drives a browser")
+pytest.importorskip("axe_playwright_python", reason="needs axe, which looks for faults")
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import sync_playwright
+
+import adte
+from adte.evaluate.report.page import COLOURS
+from adte.serve.access import Access
+from painting import FRUIT, painted
+from serving import free_port, running, wait_ready
+
+pytestmark = pytest.mark.slow
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+CLASSES = ["lemon", "orange", "pomegranate", "banana", "goldfish", "teapot"]
+SERIOUS = ("serious", "critical")
+SIZES = {"desktop": (1280, 1000), "phone": (390, 844)}
+HAND_OVER = """([files, how]) => {
+  const data = new DataTransfer();
+  for (const [name, type, text] of files)
+    data.items.add(new File([Uint8Array.from(atob(text), c => c.charCodeAt(0))], name, { type }));
+  const rest = { bubbles: true, cancelable: true };
+  if (how === "paste")
+    return document.dispatchEvent(new ClipboardEvent("paste", { ...rest, clipboardData: data }));
+  const drop = document.querySelector("#drop");
+  for (const kind of ["dragenter", "dragover", "drop"])
+    drop.dispatchEvent(new DragEvent(kind, { ...rest, dataTransfer: data }));
+}"""
+
+
+class Server:
+    """`adte serve` as a process that can be killed and started again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.port = folder, free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.client = adte.Client(self.url)
+        self.start()
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "adte", "serve", "--port", str(self.port)]
+        env = {**os.environ, "OMP_NUM_THREADS": "1"}
+        with (self.folder / "log").open("a") as log:
+            self.process = subprocess.Popen(
+                [*command, "--state", str(self.folder / "state")], stderr=log, env=env
+            )
+        wait_ready(self.port, 90)
+
+    def end(self, how: int) -> None:
+        self.process.send_signal(how)
+        self.process.wait(60)
+
+
+@pytest.fixture(scope="module")
+def server(browser, tmp_path_factory) -> Iterator[Server]:
+    found = Server(tmp_path_factory.mktemp("page"))
+    yield found
+    found.client.close()
+    found.end(signal.SIGTERM)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    binary = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if binary is None:
+        pytest.skip("needs Chromium")
+    with sync_playwright() as driver:
+        found = driver.chromium.launch(executable_path=binary, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@contextmanager
+def opened(browser, url: str, size: str = "desktop", scheme: str = "light") -> Iterator[Any]:
+    """The page in a window of its own; whatever its console says against it is an error."""
+    width, height = SIZES[size]
+    context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme,
+                                  has_touch=size == "phone", reduced_motion="reduce")  # fmt: skip
+    context.set_default_timeout(20_000)
+    page, said = context.new_page(), []
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("console", lambda line: said.append(line.text) if line.type == "error" else None)
+    page.goto(url)
+    page.wait_for_selector("#method option", state="attached")
+    yield page
+    lost = ("net::ERR_CONNECTION_REFUSED", "net::ERR_EMPTY_RESPONSE", "the server responded with")
+    assert [text for text in said if not any(known in text for known in lost)] == []
+    context.close()
+
+
+def give(page, *photos: bytes, how: str = "drop", kind: str = "image/jpeg") -> None:
+    """Drop or paste photos, and wait for the answer to the last."""
+    before = page.evaluate("document.querySelector('#label')?.setAttribute('id', 'old')")
+    assert before is None
+    files = [[f"{i}.jpg", kind, base64.b64encode(p).decode()] for i, p in enumerate(photos)]
+    page.evaluate(HAND_OVER, [files, how])
+
+
+def answered(page) -> str:
+    page.wait_for_selector("#label")
+    page.wait_for_selector("#answer[aria-busy=false]")
+    page.wait_for_selector("#fact-stream")
+    return page.inner_text("#label")
+
+
+def faults(page) -> list[tuple[str, str]]:
+    found = Axe().run(page).response["violations"]
+    return [(f["id"], f["nodes"][0]["html"]) for f in found if f["impact"] in SERIOUS]
+
+
+def stream_of(page) -> str:
+    return re.search(r"#stream=([a-z0-9_-]+)", page.url)[1]
+
+
+def test_a_photo_is_dropped_read_explained_and_asked_of_another_method(server, browser):
+    with opened(browser, server.url) as page:
+        assert faults(page) == []
+        page.fill("#classes", ", ".join(CLASSES))
+        give(page, painted("orange", "lemon"))
+        label = answered(page)
+        stream = server.client.stream(stream_of(page))
+        [row] = stream.history()
+        assert label == row["label"]
+        assert page.inner_text(".bars tr.first th") == label
+        assert f"{100 * row['confidence']:.0f} %" in page.inner_text(".sure")
+        assert page.locator("#grid [role=option]").count() == 64
+        widths = page.locator("#grid img").evaluate_all("images => images.map(x => x.naturalWidth)")
+        assert widths == [80] * 64  # they were decoded and are shown
+        assert label in page.inner_text("#said")  # for those who listen
+        assert stream.state()["seen"] == 1
+        assert page.inner_text("#fact-photos") == "1"
+        assert faults(page) == []
+
+        page.select_option("#method", "se")  # asks again, without teaching
+        page.wait_for_selector("#kept:has-text('6 of 64 views count')")
+        assert page.locator("#grid .kept").count() == 6
+        assert "counts 17 %" in page.locator("#grid .kept").first.get_attribute("aria-label")
+        other = stream_of(page)
+        assert other != stream.id
+        assert server.client.stream(other).state()["seen"] == 0
+        assert {"zero-shot", "se"} <= set(page.locator(".differ thead th").all_inner_texts())
+
+        page.select_option("#method", "adte")  # and back to the stream that was there
+        page.wait_for_url(f"**/#stream={stream.id}")
+        page.click("button:text-is('Ask')")  # the same photo is not learned twice
+        page.wait_for_selector(".sure:has-text('learns a photo once')")
+        assert stream.state()["seen"] == 1
+
+
+def test_paste_choose_and_several(server, browser):
+    with opened(browser, server.url) as page:
+        page.fill("#classes", "lemon\norange\nteapot")
+        give(page, painted("lemon"), how="paste")
+        answered(page)
+        assert page.locator("#camera").get_attribute("capture") == "environment"
+        id = stream_of(page)
+    with opened(browser, f"{server.url}/#stream={id}") as page:
+        page.wait_for_selector("#fact-photos:text-is('1')")  # the state is that of the server
+        assert page.input_value("#classes") == "lemon, orange, teapot"
+        file = {"name": "a.jpg", "mimeType": "image/jpeg", "buffer": painted("orange")}
+        page.set_input_files("#file", [file, {**file, "buffer": painted("orange", seed=1)}])
+        page.wait_for_selector("#fact-photos:text-is('3')")
+        assert server.client.stream(id).state()["seen"] == 3
+
+
+def test_what_is_missing_or_wrong_is_said(server, browser):
+    with opened(browser, server.url) as page:
+        give(page, painted("lemon"))
+        assert "names of the classes" in page.inner_text("[role=alert]")
+        assert page.evaluate("document.activeElement.id") == "classes"
+        give(page, b"hello", kind="text/plain")
+        assert "no picture" in page.inner_text("[role=alert]")
+        page.fill("#classes", "<b>lemon</b>, orange")
+        give(page, b"not a jpeg at all")
+        page.wait_for_selector("[role=alert] :text('known format')")
+        assert "no answer to this photo" in page.inner_text("#answer")
+        assert faults(page) == []
+        give(page, painted("lemon"))
+        assert answered(page) in ("<b>lemon</b>", "orange")  # text, never markup
+        assert page.locator("[role=alert] p").count() == 0
+        assert page.locator(".bars b, .time b, .by-class b").count() == 0
+
+
+def test_by_keyboard_alone(server, browser):
+    with opened(browser, server.url) as page:
+        page.keyboard.press("Tab")
+        assert page.inner_text(":focus") == "Skip to the answer"
+        page.keyboard.press("Tab")
+        page.keyboard.type("lemon, orange")
+        for wanted in ("method", "file", "learn"):
+            page.keyboard.press("Tab")
+            assert page.evaluate("document.activeElement.id") == wanted
+        page.set_input_files("#file", {"name": "a.jpg", "mimeType": "image/jpeg",
+                                       "buffer": painted("lemon", "orange")})  # fmt: skip
+        answered(page)
+        page.focus("#grid")
+        page.keyboard.press("Home")
+        first = page.inner_text(".detail")
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("ArrowDown")
+        assert page.get_attribute("#grid", "aria-activedescendant") == "view-9"
+        assert page.get_attribute("#view-9", "aria-label") == page.inner_text(".detail") != first
+        ring = "getComputedStyle(document.querySelector('#grid')).outlineStyle"
+        assert page.evaluate(ring) != "none"  # the focus is seen
+        page.select_option("#order", "entropy")
+        shown = [float(x.strip("≠ ")) for x in page.locator("#grid small").all_inner_texts()]
+        assert shown == sorted(shown)
+
+
+def test_the_stream_lives_and_survives_a_kill(server, browser):
+    stream = server.client.create(CLASSES, id="table")
+    with opened(browser, f"{server.url}/#stream=table") as page:
+        page.wait_for_selector("#fact-stream:text-is('table')")
+        assert "No photo has been learned" in page.inner_text("#stream-body")
+        for kind in ("lemon", "orange", "pomegranate"):
+            stream.predict(painted(kind), label=kind)
+        stream.predict(painted("lemon", seed=1), label="teapot")
+        page.wait_for_selector("#fact-photos:text-is('4')")  # by itself, while others teach
+        state = stream.state()
+        assert page.inner_text("#fact-accuracy") == f"{100 * state['accuracy']:.0f} % of 4"
+        assert page.inner_text("#fact-drift") == f"{state['drift']:.3f}"
+        assert page.locator(".ticks path").count() == 4
+        assert page.locator(".ticks .wrong").count() >= 1
+        assert page.locator(".line").count() == 2  # drift and accuracy
+        assert page.locator(".by-class tbody tr").count() == len(CLASSES)
+
+        server.end(signal.SIGKILL)
+        page.wait_for_selector("#server.away")
+        assert "does not answer" in page.inner_text("#server")
+        page.set_input_files("#file", {"name": "a.jpg", "mimeType": "image/jpeg",
+                                       "buffer": painted("orange", seed=2)})  # fmt: skip
+        page.wait_for_selector("[role=alert] :text('Start it again')")
+        server.start()
+        page.wait_for_selector("#server:not(.away)")
+        assert page.inner_text("#fact-photos") == "4"
+        page.click("button:text-is('Ask')")
+        answered(page)
+        page.wait_for_selector("#fact-photos:text-is('5')")
+        page.reload()
+        page.wait_for_selector("#fact-photos:text-is('5')")
+
+        page.click("button:text-is('Stop learning')")
+        page.wait_for_selector("#fact-photos:text-is('5, frozen')")
+        assert stream.facts()["frozen"]
+        page.click("button:text-is('Forget what it learned')")
+        page.click("dialog button:text-is('Keep it')")
+        assert stream.state()["seen"] == 5
+        page.click("button:text-is('Forget what it learned')")
+        assert faults(page) == []
+        page.click("dialog button:text-is('Forget it')")
+        page.wait_for_selector("#fact-photos:text-is('0, frozen')")
+        with page.expect_download() as download:
+            page.click("button:text-is('Save its state')")
+        assert download.value.suggested_filename == "table.adte"
+
+
+def test_tokens_are_asked_for_and_told_once(browser, tmp_path):
+    admin = "a token of some length"
+    with running(tmp_path / "state", access=Access(admin, True)) as (client, _):
+        with opened(browser, client.url) as page:
+            page.fill("#token", "wrong")
+            page.press("#token", "Tab")
+            page.wait_for_selector("[role=alert] :text('does not know')")
+            assert faults(page) == []
+            page.fill("#token", admin)
+            page.press("#token", "Tab")
+            page.wait_for_selector("[role=alert]:empty", state="attached")
+            page.fill("#classes", "cat, dog")
+            give(page, painted("lemon"))
+            answered(page)
+            token = page.inner_text("[role=alert] code")
+        with opened(browser, client.url) as page:
+            page.fill("#token", token)  # which opens this stream, and no list
+            page.press("#token", "Tab")
+            page.fill("#stream-id", "cat-dog-adte")
+            page.press("#stream-id", "Enter")
+            page.wait_for_selector("#fact-photos:text-is('1')")
+            assert faults(page) == []
+
+
+def test_colours_are_those_of_the_reports():
+    style = resources.files("adte.serve").joinpath("page/page.css").read_text("utf-8")
+    light, dark = style.split("@media (prefers-color-scheme: dark)", 1)
+    for name, pair in COLOURS.items():
+        for part, colour in zip((light, dark), pair, strict=True):
+            assert re.search(rf"--{name}: (#[0-9a-f]{{6}})", part)[1] == colour, name
+
+
+def screens(page, folder: Path) -> Image.Image:
+    """What a phone shows, one screen beside the other."""
+    width, height = SIZES["phone"]
+    parts = ("header", "#answer", "#why", "#stream")
+    whole = Image.new("RGB", (len(parts) * (width + 24) - 24, height), "#8a94a0")
+    for i, part in enumerate(parts):
+        page.locator(part).first.evaluate("x => scrollTo(0, x.offsetTop - 20)")
+        page.screenshot(path=folder / "screen.png")
+        with Image.open(folder / "screen.png") as screen:
+            whole.paste(screen, (i * (width + 24), 0))
+    return whole
+
+
+def small(image: Image.Image) -> Image.Image:
+    """With 256 colours, those of the house among them."""
+    house = [ImageColor.getrgb(c) for pair in COLOURS.values() for c in pair]
+    many = image.quantize(160).getpalette()[: 3 * 160]
+    rare = image.quantize(64, Image.Quantize.MAXCOVERAGE).getpalette()[: 3 * 64]
+    palette = Image.new("P", (1, 1))
+    palette.putpalette([*many, *rare, *(level for colour in house for level in colour)])
+    return image.quantize(palette=palette, dither=Image.Dither.NONE)
+
+
+def test_photographs_of_the_page(server, browser, tmp_path):
+    folder = Path(os.environ.get("ADTE_PHOTOGRAPHS", tmp_path))
+    folder.mkdir(parents=True, exist_ok=True)
+    stream = server.client.create(CLASSES, id="fruit")
+    for i in range(12):
+        kind = list(FRUIT)[(i + i // 4) % 3]
+        stream.predict(painted(kind, seed=i), label="orange" if i == 9 else kind)
+    for size, scheme in product(SIZES, ("light", "dark")):
+        with opened(browser, f"{server.url}/#stream=fruit", size, scheme) as page:
+            page.wait_for_selector("#fact-photos")
+            give(page, painted("orange", "lemon", seed=3))
+            answered(page)
+            assert faults(page) == []
+            assert page.evaluate("document.documentElement.scrollWidth") == SIZES[size][0]
+            page.evaluate("document.activeElement.blur()")
+            if size == "phone":
+                image = screens(page, tmp_path)
+            else:
+                page.screenshot(path=tmp_path / "whole.png", full_page=True)
+                with Image.open(tmp_path / "whole.png") as whole:
+                    image = whole.convert("RGB")
+        file = folder / f"serve-{size}-{scheme}.png"
+        small(image).save(file, optimize=True)
+        assert file.stat().st_size < 300_000
+        grey = np.asarray(image.convert("L"), np.float32)
+        assert (grey.mean() < 90) == (scheme == "dark")
+        assert (grey.std(axis=1) > 2).mean() > 0.5  # most rows show something

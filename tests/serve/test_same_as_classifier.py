@@ -1,0 +1,203 @@
+"""A stream answers what a `Classifier` answers: the same images in the same order, bit for bit."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+
+import pytest
+import torch
+
+from adte import list_methods
+from adte.serve.jobs import Predict
+from adte.serve.service import Service
+from adte.serve.streams import Stream
+from serving import CLASSES, classifier, jpeg, made, running, small
+
+IMAGES = [jpeg(i) for i in range(12)]
+ASKED = {"classes": CLASSES, "templates": "single", "views": 6, "seed": 0, "options": {}}
+
+
+def open_stream(service: Service, method: str, protocol: str = "online") -> Stream:
+    plan = Stream.plan({**ASKED, "method": method, "protocol": protocol}, service.limits)
+    stream = Stream.make("one", plan, service.model, "now", None, service.limits)
+    service.engine.ask(lambda keeper: keeper.create(stream)).result(10)
+    return stream
+
+
+def ask(service: Service, *images: bytes, learn: bool = True) -> list[list[float]]:
+    stream = service.keeper.streams["one"]
+    job = Predict(stream=stream, images=list(images), learn=learn, probs=True)
+    return [p["probs"] for p in service.engine.submit(job).result(30)["predictions"]]
+
+
+QUICK = ("adte", "adte-paper", "tda", "se", "tent")
+METHODS = [pytest.param(m, marks=() if m in QUICK else pytest.mark.slow) for m in list_methods()]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_any_method_with_restarts_and_crashes(method, tmp_path):
+    model = small()
+    expected = [p.probs.tolist() for p in classifier(model, method=method).predict(IMAGES)]
+    service = Service(tmp_path / "a", model, snapshot=5, workers=1)
+    open_stream(service, method)
+    found = ask(service, IMAGES[0]) + ask(service, *IMAGES[1:4])
+    service.close()  # in good order
+    service = Service(tmp_path / "a", model, snapshot=5, workers=1)
+    found += ask(service, IMAGES[4]) + ask(service, IMAGES[5], IMAGES[6]) + ask(service, IMAGES[7])
+    shutil.copytree(tmp_path / "a", tmp_path / "b")  # the disk as a power cut leaves it
+    after = ask(service, IMAGES[8])
+    service.close()
+    service = Service(tmp_path / "b", model, snapshot=5, workers=1)
+    assert service.notes == []
+    assert ask(service, IMAGES[8]) == after
+    found += after
+    for image in IMAGES[9:]:
+        found += ask(service, image)
+    assert service.keeper.streams["one"].clf.seen == len(IMAGES)
+    service.close()
+    assert found == expected
+
+
+def test_asking_teaches_nothing(tmp_path):
+    model = small()
+    with running(tmp_path, model=model) as (client, _):
+        stream, clf = made(client), classifier(model)
+        stream.predict(IMAGES[0])
+        clf.predict(IMAGES[0])
+        for image in IMAGES[:5]:
+            assert not stream.predict(image, learn=False).learned
+        assert stream.predict(IMAGES[1], probs=True).probs == clf.predict(IMAGES[1]).probs.tolist()
+        assert stream.facts()["seen"] == stream.facts()["seq"] == 2
+
+
+def test_episodic_forgets_and_frozen_learns_nothing(tmp_path):
+    model = small()
+    fresh = [classifier(model).predict(image).probs.tolist() for image in IMAGES[:4]]
+    with running(tmp_path, model=model) as (client, _):
+        episodic = made(client, "episodic", protocol="episodic")
+        assert [episodic.predict(i, probs=True).probs for i in IMAGES[:4]] == fresh
+        assert episodic.predict(IMAGES[0], probs=True, learn=False).probs == fresh[0]
+        assert episodic.facts()["seen"] == 4
+        frozen = made(client, "frozen", protocol="frozen")
+        assert [frozen.predict(i, probs=True).probs for i in IMAGES[:4]] == fresh
+        assert frozen.facts()["seen"] == 0
+        frozen.unfreeze()
+        frozen.predict(IMAGES[0])
+        assert frozen.facts()["seen"] == 1
+
+
+def test_several_clients_on_several_streams(tmp_path):
+    """However requests interleave, each stream learned in the order that `seq` says."""
+    model, kinds = small(), {"a": "adte", "b": "tda", "c": "se", "d": "adte-paper"}
+    with running(tmp_path, model=model, snapshot=7) as (client, _):
+        streams = {id: made(client, id, method=method) for id, method in kinds.items()}
+        got: dict[str, list[tuple[int, int, list[float]]]] = {id: [] for id in kinds}
+
+        def work(id: str, start: int) -> None:
+            for i in range(start, start + 4):
+                p = streams[id].predict(jpeg(i), probs=True)
+                got[id].append((p.seq, i, p.probs))
+            client.close()
+
+        threads = [threading.Thread(target=work, args=(id, 4 * k)) for id in kinds for k in (0, 1)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+    for id, method in kinds.items():
+        rows = sorted(got[id])
+        assert [seq for seq, *_ in rows] == list(range(1, 9))
+        clf = classifier(model, method=method)
+        for _, i, probs in rows:
+            assert clf.predict(jpeg(i)).probs.tolist() == probs
+
+
+def test_export_and_import(tmp_path):
+    model = small()
+    with running(tmp_path / "s", model=model) as (client, _):
+        one = made(client, "one")
+        for image in IMAGES[:5]:
+            one.predict(image)
+        file = tmp_path / "one.adte"
+        file.write_bytes(one.export())
+        import base64
+
+        two = made(client, "two")
+        assert two.take_over(file)["seen"] == 5
+        three = made(client, "three", state=base64.b64encode(file.read_bytes()).decode())
+        here = classifier(model)
+        here.load_state(file)
+        expected = here.predict(IMAGES[6]).probs.tolist()
+        for stream in (one, two, three):
+            assert stream.predict(IMAGES[6], probs=True).probs == expected
+    with running(tmp_path / "s", model=model) as (client, service):
+        assert service.notes == []
+        expected = here.predict(IMAGES[7]).probs.tolist()
+        for id in ("one", "two", "three"):
+            assert client.stream(id).predict(IMAGES[7], probs=True).probs == expected
+
+
+@pytest.mark.parametrize("method", ["adte", "adte-paper"])
+def test_explanation(method, tmp_path):
+    model, photo = small(), jpeg(50, 60, 40)
+    with running(tmp_path, model=model) as (client, _):
+        stream, clf = made(client, method=method), classifier(model, method=method)
+        for image in IMAGES[:3]:
+            stream.predict(image)
+            clf.predict(image)
+        p = stream.predict(photo, learn=False, probs=True, explain=True, thumbnails=16)
+    e, here = p.explain, clf.freeze().predict(photo)
+    views = e["views"]
+    assert e["image"] == {"width": 60, "height": 40}
+    assert e["measure"] == clf.method.entropy.kind
+    assert {i for i, v in enumerate(views) if v["kept"]} == set(here.kept.tolist())
+    assert [v["entropy"] for v in views] == here.entropy.tolist()
+    assert sum(v["weight"] for v in views) == pytest.approx(1)
+    assert all(v["weight"] == 0 for i, v in enumerate(views) if not v["kept"] and i)
+    assert e["prior"] == here.prior.tolist()
+    assert e["q"] == (None if here.q is None else here.q.tolist())
+    assert e["methods"][method] == here.probs.tolist() == p.probs
+    for name in ("se", "zero-shot"):
+        alone = classifier(model, method=name).predict(photo)
+        assert e["methods"][name] == alone.probs.tolist()
+    # the boxes are those of the views
+    crops = clf.views.plan(clf.pipeline.decode(photo))
+    assert [tuple(v["box"].values()) for v in views[1:]] == [tuple(c) for c in crops]
+    for view in views:
+        box = view["box"]
+        assert 0 <= box["left"] < box["left"] + box["width"] <= 60
+        assert 0 <= box["top"] < box["top"] + box["height"] <= 40
+        assert view["thumbnail"].startswith("data:image/jpeg;base64,")
+
+
+def test_images_of_several_streams_go_through_the_tower_together(tmp_path):
+    """As on a GPU, where one pass takes many; streams of other views are not mixed in."""
+    model = small()
+    service = Service(tmp_path, model, workers=2, window=0.05)
+    passes = []
+    service.engine.group = 4
+    through = service.engine._through
+    service.engine._through = lambda ready: (passes.append(len(ready)), through(ready))
+    for id, views in (("one", 6), ("two", 6), ("odd", 3)):
+        plan = Stream.plan({**ASKED, "views": views, "method": "adte", "protocol": "online"},
+                           service.limits)  # fmt: skip
+        stream = Stream.make(id, plan, model, "now", None, service.limits)
+        service.engine.ask(lambda keeper, stream=stream: keeper.create(stream)).result(10)
+    order = ["one", "two", "one", "two", "odd", "one", "odd", "odd", "two"]
+    jobs = [
+        Predict(stream=service.keeper.streams[id], images=[IMAGES[i]], probs=True)
+        for i, id in enumerate(order)
+    ]
+    found = [f.result(30) for f in [service.engine.submit(job) for job in jobs]]
+    service.close()
+    assert sum(passes) == len(order)
+    assert passes[0] == 4
+    assert max(passes) <= 4
+    for id, views in (("one", 6), ("two", 6), ("odd", 3)):
+        clf = classifier(model, views=views)
+        mine = [i for i, name in enumerate(order) if name == id]
+        assert [found[i]["seq"] for i in mine] == list(range(1, len(mine) + 1))
+        for i in mine:
+            probs = torch.tensor(found[i]["predictions"][0]["probs"])
+            torch.testing.assert_close(probs, clf.predict(IMAGES[i]).probs, rtol=1e-3, atol=1e-4)
