@@ -47,6 +47,7 @@ RECORDS: dict[str, tuple[str, ...]] = {
     "corruptions": ("python benchmarks/corruptions.py",),
     "clip-logits": ("python benchmarks/clip_logits.py FEATURES",),
     "clip-logits-50": ("python benchmarks/clip_logits.py FEATURES --classes 50",),
+    "default": ("python benchmarks/default.py FEATURES",),
     "multilabel": ("python benchmarks/multilabel.py PHOTOGRAPHS --pairs 200",),
     "demo": ("adte demo --out WORK/demo",),
     "demo-other-photographs": (

@@ -122,9 +122,12 @@ def test_mixed_stream_of_clean_and_corrupted(folder):
 def test_batches_change_no_figure(folder, cache):
     source = ("eval", "--data", f"folder:{folder}", *FAST)
     want = without_costs(facts(*source)["metrics"])
+    tcr = pytest.approx(want.pop("tcr"))  # a mean over the views, whose last bit may differ
     for size in (1, 4, 64):
-        assert without_costs(facts(*source, "--batch", size)["metrics"]) == want
-        assert without_costs(facts("replay", cache, "--batch", size)["metrics"]) == want
+        for command in (source, ("replay", cache)):
+            found = without_costs(facts(*command, "--batch", size)["metrics"])
+            assert found.pop("tcr") == tcr
+            assert found == want
 
 
 @pytest.mark.slow
@@ -308,7 +311,10 @@ def test_without_data_it_is_the_bundle():
     for args, message in (
         (("--views", 4), "the embedded bundle was made with 64 views per image, not 4"),
         (("--seed", 1), "the embedded bundle was made with 0 as the seed"),
-        (("--model", "ViT-B-16/openai"), "the embedded bundle holds features of model 'tiny'"),
+        (
+            ("--model", "ViT-B-16/openai"),
+            "the embedded bundle holds features of model 'tiny-longtail'",
+        ),
         (("--corrupt", "fog"), "the embedded bundle holds features"),
         (("--methods", "bn"), "needs the image tower"),
     ):

@@ -41,7 +41,7 @@ def test_it_is_a_list_of_rows(table):
     assert all(0 <= row["accuracy"] <= 1 for row in table)
     assert [r.conditions.images for r in table.records] == [20] * 4
     json.dumps(table.to_json())
-    assert table.to_json()["runs"][0]["protocol"]["model"] == "tiny"
+    assert table.to_json()["runs"][0]["protocol"]["model"] == "tiny-longtail"
 
 
 def test_it_prints_as_a_table(table):

@@ -120,7 +120,8 @@ def test_the_study_on_the_bundle():
 
 @pytest.mark.slow
 def test_collages_of_real_photographs(shared_data):
-    data, model = load_dataset(f"folder:{shared_data / 'tiny-imagenet-val'}"), load_model("tiny")
+    data = load_dataset(f"folder:{shared_data / 'tiny-imagenet-val'}")
+    model = load_model("tiny-longtail")
     weights = class_weights(model, data.classes, Prompts.of(data.templates))
     pairs = list(collages(data, model, weights, 40, Views(count=16)))
     assert pairs[0].sample.logits.shape == (16, 200)

@@ -241,7 +241,7 @@ def test_the_command_writes_page_tables_and_json(tmp_path):
     assert [f["name"] for f in facts] == ["two-classes", "successors"]
     assert facts[1]["rows"][0]["ours"] <= 1
     assert "<svg" in (tmp_path / "out" / "index.html").read_text("utf-8")
-    assert "tiny, seed 2" in table.read_text("utf-8")
+    assert "tiny-longtail, seed 2" in table.read_text("utf-8")
     listing = json.loads(call("paper", "--list", "--json").output)
     assert {"ood", "te-q"} <= {row["name"] for row in listing}
 
