@@ -10,7 +10,7 @@ from torch import nn
 
 from adte import InputError, Model
 from adte.models import FixedClasses, load_model
-from adte.models._weights import SAMPLED
+from adte.models._weights import SAMPLED, fingerprint
 from adte.testing.models import CHECKS
 from adte.testing.small import SmallModel
 from adte.views import Preprocess
@@ -161,3 +161,13 @@ def test_a_slight_change_of_all_weights_of_a_large_tensor_is_seen():
 def test_weights_without_numbers_have_a_fingerprint():
     model = SmallModel()
     assert model.to("meta").fingerprint != SmallModel().fingerprint
+
+
+def test_a_fingerprint_of_any_bits_stays_in_other_dtypes():
+    """Weights that nobody set hold whatever memory held, NaN of every form among it."""
+    net = nn.Linear(40, 40)
+    bits = torch.randint(-(2**31), 2**31 - 1, (40, 40), generator=torch.Generator().manual_seed(0))
+    net.weight.data = bits.to(torch.int32).view(torch.float32)
+    mine = fingerprint(net)
+    for dtype in (torch.bfloat16, torch.float64):
+        assert fingerprint(copy.deepcopy(net).to(dtype)) == mine

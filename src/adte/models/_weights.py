@@ -141,7 +141,8 @@ def fingerprint(module: nn.Module) -> str:
         flat = tensor.detach().flatten()
         some = flat[:: max(1, flat.numel() // SAMPLED) | 1]  # an odd step meets every column
         if some.is_floating_point():
-            # By way of float32, so that NaN has one form whatever dtype it came in.
-            some = some.float().to(torch.bfloat16).view(torch.int16)
+            # NaN has many forms, and a cast may take one for another.
+            some = some.float().nan_to_num(0.0, float("inf"), -float("inf"))
+            some = some.to(torch.bfloat16).view(torch.int16)
         digest.update(some.to(torch.int64).cpu().numpy().tobytes())
     return digest.hexdigest()
