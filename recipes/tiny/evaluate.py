@@ -29,6 +29,7 @@ from sources import IMAGE, SPLITS, Repository
 from torch import Tensor, nn
 
 from adte import load_model
+from adte.evaluate.running.metrics import ece
 from adte.models.tiny import SHAPES, ImageTower, Tiny, tiny_classes
 from adte.views import base_view
 
@@ -58,24 +59,13 @@ def encode(model: Tiny, images: Iterable[bytes | Path]) -> Tensor:
     return torch.cat([model.encode_image(x) for x in views(images, model)])
 
 
-def ece(p: Tensor, right: Tensor, bins: int = 15) -> float:
-    """Expected calibration error: confidence against accuracy, by bins of confidence."""
-    confidence = p.max(1).values
-    at = (confidence * bins).long().clamp(max=bins - 1)
-    gap = 0.0
-    for k in at.unique():
-        mine = at == k
-        gap += abs(float(confidence[mine].mean() - right[mine].mean())) * int(mine.sum())
-    return gap / len(p)
-
-
 def score(model: Tiny, z: Tensor, labels: Tensor, names: list[str]) -> dict[str, float]:
     """Accuracy, calibration error and chance, in per cent."""
     logits = model.logit_scale * z @ model.encode_text([TEMPLATE.format(n) for n in names]).T
     right = logits.argmax(1).eq(labels).float()
     row = {
         "images": len(labels), "classes": len(names), "accuracy": 100 * right.mean().item(),
-        "ece": 100 * ece(logits.softmax(1), right), "chance": 100 / len(names),
+        "ece": 100 * ece(logits.softmax(1).max(1).values, right), "chance": 100 / len(names),
         "confidence": 100 * logits.softmax(1).max(1).values.mean().item(),
     }  # fmt: skip
     return {k: round(v, 2) for k, v in row.items()}

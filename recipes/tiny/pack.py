@@ -24,9 +24,10 @@ from safetensors.torch import load_file, save_file
 from targets import index
 from torch import Tensor
 
+from adte.evaluate.running.metrics import ece
 from adte.models.tiny import SHAPES, ImageTower, TextTower, Tiny
 from adte.views import base_view
-from evaluate import TEMPLATE, ece
+from evaluate import TEMPLATE
 
 
 @torch.inference_mode()
@@ -88,7 +89,7 @@ def main() -> None:
         p = (scale * cosines).softmax(1)
         right = p.argmax(1).eq(labels).float()
         print(f"{key}: {len(labels)} held back, {100 * right.mean():.1f} % right, "
-              f"calibration error {100 * ece(p, right):.1f} %")  # fmt: skip
+              f"calibration error {100 * ece(p.max(1).values, right):.1f} %")  # fmt: skip
     print(f"logit scale {scale:.2f}; training's own was {learned:.2f}")
 
     state = {"logit_scale": torch.tensor(scale)}

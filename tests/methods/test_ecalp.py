@@ -242,16 +242,6 @@ def test_loading_is_checked_and_changes_nothing_on_failure():
         torch.testing.assert_close(method.state_dict(), good, rtol=0, atol=0)
 
 
-def test_samples_that_do_not_fit_leave_the_state_alone():
-    method = ECALP()
-    for call in (method.step, method.predict, method.learn):
-        with pytest.raises(InputError, match="needs features"):
-            call(Sample(torch.zeros(2, 3)))
-        with pytest.raises(InputError, match="needs class weights"):
-            call(replace(ALL[0], class_weights=None))
-    assert not method.state_dict()
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -309,6 +309,25 @@ def check_nan(name: str) -> None:
     assert not method.state_dict()
 
 
+def check_needs(name: str) -> None:
+    """What it needs and an image lacks is named, and nothing is learned."""
+    method, sample = create_method(name), samples(1)[0]
+    lacking = {
+        "features": replace(sample, features=None, pixels=None),
+        "class weights": replace(sample, class_weights=None),
+    }
+    for need, less in lacking.items():
+        if need in method.needs:
+            with refused(InputError, f"needs {need}"):
+                method.step(less)
+            with refused(InputError, f"needs {need}"):
+                method.predict(less)
+            if method.stateful:
+                with refused(InputError, f"needs {need}"):
+                    method.learn(less)
+    assert not method.state_dict()
+
+
 def check_other_sizes(name: str) -> None:
     """A method that has learned from some classes refuses images of others, and stays as it was."""
     method = create_method(name)
