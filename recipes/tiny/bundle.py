@@ -48,7 +48,9 @@ def model_with(image: str | None) -> Model:
     if image:
         tower = load_file(image)
         model.logit_scale = float(tower.pop("logit_scale"))
-        model.image_tower.load_state_dict({k: v.float() for k, v in tower.items()})
+        model.image_tower.load_state_dict(
+            {k.removeprefix("image_tower."): v.float() for k, v in tower.items()}
+        )
     return model
 
 

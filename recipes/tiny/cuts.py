@@ -22,17 +22,20 @@ def coverage(classes: dict[str, Any]) -> np.ndarray:
     return under
 
 
-def cuts(under: np.ndarray, nodes: int, count: int, most: int, seed: int) -> np.ndarray:
-    """`count` cuts (count, most) of 8 to `most` nouns each, −1 where a cut is shorter.
+def cuts(under: np.ndarray, counts: np.ndarray, count: int, most: int, seed: int) -> np.ndarray:
+    """`count` cuts (count, most) of 5 to `most` nouns each, −1 where a cut is shorter.
 
-    `nodes` of the rows of `under` are nouns above classes, the rest the classes themselves; three
-    in four candidates are of the former.
+    The first rows of `under` are nouns above classes, `counts` how often WordNet's texts use them;
+    the rest are the classes themselves. Three in four candidates are of the former; everyday words
+    and those that cover much come more often, by the root of (1 + count) · classes.
     """
     rng = np.random.default_rng(seed)
-    chance = np.where(np.arange(len(under)) < nodes, 3 / nodes, 1 / (len(under) - nodes)) / 4
+    nodes = np.sqrt((1.0 + counts.clip(max=100)) * under[: len(counts)].sum(1))
+    leaves = np.ones(len(under) - len(nodes))
+    chance = np.concatenate([0.75 * nodes / nodes.sum(), 0.25 * leaves / leaves.sum()])
     result = np.full((count, most), -1)
     for row in result:
-        size = int(np.exp(rng.uniform(np.log(8), np.log(most + 1))))
+        size = int(np.exp(rng.uniform(np.log(5), np.log(most + 1))))
         taken = np.zeros(under.shape[1], dtype=bool)
         found = 0
         for node in rng.choice(len(under), size=6 * most, replace=False, p=chance):

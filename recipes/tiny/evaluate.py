@@ -28,8 +28,8 @@ from safetensors.torch import load_file
 from sources import IMAGE, SPLITS, Repository
 from torch import Tensor, nn
 
-from adte import load_model
-from adte.evaluate.running.metrics import ece
+from adte import fixed_point, load_model
+from adte.evaluate.running.metrics import ece, spearman
 from adte.models.tiny import SHAPES, ImageTower, Tiny, tiny_classes
 from adte.views import base_view
 
@@ -197,6 +197,20 @@ def speed(model: Tiny, threads: int) -> dict[str, float]:
     return {"plain": plain, "folded": folded, "vit_b_16": vit, "ratio": vit / folded}
 
 
+def ranks(p: Tensor, classes: list[dict[str, object]]) -> dict[str, float]:
+    """Spearman's rank correlation of the estimated class prior with the training counts.
+
+    The fixed point is that of the matrix whose columns are the mean predictions of the images that
+    are taken for each class.
+    """
+    counts = [float(str(row["count"])) for row in classes]
+    taken = torch.eye(len(classes))[p.argmax(1)]  # (N, L)
+    matrix = p.T @ taken / taken.sum(0).clamp(min=1)
+    solution, _ = fixed_point(matrix, torch.full((len(classes),), 1 / len(classes)))
+    estimates = {"marginal": p.mean(0), "fixed point": solution}
+    return {k: round(spearman(v.numpy(), counts), 3) for k, v in estimates.items()}
+
+
 @torch.inference_mode()
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -216,7 +230,9 @@ def main() -> None:
         state = load_file(args.image)
         model.logit_scale = float(state.pop("logit_scale"))
         model.image_tower = ImageTower(**SHAPES[args.model]).eval()
-        model.image_tower.load_state_dict({k: v.float() for k, v in state.items()})
+        model.image_tower.load_state_dict(
+            {k.removeprefix("image_tower."): v.float() for k, v in state.items()}
+        )
     shown = model
     model = model.fold()
     classes = tiny_classes()
@@ -237,12 +253,12 @@ def main() -> None:
             n: round(100 * right[third == k].mean().item(), 2)
             for k, n in enumerate(("head", "middle", "tail"))
         }
-        best = (model.encode_text([TEMPLATE.format(n) for n in UNSEEN]) @ z.T).topk(5).indices
-        figures["nearest"] = {
-            n: [words[int(labels[i])] for i in row] for n, row in zip(UNSEEN, best, strict=True)
-        }
+        figures["spearman"] = ranks((model.logit_scale * z @ text.T).softmax(1), classes)
+        pool, shown_as = [z], [words[k] for k in labels.tolist()]
         names, paths, labels = folder(args.shared / "cifar10-test")
-        sets["CIFAR-10 test, unseen"] = score(model, encode(model, paths), labels, names)
+        z = encode(model, paths)
+        sets["CIFAR-10 test, unseen"] = score(model, z, labels, names)
+        pool, shown_as = [*pool, z], [*shown_as, *(names[k] for k in labels.tolist())]
         photos = sorted((args.shared / "photos").glob("*.jpg"))
         z = encode(model, photos)
         wnids = [p.name.split("_")[0] for p in photos]
@@ -250,6 +266,12 @@ def main() -> None:
         sets["200 photographs, 200 names"] = score(
             model, z, torch.arange(len(photos)), [listed[w] for w in wnids]
         )
+        pool, shown_as = [*pool, z], [*shown_as, *(listed[w] for w in wnids)]
+        text = model.encode_text([TEMPLATE.format(n) for n in UNSEEN])
+        best = (text @ torch.cat(pool).T).topk(5).indices.tolist()
+        figures["nearest"] = {
+            n: [shown_as[i] for i in row] for n, row in zip(UNSEEN, best, strict=True)
+        }
         if args.packed:
             figures["everyday"] = everyday(model, z, wnids, args.packed)
         if args.clones:

@@ -6,8 +6,9 @@
         --out src/adte/assets
 
 `tiny.safetensors` holds both towers; `tiny-longtail.safetensors` the image tower alone, since the
-text tower is the same. The logit scale is the one with the least negative log-likelihood on
-held-back images, each among the names of its set, the sets counting alike.
+text tower is the same. The logit scale of `tiny` is the one with the least negative log-likelihood
+on held-back images, each among the names of its set, the sets counting alike. `tiny-longtail` keeps
+the scale that it learned, as CLIP does: it is there to be studied as it is.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def main() -> None:
     model.text_tower.load_state_dict({k: v.float() for k, v in text.items()})
     model.eval()
     sets = held_back(model, args.data, None if args.model == "tiny" else "tiny-imagenet")
-    scale = best_scale(sets)
+    scale = best_scale(sets) if args.model == "tiny" else learned
     for key, (cosines, labels) in sets.items():
         p = (scale * cosines).softmax(1)
         right = p.argmax(1).eq(labels).float()

@@ -103,6 +103,7 @@ def pack_texts(args: argparse.Namespace, names: dict[str, str]) -> None:
     facts = {
         "wnids": leaves, "names": list(names.values()), "nodes": nodes, "ancestors": parents,
         "lemmas": [synsets[n]["lemmas"] for n in nodes], "above": rows,
+        "counts": [seen[name.lower()] for name in parents],
     }  # fmt: skip
     (args.out / "classes.json").write_text(json.dumps(facts))
 

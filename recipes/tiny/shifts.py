@@ -3,7 +3,7 @@
     python recipes/tiny/shifts.py --data tiny-imagenet-200 --image-2 seed-2/image.safetensors
 
 - `assets/shifts`: 120 of the bundle's photographs, three of each of 40 classes (every fifth by
-  training frequency), clean and under 15 corruptions, 20 views each, in a label space of those 40.
+  training frequency), clean and under 15 corruptions, 16 views each, in a label space of those 40.
 - `assets/second`: the same clean photographs through the image tower of another training seed.
 
 Features only, no image. `adte paper` uses them for the studies of shifts and of other backbones.
@@ -69,7 +69,7 @@ def main() -> None:
             model=model,
             class_weights=class_weights(model, clean.classes, prompts),
             stream=make_stream(sets, order="shuffled", seed=0),
-            views=Views(count=20),
+            views=Views(count=16),
             prompts=prompts.describe(),
         )
         write(live, f"{args.out}/{name}", shard=480)

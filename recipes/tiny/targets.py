@@ -18,7 +18,8 @@ import io
 import json
 import math
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -50,24 +51,26 @@ def index(data: Path) -> dict[str, np.ndarray]:
 
 def decode(data: Path, out: Path, workers: int) -> None:
     rows = index(data)
-    keys = json.loads((data / "sets.json").read_text())
-    blobs = [(data / f"{key}.webp").read_bytes() for key in keys]
     for side in (64, 96):
         chosen = np.flatnonzero(rows["side"] == side)
-        pixels = np.lib.format.open_memmap(
-            out / f"pixels-{side}.npy", "w+", np.uint8, (len(chosen), side, side, 3)
-        )
+        shape = len(chosen), side, side, 3
+        np.lib.format.open_memmap(out / f"pixels-{side}.npy", "w+", np.uint8, shape).flush()
+        parts = np.array_split(chosen, 4 * workers)
+        with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+            list(pool.map(_decode, *zip(*[(data, out, side, part) for part in parts], strict=True)))
 
-        def one(i: int, side: int = side, pixels: np.ndarray = pixels) -> None:
-            start = int(rows["offset"][i])
-            data = blobs[int(rows["set"][i])][start : start + int(rows["size"][i])]
-            with Image.open(io.BytesIO(data)) as image:
-                pixels[rows["place"][i]] = np.asarray(image.convert("RGB"))
 
-        with ThreadPoolExecutor(workers) as pool:
-            for _ in pool.map(one, chosen.tolist(), chunksize=512):
-                pass
-        pixels.flush()
+def _decode(data: Path, out: Path, side: int, chosen: np.ndarray) -> None:
+    rows, keys = index(data), list(json.loads((data / "sets.json").read_text()))
+    pixels = np.load(out / f"pixels-{side}.npy", mmap_mode="r+")
+    files = {}
+    for i in chosen.tolist():
+        key = keys[int(rows["set"][i])]
+        file = files.setdefault(key, np.memmap(data / f"{key}.webp", mode="r"))
+        start = int(rows["offset"][i])
+        with Image.open(io.BytesIO(file[start : start + int(rows["size"][i])].tobytes())) as image:
+            pixels[rows["place"][i]] = np.asarray(image.convert("RGB"))
+    pixels.flush()
 
 
 def boxes(images: int, crops: int, smallest: float, seed: int = 0) -> Tensor:

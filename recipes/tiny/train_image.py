@@ -120,9 +120,12 @@ class Targets:
         starts |= {"imagewoof": starts["imagenette"], "flickr8k": 0}
         self.names = torch.cat([texts[k] for k in keys], 1).to(device)  # (T, all names, D)
         self.nouns = texts["nouns"].to(device)  # (T, nouns, lemmas, D)
+        space |= dict.fromkeys(args.unnamed, 0)  # any will do: their rows count for nothing
         self.space = torch.tensor([space[k] for k in images.keys], device=device)[images.set]
         start = torch.tensor([starts[k] for k in images.keys], device=device)[images.set]
-        self.named = images.set != images.keys.index("flickr8k")
+        named = torch.tensor([k not in {"flickr8k", *args.unnamed} for k in images.keys])
+        self.named = named.to(device)[images.set]
+        self.told = images.set == images.keys.index("flickr8k")
         self.label = torch.where(self.named, start + images.label, 0)
         self.member = torch.zeros(len(keys), sum(widths), dtype=torch.bool, device=device)
         for k, key in enumerate(keys):
@@ -141,7 +144,7 @@ class Targets:
         for wnid in images.unders[1:]:
             allowed.append(under[classes["nodes"].index(wnid)])
         self.allowed = torch.from_numpy(np.stack(allowed)).float().to(device)
-        drawn = cuts(under, len(classes["nodes"]), args.cuts, 64, args.seed)
+        drawn = cuts(under, np.array(classes["counts"]), args.cuts, 64, args.seed)
         self.cuts = [torch.from_numpy(row[row >= 0]).to(device) for row in drawn]
         captions = load_file(args.data / "captions.safetensors")  # five of each photograph
         self.captions = captions["z"].float().to(device)
@@ -191,6 +194,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="the packed folder")
     parser.add_argument("--targets", type=Path, required=True, help="targets.py's folder")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--start", type=Path, help="begin with an earlier run's image.safetensors")
     parser.add_argument("--epochs", type=float, default=40)
     parser.add_argument("--seconds", type=float, help="run for this long instead")
     parser.add_argument("--batch", type=int, default=1024)
@@ -204,6 +208,8 @@ def main() -> None:
     parser.add_argument("--cutmix", type=float, default=0.0, help="share of batches with a patch")
     parser.add_argument("--smallest", type=float, default=0.2, help="smallest crop, of the area")
     parser.add_argument("--coarse", type=float, default=0.15, help="share of images of half detail")
+    parser.add_argument("--unnamed", nargs="*", default=["cars"], metavar="SET",
+                        help="sets whose names are too fine for 64 pixels")  # fmt: skip
     parser.add_argument("--cuts", type=int, default=4000, help="number of random label spaces")
     parser.add_argument("--average", type=float, default=0.999, help="decay of the mean weights")
     parser.add_argument("--limit", type=int, help="about this many images, for a quick look")
@@ -227,6 +233,10 @@ def main() -> None:
     for module in tower.modules():
         if hasattr(module, "norm2"):
             nn.init.zeros_(module.norm2.weight)
+    if args.start:
+        state = load_file(args.start)
+        state.pop("logit_scale")
+        tower.load_state_dict(state)
     slow = ImageTower(**SHAPES[args.model]).to(device, memory_format=torch.channels_last).eval()
     slow.load_state_dict(tower.state_dict())
     scales = nn.Parameter(torch.full((len(TERMS),), 20.0, device=device).log())
@@ -307,7 +317,7 @@ def main() -> None:
         terms.append(-told / mass.sum().clamp(min=0.05 * n))  # few cuts cover all classes
         if everyday:
             # rows without captions count for nothing; a fixed shape asks the device no question
-            told = ~targets.named[i] & (share > 0.5)
+            told = targets.told[i] & (share > 0.5)
             own = (5 * images.label[i] + torch.randint(5, i.shape, device=device)) * told
             rest = torch.randint(len(targets.captions), (2048,), device=device)
             near = s[3] * (z * targets.captions[own]).sum(1, keepdim=True)

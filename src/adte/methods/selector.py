@@ -30,7 +30,7 @@ class Selector(PriorMethod):
     2. From what images said, the model's bias b and the stream's frequencies π̂ are told apart by
        how often images agree (`adte.estimation.joint`); log p̃ = b − g·log(L π̂).
     3. Every view's logits are adjusted by −log p̃, weighed anew and averaged. The base view alone
-       makes a share 10/(10 + L) of the answer.
+       makes a share 5/(5 + L) of the answer.
 
     The paper's ADTE, as `adte-tsallis`, which was the default before:
     1. p̃ is the mean prediction of the stream so far, cut beyond two deviations.
@@ -170,7 +170,7 @@ preset(
     adjust="before",
     ratio=1.0,
     soft=1.0,
-    base=10.0,
+    base=5.0,
     estimator="joint",
     item="soft",
 )
