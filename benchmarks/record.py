@@ -6,13 +6,15 @@
     python benchmarks/record.py bench-cost --as bench-cost-gpu -- --model ViT-B-16 --device cuda
 
 Each NAME becomes benchmarks/results/NAME.json: the JSON of the command, and the command, version,
-machine and date that belong to it. Words behind -- are added to the command. A word in capitals
-stands for a path that `--with` gives; it stays in the record in place of the path.
+machine and date that belong to it; of some the rows are in NAME.csv, too. Words behind -- are added
+to the command. A word in capitals stands for a path that `--with` gives; it stays in the record in
+place of the path.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import shlex
 import subprocess
@@ -34,6 +36,11 @@ RESULTS = ROOT / "benchmarks" / "results"
 TOWER = "zero-shot,average,se,adte,bn,tent,memo,deyo"
 REAL = "caltech101,pets,flowers,eurosat,dtd,imagenette,pacs-photo,pacs-sketch,cifar10"
 RECORDS: dict[str, tuple[str, ...]] = {
+    "bench-rate": ("adte bench rate",),
+    "bench-growth": ("adte bench growth",),
+    "bench-stream": ("adte bench stream",),
+    "bench-prior-20000": ("adte bench prior --classes 20000",),
+    "tower": ("python benchmarks/tower.py",),
     "bench-views": ("adte bench views",),
     "bench-head": ("adte bench head",),
     "bench-prior": ("adte bench prior",),
@@ -43,6 +50,8 @@ RECORDS: dict[str, tuple[str, ...]] = {
     "bench-serve": ("adte bench serve",),
     "serve-soak": ("adte bench serve --soak 10 --views 8",),
     "bench-cost-vit": ("adte bench cost --model ViT-B-16 --weights random --classes 1000",),
+    "auto": ("python benchmarks/auto.py replay",),
+    "phone": ("python benchmarks/phone.py PHOTOGRAPHS",),
     "replay": ("python benchmarks/replay.py",),
     "corruptions": ("python benchmarks/corruptions.py",),
     "clip-logits": ("python benchmarks/clip_logits.py FEATURES",),
@@ -62,6 +71,7 @@ RECORDS: dict[str, tuple[str, ...]] = {
     "paper": ("adte paper all --preset small --out WORK/paper",),
     "study": ("adte study all --preset small --out WORK/study",),
 }
+TABLES = ("bench-rate", "bench-growth", "bench-stream", "bench-prior-20000", "tower")  # CSV, too
 PROGRAMS = {"adte": [sys.executable, "-m", "adte.cli"], "python": [sys.executable]}
 
 
@@ -120,6 +130,22 @@ def record(name: str, steps: tuple[str, ...], given: dict[str, str]) -> dict[str
     }
 
 
+def table(facts: dict[str, Any], file: Path) -> None:
+    """The rows of a result as CSV, under what belongs to them as lines that begin with #."""
+    result = facts["result"]
+    rows = result.get("rows") or [r for m in result.get("models", {}).values() for r in m["rows"]]
+    if not rows:
+        return
+    machine = {k: v for k, v in {**facts["machine"], **result}.items() if k in facts["machine"]}
+    head = {"command": facts["command"], "date": facts["date"], **facts["version"], **machine}
+    with file.open("w", encoding="utf-8", newline="") as out:
+        out.writelines(f"# {key}: {value}\n" for key, value in head.items())
+        columns = dict.fromkeys(key for row in rows for key in row)
+        writer = csv.DictWriter(out, list(columns), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
 def main(arguments: Sequence[str]) -> None:
     more: Sequence[str] = []
     if "--" in arguments:
@@ -161,6 +187,8 @@ def main(arguments: Sequence[str]) -> None:
         file = args.out / f"{facts['name']}.json"
         file.write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n", "utf-8")
         print(file)
+        if name in TABLES:
+            table(facts, file.with_suffix(".csv"))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""On a GPU: every method decides as on the CPU, and the evaluation runs there."""
+"""On a GPU: every method decides as on the CPU, and the way of an image ends where it does there.
+
+Views are made by the Triton kernel, and compared with Pillow on every pixel.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from PIL import Image, ImageOps
 
-from adte import Classifier, Sample, Views, create_method, list_methods
+from adte import Classifier, Pipeline, Sample, Views, create_method, list_methods
 from adte.batch import Batch
+from adte.bench.views import photo
 from adte.data import Dataset, make_stream
 from adte.evaluate.features.cache import Cache, extract
 from adte.evaluate.features.live import Live
 from adte.evaluate.running.tasks import Task, perform
 from adte.machine import PeakMemory
 from adte.prompts import class_weights
+from adte.rendering import base_box, pack, plain, render, show
+from adte.rendering.render import _renderer
 from adte.testing.methods import samples
 from adte.testing.small import SmallModel
+from adte.views import Preprocess, base_view, load_picture
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 
@@ -94,8 +102,6 @@ def test_extract_and_replay_on_the_gpu(tmp_path):
 
 
 def test_classifier_on_the_gpu(tmp_path):
-    from PIL import Image
-
     image = Image.new("RGB", (40, 30), (200, 80, 10))
     clf = Classifier(SmallModel().cuda(), ["cat", "dog", "car"], views=Views(count=8).count)
     a = clf.predict(image)
@@ -108,3 +114,166 @@ def test_peak_memory_is_the_devices_own():
         x = torch.zeros(64 << 20, dtype=torch.uint8, device="cuda")
         del x
     assert 60e6 < peak.bytes < 80e6
+
+
+# --------------------------------------------------------------------------- views
+
+KINDS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
+
+
+def levels(views: torch.Tensor, preprocess: Preprocess) -> np.ndarray:
+    mean, std = (torch.tensor(x)[:, None, None] for x in (preprocess.mean, preprocess.std))
+    return ((views.float().cpu() * std + mean) * 255).numpy()
+
+
+def farthest(
+    images: list[np.ndarray], views: Views, preprocess: Preprocess, room=None
+) -> tuple[float, float]:
+    """Grey levels between the views of a group and Pillow's: of crops, of base views."""
+    shown, wanted, kind = [], [], KINDS[views.interpolation]
+    for pixels in images:
+        picture = load_picture(pixels, preprocess, views)
+        crops = views.placed(picture)
+        shown.append(show(picture, crops, preprocess, views.interpolation))
+        wanted.append(levels(base_view(pixels, preprocess), preprocess))
+        for top, left, h, w, flip in crops:
+            cut = Image.fromarray(pixels[top : top + h, left : left + w])
+            if views.interpolation == "bicubic":  # newer versions of Pillow may begin with rows
+                cut = cut.resize((preprocess.size, h), kind)
+            cut = cut.resize((preprocess.size, preprocess.size), kind)
+            wanted.append(np.asarray(ImageOps.mirror(cut) if flip else cut).transpose(2, 0, 1))
+    out = torch.empty(len(wanted), 3, preprocess.size, preprocess.size, device="cuda")
+    buffer = pack(shown, pinned=True).to("cuda", non_blocking=True)
+    if room is None:
+        render(buffer, out, preprocess)
+    else:
+        std = np.array(preprocess.std)
+        room.render(buffer, out, (1 / (255 * std)).tolist(), (preprocess.mean / std).tolist())
+    off = np.abs(levels(out, preprocess) - np.stack(wanted)).max((1, 2, 3))
+    off = off.reshape(len(images), views.count)
+    return float(off[:, 1:].max(initial=0)), float(off[:, 0].max())
+
+
+def test_the_kernel_is_in_use():
+    pytest.importorskip("triton", reason="Triton is not installed")
+    assert _renderer(torch.device("cuda", torch.cuda.current_device())) is not plain.render
+
+
+@pytest.mark.parametrize("kind", ["bilinear", "bicubic"])
+def test_a_thousand_crops_of_photographs_are_pillows(kind):
+    sizes = [(375, 500), (500, 375), (333, 500), (240, 320), (768, 1024)]
+    images = [photo(*sizes[i % len(sizes)], seed=i) for i in range(16)]
+    crops, base = farthest(images, Views(count=64, interpolation=kind), Preprocess())
+    assert crops < 2.01
+    assert base < 2.01
+
+
+@pytest.mark.parametrize("kind", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("room", [None, plain], ids=["kernel", "products"])
+def test_odd_sizes_are_pillows_too(kind, room):
+    sizes = [(1, 1), (1, 40), (40, 1), (2, 100), (100, 2), (20, 1000), (1000, 20), (7, 13)]
+    images = [photo(h, w, seed=h + w) for h, w in sizes]
+    for preprocess in (Preprocess(), Preprocess(size=30, crop=0.875, interpolation="bilinear")):
+        views = Views(count=9, interpolation=kind)
+        assert max(farthest(images, views, preprocess, room)) < 2.01
+
+
+def test_twelve_megapixels_are_pillows_too():
+    """From all of the pixels; the CPU's own way makes fewer of them first."""
+    pixels, preprocess, views = photo(3000, 4000), Preprocess(), Views(count=9)
+    assert farthest([pixels], views, preprocess)[0] < 2.01
+    picture = load_picture(pixels, preprocess, views)
+    top, left, h, w = base_box(picture, preprocess)
+    image, side = Image.fromarray(pixels), preprocess.size
+    image = image.resize((side, 3000), KINDS["bicubic"], (left, 0, left + w, 3000))
+    image = image.resize((side, side), KINDS["bicubic"], (0, top, side, top + h))
+    out = torch.empty(1, 3, side, side, device="cuda")
+    render(pack([show(picture, [], preprocess)]).to("cuda"), out, preprocess)
+    off = levels(out, preprocess)[0] - np.asarray(image).transpose(2, 0, 1)
+    assert np.abs(off).max() < 2.01
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_in_the_precision_of_the_model(dtype):
+    preprocess, views = Preprocess(size=64), Views(count=8)
+    picture = load_picture(photo(), preprocess, views)
+    buffer = pack([show(picture, views.placed(picture), preprocess)]).cuda()
+    whole = torch.empty(8, 3, 64, 64, device="cuda")
+    half = whole.to(dtype)
+    render(buffer, whole, preprocess)
+    render(buffer, half, preprocess)
+    torch.testing.assert_close(half, whole.to(dtype), rtol=0, atol=1e-2)
+
+
+def test_boxes_and_pixels_are_those_of_the_cpu():
+    model, sources = SmallModel(), [photo(60, 80, seed=i) for i in range(5)]
+    here = Pipeline(model, Views(count=6), keep_pixels=True)
+    there = Pipeline(copy.deepcopy(model).cuda(), Views(count=6), keep_pixels=True, workers=2)
+    assert there.fused
+    assert not here.fused
+    pairs = zip(here(enumerate(sources)), there(enumerate(sources), at_once=2), strict=True)
+    for a, b in pairs:
+        assert a.key == b.key
+        assert b.pixels.is_cuda
+        off = levels(a.pixels, model.preprocess) - levels(b.pixels, model.preprocess)
+        assert np.abs(off).max() <= 2.01
+
+
+# --------------------------------------------------------------------------- streams
+
+
+def test_a_stream_says_what_one_at_a_time_says():
+    """To the last bit with the same images a pass, whatever comes before and how it is decoded."""
+    model, names = SmallModel().cuda(), ["cat", "dog", "car"]
+    sources = [photo(40 + i, 60, seed=i) for i in range(21)]
+    alone = [Classifier(model, names, views=8).freeze().predict(s) for s in sources]
+    clf = Classifier(model, names, views=8).freeze()
+    said = {w: list(clf.stream(sources, batch=8, workers=w)) for w in (0, 1, 4)}
+    for a, b, c, d in zip(alone, *said.values(), strict=True):
+        torch.testing.assert_close(a.probs, b.probs, rtol=1e-3, atol=1e-3)
+        assert torch.equal(b.probs, c.probs)
+        assert torch.equal(c.probs, d.probs)
+    learned = [list(Classifier(model, names, views=8).stream(sources, batch=8, workers=w))
+               for w in (0, 4)]  # fmt: skip
+    assert all(torch.equal(a.probs, b.probs) for a, b in zip(*learned, strict=True))
+
+
+def test_many_groups_do_not_run_into_each_other():
+    """Memory of a group is not given away before its work is done."""
+    model = SmallModel().cuda()
+    sources = [photo(30, 40, seed=i % 7) for i in range(150)]
+    pipeline = Pipeline(model, Views(count=16), keep_pixels=True, workers=4)
+    first: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+    for e in pipeline(enumerate(sources), at_once=4):
+        junk = torch.full((4, 16, 3, 24, 24), torch.nan, device="cuda")  # wants what was freed
+        features, pixels = first.setdefault(e.key % 7, (e.features.clone(), e.pixels.clone()))
+        assert torch.equal(pixels, e.pixels)
+        torch.testing.assert_close(features, e.features, rtol=0, atol=1e-3)
+        del junk
+
+
+def test_extract_on_the_gpu_is_what_a_stream_predicts(tmp_path):
+    model, names = SmallModel().cuda(), ("cat", "dog", "car")
+    pictures = Dataset(
+        name="pictures", classes=names, class_ids=names,
+        sources=[photo(30, 40, seed=i) for i in range(20)],
+        labels=np.arange(20) % 3, ids=[f"{i:03d}" for i in range(20)], split="made up",
+    )  # fmt: skip
+    weights = class_weights(model, names)
+    live = Live(model, weights, make_stream(pictures, order="file"), Views(count=5), workers=2)
+    cache = extract(live, tmp_path / "cache", shard=7)
+    clf = Classifier(model, list(names), views=Views(count=5))
+    said = list(clf.stream(pictures.sources, batch=16, workers=2))
+    replayed = perform(Cache(cache.folder, model=model), Task("adte"))
+    assert replayed.run.predicted.tolist() == [p.index for p in said]
+
+
+def test_memory_of_one_image_at_a_time():
+    """The views of one image and no more, however large the photograph."""
+    model = SmallModel().cuda()
+    pipeline = Pipeline(model, Views(count=64), keep_pixels=True)
+    image = photo(750, 1000)
+    with PeakMemory(torch.device("cuda")) as peak:
+        (found,) = pipeline([("one", image)], at_once=1)
+    views = found.pixels.nbytes
+    assert views <= peak.bytes <= image.nbytes + 12 * views + (32 << 20)

@@ -30,6 +30,7 @@ GOOD: dict[str, Any] = json.loads(
             "method": "adte",
             "options": {"beta": 0.9, "prior.size": 8, "rule": "paper", "clip": None, "on": True},
             "views": asdict(Views(count=8, seed=3)),
+            "auto": False,
             "seen": 40,
             "frozen": False,
             "outputs": {"labels.csv": asdict(Mark(40, "ab", "."))},
@@ -134,7 +135,7 @@ def test_point_13_malformed_headers(place, value, sentence):
     assert len(said) < 400
 
 
-@pytest.mark.parametrize("key", sorted(GOOD.keys() - {"fingerprint", "outputs", "format"}))
+@pytest.mark.parametrize("key", sorted(GOOD.keys() - {"fingerprint", "outputs", "format", "auto"}))
 def test_point_13_missing_facts(key):
     facts = {k: v for k, v in GOOD.items() if k != key}
     with pytest.raises(StateError, match=f"{key} is missing"):

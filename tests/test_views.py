@@ -14,10 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from adte import views as room
 from adte.bench import views as bench
 from adte.errors import InputError
-from adte.views import Crop, Preprocess, Views, base_view, load_image
+from adte.views import Crop, Preprocess, Views, augmix, bands, base_view, load_image, resize
 
 ROOT = Path(__file__).parents[1]
 PHOTOS = ROOT.parent / "shared" / "data" / "photos"
@@ -102,11 +101,8 @@ def test_every_way_of_resizing_matches_pillow(backend: str, shape: tuple[int, in
     pixels, preprocess = noise(*shape), Preprocess(size=64)
     crops = Views(count=12).boxes(*shape, key=0)
     out = torch.full((len(crops), 3, 64, 64), math.nan)
-    if backend == "bands":
-        room._resize_bands(pixels, crops, preprocess, out)
-    else:
-        dtype = torch.uint8 if backend == "uint8" else torch.float32
-        room._resize_torch(pixels, crops, preprocess, out, dtype)
+    ways = {"bands": bands.resize_bands, "uint8": resize.resize_uint8, "float": resize.resize_float}
+    ways[backend](pixels, crops, preprocess, out)
     expected = np.stack([pillow_crop(pixels, crop, 64, "bilinear") for crop in crops])
     assert np.abs(levels(out, preprocess) - expected).max() <= TOLERANCE
 
@@ -120,19 +116,19 @@ def test_a_named_device_gives_the_same_views() -> None:
 @given(size=st.integers(1, 700), side=st.integers(1, 90), flip=st.booleans())
 def test_bands_hold_pillows_weights(size: int, side: int, flip: bool) -> None:
     """Row by row: the weights sum to one, stay inside the axis and centre on the output pixel."""
-    bands = room._bands(size, side, flip)
-    *radices, block, length = bands.weights.shape
+    made = bands.bands_of(size, side, flip)
+    *radices, block, length = made.weights.shape
     digits = np.indices(radices).reshape(len(radices), -1)
-    starts = bands.start + np.array(bands.steps) @ digits
-    rows = np.zeros((side, size + 2 * bands.margin))
+    starts = made.start + np.array(made.steps) @ digits
+    rows = np.zeros((side, size + 2 * made.margin))
     for i, start in enumerate(starts):
-        at = bands.margin + start
+        at = made.margin + start
         assert at >= 0
         assert at + length <= rows.shape[1]
-        rows[i * block : (i + 1) * block, at : at + length] = bands.weights.reshape(
+        rows[i * block : (i + 1) * block, at : at + length] = made.weights.reshape(
             -1, block, length
         )[i]
-    inside = rows[:, bands.margin : bands.margin + size]
+    inside = rows[:, made.margin : made.margin + size]
     assert np.allclose(inside.sum(1), 1, atol=1e-5)
     assert rows.sum() == pytest.approx(inside.sum())
     pixel = Image.fromarray(np.eye(size, dtype=np.float32))  # each column is one input pixel
@@ -267,10 +263,10 @@ def test_augmix_changes_the_crops_only() -> None:
 def test_augmix_blends_the_crop_with_its_chains(monkeypatch: pytest.MonkeyPatch) -> None:
     pixels, preprocess, views = noise(60, 60), Preprocess(size=32), Views(count=6, augmix=True)
     plain = levels(Views(count=6)(pixels, preprocess, 0), preprocess)
-    monkeypatch.setattr(room, "_DISTORTIONS", (lambda image, u: image,))
+    monkeypatch.setattr(augmix, "DISTORTIONS", (lambda image, u: image,))
     same = levels(views(pixels, preprocess, 0), preprocess)
     assert np.abs(same - plain).max() <= 0.51  # the chains start from whole grey levels
-    monkeypatch.setattr(room, "_DISTORTIONS", (lambda image, u: image.point(lambda _: 255),))
+    monkeypatch.setattr(augmix, "DISTORTIONS", (lambda image, u: image.point(lambda _: 255),))
     white = levels(views(pixels, preprocess, 0), preprocess)
     for before, after in zip(plain[1:], white[1:], strict=True):
         blend = (after - before)[before < 200] / (255 - before)[before < 200]  # 1 − m
@@ -282,11 +278,11 @@ def test_augmix_blends_the_crop_with_its_chains(monkeypatch: pytest.MonkeyPatch)
 def test_distortions_are_a_tenth_of_their_maximum() -> None:
     ramp = np.arange(224, dtype=np.uint8)[None, :, None].repeat(224, 0).repeat(3, 2)
     image = Image.fromarray(ramp)
-    changed = [np.asarray(f(image, 1.0)).astype(int) for f in room._DISTORTIONS]
+    changed = [np.asarray(f(image, 1.0)).astype(int) for f in augmix.DISTORTIONS]
     assert np.array_equal(changed[2], ramp & 0xF0)  # posterise to 4 bits
     assert np.array_equal(changed[4], ramp)  # solarise above 231: a ramp to 223 stays
     assert np.array_equal(changed[7][:, :217], ramp[:, 7:])  # 7 of 224 pixels
-    assert np.array_equal(np.asarray(room._DISTORTIONS[7](image, -1.0))[:, 7:], ramp[:, :217])
+    assert np.array_equal(np.asarray(augmix.DISTORTIONS[7](image, -1.0))[:, 7:], ramp[:, :217])
     assert np.array_equal(changed[8][:217], ramp[7:])
     tilt = changed[5][200, 20:200] - changed[5][0, 20:200]
     assert np.abs(tilt - 6).max() <= 1  # 0.03 · 200 rows

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
+
+from torch import Tensor
 
 from adte.batch import Batch, Context, Prediction, Sample
 from adte.errors import InputError, StateError, unknown
@@ -60,7 +62,9 @@ class Classifier:
         method: a name for `create_method`, or a `Method`.
         templates: prompt templates with {} for the name, a set's name ("seven"), or `Prompts`
             with descriptions; their vectors are averaged.
-        views: how many views, or a `Views` with all its options.
+        views: how many views, or a `Views` with all its options. "auto" draws up to 64 in rounds of
+            eight and stops when the answer cannot change much: about a third of them, a little
+            accuracy (docs/guides/speed.md). Images are then worked on one at a time.
         seed: of the views. The views of an image depend on it and on the pixels alone, so the
             answer does not depend on batch, order or worker, except through what was learned.
         weights, device, dtype: passed on to `load_model`, when the model is given by name.
@@ -81,7 +85,7 @@ class Classifier:
         method: str | Method = "adte",
         *,
         templates: Templates | Prompts = SINGLE,
-        views: int | Views = 64,
+        views: int | Views | Literal["auto"] = 64,
         seed: int = 0,
         weights: str | os.PathLike[str] | None = None,
         device: str | None = None,
@@ -90,6 +94,11 @@ class Classifier:
     ) -> None:
         self.classes = check_classes(classes)
         self.prompts = templates if isinstance(templates, Prompts) else Prompts.of(templates)
+        self.auto = views == "auto"
+        if isinstance(views, str):
+            if not self.auto:
+                raise InputError(f"views={views!r} is no number of views; give one, or 'auto'")
+            views = Views(seed=seed)
         self.views = Views(count=views, seed=seed) if isinstance(views, int) else views
         if isinstance(method, Method):
             if options:
@@ -101,7 +110,8 @@ class Classifier:
         else:
             self.method = create_method(method, **options)
         self.model = _model(model, weights, device, dtype)
-        self.pipeline = Pipeline(self.model, self.views, keep_pixels="pixels" in self.method.needs)
+        keep = "pixels" in self.method.needs
+        self.pipeline = Pipeline(self.model, self.views, keep_pixels=keep, auto=self.auto)
         self.context = Context(
             class_weights(self.model, self.classes, self.prompts).to(self.model.device),
             float(self.model.logit_scale),
@@ -189,9 +199,28 @@ class Classifier:
                 raise error
             self.unread.append(Unread(key, str(error)))
 
-        pipeline = replace(self.pipeline, workers=workers)
         named = ((_name(i, image), image) for i, image in enumerate(images))
-        return pipeline.batches(named, self.context, size, failed)
+        return self.encode(named, size, workers, failed)
+
+    def encode(
+        self,
+        items: Iterable[tuple[str, Any]],
+        size: int = 1,
+        workers: int = 0,
+        failed: Callable[[str, InputError], None] | None = None,
+    ) -> Iterator[Batch]:
+        """Batches of at most `size` images, for `step`, of (key, source) pairs."""
+        pipeline = replace(self.pipeline, workers=workers)
+        return pipeline.batches(items, self.context, size, failed, self._log_prior)
+
+    def _log_prior(self) -> Tensor | None:
+        """What the method takes off the logits now."""
+        adjust = getattr(self.method, "adjust", None)
+        if adjust is None or not adjust.active:
+            return None
+        with self._lock:
+            prior = getattr(self.method, "class_prior", None)
+            return None if prior is None else prior.log_prior
 
     def step(self, batch: Batch) -> list[Prediction]:
         """Predict the images of an encoded batch and learn from them."""
@@ -201,6 +230,7 @@ class Classifier:
             else:
                 out = self.method.step(batch)
                 self.seen += len(batch)
+        out = out.host()
         return [
             replace(p, label=self.classes[p.index], source=key, classes=self.classes)
             for p, key in zip(out, batch.keys, strict=True)
@@ -255,6 +285,7 @@ class Classifier:
             "method": self.method.name,
             "options": self.method.params,
             "views": asdict(self.views),
+            "auto": self.auto,
             "seen": self.seen,
             "frozen": self.frozen,
         }
@@ -303,6 +334,7 @@ class Classifier:
             dtype=dtype,
         )
         clf._check_model(str(path), facts)
+        clf.auto = clf.pipeline.auto = facts["auto"]
         clf.method.load_state_dict(tensors)
         clf.frozen, clf.seen = facts["frozen"], facts["seen"]
         return clf

@@ -235,7 +235,8 @@ class PriorOptions:
     def _follow(self, state: State, items: Tensor, learn_first: bool = False) -> Tensor:
         """The joint estimate, image by image, in place: what each reads, log p̃ (B, L)."""
         seen, sums, rows = int(state["seen"]), _sums(state), []
-        for log_p, p in zip(items.cpu().numpy(), items.exp().cpu().numpy(), strict=True):
+        both = torch.stack([items, items.exp()]).cpu().numpy()  # one question to the device
+        for log_p, p in zip(*both, strict=True):
             favoured, shown = self._joint(sums, seen)
             rows.append(self._uneven(sums, favoured, shown))
             bias.take_in(sums, log_p, p, favoured, shown)
@@ -243,7 +244,11 @@ class PriorOptions:
         if learn_first:
             rows = [*rows[1:], self._uneven(sums, *self._joint(sums, seen))]
         state["seen"] += len(items)
-        state.update({k: torch.from_numpy(v).to(items.device) for k, v in sums._asdict().items()})
+        if items.device.type == "cpu":
+            kept = tuple(torch.from_numpy(v) for v in sums)
+        else:
+            kept = torch.from_numpy(np.stack(sums)).to(items.device).unbind()
+        state.update(zip(sums._fields, kept, strict=True))
         return self._told(rows, seen - len(items) + learn_first).to(items.device)
 
     def _admit(self, state: State, label: int, p: Tensor, gap: float, draw: random.Random) -> bool:
@@ -344,7 +349,10 @@ def _mean_solution(name: str, ours: State, theirs: State) -> Tensor:
 
 def _sums(state: State) -> bias.Sums:
     """The sums of the joint estimate; on a host, the state's own."""
-    return bias.Sums(*(state[name].cpu().numpy() for name in bias.Sums._fields))
+    sums = [state[name] for name in bias.Sums._fields]
+    if sums[0].device.type == "cpu":
+        return bias.Sums(*(x.numpy() for x in sums))
+    return bias.Sums(*torch.stack(sums).cpu().numpy())  # one question to the device
 
 
 def _wide(x: Tensor) -> torch.dtype:

@@ -203,6 +203,7 @@ def _state() -> dict[str, Fact]:
         "method": TEXT,
         "options": table(SCALAR),
         "views": table({**facts_of(Views), "count": whole(1, VIEWS)}),
+        "auto": Fact(FLAG.read, False),
         "seen": whole(0),
         "frozen": FLAG,
         "outputs": maybe(table(table({**facts_of(Mark), "rows": whole(0)}))),

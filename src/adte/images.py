@@ -2,28 +2,48 @@
 
 Suffixes say what an image is, and hidden files and folders are none. What Pillow cannot read here,
 such as a HEIC file without its plug-in, is found all the same, so that reading it can say why.
+
+A large JPEG can be decoded at 1/2, 1/4 or 1/8 of its size, which leaves most of the work out: each
+block of 8 × 8 pixels is made of its lowest frequencies alone.
 """
 
 from __future__ import annotations
 
 import importlib
 import io
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL.JpegImagePlugin import JpegImageFile
 from torch import Tensor
 
 from adte.errors import InputError
 
-__all__ = ["SUFFIXES", "Pixels", "find_images", "is_image", "load_image", "walk_images"]
+__all__ = [
+    "LARGE",
+    "SUFFIXES",
+    "Picture",
+    "Pixels",
+    "find_images",
+    "is_image",
+    "load_image",
+    "read_picture",
+    "walk_images",
+]
 
 Pixels = npt.NDArray[np.uint8]  # (H, W, 3)
+
+LARGE = 1 << 22  # pixels; what has more is hashed in part, and decoded reduced where that will do
+_SAMPLE = 1 << 17  # pixels of a large image that are hashed, about
+_ORIENTATION = 0x0112  # tag in EXIF: 1 is upright, from 5 on rows are columns
 
 # Formats that Pillow reads only with a plug-in, or only in newer versions: the plug-in, and
 # what installs it. Such a file begins with a box "ftyp" and a brand.
@@ -108,6 +128,49 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 # --------------------------------------------------------------------------- decoding
 
 
+class Picture(NamedTuple):
+    """A decoded image, perhaps at a fraction of its size.
+
+    Attributes:
+        pixels: as decoded (h, w, 3); one of them stands for `step` × `step` of the image.
+        height, width: of the image itself, in which boxes are drawn.
+        stamp: a digest of the file, of a large JPEG; nothing where the pixels are their own name.
+    """
+
+    pixels: Pixels
+    height: int
+    width: int
+    stamp: bytes = b""
+
+    @property
+    def step(self) -> int:
+        """By how much it was reduced: 1, 2, 4 or 8. The last row and column may be filled up."""
+        return -(-self.height // len(self.pixels))
+
+    def reduced(self, step: int) -> Picture:
+        """The same image with pixels for `step` × `step` of it, means of those that are here."""
+        if step == self.step:
+            return self
+        image = Image.fromarray(self.pixels).reduce(step // self.step)
+        return self._replace(pixels=np.array(image))
+
+    def identity(self) -> bytes:
+        """What the crops of an image without a key depend on.
+
+        All pixels; of one above `LARGE` a regular sample; of a JPEG above it the bytes of the file.
+        So a large JPEG has the same crops by path, by bytes and as a Pillow image not yet loaded,
+        whatever fraction it is decoded at. Its decoded pixels, given as an array or as a loaded
+        image, have other crops: as good, and always the same ones.
+        """
+        if self.stamp:
+            return b"file:" + self.stamp
+        shape, pixels = self.pixels.shape, self.pixels
+        if shape[0] * shape[1] <= LARGE:
+            return f"pixels:{shape}:".encode() + pixels.tobytes()
+        n = math.isqrt(shape[0] * shape[1] // _SAMPLE)
+        return f"sample:{shape}:".encode() + pixels[::n, ::n].tobytes()
+
+
 def load_image(source: Any) -> Pixels:
     """Any image as contiguous RGB bytes (H, W, 3), turned the way its EXIF orientation says.
 
@@ -118,25 +181,39 @@ def load_image(source: Any) -> Pixels:
     >>> load_image(np.zeros((2, 3), np.uint8)).shape
     (2, 3, 3)
     """
+    return _read(source, None).pixels
+
+
+def read_picture(source: Any, fraction: Callable[[int, int], int]) -> Picture:
+    """The same image, but a JPEG above `LARGE` at 1/n of its size, n = fraction(height, width).
+
+    n is 1, 2, 4 or 8. Other formats are decoded whole, for they know no cheaper way.
+    """
+    return _read(source, fraction)
+
+
+def _read(source: Any, fraction: Callable[[int, int], int] | None) -> Picture:
+    if isinstance(source, Picture):
+        return source
     if isinstance(source, np.ndarray | Tensor):
-        return _from_array(source)
+        return _picture(_from_array(source))
     opened: Callable[[], AbstractContextManager[Image.Image]]
     if isinstance(source, bytes | bytearray | memoryview):
         name, opened = f"these {len(source)} bytes", lambda: Image.open(io.BytesIO(source))
     elif isinstance(source, str | os.PathLike):
         name, opened = repr(os.fspath(source)), lambda: Image.open(source)
     elif isinstance(source, Image.Image):
-        name, opened = f"this {source.mode} image", lambda: nullcontext(source)
+        name, opened = f"this {source.mode} image", lambda: _again(source, fraction)
     else:
         kind = type(source).__name__
         raise InputError(f"{kind} is no image; give a path, bytes, a Pillow image or uint8 pixels")
     try:
         try:
-            return _decode(opened)
+            return _decode(opened, fraction)
         except UnidentifiedImageError:
             if not _add_plugin(source, name):
                 raise
-            return _decode(opened)
+            return _decode(opened, fraction)
     except InputError:
         raise
     except Exception as error:  # by format: OSError, SyntaxError, ValueError, struct.error, …
@@ -146,9 +223,44 @@ def load_image(source: Any) -> Pixels:
         raise InputError(f"{why}; give a complete file that Pillow can read") from error
 
 
-def _decode(opened: Callable[[], AbstractContextManager[Image.Image]]) -> Pixels:
+def _picture(pixels: Pixels) -> Picture:
+    return Picture(pixels, *pixels.shape[:2])
+
+
+def _again(image: Image.Image, fraction: object) -> AbstractContextManager[Image.Image]:
+    """The file of a large JPEG that is not loaded yet, opened anew: the user's own stays as is."""
+    file = _large_jpeg(image) if fraction else b""
+    anew = Image.open(io.BytesIO(file)) if file else image
+    same = (anew.size, anew.mode) == (image.size, image.mode)  # else a draft was asked of it
+    return anew if file and same else nullcontext(image)
+
+
+def _large_jpeg(image: Image.Image) -> bytes:
+    """The whole file, of a JPEG above `LARGE` that is not loaded yet."""
+    if not isinstance(image, JpegImageFile) or not image.tile or image.fp is None:
+        return b""
+    if image.width * image.height <= LARGE:
+        return b""
+    image.fp.seek(0)
+    return image.fp.read()
+
+
+def _decode(
+    opened: Callable[[], AbstractContextManager[Image.Image]],
+    fraction: Callable[[int, int], int] | None,
+) -> Picture:
     with opened() as image:
-        return _rgb(image)
+        file = _large_jpeg(image) if fraction else b""
+        if not fraction or not file:
+            return _picture(_rgb(image))
+        turned = image.getexif().get(_ORIENTATION, 1)
+        width, height = image.size[::-1] if turned in range(5, 9) else image.size
+        n = fraction(height, width)
+        while turned != 1 and (height % n or width % n):  # else a turn moves the filled-up edge
+            n //= 2
+        image.draft(None, (image.width // n, image.height // n))
+        stamp = blake2b(file, digest_size=16).digest()
+        return Picture(_rgb(image), height, width, stamp)
 
 
 def _add_plugin(source: Any, name: str) -> bool:
@@ -178,13 +290,14 @@ def _add_plugin(source: Any, name: str) -> bool:
 
 def _rgb(image: Image.Image) -> Pixels:
     image.load()  # a truncated file raises here
-    image = ImageOps.exif_transpose(image)
+    if image.getexif().get(_ORIENTATION, 1) != 1:
+        image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I"):  # 16 bits; Pillow's own conversion would clip them at 255
         grey = np.asarray(image).astype(np.float64).clip(0, 65535) / 257
         image = Image.fromarray(grey.round().astype(np.uint8))
     elif "transparency" in image.info:  # a palette with an alpha for each colour
         image = image.convert("RGBA")
-    return np.array(image.convert("RGB"))
+    return np.array(image if image.mode == "RGB" else image.convert("RGB"))
 
 
 def _from_array(source: np.ndarray[Any, Any] | Tensor) -> Pixels:

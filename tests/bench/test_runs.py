@@ -12,7 +12,19 @@ import torch
 from click.testing import CliRunner
 
 from adte.batch import Context
-from adte.bench import cost, encode, head, pipeline, prior, subject, views
+from adte.bench import (
+    cost,
+    encode,
+    growth,
+    head,
+    limit,
+    pipeline,
+    prior,
+    rate,
+    stream,
+    subject,
+    views,
+)
 from adte.bench.conditions import processor
 from adte.cli import main
 from adte.errors import InputError
@@ -47,9 +59,77 @@ def test_head() -> None:
 
 def test_prior() -> None:
     result = prior.run(classes=30, size=2, repeats=3)
-    slow, fast = check(result).values()
+    slow, fast, default = check(result).values()
     assert result["ratio"] == pytest.approx(slow["seconds"] / fast["seconds"])
+    assert default["name"] == prior.DEFAULT
     assert result["dtype"] == "float64"
+
+
+def test_prior_of_many_classes_leaves_the_bank_out() -> None:
+    result = prior.run(classes=20_000, repeats=1)
+    (row,) = check(result).values()
+    assert row["name"] == prior.DEFAULT
+    assert result["bank_bytes"] > prior.MOST
+    assert "left out" in result["meaning"]
+
+
+def test_the_limit_counts_all_products() -> None:
+    net = subject.load("tiny", dtype="float32")
+    counted = limit.tower_flops(net)
+    products = sum(p.numel() for p in net.image_tower.parameters() if p.ndim > 1)
+    assert counted > 2 * products  # each weight is used at least once, and attention comes on top
+    assert limit.matrix_rate(net.device, torch.float32, 1) > 1e6
+    found = limit.limit(net, 8)
+    assert found["seconds"] == pytest.approx(8 * counted / found["matrix_rate"])
+
+
+@pytest.mark.slow
+def test_rate() -> None:
+    result = rate.run(images=3, batch=2, views=4, classes=5, repeats=1, workers=1)
+    rows = check(result)
+    assert tuple(rows) == rate.NAMES
+    assert rows["limit"]["of_limit"] == 1
+    assert rows["usual way"]["ratio"] == 1
+    assert result["ratio"] == rows["ours"]["ratio"]
+    tower, ours = rows["tower alone"]["seconds"], rows["ours"]["seconds"]
+    assert result["of_tower"] == pytest.approx(tower / ours)
+    assert result["runtime"] == "torch"
+    with pytest.raises(InputError, match="images=0"):
+        rate.run(images=0)
+
+
+def test_stream_is_looked_at_by_decades() -> None:
+    heard: list[str] = []
+    result = stream.run(images=2500, views=2, classes=3, batch=50, report=heard.append)
+    rows = check(result)
+    assert list(rows) == ["1,000 images", "2,500 images"]
+    first, last = rows.values()
+    assert result["ratio"] == last["ratio"]
+    assert first["state_bytes"] == last["state_bytes"] > 0
+    assert len(heard) == 2
+    assert stream.decades(10**6) == [1000, 10_000, 100_000, 1_000_000]
+    assert stream.decades(7) == [7]
+    with pytest.raises(InputError, match="batch=0"):
+        stream.run(batch=0)
+
+
+@pytest.mark.slow
+def test_a_longer_stream_takes_no_more_memory() -> None:
+    rows = stream.run(images=20_000, views=2, batch=64)["rows"]
+    if rows[-1]["resident_bytes"]:
+        assert rows[-1]["grown_bytes"] < 16 << 20  # 20,000 images of features would be 5 MB
+
+
+def test_growth(tmp_path: Path) -> None:
+    result = growth.run(views=(1, 2), classes=(5, 50), images=200, repeats=1)
+    check(result)
+    axes = [(r["axis"], r["at"], r["method"]) for r in result["rows"]]
+    assert axes[:2] == [("views", 1, "adte"), ("views", 2, "adte")]
+    assert ("classes", 50, "zero") in axes
+    assert ("images", 200, "adte") in axes
+    pytest.importorskip("matplotlib")
+    growth.draw(result, tmp_path / "growth.svg")
+    assert "<svg" in (tmp_path / "growth.svg").read_text("utf-8")
 
 
 def test_views_makes_the_usual_pixels() -> None:
@@ -153,7 +233,17 @@ class TestCommand:
 
     def test_help_teaches(self) -> None:
         text = self.call("--help").output
-        for verb in ("views", "head", "prior", "encode", "pipeline", "cost"):
+        for verb in (
+            "rate",
+            "growth",
+            "stream",
+            "views",
+            "head",
+            "prior",
+            "encode",
+            "pipeline",
+            "cost",
+        ):
             assert verb in text
             assert self.call(verb, "--help").exit_code == 0
 

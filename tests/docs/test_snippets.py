@@ -34,6 +34,7 @@ NOT_RUN = {  # blocks of a page that are shown only, and why
     "docs/caches.md": 1,  # ImageNet
     "docs/guides/data.md": 1,  # a data set from elsewhere
     "docs/guides/models.md": 3,  # weights from elsewhere
+    "docs/guides/photographs.md": 1,  # takes a quarter of an hour
     "docs/guides/photos.md": 1,  # weights from elsewhere
 }
 RUN, SHOWN, PLAIN = {"bash", "python"}, {"console", "py"}, {"", "text", "toml"}

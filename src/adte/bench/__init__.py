@@ -2,5 +2,6 @@
 
 A result is {"rows": [{"name", "seconds", "ratio", …}], "ratio", "meaning"} with the conditions it
 holds under: device, dtype, kernel of the views, threads, processor. `adte bench` prints it.
-Modules: views, head, prior, encode, pipeline, cost.
+Modules: rate, growth, stream, views, head, prior, encode, pipeline, cost; `limit` is what they are
+held against.
 """

@@ -20,9 +20,10 @@ def run(
     repeats: int = 5,
     device: str | None = None,
     dtype: str | None = None,
+    runtime: str = "auto",
 ) -> dict[str, Any]:
     """Seconds per image of `views` views, and what larger batches give over the first one."""
-    net = subject.load(model, weights, device, dtype)
+    net = subject.load(model, weights, device, dtype, runtime)
     pipeline, pixels = Pipeline(net), subject.noise(net, views, max(batches))
     names = {n: f"{n} image{'s' if n > 1 else ''} at once ({n * views} views)" for n in batches}
     calls = {names[n]: partial(pipeline.encode, pixels[:n], n) for n in batches}

@@ -35,6 +35,7 @@ def run(
     classes: int | None = None,
     device: str | None = None,
     dtype: str | None = None,
+    runtime: str = "auto",
 ) -> dict[str, Any]:
     """Median seconds per image of each stage over a stream of images, `batch` at a time.
 
@@ -43,7 +44,7 @@ def run(
     for name, value in (("images", images), ("batch", batch)):
         if value < 1:
             raise InputError(f"{name}={value} leaves nothing to time; ask for at least 1")
-    net = subject.load(model, weights, device, dtype)
+    net = subject.load(model, weights, device, dtype, runtime)
     names, rule = subject.class_names(net, classes), create_method(method)
     net.require(rule.needs, f"method {method!r}")
     text = class_weights(net, names).to(net.device)
@@ -84,7 +85,8 @@ def run(
     return timing.result(rows, total / each["encode"], meaning, **facts)
 
 
-def _files(count: int, folder: str | os.PathLike[str] | None) -> list[Any]:
+def _files(count: int, folder: str | os.PathLike[str] | None) -> list[bytes]:
+    """So many images as they lie on disk: of a folder, or made-up JPEGs of 500×375 pixels."""
     if folder is not None:
         return [path.read_bytes() for path in find_images(folder)[:count]]
     made = []

@@ -23,9 +23,10 @@ def load(
     weights: str | None = None,
     device: str | None = None,
     dtype: str | None = None,
+    runtime: str = "auto",
 ) -> Model:
     """A vision-language model; figures of speed need no trained weights: weights="random"."""
-    model = load_model(name, weights=weights, device=device, dtype=dtype)
+    model = load_model(name, weights=weights, device=device, dtype=dtype, runtime=runtime)
     model.require({"text tower"}, by="a benchmark")
     return model
 

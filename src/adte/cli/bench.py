@@ -13,11 +13,16 @@ from adte.cli._options import options_of
 from adte.cli._source import MODEL
 from adte.errors import InputError
 from adte.evaluate.source import Source
+from adte.models.runtime import RUNTIMES
 
 MODEL_OPTIONS = options_of(
     Source, only=MODEL, model="tiny",
     helps={"model": "see `adte models`",
            "weights": "a checkpoint file, or 'random': speed needs no trained ones"},
+)  # fmt: skip
+RUNTIME = click.option(
+    "--runtime", default="auto", type=click.Choice(list(RUNTIMES)), show_default=True,
+    help="What computes the image tower.",
 )  # fmt: skip
 VIEWS = click.option("--views", default=64, type=COUNT, show_default=True, help="Views per image.")
 
@@ -27,6 +32,9 @@ def bench() -> None:
     """Measure speed and memory on this machine, candidates in turns, medians.
 
     \b
+    adte bench rate       JPEG to label: ours, the usual way, the tower, the limit
+    adte bench growth     the time of an image by views, classes and stream, drawn
+    adte bench stream     a million images: is their time flat, and the memory?
     adte bench views      64 views of a photo, beside Pillow view by view
     adte bench head       ADTE's entropy, selection and mean, beside Shannon's
     adte bench prior      one more item for the class prior, beside starting anew
@@ -42,6 +50,9 @@ EXTRA: dict[str, tuple[str, Callable[[Any], str]]] = {
     "peak_memory": ("MB", lambda x: f"{x / 2**20:,.0f}"),
     "head_seconds": ("head ms", lambda x: f"{1e3 * x:,.1f}"),
     "images_per_s": ("images/s", lambda x: f"{x:,.1f}"),
+    "of_limit": ("of limit", lambda x: f"{x:.1%}"),
+    "resident_bytes": ("MB", lambda x: f"{x / 2**20:,.0f}"),
+    "state_bytes": ("state kB", lambda x: f"{x / 2**10:,.1f}"),
     "p50": ("p50 ms", lambda x: f"{1e3 * x:,.0f}"),
     "p95": ("p95 ms", lambda x: f"{1e3 * x:,.0f}"),
     "p99": ("p99 ms", lambda x: f"{1e3 * x:,.0f}"),
@@ -69,6 +80,93 @@ def _show(title: str, result: dict[str, Any], json_to: str | None) -> None:
         caption += ". A100: as published, another machine."
     columns += [EXTRA[k][0] for k in used]
     console.table(title, columns, cells, caption)
+
+
+def _said(text: str) -> None:
+    click.echo(f"… {text}", err=True)
+
+
+@bench.command()
+@MODEL_OPTIONS
+@RUNTIME
+@VIEWS
+@click.option("--method", default="adte", show_default=True, help="See `adte methods`.")
+@click.option("--images", default=32, type=COUNT, show_default=True, help="Number of images.")
+@click.option("--batch", default=16, type=COUNT, show_default=True, help="Images at once, ours.")
+@click.option("--workers", type=click.IntRange(min=0), help="Threads that decode and crop, both.")
+@click.option("--folder", type=click.Path(), help="Where images lie; made-up JPEGs by default.")
+@click.option("--classes", type=COUNT, help="Number of classes; 200 by default.")
+@click.option("--repeats", default=3, type=COUNT, show_default=True, help="Turns, for the median.")
+@JSON
+def rate(json_to: str | None, **options: Any) -> None:
+    """Images a second from JPEG to label: the usual way, ours, the tower alone and the limit.
+
+    The usual way is Pillow view by view, one image at a time through the library's tower in
+    float32. The limit is the rate of matrix products here over the tower's operations.
+    """
+    from adte.bench.rate import run
+
+    result = run(report=_said, **options)
+    _show(f"{_title(result)}, {result['method']}, runtime {result['runtime']}", result, json_to)
+
+
+@bench.command()
+@MODEL_OPTIONS
+@RUNTIME
+@click.option("--views", default="1,4,16,64,128", show_default=True, help="Views per image.")
+@click.option(
+    "--classes", default="10,100,1000,5000,20000", show_default=True, help="Numbers of classes."
+)
+@click.option(
+    "--images",
+    default=100_000,
+    type=COUNT,
+    show_default=True,
+    help="Length of the simulated stream.",
+)
+@click.option("--repeats", default=5, type=COUNT, show_default=True, help="Calls, for the median.")
+@click.option("--plot", type=click.Path(dir_okay=False), help="Draw it: an SVG, PNG or PDF file.")
+@JSON
+def growth(
+    views: str, classes: str, plot: str | None, json_to: str | None, **options: Any
+) -> None:  # fmt: skip
+    """The time of an image as views, classes and the stream grow."""
+    from adte.bench.growth import draw, run
+
+    counts = _numbers(views, "--views"), _numbers(classes, "--classes")
+    result = run(views=counts[0], classes=counts[1], report=_said, **options)
+    if plot:
+        draw(result, plot)
+    _show(_title(result), result, json_to)
+
+
+@bench.command()
+@click.option("--images", default=1_000_000, type=COUNT, show_default=True, help="Its length.")
+@click.option("--classes", default=10, type=COUNT, show_default=True, help="Number of classes.")
+@click.option("--views", default=4, type=COUNT, show_default=True, help="Views per image.")
+@click.option("--batch", default=64, type=COUNT, show_default=True, help="Images at once.")
+@click.option("--method", default="adte", show_default=True, help="See `adte methods`.")
+@JSON
+def stream(json_to: str | None, **options: Any) -> None:
+    """A long simulated stream: time of an image and memory at 1,000, 10,000, … images.
+
+    Features are simulated; a million images take a few minutes.
+    """
+    from adte.bench.stream import run
+
+    result = run(report=_said, **options)
+    title = f"{result['method']}, {result['classes']} classes, {result['views']} views"
+    _show(title, result, json_to)
+
+
+def _numbers(text: str, name: str) -> list[int]:
+    try:
+        found = [int(n) for n in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or min(found) < 1:
+        raise InputError(f"{name} {text!r} is no list of numbers; write it as 1,4,16")
+    return found
 
 
 @bench.command()
@@ -113,6 +211,7 @@ def prior(classes: int, size: int, repeats: int, json_to: str | None) -> None:
 
 @bench.command()
 @MODEL_OPTIONS
+@RUNTIME
 @VIEWS
 @click.option("--batches", default="1,4,16", show_default=True, help="Images at once.")
 @click.option("--repeats", default=5, type=COUNT, show_default=True, help="Calls, for the median.")
@@ -124,18 +223,13 @@ def encode(batches: str, json_to: str | None, **options: Any) -> None:
     """
     from adte.bench.encode import run
 
-    try:
-        sizes = [int(n) for n in batches.split(",")]
-    except ValueError:
-        sizes = []
-    if not sizes or min(sizes) < 1:
-        raise InputError(f"--batches {batches!r} is no list of numbers; write it as 1,4,16")
-    result = run(batches=sizes, **options)
+    result = run(batches=_numbers(batches, "--batches"), **options)
     _show(_title(result), result, json_to)
 
 
 @bench.command()
 @MODEL_OPTIONS
+@RUNTIME
 @VIEWS
 @click.option("--method", default="adte", show_default=True, help="See `adte methods`.")
 @click.option("--images", default=16, type=COUNT, show_default=True, help="Number of images.")
@@ -166,7 +260,7 @@ def cost(json_to: str | None, **options: Any) -> None:
     """
     from adte.bench.cost import run
 
-    result = run(report=lambda text: click.echo(f"… {text}", err=True), **options)
+    result = run(report=_said, **options)
     if json_to != "-":
         tuning = [r for r in result["rows"] if "head_seconds" not in r]
         methods = [r for r in result["rows"] if "head_seconds" in r]

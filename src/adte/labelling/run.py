@@ -225,9 +225,8 @@ class Run:
 
         size = batch or (1 if self.clf.model.device.type == "cpu" else GROUP)
         ahead = default_workers() if workers is None else workers
-        pipeline = replace(self.clf.pipeline, workers=ahead)
         start = 0
-        for encoded in pipeline.batches(todo(), self.clf.context, size, failed):
+        for encoded in self.clf.encode(todo(), size, ahead, failed):
             end = int(encoded.keys[-1]) + 1
             yield [(names.pop(i), errors.pop(i, None)) for i in range(start, end)], encoded
             start = end

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from adte.classifier import Classifier
 from adte.errors import InputError
@@ -33,7 +33,7 @@ class Wanted:
     model: str = "tiny"
     method: str = "adte"
     templates: Sequence[str] = SINGLE
-    views: int = 64
+    views: int | Literal["auto"] = 64
     seed: int = 0
     options: Mapping[str, Any] = field(default_factory=dict)
     weights: str | None = None
@@ -71,7 +71,7 @@ class Wanted:
             "model": facts["model"],
             "method": facts["method"],
             "template": list(prompts["templates"]),
-            "views": views["count"],
+            "views": "auto" if facts["auto"] else views["count"],
             "seed": views["seed"],
         }
         for name, there in theirs.items():

@@ -7,10 +7,12 @@ from adte.models.base import FixedClasses, Model
 from adte.models.registry import list_models, load_model, register_model, register_models
 from adte.models import huggingface, timm, tiny  # noqa: F401
 from adte.models.wrap import check_model, wrap
+from adte.models.fast import accelerate
 
 __all__ = [
     "FixedClasses",
     "Model",
+    "accelerate",
     "check_model",
     "list_models",
     "load_model",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,18 @@ _ALWAYS = {"logits", "pixels"}  # what a method may need and every model leads t
 _SAFE = (torch.float32, torch.float64, torch.bfloat16)  # casts that leave a fingerprint as it is
 
 
+class Runner(Protocol):
+    """Another forward of an image tower, for inference: `fast`, or OpenVINO's."""
+
+    name: str
+
+    def takes(self, tower: Any, pixels: Tensor) -> bool:
+        """Whether it stands for this tower on these pixels, here and now."""
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        """Pixels (N, 3, S, S) to what the tower gives (N, D)."""
+
+
 class Model(nn.Module):
     """A model that turns images, and mostly texts, into features.
 
@@ -41,6 +53,7 @@ class Model(nn.Module):
         logit_scale: factor on the cosine (100 for CLIP), already exponentiated.
         logit_bias: added to every logit (0 but for SigLIP); softmax does not see it.
         unit: whether features are unit vectors.
+        runner: another forward of the image tower where gradients are off, or None.
     """
 
     name: str
@@ -49,6 +62,7 @@ class Model(nn.Module):
     logit_scale: float
     logit_bias: float = 0.0
     unit: bool = True
+    runner: Runner | None = None
 
     _kind: str = ""  # in messages, behind its name
     _loaded: str = ""  # the fingerprint of the weights as they were loaded, before any cast
@@ -80,6 +94,18 @@ class Model(nn.Module):
             f"{by} needs {what}, which model {self.name!r}{self._kind} does not offer; choose "
             "another model, such as CLIP"
         )
+
+    @property
+    def _visual(self) -> Any:
+        """The library's module behind `encode_image`, where it has one that a runner can read."""
+        return None
+
+    def _run(self, pixels: Tensor) -> Tensor | None:
+        """The tower's output by the runner; None where the library's own forward is wanted."""
+        runner = self.runner
+        if runner is None or not runner.takes(self._visual, pixels):
+            return None
+        return runner(pixels)
 
     @abstractmethod
     def encode_image(self, pixels: Tensor) -> Tensor:

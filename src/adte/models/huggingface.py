@@ -68,8 +68,14 @@ class HuggingFace(Model):
     def _layer(self) -> nn.Module:
         return self.net.text_model.embeddings.token_embedding  # type: ignore[no-any-return]
 
+    @property
+    def _visual(self) -> Any:
+        return self.net
+
     def encode_image(self, pixels: Tensor) -> Tensor:
         pixels = pixels.to(self.dtype)
+        if (out := self._run(pixels)) is not None:
+            return _unit(out)
         if self.kind != "siglip2":
             return _unit(self.net.get_image_features(pixel_values=pixels))
         side = self.net.config.vision_config.patch_size

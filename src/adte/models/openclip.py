@@ -85,8 +85,14 @@ class OpenClip(Model):
         tunable = _token_layer(self.tower) is not None
         return super().offers if tunable else super().offers - {"embeddings"}
 
+    @property
+    def _visual(self) -> Any:
+        return self.net.visual
+
     def encode_image(self, pixels: Tensor) -> Tensor:
-        return _unit(self.net.encode_image(pixels.to(self.dtype), normalize=False))
+        pixels = pixels.to(self.dtype)
+        out = self._run(pixels)
+        return _unit(self.net.encode_image(pixels, normalize=False) if out is None else out)
 
     def encode_text(self, texts: Sequence[str]) -> Tensor:
         if _is_causal(self.tower):

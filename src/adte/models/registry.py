@@ -24,6 +24,7 @@ import torch
 
 from adte.errors import InputError, MissingExtra
 from adte.models.base import Model
+from adte.models.runtime import check_runtime, with_runtime
 from adte.registry import Registry
 
 __all__ = [
@@ -156,6 +157,7 @@ def load_model(
     device: torch.device | str | None = None,
     dtype: torch.dtype | str | None = None,
     tokenizer: Any = None,
+    runtime: str = "auto",
 ) -> Model:
     """A model by name, ready for inference.
 
@@ -167,6 +169,8 @@ def load_model(
             what the environment variable ADTE_DTYPE says. `tiny` is float32 unless told here.
         tokenizer: a folder with the tokenizer's files, for models whose own comes from a hub and
             cannot be had.
+        runtime: what computes the image tower where gradients are off, see `models/runtime.py`;
+            "auto" takes the fastest here that keeps the features, "torch" the library's own.
 
     Returns:
         A `Model`; for `timm:` one of fixed classes. `offers` says what it can do.
@@ -174,6 +178,7 @@ def load_model(
     >>> load_model("tiny").dim
     128
     """
+    check_runtime(runtime)
     place = default_device() if device is None else find_device(device)
     kind = find_dtype(dtype) if dtype is not None else default_dtype(place)
     model, own = _load(_text(name), weights, tokenizer)
@@ -181,7 +186,7 @@ def load_model(
         kind = own
     _check(model)  # a stranger's function may return anything
     model._loaded = model.fingerprint  # before any cast
-    return model.to(place, kind).eval()
+    return with_runtime(model.to(place, kind).eval(), runtime)
 
 
 def _load(name: str, weights: Weights, tokenizer: Any) -> tuple[Model, torch.dtype | None]:

@@ -1,10 +1,14 @@
-"""Sources to features of their views, in order, decoded and cropped ahead by threads."""
+"""Sources to features of their views, in order, decoded ahead by threads.
+
+On a CPU the threads make the views as well. For a model on CUDA they only decode and plan: images
+are packed into one upload a group, and one kernel makes all views there (`adte.rendering`).
+"""
 
 from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -15,14 +19,24 @@ from torch import Tensor
 
 from adte.batch import Batch, Context
 from adte.errors import InputError
+from adte.images import Picture, load_image
 from adte.models.base import Model
-from adte.views import Preprocess, Views, load_image
+from adte.pipeline.overlap import overlapped
+from adte.pipeline.rounds import ROUND, enough
+from adte.rendering import Shown, pack, render, show
+from adte.views import Preprocess, Views, load_picture
 
 __all__ = ["Encoded", "Pipeline", "default_workers"]
 
 K = TypeVar("K")
 
 GROUP = 16  # images that go through the tower together on a device where that pays
+UPLOAD = 1 << 28  # bytes that are packed together, but for a single image that is larger
+
+# The views of an image, what a device needs to make them, or the image where they come in rounds
+Prepared = Tensor | Shown | Picture
+
+_Group = list[tuple[K, Prepared | InputError]]
 
 
 class Encoded(NamedTuple, Generic[K]):
@@ -33,13 +47,8 @@ class Encoded(NamedTuple, Generic[K]):
     pixels: Tensor | None = None  # (V, 3, S, S)
 
 
-class _Rendered(NamedTuple):
-    pixels: Tensor | None
-    error: InputError | None = None
-
-
 def default_workers() -> int:
-    """Threads that decode and crop beside the one that encodes."""
+    """Threads that decode, and crop on a CPU, beside the one that encodes."""
     return min(8, max(0, (os.cpu_count() or 1) - 1))
 
 
@@ -55,8 +64,10 @@ class Pipeline:
         model: whose image tower it is; preprocess: its own, unless another is given.
         views: how an image becomes many.
         keep_pixels: hand the pixels on, for methods that need the image tower.
-        workers: threads that decode and crop ahead; 0 does it in this one.
+        workers: threads that decode ahead, and crop on a CPU; 0 does it in this one. With threads,
+            a GPU makes the views of one group while another is in the tower.
         group: images a pass through the tower, on a GPU; 0 takes 16 there.
+        auto: draw views in rounds, and no more of them than the answer needs (`rounds.py`).
     """
 
     model: Model
@@ -65,6 +76,7 @@ class Pipeline:
     keep_pixels: bool = False
     workers: int = 0
     group: int = 0
+    auto: bool = False
 
     def __post_init__(self) -> None:
         if self.model.training:
@@ -80,15 +92,70 @@ class Pipeline:
 
     def decode(self, source: Any) -> Any:
         """A path, bytes, an array, or a function that gives one of them, to bytes (H, W, 3)."""
-        try:
-            return load_image(source() if callable(source) else source)
-        except OSError as error:  # a source that is read when it is asked for
-            raise InputError(f"cannot read the image ({error}); check the file") from error
+        return _read(load_image, source)
+
+    def picture(self, source: Any) -> Picture:
+        """The same, decoded only as far as the views need it."""
+        assert self.preprocess is not None
+        picture: Picture = _read(load_picture, source, self.preprocess, self.views)
+        return picture
 
     def render(self, source: Any) -> Tensor:
         """The views (V, 3, S, S) of an image, on the CPU: decoded, planned, cropped, normalised."""
         assert self.preprocess is not None
-        return self.views(self.decode(source), self.preprocess)
+        return self.views(self.picture(source), self.preprocess)
+
+    @property
+    def fused(self) -> bool:
+        """Whether the views are made on the model's device, all of a group at once.
+
+        So it is on CUDA, but for AugMix, and unless ADTE_VIEWS asks for one of the CPU's kernels.
+        """
+        if self.views.augmix or os.environ.get("ADTE_VIEWS"):
+            return False
+        return self.model.device.type == "cuda"
+
+    @property
+    def kernel(self) -> str:
+        """What makes the views; results record it."""
+        return "fused" if self.fused else self.views.kernel()
+
+    def prepare(self, source: Any) -> Prepared:
+        """What threads do for an image: all up to the views, or up to their plan."""
+        if self.auto and not self.fused:
+            return self.picture(source)
+        if not self.fused:
+            return self.render(source)
+        assert self.preprocess is not None
+        picture = self.picture(source)
+        crops = self.views.placed(picture)
+        return show(picture, crops, self.preprocess, self.views.interpolation)
+
+    def pixels(self, images: Sequence[Prepared], size: int = 0) -> Tensor:
+        """The views (B, V, 3, S, S) of prepared images, where the model is and in its dtype.
+
+        B is the number of images, or `size` if that is larger: the tower always sees as many.
+        """
+        assert self.preprocess is not None
+        device, dtype = self.model.device, self.model.dtype
+        rest = max(0, size - len(images))
+        ready = [x for x in images if isinstance(x, Tensor)]
+        if len(ready) == len(images):
+            ready = [x.to(device, dtype) for x in ready]
+            return torch.stack(ready + ready[-1:] * rest)
+        shown = [x for x in images if isinstance(x, Shown)]
+        assert len(shown) == len(images), "some images are rendered, some are not"
+        views, side = len(shown[0].rows), self.preprocess.size
+        shape = len(images) + rest, views, 3, side, side
+        out = torch.empty(shape, dtype=dtype, device=device)
+        done = 0
+        for some in _pieces(shown):
+            host = pack(some, pinned=device.type == "cuda")
+            into = out[done : done + len(some)].flatten(0, 1)
+            render(host.to(device, non_blocking=True), into, self.preprocess)
+            done += len(some)
+        out[done:] = 0
+        return out
 
     @torch.no_grad()
     def encode(self, pixels: Tensor, size: int | None = None) -> Tensor:
@@ -127,36 +194,62 @@ class Pipeline:
         An image that cannot be read is told to `failed` and left out; without it, the error is
         raised. `at_once` images are collected for the tower; as many as it takes by default.
         """
+        if self.auto:
+            raise InputError("views='auto' needs class names to stop by; give a number of views")
         size = at_once or self._size
-        waiting: list[tuple[K, Tensor]] = []
-        for key, (pixels, error) in self._rendered(items):
-            if error is not None:
-                if failed is None:
-                    raise error
-                failed(key, error)
-                continue
-            assert pixels is not None
-            waiting.append((key, pixels))
-            if len(waiting) == size:
-                yield from self._encoded(waiting, size)
-                waiting = []
-        if waiting:
-            yield from self._encoded(waiting, size)
+        for group, made in self._passes(self._groups(items, size), size):
+            images = iter(zip(*made, strict=True)) if made is not None else iter(())
+            for key, image in group:
+                if not isinstance(image, InputError):
+                    pixels, features = next(images)
+                    yield Encoded(key, features, pixels if self.keep_pixels else None)
+                elif failed is None:
+                    raise image
+                else:
+                    failed(key, image)
 
-    def _encoded(self, images: list[tuple[K, Tensor]], size: int) -> Iterator[Encoded[K]]:
-        keep = self.keep_pixels
-        device, dtype = self.model.device, self.model.dtype
-        pixels = torch.stack([p.to(device, dtype) for _, p in images])
-        features = self.encode(pixels, size)
-        for (key, _), f, p in zip(images, features, pixels, strict=True):
-            yield Encoded(key, f, p if keep else None)
+    def _passes(
+        self, groups: Iterator[_Group[K]], size: int
+    ) -> Iterator[tuple[_Group[K], tuple[Tensor, Tensor] | None]]:
+        """Groups with the pixels and the features of their images, one row an image."""
 
-    def _rendered(self, items: Iterable[tuple[K, Any]]) -> Iterator[tuple[K, _Rendered]]:
+        def load(group: _Group[K]) -> Tensor | None:
+            images = [x for _, x in group if not isinstance(x, InputError)]
+            return self.pixels(images, size) if images else None
+
+        def encode(pixels: Tensor) -> Tensor:
+            return self.encode(pixels, size)
+
+        if self.fused and self.workers:
+            passes = overlapped(groups, load, encode, self.model.device)
+        else:
+            alone = ((group, load(group)) for group in groups)
+            passes = ((g, None if x is None else (x, encode(x))) for g, x in alone)
+        for group, made in passes:
+            count = sum(not isinstance(x, InputError) for _, x in group)
+            yield group, None if made is None else (made[0][:count], made[1][:count])
+
+    def _groups(self, items: Iterable[tuple[K, Any]], size: int) -> Iterator[_Group[K]]:
+        """As many images as go through the tower together, and the unreadable between them."""
+        group: _Group[K] = []
+        good = 0
+        for key, image in self._prepared(items):
+            group.append((key, image))
+            good += not isinstance(image, InputError)
+            if good in (0, size):  # one that cannot be read waits for no other
+                yield group
+                group, good = [], 0
+        if group:
+            yield group
+
+    def _prepared(
+        self, items: Iterable[tuple[K, Any]]
+    ) -> Iterator[tuple[K, Prepared | InputError]]:
         if not self.workers:
             for key, source in items:
                 yield key, self._try(source)
             return
-        ahead: deque[tuple[K, Future[_Rendered]]] = deque()
+        ahead: deque[tuple[K, Future[Prepared | InputError]]] = deque()
         with ExitStack() as stack:
             pool = ThreadPoolExecutor(self.workers, "adte-views", lambda: torch.set_num_threads(1))
             stack.callback(pool.shutdown, wait=True, cancel_futures=True)
@@ -169,11 +262,11 @@ class Pipeline:
                 done, future = ahead.popleft()
                 yield done, future.result()
 
-    def _try(self, source: Any) -> _Rendered:
+    def _try(self, source: Any) -> Prepared | InputError:
         try:
-            return _Rendered(self.render(source))
+            return self.prepare(source)
         except InputError as error:
-            return _Rendered(None, error)
+            return error
 
     def batches(
         self,
@@ -181,8 +274,23 @@ class Pipeline:
         context: Context,
         size: int = 1,
         failed: Callable[[str, InputError], None] | None = None,
+        log_prior: Callable[[], Tensor | None] = lambda: None,
     ) -> Iterator[Batch]:
-        """Batches of at most `size` images, as a method sees them."""
+        """Batches of at most `size` images, as a method sees them.
+
+        With `auto` an image is a batch of its own: it has the views that it needs, by what
+        `log_prior` says when its turn comes.
+        """
+        if self.auto:
+            for key, image in self._prepared(items):
+                if not isinstance(image, InputError):
+                    features, pixels = self._in_rounds(image, context, log_prior())
+                    yield joined([Encoded(key, features, pixels)], context)
+                elif failed is None:
+                    raise image
+                else:
+                    failed(key, image)
+            return
         group: list[Encoded[str]] = []
         for e in self(items, failed, at_once=min(size, self._size)):
             group.append(e)
@@ -192,6 +300,29 @@ class Pipeline:
         if group:
             yield joined(group, context)
 
+    def _in_rounds(
+        self, image: Prepared, context: Context, log_prior: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Features (V, D) of as many views as the answer needs, and their pixels if kept."""
+        assert self.preprocess is not None
+        most = self.views.count
+        made = None if isinstance(image, Picture) else self.pixels([image])[0]
+        features: list[Tensor] = []
+        pixels: list[Tensor] = []
+        for start in range(0, most, ROUND):
+            some = range(start, min(start + ROUND, most))
+            if made is None:
+                views = self.views(image, self.preprocess, some=some)
+                views = views.to(self.model.device, self.model.dtype)
+            else:
+                views = made[some.start : some.stop]
+            features.append(self.encode(views[None], 1)[0])
+            pixels.append(views)
+            drawn = torch.cat(features)
+            if enough(context.batch(drawn[None]).logits[0], most, log_prior):
+                break
+        return drawn, torch.cat(pixels) if self.keep_pixels else None
+
 
 def joined(group: list[Encoded[str]], context: Context) -> Batch:
     """Encoded images as one batch."""
@@ -199,3 +330,22 @@ def joined(group: list[Encoded[str]], context: Context) -> Batch:
     kept = [e.pixels for e in group if e.pixels is not None]
     pixels = torch.stack(kept) if len(kept) == len(group) else None
     return context.batch(features, pixels, tuple(e.key for e in group))
+
+
+def _read(load: Callable[..., Any], source: Any, *how: Any) -> Any:
+    try:
+        return load(source() if callable(source) else source, *how)
+    except OSError as error:  # a source that is read when it is asked for
+        raise InputError(f"cannot read the image ({error}); check the file") from error
+
+
+def _pieces(images: Sequence[Shown]) -> Iterator[list[Shown]]:
+    """Images in order, as many together as `UPLOAD` allows."""
+    piece: list[Shown] = []
+    for image in images:
+        if piece and sum(i.pixels.size for i in piece) + image.pixels.size > UPLOAD:
+            yield piece
+            piece = []
+        piece.append(image)
+    if piece:
+        yield piece

@@ -3,9 +3,9 @@
     accepted ─→ pictures (several, in order) ─→ tower (one) ─→ keeper (one) ─→ answered
 
 Images go through the tower in the order in which they were accepted, and so do the changes of each
-stream. On a CPU one image goes at a time; on a GPU up to 16 images of all streams go together, and
-the first of them waits no longer than `window` for the others. Few views are held in memory at a
-time, however many images wait.
+stream. On a CPU one image goes at a time, and the threads make its views. On a GPU, which makes the
+views itself, up to 16 images of all streams go together, and the first of them waits no longer than
+`window` for the others. Few images are held in memory at a time, however many wait.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torch import Tensor
 from adte.errors import AdteError, InputError
 from adte.models.base import Model
 from adte.pipeline import Encoded, Pipeline, default_workers
-from adte.pipeline.way import GROUP
+from adte.pipeline.way import GROUP, Prepared
 from adte.serve.jobs import Call, Job, Part, Predict, refusal
 from adte.serve.keeper import Keeper
 from adte.serve.limits import Refused
@@ -39,9 +39,9 @@ MOST = 64  # jobs that are written together
 
 
 class _Views(NamedTuple):
-    """An image, ready for the tower."""
+    """An image, ready for the tower: its views, or what a GPU makes them of."""
 
-    pixels: Tensor  # (V, 3, S, S)
+    prepared: Prepared
     size: tuple[int, int] = (0, 0)
     boxes: list[Crop] | None = None
     thumbnails: list[str] | None = None
@@ -168,18 +168,18 @@ class Engine:
         pipeline = job.stream.clf.pipeline
         try:
             if not job.explain:
-                return _Views(pipeline.render(image))
-            levels = pipeline.decode(image)
-            views = pipeline.render(levels)
+                return _Views(pipeline.prepare(image))
+            picture = pipeline.picture(image)
+            prepared = pipeline.prepare(picture)
         except InputError as error:
             raise Refused(422, "image", str(error)) from error
         preprocess, side = job.stream.clf.model.preprocess, job.thumbnails
-        return _Views(
-            views,
-            (levels.shape[1], levels.shape[0]),
-            pipeline.views.plan(levels),
-            thumbnails(views, preprocess, side) if side else None,
-        )
+        shown = None
+        if side:  # of what a GPU made, what the CPU would have made: they are alike
+            views = prepared if isinstance(prepared, Tensor) else pipeline.render(picture)
+            shown = thumbnails(views, preprocess, side)
+        boxes = pipeline.views.plan(picture)
+        return _Views(prepared, (picture.width, picture.height), boxes, shown)
 
     # ------------------------------------------------------------------ the tower
 
@@ -233,8 +233,7 @@ class Engine:
         pipeline: Pipeline = job.stream.clf.pipeline
         start = time.perf_counter()
         try:
-            model = pipeline.model
-            pixels = torch.stack([v.pixels.to(model.device, model.dtype) for _, v in ready])
+            pixels = pipeline.pixels([v.prepared for _, v in ready], self.group)
             features = pipeline.encode(pixels, self.group)
         except Exception as error:
             log.exception("the image tower failed")
@@ -247,7 +246,7 @@ class Engine:
         taken = time.perf_counter() - start
         self.second = 0.9 * self.second + 0.1 * taken / len(ready)
         self.keeper.metrics.see("encode_seconds", taken)
-        for (item, views), f, p in zip(ready, features, pixels, strict=True):
+        for (item, views), f, p in zip(ready, features, pixels, strict=False):  # some fill up
             job = item.job
             assert isinstance(job, Predict)
             keep = job.stream.clf.pipeline.keep_pixels

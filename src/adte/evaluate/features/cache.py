@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
@@ -96,18 +97,26 @@ def extract(
         write_whole(folder / "recipe.json", lambda name: Path(name).write_text(text, "utf-8"))
     _keep_weights(folder, prompt_set, live)
     skipped: list[Skipped] = []
-    for number, start in enumerate(range(0, len(live), shard)):
-        path = _shard(folder, number)
-        stop = min(start + shard, len(live))
-        if path.exists():
-            _, header = _load_shard(path)  # raises if it is damaged
-            skipped += [Skipped(**s) for s in header["skipped"]]
-            tick(stop - start)
-            continue
-        part = copy(live)  # not `replace`, which would describe the whole stream for every shard
-        part.part = range(start, stop)
-        _write_shard(path, list(_counted(part, tick)), part)
-        skipped += part.skipped
+    # A shard is written while the next one is encoded, so that a GPU never waits for the disk.
+    with ThreadPoolExecutor(1, "adte-shard") as writer:
+        writing: Future[None] | None = None
+        for number, start in enumerate(range(0, len(live), shard)):
+            path = _shard(folder, number)
+            stop = min(start + shard, len(live))
+            if path.exists():
+                _, header = _load_shard(path)  # raises if it is damaged
+                skipped += [Skipped(**s) for s in header["skipped"]]
+                tick(stop - start)
+                continue
+            part = copy(live)  # not `replace`, which would describe the whole stream every time
+            part.part = range(start, stop)
+            images = list(_counted(part, tick))
+            if writing is not None:
+                writing.result()
+            writing = writer.submit(_write_shard, path, images, part)
+            skipped += part.skipped
+        if writing is not None:
+            writing.result()
     live.skipped = skipped
     return Cache(folder, prompt_set)
 

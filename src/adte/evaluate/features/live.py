@@ -69,7 +69,7 @@ class Live(FeatureStream):
             fingerprint=model.fingerprint,
             dtype=str(model.dtype).removeprefix("torch."),
             device=model.device.type,
-            kernel=self.views.kernel(),
+            kernel=self.pipeline.kernel,
             dim=model.dim,
             scale=float(model.logit_scale),
             bias=float(model.logit_bias),

@@ -1,0 +1,99 @@
+"""What each view of an image shows: a row of a table that a device can read.
+
+A view has a box with fractions in the pixels of its image, and limits beyond which its filter does
+not look: a crop ends at its own edge, as if it had been cut out first; the base view is a part of
+the whole image, and its filter looks over the edge.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from adte.images import Picture, Pixels
+from adte.views import Preprocess
+
+__all__ = ["ALIGN", "WORDS", "Shown", "base_box", "show"]
+
+Box = tuple[float, float, float, float]  # top, left, height, width
+Rows = npt.NDArray[np.int32]
+
+WORDS = 16  # of four bytes a view; see `show`
+ALIGN = 16  # bytes: where an image may begin
+
+
+class Shown(NamedTuple):
+    """An image and the views of it: what is uploaded."""
+
+    pixels: Pixels  # (H, W, 3)
+    rows: Rows  # (V, WORDS)
+
+
+def base_box(picture: Picture, preprocess: Preprocess) -> Box:
+    """What `adte.views.base_view` shows, in the pixels that were decoded.
+
+    >>> base_box(Picture(np.zeros((300, 400, 3), np.uint8), 300, 400), Preprocess(size=300))
+    (0.0, 50.0, 300.0, 300.0)
+    """
+    side, full = preprocess.size, preprocess.whole
+    height, width = picture.height, picture.width
+    if preprocess.resize == "squash":
+        wide = tall = full
+    else:
+        short = min(height, width)
+        wide, tall = int(full * width / short), int(full * height / short)
+    left, top = round((wide - side) / 2), round((tall - side) / 2)
+    right, bottom = width / picture.step, height / picture.step  # of the image
+    x, y = right / wide, bottom / tall  # and the size of one pixel of the view
+    last_x, last_y = min((left + side) * x, right), min((top + side) * y, bottom)
+    return top * y, left * x, last_y - top * y, last_x - left * x
+
+
+def show(
+    picture: Picture,
+    crops: Iterable[tuple[float, float, float, float, bool]],
+    preprocess: Preprocess,
+    interpolation: str = "bilinear",
+) -> Shown:
+    """An image, its base view and its crops: boxes (top, left, height, width, flip) of its pixels.
+
+    The words of a view: 0 where its image begins, in units of ALIGN bytes; 1 the image's width;
+    2 and 3 the rows, 4 and 5 the columns that it may look at, first and last plus one; 6 mirrored
+    or not; 7 reach of the filter, 1 bilinear, 2 bicubic; 8 to 11 the box as float32: top and left
+    as seen from the first row and column, height, width.
+    """
+    height, width = picture.pixels.shape[:2]
+    crops = list(crops)
+    rows = np.zeros((1 + len(crops), WORDS), np.int32)
+    floats = rows.view(np.float32)
+    rows[:, 1] = width
+    rows[0, 3], rows[0, 5] = height, width
+    rows[0, 7] = _reach(preprocess.interpolation)
+    floats[0, 8:12] = base_box(picture, preprocess)
+    if crops:
+        box = np.array(crops, np.float64)  # (V - 1, 5)
+        first = np.floor(box[:, :2] + 1e-6).clip(0)
+        last = np.ceil(box[:, :2] + box[:, 2:4] - 1e-6)
+        rows[1:, 2:6:2], rows[1:, 3:7:2] = first, np.minimum(last, (height, width))
+        rows[1:, 6], rows[1:, 7] = box[:, 4], _reach(interpolation)
+        floats[1:, 8:10], floats[1:, 10:12] = box[:, :2] - first, box[:, 2:4]
+    return Shown(picture.pixels, rows)
+
+
+def _reach(interpolation: str) -> int:
+    return 2 if interpolation == "bicubic" else 1
+
+
+def places(images: Iterable[Shown]) -> tuple[list[int], int]:
+    """Where each image begins behind the table, in bytes, and the size of it all."""
+    images = list(images)
+    at = sum(len(i.rows) for i in images) * WORDS * 4
+    out = []
+    for image in images:
+        out.append(at)
+        at += math.ceil(image.pixels.size / ALIGN) * ALIGN
+    return out, at

@@ -1,0 +1,29 @@
+"""An image becomes views: the base view first, then random resized crops, resized and normalised.
+
+The crops of an image depend on its key and the seed alone, so they are the same in every batch,
+order and worker, and its first k views are the same however many are asked for.
+
+Resizing agrees with Pillow's `crop(box).resize(…)` to within two grey levels. Pillow itself makes
+the base view and bicubic crops. Bilinear crops, the common case, are made as products with banded
+matrices, by torch's uint8 kernels where the processor has AVX, or by its float kernels on a device.
+
+A JPEG above 4 megapixels is decoded at 1/2, 1/4 or 1/8 of its size where every crop still has 1.5
+times the pixels it needs; its boxes lie on a grid of 8 pixels, so they are whole at each scale.
+"""
+
+from adte.images import Picture, load_image
+from adte.views.boxes import Crop
+from adte.views.drawing import KERNELS, Views, load_picture
+from adte.views.preprocess import Preprocess
+from adte.views.resize import base_view
+
+__all__ = [
+    "KERNELS",
+    "Crop",
+    "Picture",
+    "Preprocess",
+    "Views",
+    "base_view",
+    "load_image",
+    "load_picture",
+]

@@ -1,0 +1,51 @@
+"""Boxes of an image, and the scale from which each is cut."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from adte.images import LARGE, Picture
+
+__all__ = ["Crop", "coarsest", "placed", "unit"]
+
+GRID = 8  # pixels; the most that a JPEG's decoder reduces by
+SHORT = 512  # pixels; a side below this needs every one of them
+GAP = 6  # pixels left for one of the view: then a mean of neighbours changes one grey level or two
+
+
+class Crop(NamedTuple):
+    """A box of the image in pixels, and whether it is mirrored left to right afterwards."""
+
+    top: int
+    left: int
+    height: int
+    width: int
+    flip: bool = False
+
+
+def unit(height: int, width: int) -> int:
+    """The corners of boxes lie on multiples of this many pixels.
+
+    Above 4 megapixels it is 8, so that boxes have whole corners at every scale of a JPEG too. The
+    last height mod 8 rows and width mod 8 columns of such an image are seen by the base view alone.
+    """
+    return GRID if height * width > LARGE and min(height, width) >= SHORT else 1
+
+
+def placed(crops: list[Crop], picture: Picture) -> list[Crop]:
+    """Boxes of the image as boxes of the pixels that were decoded."""
+    n = picture.step
+    return [Crop(c.top // n, c.left // n, c.height // n, c.width // n, c.flip) for c in crops]
+
+
+def coarsest(side: float, size: int, picture: Picture) -> int:
+    """The step of the pyramid from which a box with this shortest side is cut for a view of `size`.
+
+    A level halves the one below: each pixel is the mean of 2 × 2. The filter that makes a view of
+    it then is a little wider than the filter for whole pixels; with `GAP` pixels left for one of
+    the view, photographs change by at most two grey levels.
+    """
+    step = picture.step
+    while step < unit(picture.height, picture.width) and side >= 2 * step * GAP * size:
+        step *= 2
+    return step

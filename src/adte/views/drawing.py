@@ -1,0 +1,201 @@
+"""Random views of an image: drawn, cut, resized, normalised."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from adte.errors import unknown
+from adte.images import Picture, read_picture
+from adte.options import option
+from adte.views.augmix import augmix
+from adte.views.bands import resize_bands
+from adte.views.boxes import Crop, coarsest, placed, unit
+from adte.views.preprocess import FILTERS, Preprocess, check
+from adte.views.resize import base_view, resize_float, resize_pillow, resize_uint8
+
+__all__ = ["KERNELS", "Views", "load_picture"]
+
+TRIES = 10  # draws of a crop before the central one is taken, as in torchvision
+KERNELS = ("uint8", "bands", "float", "pillow")  # of the crops
+MARGIN = 1.5  # decoded pixels for one of a view, along the shortest side of any crop
+
+
+@dataclass(frozen=True)
+class Views:
+    """Random views of an image: call it with an image and a `Preprocess`.
+
+    >>> image = np.full((40, 60, 3), 128, np.uint8)
+    >>> Views(count=4)(image, Preprocess(size=8), key="photo.jpg").shape
+    torch.Size([4, 3, 8, 8])
+    """
+
+    count: int = option(64, "views an image, the base view among them")
+    scale: tuple[float, float] = option((0.08, 1.0), "area of a crop, as a share of the image")
+    ratio: tuple[float, float] = option((3 / 4, 4 / 3), "width of a crop over its height")
+    flip: float = option(0.5, "probability that a crop is mirrored")
+    interpolation: Literal["bilinear", "bicubic"] = option("bilinear", "filter of the crops")
+    augmix: bool = option(False, "mix chains of distortions into the crops, as TPT does")
+    seed: int = option(0, "seed of the crops; an image's own key is added to it")
+
+    def __post_init__(self) -> None:
+        check(self.count >= 1, "count", self.count, "ask for at least one view")
+        low, high = self.scale
+        check(0 < low <= high <= 1, "scale", self.scale, "give 0 < low ≤ high ≤ 1")
+        low, high = self.ratio
+        check(0 < low <= high < math.inf, "ratio", self.ratio, "give 0 < low ≤ high")
+        check(0 <= self.flip <= 1, "flip", self.flip, "give a probability")
+        good = self.interpolation in FILTERS
+        check(good, "interpolation", self.interpolation, "choose bilinear or bicubic")
+
+    def __call__(
+        self,
+        image: Any,
+        preprocess: Preprocess,
+        key: int | str | None = None,
+        device: torch.device | str | None = None,
+        some: range | None = None,
+    ) -> Tensor:
+        """The views (count, 3, S, S) in float32, normalised, of whatever `load_image` reads.
+
+        Args:
+            key: names the image; None takes a digest of it: see `Picture.identity`.
+            device: where to resize the crops and leave the views; None stays on the CPU.
+            some: only these of the views, of which 0 is the base view; all by default.
+        """
+        picture = load_picture(image, preprocess, self)
+        seed = self._digest(picture, key)
+        some = range(self.count) if some is None else some
+        out = torch.empty(len(some), 3, preprocess.size, preprocess.size, device=device)
+        kernel = self.kernel(device)
+        crops = self._crops(picture.height, picture.width, seed)
+        drawn = [(crops[i - 1], view) for i, view in zip(some, out, strict=True) if i]
+        if 0 in some:
+            out[some.index(0)] = base_view(picture, preprocess, kernel)
+        steps = [coarsest(min(c.height, c.width), preprocess.size, picture) for c, _ in drawn]
+        for step in sorted(set(steps)):
+            views = [view for view, s in zip(drawn, steps, strict=True) if s == step]
+            self._resize(picture.reduced(step), views, preprocess, kernel)
+        if self.augmix:
+            for i, view in zip(some, out, strict=True):
+                if i:
+                    augmix(view, preprocess, _generator(seed, i))
+        return out
+
+    def _resize(
+        self,
+        picture: Picture,
+        views: list[tuple[Crop, Tensor]],
+        preprocess: Preprocess,
+        kernel: str,
+    ) -> None:
+        """Fill views with boxes of the image."""
+        crops, out = placed([c for c, _ in views], picture), [v for _, v in views]
+        if kernel == "pillow":
+            resize_pillow(picture.pixels, crops, preprocess, out, self.interpolation)
+        elif kernel == "bands":
+            resize_bands(picture.pixels, crops, preprocess, out)
+        elif kernel == "float":
+            resize_float(picture.pixels, crops, preprocess, out)
+        else:
+            large = unit(picture.height, picture.width) > 1
+            resize_uint8(picture.pixels, crops, preprocess, out, rows_first=large)
+
+    def kernel(self, device: torch.device | str | None = None) -> str:
+        """What resizes the crops there: the fastest for the processor that is faithful to Pillow.
+
+        The environment variable ADTE_VIEWS forces one of them on the CPU; results record which.
+        """
+        forced = os.environ.get("ADTE_VIEWS", "")
+        if forced and forced not in KERNELS:
+            raise unknown("kernel of the views in ADTE_VIEWS", forced, KERNELS)
+        if device is not None and torch.device(device).type != "cpu":
+            return "pillow" if self.interpolation == "bicubic" else "float"
+        if self.interpolation == "bicubic":
+            return "pillow"
+        return forced or ("uint8" if "AVX" in torch.backends.cpu.get_cpu_capability() else "bands")
+
+    def boxes(self, height: int, width: int, key: int | str) -> list[Crop]:
+        """The count − 1 crops of an image of this size under this key."""
+        return self._crops(height, width, self._digest(None, key))
+
+    def plan(self, image: Any) -> list[Crop]:
+        """The count − 1 crops of an image that has no key, as a call makes them."""
+        picture = read_picture(image, lambda height, width: unit(height, width))
+        return self._crops(picture.height, picture.width, self._digest(picture, None))
+
+    def placed(self, picture: Picture, key: int | str | None = None) -> list[Crop]:
+        """The same crops as boxes of `picture.pixels`; their corners are whole there too."""
+        seed = self._digest(picture, key)
+        return placed(self._crops(picture.height, picture.width, seed), picture)
+
+    def fraction(self, height: int, width: int, preprocess: Preprocess) -> int:
+        """1, 2, 4 or 8: an image of this size may be decoded at 1/n for these views.
+
+        No box then has a side below `MARGIN` × S in decoded pixels, nor the base view.
+        """
+        n = u = unit(height, width)
+        height, width = height // u, width // u
+        area = self.scale[0] * height * width
+        sides = [math.sqrt(area * self.ratio[0]) - 1, math.sqrt(area / self.ratio[1]) - 1]
+        sides += self._central(height, width)[2:]
+        sides += [min(height, width) * preprocess.size / preprocess.whole]
+        while n > 1 and u * min(sides) < MARGIN * preprocess.size * n:
+            n //= 2
+        return n
+
+    def _digest(self, picture: Picture | None, key: int | str | None) -> int:
+        if key is None and picture is not None:
+            text = f"{self.seed}:".encode() + picture.identity()
+        else:
+            check(
+                isinstance(key, str | int | np.integer), "key", key, "give an integer or a string"
+            )
+            text = f"{self.seed}:{'str' if isinstance(key, str) else 'int'}:{key}".encode()
+        return int.from_bytes(blake2b(text, digest_size=16).digest(), "little")
+
+    def _crops(self, height: int, width: int, seed: int) -> list[Crop]:
+        # Every crop takes the same number of draws, so a longer list begins with the shorter one.
+        u = unit(height, width)
+        height, width = height // u, width // u
+        draws = _generator(seed, 0).random((self.count - 1, 2 * TRIES + 3))  # (V, 23)
+        low, high = np.log(self.ratio)
+        area = height * width * (self.scale[0] + np.ptp(self.scale) * draws[:, :TRIES])
+        ratio = np.exp(low + (high - low) * draws[:, TRIES : 2 * TRIES])
+        w = np.rint(np.sqrt(area * ratio)).astype(int)  # (V, TRIES)
+        h = np.rint(np.sqrt(area / ratio)).astype(int)
+        fits = (w > 0) & (w <= width) & (h > 0) & (h <= height)
+        first = np.arange(len(fits)), fits.argmax(1)
+        w, h = w[first], h[first]  # (V,)
+        top = (draws[:, -3] * (height - h + 1)).astype(int)
+        left = (draws[:, -2] * (width - w + 1)).astype(int)
+        boxes = np.stack([top, left, h, w], 1)
+        boxes[~fits.any(1)] = self._central(height, width)
+        flips = (draws[:, -1] < self.flip).tolist()
+        return [Crop(*box) for box in zip(*(u * boxes).T.tolist(), flips, strict=True)]
+
+    def _central(self, height: int, width: int) -> tuple[int, int, int, int]:
+        shape = min(max(width / height, self.ratio[0]), self.ratio[1])
+        h = min(height, max(1, round(width / shape)))
+        w = min(width, max(1, round(height * shape)))
+        return (height - h) // 2, (width - w) // 2, h, w
+
+
+def load_picture(source: Any, preprocess: Preprocess, views: Views) -> Picture:
+    """Any image that `load_image` reads, decoded as far as these views need it.
+
+    >>> load_picture(np.zeros((20, 30, 3), np.uint8), Preprocess(), Views()).width
+    30
+    """
+    return read_picture(source, lambda h, w: views.fraction(h, w, preprocess))
+
+
+def _generator(seed: int, stream: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(key=seed, counter=stream << 128))

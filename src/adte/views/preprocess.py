@@ -1,0 +1,53 @@
+"""What a model expects of its input."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from PIL import Image
+from torch import Tensor
+
+from adte.errors import InputError
+from adte.options import option
+
+__all__ = ["FILTERS", "Preprocess", "check"]
+
+FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
+
+
+def check(good: bool, name: str, value: object, mend: str) -> None:
+    if not good:
+        raise InputError(f"{name}={value!r} cannot be used; {mend}")
+
+
+@dataclass(frozen=True)
+class Preprocess:
+    """What a model expects of its input; the defaults are CLIP's."""
+
+    size: int = option(224, "side of the square input")
+    mean: tuple[float, float, float] = option((0.48145466, 0.4578275, 0.40821073), "channel means")
+    std: tuple[float, float, float] = option((0.26862954, 0.26130258, 0.27577711), "and deviations")
+    interpolation: Literal["bilinear", "bicubic"] = option("bicubic", "filter of the base view")
+    resize: Literal["shortest", "squash"] = option("shortest", "centre square, or squashed whole")
+    crop: float = option(1.0, "share of that square's side that the base view shows")
+
+    def __post_init__(self) -> None:
+        check(self.size >= 1, "size", self.size, "give at least one pixel")
+        check(len(self.mean) == 3, "mean", self.mean, "give one number for each of R, G and B")
+        check(len(self.std) == 3 and min(self.std) > 0, "std", self.std, "give three above 0")
+        good = self.interpolation in FILTERS
+        check(good, "interpolation", self.interpolation, "choose bilinear or bicubic")
+        good = self.resize in ("shortest", "squash")
+        check(good, "resize", self.resize, "choose shortest or squash")
+        check(0 < self.crop <= 1, "crop", self.crop, "give a share in (0, 1]")
+
+    @property
+    def whole(self) -> int:
+        """Side of the square from which the base view is cut."""
+        return int(self.size / self.crop + 1e-6)
+
+    def normalise(self, levels: Tensor) -> Tensor:
+        """Grey levels 0…255 (…, 3, H, W) to what the model expects, in place."""
+        mean, std = levels.new_tensor([self.mean, self.std])[..., None, None]  # (3, 1, 1)
+        return levels.mul_(1 / (255 * std)).sub_(mean / std)

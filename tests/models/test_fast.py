@@ -1,0 +1,383 @@
+"""The fast forward against the library's own, on small towers of every family that it knows."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from adte import InputError
+from adte.methods import create_method
+from adte.models import _fused, accelerate, load_model
+from adte.models._fused import TOP, rows8
+from adte.models._vit import Linear
+from adte.models.fast import FastTower, _forward, _product8, _to8
+from adte.testing.models import TEXTS, pixels
+from models.small_towers import OPEN_CLIP, TEXT, add_small_models, make_tokenizer, needs
+from models.test_huggingface import build
+
+open_clip = needs("open_clip", "clip")
+needs("transformers", "hf")
+
+_VIT = {"image_size": 64, "layers": 3, "width": 64, "head_width": 32, "patch_size": 16}
+KNOWN = {
+    "plain": {"vision_cfg": _VIT},
+    "quick": {"vision_cfg": {**_VIT, "patch_size": 32}, "quick_gelu": True},
+    "mean": {"vision_cfg": {**_VIT, "pool_type": "avg", "final_ln_after_pool": True}},
+    "mean-of-normed": {"vision_cfg": {**_VIT, "pool_type": "avg", "no_ln_pre": True}},
+    "one-block": {"vision_cfg": {**_VIT, "layers": 1}},
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small(tmp_path_factory):
+    configs = tmp_path_factory.mktemp("configs")
+    for name, config in KNOWN.items():
+        OPEN_CLIP[f"fast-{name}"] = {"embed_dim": 32, "text_cfg": TEXT, **config}
+    add_small_models(open_clip, configs)
+    for name in KNOWN:
+        del OPEN_CLIP[f"fast-{name}"]
+
+
+@pytest.fixture(scope="module")
+def model_of(tmp_path_factory):
+    """A model by the name of its family, its weights stirred so that every part counts."""
+    tokenizer = make_tokenizer(tmp_path_factory.mktemp("tokenizer"))
+    made = {}
+
+    def make(name):
+        if name not in made:
+            torch.manual_seed(0)
+            kind, _, rest = name.partition(":")
+            if kind == "hf":
+                folder = tmp_path_factory.mktemp(rest)
+                build(rest, folder)
+                model = load_model(f"hf:{folder}", dtype="float32", runtime="torch")
+            else:
+                folder = tokenizer if "SigLIP" in name else None
+                model = load_model(f"small-{name}", weights="random", tokenizer=folder,
+                                   dtype="float32", runtime="torch")  # fmt: skip
+            with torch.no_grad():
+                for p in model._visual.parameters():
+                    p += 0.1 * torch.randn_like(p)  # biases and norms begin at 0 and 1
+            made[name] = model
+        return made[name]
+
+    return make
+
+
+FAMILIES = [*(f"fast-{name}" for name in KNOWN), "ViT-L-14", "SigLIP", "hf:clip", "hf:siglip"]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("images", [1, 5])
+@torch.no_grad()
+def test_it_computes_what_the_library_does(model_of, name, images):
+    model = model_of(name)
+    fast = accelerate(model)
+    x = torch.randn(images, *pixels(model).shape[1:])
+    assert isinstance(fast.runner, FastTower)
+    assert fast.runner.takes(fast._visual, x)
+    torch.testing.assert_close(fast.encode_image(x), model.encode_image(x), rtol=1e-4, atol=1e-5)
+    raw = fast.runner(x)
+    assert raw.shape == (images, model.dim)
+    assert not torch.equal(raw, fast.encode_image(x))  # that is of unit length
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@torch.no_grad()
+def test_in_bfloat16(model_of, name):
+    model = copy.deepcopy(model_of(name)).bfloat16()
+    fast, x = accelerate(model), pixels(model).bfloat16()
+    wide = model_of(name).encode_image(x.float())
+    own = F.cosine_similarity(model.encode_image(x), fast.encode_image(x)).min()
+    assert own >= 0.9995
+    assert F.cosine_similarity(wide, fast.encode_image(x)).min() >= 0.9990
+
+
+def test_the_model_stays_what_it_was(model_of):
+    model = model_of("fast-quick")
+    fast = accelerate(model)
+    assert model.runner is None
+    assert (fast.name, fast.dim, fast.preprocess) == (model.name, model.dim, model.preprocess)
+    assert fast.fingerprint == model.fingerprint
+    assert fast.offers == model.offers
+    assert fast.state_dict().keys() == model.state_dict().keys()
+    assert torch.equal(fast.encode_text(TEXTS), model.encode_text(TEXTS))
+    ours = {p.data_ptr() for p in fast.parameters()}
+    assert ours == {p.data_ptr() for p in model.parameters()}
+
+
+def test_with_gradients_the_library_runs(model_of):
+    model = model_of("fast-plain")
+    fast, x = accelerate(model), pixels(model).requires_grad_()
+    assert not fast.runner.takes(fast._visual, x)
+    assert torch.equal(fast.encode_image(x), model.encode_image(x))
+    (g,) = torch.autograd.grad(fast.encode_image(x)[0, 0], x)
+    assert g.abs().sum() > 0
+
+
+@torch.no_grad()
+def test_it_follows_the_weights(model_of):
+    """Moved, cast or changed in place, swapped for a call, copied, pickled: never stale."""
+    model = copy.deepcopy(model_of("hf:clip"))
+    fast, x = accelerate(model), pixels(model)
+    before = fast.encode_image(x)
+    for p in model.net.vision_model.parameters():
+        p.mul_(1.1)
+    after = fast.encode_image(x)
+    assert not torch.allclose(before, after, atol=1e-3)
+    torch.testing.assert_close(after, model.encode_image(x), rtol=1e-4, atol=1e-5)
+    copied = copy.deepcopy(fast)
+    assert copied.runner.tower is copied.net
+    thawed = pickle.loads(pickle.dumps(fast.runner))
+    assert torch.equal(thawed(x), fast.runner(x))
+    fast.double()
+    torch.testing.assert_close(fast.encode_image(x.double()).float(), after, rtol=1e-4, atol=1e-5)
+    name = "net.vision_model.post_layernorm.bias"
+    other = {name: dict(fast.named_parameters())[name] + 1}
+    swapped = torch.func.functional_call(_Image(fast), {f"model.{name}": other[name]}, (x,))
+    own = torch.func.functional_call(_Image(model), {f"model.{name}": other[name]}, (x,))
+    torch.testing.assert_close(swapped, own, rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(swapped.float(), after, atol=1e-3)
+
+
+class _Image(torch.nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x):
+        return self.model.encode_image(x)
+
+
+@pytest.mark.parametrize("method", ["tent", "memo"])
+def test_methods_that_change_the_tower(model_of, method):
+    from adte.batch import Context
+
+    model = model_of("fast-plain")
+    text = model.encode_text(["cat", "dog", "car"]).detach()
+    answers = []
+    for net in (model, accelerate(model)):
+        with torch.no_grad():
+            x = torch.randn(1, 4, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+            features = net.encode_image(x[0])[None]
+        batch = Context(text, net.logit_scale, net, ["cat", "dog", "car"]).batch(features, x)
+        answers.append(create_method(method).step(batch).probs)
+    torch.testing.assert_close(*answers, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("RN50", "its kind is open_clip.ModifiedResNet"),
+        ("CoCa", "pools by attention"),
+        ("EVA02", "its trunk is a Eva"),
+        ("hf:siglip2", "its kind is transformers.Siglip2Model"),
+    ],
+)
+def test_other_towers_are_refused_with_the_reason(model_of, name, reason):
+    with pytest.raises(InputError, match=f"no faster forward here: .*{reason}.*; use it as it is"):
+        accelerate(model_of(name))
+
+
+def test_hooks_and_strangers_are_refused(model_of):
+    model = copy.deepcopy(model_of("fast-plain"))
+    model.net.visual.ln_post.register_forward_hook(lambda *_: None)
+    with pytest.raises(InputError, match="it has hooks"):
+        accelerate(model)
+    with pytest.raises(InputError, match="'tiny' has no tower that a faster forward is known for"):
+        accelerate(load_model("tiny"))
+
+
+def test_a_library_that_computes_otherwise_is_noticed(model_of, monkeypatch):
+    model = copy.deepcopy(model_of("fast-plain"))
+    own = type(model.net.visual).forward
+    kind = type(
+        "VisionTransformer", (type(model.net.visual),), {"forward": lambda s, x: -own(s, x)}
+    )
+    kind.__module__ = "open_clip.transformer"
+    model.net.visual.__class__ = kind
+    with pytest.raises(InputError, match=r"differs from the library's .cosine -1"):
+        accelerate(model)
+
+
+@torch.no_grad()
+def test_other_sizes_go_to_the_library(model_of):
+    fast = accelerate(model_of("fast-plain"))
+    tower = fast._visual
+    assert fast.runner.takes(tower, torch.zeros(1, 3, 64, 64))
+    for shape in ((1, 3, 96, 96), (1, 3, 64, 48), (1, 3, 70, 70)):
+        assert not fast.runner.takes(tower, torch.zeros(shape))
+    assert not fast.runner.takes(tower, torch.zeros(1, 3, 64, 64).double())
+    assert not fast.runner.takes(copy.deepcopy(tower), torch.zeros(1, 3, 64, 64))
+
+
+def test_float8_is_refused_where_it_cannot_run(model_of):
+    with pytest.raises(InputError, match=r"float8 products need CUDA of compute capability 8\.9"):
+        accelerate(model_of("fast-plain"), float8=True)
+
+
+def test_rows_in_float8():
+    x = torch.randn(5, 64) * torch.logspace(-3, 3, 5)[:, None]
+    eight, scale = rows8(x)
+    assert eight.dtype == torch.float8_e4m3fn
+    assert scale.shape == (5, 1)
+    assert float(eight.float().abs().max()) <= TOP
+    assert ((eight.float() * scale - x).abs() <= x.abs() / 16 + scale * 2**-9).all()
+    quick, _ = rows8(x, "quick")
+    assert not torch.equal(quick.float(), eight.float())
+
+
+def test_the_product_in_float8():
+    """Its scales are in the right places, where this build of torch has the product at all."""
+    torch.manual_seed(0)
+    x, w = torch.randn(32, 64), torch.randn(48, 64) * torch.logspace(-2, 2, 48)[:, None]
+    weight = _to8(Linear(w, None))
+    assert weight.scale.shape == (1, 48)
+    eight, scale = rows8(x)
+    want = (eight.float() * scale) @ (weight.weight.float() * weight.scale.T).T
+    assert F.cosine_similarity(want, x @ w.T, dim=0).min() > 0.995
+    try:
+        got = _product8(eight, scale, weight, None)
+    except (RuntimeError, NotImplementedError) as error:
+        pytest.skip(f"no float8 product here: {str(error).splitlines()[0]}")
+    torch.testing.assert_close(got.float(), want, rtol=2e-2, atol=1e-2)
+
+
+cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+@cuda
+@pytest.mark.parametrize("name", FAMILIES)
+@torch.no_grad()
+def test_on_cuda(model_of, name):
+    wide = copy.deepcopy(model_of(name)).to("cpu", torch.float32)
+    model = copy.deepcopy(wide).to("cuda", torch.bfloat16)
+    fast, x = accelerate(model), torch.randn(32, *pixels(wide).shape[1:])
+    out = fast.encode_image(x.to("cuda", torch.bfloat16))
+    own = model.encode_image(x.to("cuda", torch.bfloat16))
+    assert F.cosine_similarity(out, own).min() >= 0.9995
+    assert F.cosine_similarity(out.cpu(), wide.encode_image(x)).min() >= 0.999
+
+
+@cuda
+@torch.no_grad()
+def test_float32_on_cuda(model_of):
+    model = copy.deepcopy(model_of("fast-quick")).cuda()
+    x = torch.randn(32, 3, 64, 64, device="cuda")
+    torch.testing.assert_close(
+        accelerate(model).encode_image(x), model.encode_image(x), rtol=1e-3, atol=1e-4
+    )
+
+
+@cuda
+@torch.no_grad()
+def test_float8_on_cuda(model_of):
+    if torch.cuda.get_device_capability() < (8, 9):
+        pytest.skip("needs compute capability 8.9 or more")
+    for name in ("fast-quick", "fast-plain", "hf:clip"):
+        model = copy.deepcopy(model_of(name)).to("cuda", torch.bfloat16)
+        x = torch.randn(32, *pixels(model).shape[1:], device="cuda", dtype=torch.bfloat16)
+        out = accelerate(model, float8=True).encode_image(x)
+        assert F.cosine_similarity(out, model.encode_image(x)).min() >= 0.99
+    with pytest.raises(InputError, match="float8 goes with bfloat16"):
+        accelerate(copy.deepcopy(model_of("fast-quick")).cuda(), float8=True)
+
+
+@cuda
+@torch.no_grad()
+@pytest.mark.parametrize("width", [64, 768, 1000, 3072])
+def test_kernels_on_cuda(width):
+    x = 3 * torch.randn(50, width, device="cuda", dtype=torch.bfloat16)
+    weight, bias, shift = torch.randn(3, width, device="cuda", dtype=torch.bfloat16)
+    out = _fused.layer_norm(x, shift.float(), weight, bias, 1e-5)
+    want = F.layer_norm(x.float() + shift.float(), (width,), weight.float(), bias.float(), 1e-5)
+    torch.testing.assert_close(out.float(), want, rtol=1e-2, atol=2e-2)
+    for kind in _fused._KINDS:
+        plain = _fused.activate(x.float().cpu(), kind).cuda()
+        torch.testing.assert_close(
+            _fused.activate(x.clone(), kind).float(), plain, rtol=1e-2, atol=1e-2
+        )
+        eight, scale = rows8(x, kind)
+        assert float((eight.float() * scale - plain).abs().max()) <= float(plain.abs().max()) / 15
+
+
+@cuda
+def test_auto_on_cuda_is_fast():
+    model = load_model("small-fast-quick", weights="random", device="cuda")
+    assert model.runner.name == "fast"
+    assert load_model("small-RN50", weights="random", device="cuda").runner is None
+    assert load_model("tiny", device="cuda").runner is None
+
+
+KERNELS = """
+import torch
+from adte.models import _fused, _triton
+torch.manual_seed(0)
+x, shift = 3 * torch.randn(5, 96) + 1, torch.randn(96)
+weight, bias = torch.randn(2, 96)
+for given in (None, shift):
+    out = torch.empty_like(x)
+    _triton.norm(x, given, weight, bias, 1e-5, out)
+    torch.testing.assert_close(out, _fused.layer_norm(x, given, weight, bias, 1e-5))
+for kind, number in _fused._KINDS.items():
+    out = torch.empty_like(x)
+    _triton.activate(x, number, out)
+    torch.testing.assert_close(out, _fused.activate(x, kind))
+    scaled, scale = torch.empty_like(x), torch.empty(5, 1)  # the interpreter rounds to float8 badly
+    _triton.activate(x, number, scaled, scale)
+    torch.testing.assert_close(scale, _fused.rows8(x, kind)[1])
+    torch.testing.assert_close(scaled * scale, _fused.activate(x, kind))
+print("kernels agree")
+"""
+
+
+@pytest.mark.slow
+def test_the_kernels_compute_what_plain_torch_does():
+    """Without a GPU, by Triton's own interpreter."""
+    if find_spec("triton") is None:
+        pytest.skip("needs triton")
+    env = {**os.environ, "TRITON_INTERPRET": "1"}
+    done = subprocess.run([sys.executable, "-c", KERNELS], capture_output=True, text=True, env=env)
+    assert "kernels agree" in done.stdout, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, of its own parts
+@torch.no_grad()
+def test_compiled(model_of):
+    """One shape is compiled, others run as they are."""
+    model = model_of("fast-one-block")
+    fast = accelerate(model, compile=True)
+    x, more = torch.randn(8, 3, 64, 64), torch.randn(9, 3, 64, 64)
+    try:
+        out = fast.encode_image(x)
+    except Exception as error:
+        if "compiler" not in str(error).lower():
+            raise
+        pytest.skip("no C++ compiler")
+    torch.testing.assert_close(out, model.encode_image(x), rtol=1e-4, atol=1e-5)
+    assert fast.runner._shape == x.shape
+    torch.testing.assert_close(
+        fast.encode_image(more), model.encode_image(more), rtol=1e-4, atol=1e-5
+    )
+    assert fast.runner._shape == x.shape
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@torch.no_grad()
+def test_it_is_one_graph(model_of):
+    """torch.compile finds nothing in it that it would have to leave to Python."""
+    tower = accelerate(model_of("fast-quick")).runner
+    x = torch.randn(8, 3, 64, 64)
+    whole = torch.compile(_forward, backend="aot_eager", fullgraph=True, dynamic=False)
+    torch.testing.assert_close(whole(tower._pack(), x), tower(x), rtol=1e-4, atol=1e-4)

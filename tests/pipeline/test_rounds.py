@@ -1,0 +1,116 @@
+"""views="auto": views come in rounds, and stop when the answer cannot change much."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from adte import Classifier, InputError, Views
+from adte.pipeline import Pipeline
+from adte.pipeline.rounds import ROUND, enough
+from adte.testing.small import SmallModel
+from adte.views import Preprocess
+
+CLASSES = ["cat", "dog", "car"]
+
+
+def picture(seed: int, side: int = 40) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (side, side + 9, 3), dtype=np.uint8)
+
+
+def test_a_lead_beyond_its_error_is_enough():
+    lead = torch.tensor([[3.0, 0.0, 0.0]]).repeat(8, 1)
+    assert enough(lead, 64)
+    torn = torch.tensor([[3.0, 0.0, 0.0], [0.0, 3.0, 0.0]]).repeat(4, 1)
+    assert not enough(torn, 64)
+    assert enough(torn, 8)  # there are no more
+
+
+def test_what_was_learned_can_make_it_a_tie():
+    g = torch.Generator().manual_seed(0)
+    z = torch.tensor([2.0, 0.0, 0.0]) + torch.randn(8, 3, generator=g)
+    assert enough(z, 64)
+    assert not enough(z, 64, log_prior=torch.tensor([2.0, 0.0, 0.0]))
+
+
+def test_the_error_that_is_left_shrinks_with_the_views_drawn():
+    g = torch.Generator().manual_seed(1)
+    z = torch.tensor([0.35, 0.0]) + torch.randn(16, 2, generator=g)
+    assert [enough(z, most) for most in (10_000, 17)] == [False, True]
+
+
+@pytest.mark.parametrize("kernel", ["uint8", "bands", "pillow"])
+def test_some_views_are_those_of_all(monkeypatch, kernel):
+    monkeypatch.setenv("ADTE_VIEWS", kernel)
+    views, how = Views(count=20), Preprocess(size=16)
+    every = views(picture(0), how)
+    parts = [views(picture(0), how, some=range(a, min(a + 8, 20))) for a in (0, 8, 16)]
+    assert torch.equal(torch.cat(parts), every)
+
+
+def test_mixed_views_too():
+    views, how = Views(count=10, augmix=True), Preprocess(size=16)
+    parts = [views(picture(0), how, some=part) for part in (range(4), range(4, 10))]
+    assert torch.equal(torch.cat(parts), views(picture(0), how))
+
+
+def test_a_classifier_draws_no_more_than_it_needs():
+    auto = Classifier(SmallModel(), CLASSES, views="auto")
+    full = Classifier(SmallModel(), CLASSES)
+    used = []
+    for seed in range(12):
+        p, whole = auto.predict(picture(seed)), full.predict(picture(seed))
+        used.append(len(p.entropy))
+        assert len(whole.entropy) == 64
+        # the first views are the same ones
+        torch.testing.assert_close(
+            auto.sample(picture(seed)).features[:ROUND],
+            full.sample(picture(seed)).features[:ROUND],
+            rtol=1e-3,
+            atol=1e-3,
+        )
+    assert all(n % ROUND == 0 for n in used)
+    assert len(set(used)) > 1, used  # some images take more than others
+    assert np.mean(used) < 64
+
+
+def test_streams_threads_and_lists_agree(tmp_path):
+    images = [picture(seed) for seed in range(10)]
+    loop = Classifier(SmallModel(), CLASSES, views="auto")
+    one_by_one = [loop.predict(i) for i in images]
+    for batch, workers in ((1, 0), (16, 0), (4, 2)):
+        clf = Classifier(SmallModel(), CLASSES, views="auto")
+        found = list(clf.stream(images, batch=batch, workers=workers))
+        assert [len(p.entropy) for p in found] == [len(p.entropy) for p in one_by_one]
+        assert all(torch.equal(a.probs, b.probs) for a, b in zip(found, one_by_one, strict=True))
+
+
+def test_a_state_remembers_it(tmp_path):
+    clf = Classifier(SmallModel(), CLASSES, views="auto")
+    clf.predict(picture(0))
+    clf.save(tmp_path / "s.adte")
+    again = Classifier.load(tmp_path / "s.adte", SmallModel())
+    assert again.auto
+    assert torch.equal(again.predict(picture(1)).probs, clf.predict(picture(1)).probs)
+
+
+def test_methods_that_see_pixels_get_those_of_the_views_drawn():
+    clf = Classifier(SmallModel(), CLASSES, method="memo", views="auto")
+    assert clf.predict(picture(0)).label in CLASSES
+
+
+def test_an_unreadable_image_is_left_out():
+    clf = Classifier(SmallModel(), CLASSES, views="auto")
+    found = list(clf.stream([picture(0), b"no image", picture(1)], errors="skip"))
+    assert len(found) == 2
+    assert len(clf.unread) == 1
+    with pytest.raises(InputError, match="8 bytes"):
+        list(clf.stream([b"no image"]))
+
+
+def test_what_it_cannot_be_used_for_says_so():
+    with pytest.raises(InputError, match="give a number of views"):
+        list(Pipeline(SmallModel(), auto=True)([("a", picture(0))]))
+    with pytest.raises(InputError, match="'many' is no number of views"):
+        Classifier(SmallModel(), CLASSES, views="many")

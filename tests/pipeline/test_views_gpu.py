@@ -1,0 +1,270 @@
+"""Views made where the model is: by matrix products and by the Triton kernel, as Pillow makes them.
+
+Here on the CPU, where both run as well; tests/test_cuda.py has the kernel on a GPU.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageOps
+
+from adte import InputError, Pipeline, Views
+from adte.pipeline import way
+from adte.pipeline.overlap import overlapped
+from adte.rendering import base_box, pack, render, show
+from adte.testing import SmallModel
+from adte.views import Crop, Picture, Preprocess, base_view, load_picture
+
+KINDS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
+ODD = [(37, 50), (1, 1), (1, 40), (40, 1), (2, 100), (100, 2), (150, 97), (300, 40)]
+
+
+def photo(height: int, width: int, seed: int = 0) -> np.ndarray:
+    """Soft shapes, hard edges and noise."""
+    rng = np.random.default_rng(seed)
+    small = rng.integers(0, 256, (height // 6 + 2, width // 6 + 2, 3), dtype=np.uint8)
+    image = np.asarray(Image.fromarray(small).resize((width, height), KINDS["bicubic"])).astype(int)
+    image[height // 3 :, width // 2 :] += 80
+    return (image + rng.integers(-20, 20, image.shape)).clip(0, 255).astype(np.uint8)
+
+
+def pillow(pixels: np.ndarray, crop: Crop, size: int, kind: str) -> np.ndarray:
+    """Cut out, then resized, columns first: newer versions of Pillow may begin with the rows."""
+    top, left, h, w, flip = crop
+    cut = Image.fromarray(pixels).crop((left, top, left + w, top + h))
+    cut = cut.resize((size, h), KINDS[kind]).resize((size, size), KINDS[kind])
+    return np.asarray(ImageOps.mirror(cut) if flip else cut).transpose(2, 0, 1)
+
+
+def levels(views: torch.Tensor, preprocess: Preprocess) -> np.ndarray:
+    mean, std = (torch.tensor(x)[:, None, None] for x in (preprocess.mean, preprocess.std))
+    return ((views.float().cpu() * std + mean) * 255).numpy()
+
+
+def rendered(shown: list, preprocess: Preprocess) -> np.ndarray:
+    out = torch.empty(sum(len(s.rows) for s in shown), 3, preprocess.size, preprocess.size)
+    render(pack(shown), out, preprocess)
+    return levels(out, preprocess)
+
+
+@pytest.mark.parametrize("kind", ["bilinear", "bicubic"])
+@pytest.mark.parametrize(
+    "preprocess",
+    [
+        Preprocess(size=24),
+        Preprocess(size=33, crop=0.875, interpolation="bilinear"),
+        Preprocess(size=224),
+    ],
+    ids=["small", "cut", "clip"],
+)
+def test_as_pillow_on_odd_sizes(kind, preprocess):
+    """All of them in one group."""
+    views, shown, wanted = Views(count=6, interpolation=kind), [], []
+    for i, (height, width) in enumerate(ODD):
+        pixels = photo(height, width, i)
+        picture = load_picture(pixels, preprocess, views)
+        crops = views.placed(picture)
+        assert crops == views.plan(pixels)
+        shown.append(show(picture, crops, preprocess, kind))
+        wanted.append(levels(base_view(pixels, preprocess), preprocess))
+        wanted += [pillow(pixels, c, preprocess.size, kind) for c in crops]
+    found = rendered(shown, preprocess)
+    assert np.abs(found - np.stack(wanted)).max() < 1.01
+
+
+def test_a_squashed_base_view():
+    preprocess = Preprocess(size=32, resize="squash", crop=0.9)
+    for height, width in ((40, 60), (90, 100), (20, 20)):
+        pixels = photo(height, width)
+        picture = load_picture(pixels, preprocess, Views(count=1))
+        found = rendered([show(picture, [], preprocess)], preprocess)
+        assert np.abs(found - levels(base_view(pixels, preprocess), preprocess)).max() < 1.01
+
+
+@pytest.mark.parametrize("size", [(75, 100), (61, 83), (64, 64)])
+def test_the_base_view_of_a_picture_decoded_at_half_size(size):
+    """Its last row and column may stand for less than the others."""
+    height, width = size
+    halved = Picture(photo(-(-height // 2), -(-width // 2)), height, width)
+    assert halved.step == 2
+    preprocess = Preprocess(size=24, crop=0.8)
+    top, left, h, w = base_box(halved, preprocess)
+    assert top + h <= height / 2 + 1e-9
+    assert left + w <= width / 2 + 1e-9
+    found = rendered([show(halved, [], preprocess)], preprocess)
+    assert np.abs(found - levels(base_view(halved, preprocess), preprocess)).max() < 1.01
+
+
+def test_boxes_may_have_fractions():
+    """As Pillow's `resize(…, box)` of what the box touches."""
+    pixels, preprocess = photo(60, 80), Preprocess(size=20)
+    for top, left, h, w in (
+        (3.25, 10.5, 40.5, 33.0),
+        (0.0, 0.0, 59.5, 79.25),
+        (20.7, 30.1, 5.2, 7),
+    ):
+        y, x = int(top), int(left)
+        bottom, right = int(np.ceil(top + h)), int(np.ceil(left + w))
+        cut = Image.fromarray(pixels[y:bottom, x:right])
+        box = (left - x, top - y, left - x + w, top - y + h)
+        wanted = np.asarray(cut.resize((20, 20), KINDS["bilinear"], box)).transpose(2, 0, 1)
+        picture = Picture(pixels, 60, 80)
+        found = rendered([show(picture, [(top, left, h, w, False)], preprocess)], preprocess)[1]
+        assert np.abs(found - wanted).max() < 2.01
+
+
+def test_an_image_does_not_depend_on_its_company():
+    preprocess, views = Preprocess(size=16), Views(count=4)
+    shown = []
+    for i, (height, width) in enumerate(ODD):
+        picture = load_picture(photo(height, width, i), preprocess, views)
+        shown.append(show(picture, views.placed(picture), preprocess))
+    together = rendered(shown, preprocess).reshape(len(shown), 4, 3, 16, 16)
+    for one, in_company in zip(shown, together, strict=True):
+        assert np.array_equal(rendered([one], preprocess), in_company)
+
+
+def test_the_buffer_of_views_must_be_whole():
+    picture = Picture(photo(8, 8), 8, 8)
+    buffer = pack([show(picture, [], Preprocess(size=4))])
+    with pytest.raises(ValueError, match="one piece"):
+        render(buffer, torch.empty(1, 3, 4, 8)[..., :4], Preprocess(size=4))
+
+
+KERNEL = """
+import numpy as np, torch
+from adte.rendering import fused, pack, plain, show
+from adte.views import Picture, Preprocess
+rng = np.random.default_rng(0)
+for dtype, side, kind, images in (
+    (torch.float32, 34, "bilinear", [((9, 13), (1, 2, 6, 8, True))]),
+    (torch.float16, 9, "bicubic", [((20, 7), (2.5, 1.25, 9.5, 5, 0)), ((1, 1), (0, 0, 1, 1, 0))]),
+):
+    shown = []
+    for (h, w), crop in images:
+        picture = Picture(rng.integers(0, 256, (h, w, 3), dtype=np.uint8), h, w)
+        shown.append(show(picture, [crop], Preprocess(size=side), kind))
+    a, b = (torch.full((2 * len(images), 3, side, side), -7.0, dtype=dtype) for _ in range(2))
+    scale = [1.0, 0.5, 2.0]
+    for out, room in ((a, fused), (b, plain)):
+        room.render(pack(shown), out, scale, [0.0, 1.0, -1.0])
+    off = (a.float() - b.float()).abs().amax((0, 2, 3)) / torch.tensor(scale)
+    assert off.max() <= 1, off
+    assert (a != b).float().mean() < 0.01  # one level, where it lies halfway
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not importlib.util.find_spec("triton"), reason="Triton is not installed")
+def test_the_kernel_says_what_matrix_products_say():
+    """Interpreted, on the CPU; the view is a little larger than a tile."""
+    env = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-W", "error::RuntimeWarning", "-c", KERNEL],
+        env=env, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+# --------------------------------------------------------------------------- the pipeline
+
+
+@pytest.fixture
+def on_device(monkeypatch):
+    """The way that a model on CUDA takes, here: views by matrix products, streams that are none."""
+    monkeypatch.setattr(Pipeline, "fused", property(lambda self: not self.views.augmix))
+
+
+def features(pipeline: Pipeline, sources: list, **more) -> torch.Tensor:
+    return torch.stack([e.features for e in pipeline(enumerate(sources), **more)])
+
+
+@pytest.mark.parametrize("workers", [0, 3])
+@pytest.mark.parametrize("kind", ["bilinear", "bicubic"])
+def test_features_are_those_of_the_cpu(kind, workers, monkeypatch):
+    sources = [photo(*ODD[i % len(ODD)], i) for i in range(7)]
+    pipeline = Pipeline(SmallModel(), Views(count=5, interpolation=kind), workers=workers)
+    plain = features(pipeline, sources)
+    monkeypatch.setattr(Pipeline, "fused", True)
+    for size in (1, 3, 16):
+        mine = features(pipeline, sources, at_once=size)
+        torch.testing.assert_close(mine, plain, rtol=0, atol=2e-2)
+    monkeypatch.setattr(way, "UPLOAD", 1)  # every image by itself
+    assert torch.equal(features(pipeline, sources, at_once=16), mine)
+
+
+def test_pixels_are_handed_on_and_groups_filled_up(on_device):
+    seen = []
+
+    class Watched(SmallModel):
+        def encode_image(self, pixels):
+            seen.append(tuple(pixels.shape))
+            return super().encode_image(pixels)
+
+    pipeline = Pipeline(Watched(), Views(count=4), keep_pixels=True, workers=2)
+    sources = [photo(30, 40, i) for i in range(5)]
+    found = list(pipeline(enumerate(sources), at_once=3))
+    assert seen == [(12, 3, 24, 24)] * 2
+    assert [e.key for e in found] == list(range(5))
+    for e, source in zip(found, sources, strict=True):
+        wanted = levels(pipeline.render(source), pipeline.preprocess)
+        assert np.abs(levels(e.pixels, pipeline.preprocess) - wanted).max() < 2.01
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_unreadable_images_are_told_in_their_place(on_device, workers):
+    """Those before them are handed on first."""
+    pipeline = Pipeline(SmallModel(), Views(count=3), workers=workers)
+    sources = [b"bad", photo(9, 9), photo(8, 9), b"worse", photo(9, 8), photo(7, 7), b"", b"no"]
+    said: list[object] = []
+    for e in pipeline(enumerate(sources), lambda key, error: said.append(f"bad {key}"), 2):
+        said.append(e.key)
+    assert said == ["bad 0", 1, 2, "bad 3", 4, 5, "bad 6", "bad 7"]
+    rest = pipeline(enumerate(sources[1:]), at_once=2)
+    assert [next(rest).key, next(rest).key] == [0, 1]
+    with pytest.raises(InputError, match="cannot read"):
+        next(rest)
+
+
+def test_one_at_a_time_takes_no_more_than_it_was_asked_for(on_device):
+    """A camera's next picture is not waited for."""
+    taken = []
+
+    def camera():
+        for i in range(3):
+            taken.append(i)
+            yield i, photo(10, 12, i)
+
+    for e in Pipeline(SmallModel(), Views(count=2))(camera(), at_once=1):
+        assert taken == list(range(e.key + 1))
+
+
+def test_augmix_stays_on_the_cpu(on_device):
+    pipeline = Pipeline(SmallModel(), Views(count=3, augmix=True))
+    assert isinstance(pipeline.prepare(photo(10, 12)), torch.Tensor)
+
+
+def test_groups_land_in_order_one_behind():
+    """The tower has the next group before the caller has this one."""
+    log: list[str] = []
+
+    def load(n: int) -> torch.Tensor | None:
+        log.append(f"load {n}")
+        return torch.full((1,), float(n)) if n else None
+
+    def encode(x: torch.Tensor) -> torch.Tensor:
+        log.append(f"encode {int(x)}")
+        return x * 10
+
+    for group, made in overlapped([1, 0, 2, 3], load, encode, torch.device("cpu")):
+        log.append(f"land {group}")
+        assert made is None if group == 0 else made is not None and int(made[1]) == 10 * group
+    assert log == ["load 1", "encode 1", "load 0", "land 1", "load 2", "encode 2", "land 0",
+                   "load 3", "encode 3", "land 2", "land 3"]  # fmt: skip
