@@ -15,7 +15,7 @@ FLOORS = (
     ("options", "registry", "machine", "images"),
     ("state", "functional", "files", "config"),
     ("bank", "views", "bias"),
-    ("estimation",),
+    ("estimation", "rendering"),
     ("estimators", "data"),
     ("prior",),
     ("models",),
@@ -26,6 +26,7 @@ FLOORS = (
     ("labelling", "evaluate"),
     ("testing",),
     ("serve",),
+    ("cluster",),
     ("cli",),
 )
 FLOOR = {room: i for i, floor in enumerate(FLOORS) for room in floor}

@@ -70,7 +70,7 @@ COUNTS = {
 def test_the_cards_have_the_published_counts() -> None:
     cards = {n: dataset_info(n) for n in list_datasets()}
     assert {n: (c.images, c.classes) for n, c in cards.items() if c.images} == COUNTS
-    assert set(cards) - set(COUNTS) == {"folder", "csv", "webdataset", "hf"}
+    assert set(cards) - set(COUNTS) == {"folder", "csv", "webdataset", "hf", "remote", "parquet"}
     assert cards["pets"].zero_shot == {"ViT-B-16": 0.889, "ViT-L-14": 0.935}
     ten = [c.zero_shot["ViT-B-16"] for c in cards.values() if c.column and c.column.endswith(".")]
     assert len(ten) == 10

@@ -10,9 +10,11 @@ from typing import Any, get_args, get_origin, get_type_hints
 import click
 from click.core import ParameterSource
 
+from adte.cluster.connect import ClusterOptions
+from adte.errors import InputError
 from adte.options import choices
 
-__all__ = ["FINITE", "OptionsOf", "Section", "options_of", "was_given"]
+__all__ = ["ENGINE", "FINITE", "OptionsOf", "Section", "options_of", "was_given"]
 
 Command = Callable[..., Any]
 
@@ -50,6 +52,13 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]
         if len(words) != self.count:
             self.fail(f"{value!r} is not {self.count} numbers; write them as 0.1,1.0.", param, ctx)
         return tuple(FINITE.convert(word, param, ctx) for word in words)
+
+
+class Count(click.IntRange):
+    """A whole number, or the word auto."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if value == "auto" else super().convert(value, param, ctx)
 
 
 class Section:
@@ -168,3 +177,31 @@ def _kind(hint: Any, default: Any, text: str) -> dict[str, Any]:
     if isinstance(said.get("type"), Numbers):
         said["show_default"] = ",".join(f"{x:.3g}" for x in default)
     return said
+
+
+class _Engine(Section):
+    """`--engine`, and what a cluster is told; verbs that a cluster can do have it."""
+
+    def __init__(self) -> None:
+        names = {n: f"cluster-{n}" for n in ("workers", "decoders", "gpus", "chunk")}
+        self.cluster = options_of(
+            ClusterOptions, prefix="cluster_", names={"address": "cluster", **names}
+        )
+        engine = click.option(
+            "--engine", default="local", type=click.Choice(["local", "ray"]), show_default=True,
+            help="Where it runs: here, or on a Ray cluster, with the same results.",
+        )  # fmt: skip
+        super().__init__("Engine", engine, self.cluster)
+
+    def take(self, values: dict[str, Any]) -> ClusterOptions | None:
+        """The cluster that was asked for, or None; taken out of the values."""
+        engine, given = values.pop("engine"), self.cluster.given(values)
+        if engine == "ray":
+            return ClusterOptions(**given)
+        if given:
+            flag = self.cluster.names.get(next(iter(given)), "")
+            raise InputError(f"--{flag} is for a cluster; give --engine ray too, or leave it out")
+        return None
+
+
+ENGINE = _Engine()

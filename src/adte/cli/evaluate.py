@@ -9,7 +9,7 @@ import click
 
 from adte import console
 from adte.cli._group import COUNT, JSON, SEED, SET, main, read_settings
-from adte.cli._options import Section, options_of
+from adte.cli._options import ENGINE, Section, options_of
 from adte.cli._results import run_and_show, run_options, taken
 from adte.cli._source import SourceOptions
 from adte.errors import InputError
@@ -46,6 +46,7 @@ RUN = Section("Method", METHOD, PROTOCOL, SHUFFLE, SET)
 @SOURCE
 @RUN
 @run_options
+@ENGINE
 def eval_(**values: Any) -> None:
     """Evaluate one method on labelled images, live or from a cache (--data cache:FOLDER)."""
     source = SOURCE.take(values)
@@ -59,6 +60,7 @@ def eval_(**values: Any) -> None:
 @CACHE
 @RUN
 @run_options
+@ENGINE
 def replay(cache: str, **values: Any) -> None:
     """Run a method on the features in CACHE: the same as `eval --data cache:CACHE`."""
     _one(CACHE.take(values, data=(f"cache:{cache}",)), **values)
@@ -69,13 +71,26 @@ def _one(
 ) -> None:
     from adte.evaluate.running.tasks import Task
 
-    run_and_show(source, [Task(method, read_settings(method, settings), protocol, shuffle)], to)
+    _run(source, [Task(method, read_settings(method, settings), protocol, shuffle)], to)
+
+
+def _run(source: Any, tasks: Any, values: dict[str, Any]) -> None:
+    """Run tasks and show them; on a cluster, the tasks side by side."""
+    cluster, to = ENGINE.take(values), taken(values)
+    if cluster is None:
+        run_and_show(source, tasks, to)
+        return
+    from adte.cluster.tasks import spread
+
+    with spread(source, tasks, to["runs"], again=not to["skip"], options=cluster) as runs:
+        run_and_show(source, tasks, {**to, "runs": runs, "skip": True})
 
 
 @main.command()
 @SOURCE
 @Section("Method", METHODS, PROTOCOLS, SEEDS)
 @run_options
+@ENGINE
 def compare(names: str | None, protocols: Any, seeds: int, **values: Any) -> None:
     """Compare methods on one stream, by default the embedded bundle.
 
@@ -88,7 +103,7 @@ def compare(names: str | None, protocols: Any, seeds: int, **values: Any) -> Non
     if wanted == []:
         raise InputError("--methods is empty; name methods, or leave --methods out for all")
     tasks = tasks_for(wanted, _words(protocols), seeds)
-    run_and_show(SOURCE.take(values), tasks, taken(values))
+    _run(SOURCE.take(values), tasks, values)
 
 
 def _words(text: str) -> Any:
@@ -100,6 +115,7 @@ def _words(text: str) -> Any:
 @SOURCE
 @Section("Method", METHOD, PROTOCOL, SEEDS)
 @run_options
+@ENGINE
 def sweep(
     grid_texts: tuple[str, ...], method: str, protocol: Any, seeds: int, **values: Any
 ) -> None:
@@ -110,19 +126,23 @@ def sweep(
         if "=" not in text:
             raise InputError(f"{text!r} is not NAME=VALUES; write it as in beta=0.5,0.9")
     tasks = grid(method, grid_texts, protocol, range(seeds))
-    run_and_show(SOURCE.take(values), tasks, taken(values))
+    _run(SOURCE.take(values), tasks, values)
 
 
 @main.command()
 @SOURCE
 @click.option("--out", required=True, metavar="FOLDER", help="The cache; resumed if unfinished.")
 @JSON
+@ENGINE
 def extract(out: str, json_to: str | None, **values: Any) -> None:
-    """Encode the views of a data set once, into a cache that `replay` and `compare` read."""
+    """Encode the views of a data set once, into a cache that `replay` and `compare` read.
+
+    --data may be parquet:PLACE or remote:s3://… too; see the guide to clusters.
+    """
     from adte.evaluate.features.cache import extract as write_cache
     from adte.evaluate.features.live import Live
 
-    source = SOURCE.take(values)
+    cluster, source = ENGINE.take(values), SOURCE.take(values)
     if source.cache is not None:
         raise InputError("extract reads images, but --data names a cache; give it a data set")
     live = source.open()
@@ -130,9 +150,17 @@ def extract(out: str, json_to: str | None, **values: Any) -> None:
     size = len(live) * live.views.count * live.model.dim * 2 / 1e6
     click.echo(f"{len(live)} images, {live.views.count} views: about {size:,.0f} MB", err=True)
     with console.progress("encoding", len(live)) as bar:
-        cache = write_cache(
-            live, out, source.prompt_set, tick=lambda n: bar.advance(bar.task_ids[0], n)
-        )
+        tick = lambda n: bar.advance(bar.task_ids[0], n)  # noqa: E731
+        if cluster is None:
+            cache = write_cache(live, out, source.prompt_set, tick=tick)
+        else:
+            from adte.cluster.extract import extract as spread_out
+            from adte.cluster.worker import Tower
+
+            tower = Tower.of(live.model, source.weights, source.device)
+            cache = spread_out(
+                live, out, source.prompt_set, tick=tick, tower=tower, options=cluster
+            )
     if json_to:
         skipped = [asdict(s) for s in live.skipped]
         facts = {"cache": out, "images": len(cache), "skipped": skipped}

@@ -8,7 +8,7 @@ import click
 
 from adte import console
 from adte.cli._group import COUNT, JSON, SET, main, read_settings
-from adte.cli._options import FINITE, Section, was_given
+from adte.cli._options import ENGINE, FINITE, Count, Section, was_given
 from adte.errors import InputError
 from adte.facts import VIEWS, WORD
 
@@ -27,8 +27,9 @@ CLASSIFIER = Section(
                  "name; texts may be repeated.  [default: a photo of a {}.]"),
     click.option("--method", default="adte", show_default=True, help="See `adte methods`."),
     SET,
-    click.option("--views", default=64, type=click.IntRange(1, VIEWS), show_default=True,
-                 help="Views per image."),
+    click.option("--views", default=64, type=Count(1, VIEWS), show_default=True,
+                 metavar="N|auto", help="Views per image; auto draws no more of 64 than the answer "
+                 "needs."),
     click.option("--seed", default=0, type=click.IntRange(0, WORD - 1), show_default="0",
                  metavar="INTEGER", help="Seed of the views."),
 )  # fmt: skip
@@ -82,12 +83,15 @@ SPEED = Section(
 @SHOWN
 @OUTPUTS
 @SPEED
+@ENGINE
 def predict(**o: Any) -> None:
     """Label IMAGES as one stream: files, folders, .zip and .tar archives, - for standard input.
 
     Each image is predicted and then learned from, so later images profit from earlier ones. Images
     that cannot be read are named with the reason, and the exit code is 2; the others are labelled.
-    Defaults of your own come from adte.toml or ADTE_MODEL, ADTE_DEVICE and ADTE_DTYPE.
+    Defaults of your own come from adte.toml or ADTE_MODEL, ADTE_DEVICE and ADTE_DTYPE. With
+    --engine ray, images may lie in object stores (s3://…) and Parquet files too, and --out may be
+    .parquet.
     """
     from adte.cli._screen import Screen
     from adte.files.inputs import read_list
@@ -102,8 +106,13 @@ def predict(**o: Any) -> None:
              "batch", "workers", "sort_into", "sort", "wait")  # fmt: skip
     data = any(p in ("-", "/dev/stdout") for p in (o["out"], o["json_to"]))
     screen = Screen(o["quiet"], o["verbose"], o["bars"], o["top"], data)
+    cluster, asked = ENGINE.take(o), {name: o[name] for name in names}
     with console.notes(not o["quiet"]):
-        job = Job(inputs, _wanted(o), **{name: o[name] for name in names})
+        job = Job(inputs, _wanted(o), **asked)
+        if cluster is not None:
+            from adte.cluster.label import ClusterJob
+
+            job = ClusterJob(inputs, _wanted(o), **asked, cluster=cluster)
         try:
             job.run(screen)
         finally:

@@ -8,7 +8,8 @@ import click
 
 from adte import console
 from adte.cli._group import COUNT, JSON, main
-from adte.cli._options import FINITE, Section, options_of
+from adte.cli._options import ENGINE, FINITE, Section, options_of
+from adte.cluster.connect import ClusterOptions
 from adte.errors import InputError, MissingExtra
 from adte.evaluate.source import Source
 from adte.serve.limits import Limits
@@ -63,11 +64,13 @@ def _fastapi() -> None:
 @Section("Model", MODEL)
 @SPEED
 @Section("Limits", LIMITS)
+@ENGINE
 def serve(**o: Any) -> None:
     """Answer over HTTP: images and class names in, labels out, better by the hour.
 
     Every stream keeps what it has learned in --state DIR, through restarts and crashes. The page is
-    at `/`, what the service answers to at `/openapi.json`.
+    at `/`, what the service answers to at `/openapi.json`. With --engine ray the tower has
+    --cluster-workers replicas, and one owner keeps the streams.
     """
     _fastapi()
     from adte.models import load_model
@@ -76,7 +79,7 @@ def serve(**o: Any) -> None:
     from adte.serve.run import serve as answer
     from adte.serve.service import Service
 
-    limits = Limits(**{f.name: o[f.name] for f in LIMITS.fields})
+    cluster, limits = ENGINE.take(o), Limits(**{f.name: o[f.name] for f in LIMITS.fields})
     local = is_loopback(o["host"])
     required = not local if o["tokens"] is None else o["tokens"]
     if not local and not required:
@@ -86,6 +89,11 @@ def serve(**o: Any) -> None:
         )
     access = Access(admin_token(o["token_file"]) if required else None, required, o["hosts"])
     where = listen(o["host"], o["port"])
+    if cluster is not None:
+        with where:  # that it is free is all that matters here
+            port = where.getsockname()[1]
+        _serve_far(o, cluster, port, limits=limits, access=access)
+        return
     with where:
         model = load_model(
             o["model"], weights=o["weights"], device=o["device"], dtype=o["dtype"]
@@ -98,6 +106,20 @@ def serve(**o: Any) -> None:
         for note in service.notes:
             click.echo(f"note: {note}", err=True)
         answer(service, where, lambda text: click.echo(text, err=True), o["drain"])
+
+
+def _serve_far(o: dict[str, Any], cluster: ClusterOptions, port: int, **settings: Any) -> None:
+    """The same on a Ray cluster."""
+    from adte.cluster.deploy import answer, application
+    from adte.cluster.worker import Tower
+    from adte.models import load_model
+
+    model = load_model(o["model"], weights=o["weights"], dtype=o["dtype"]).eval()
+    model.require({"text tower", "class weights"}, by="the service")
+    settings |= {name: o[name] for name in ("snapshot", "workers", "window", "disk")}
+    tower = Tower.of(model, o["weights"], o["device"])
+    app = application(tower, o["folder"], cluster.workers or 1, cluster.gpus, **settings)
+    answer(app, o["host"], port, lambda text: click.echo(text, err=True), cluster)
 
 
 ACTIONS = ("list", "verify", "export", "import", "merge", "prune")

@@ -16,6 +16,7 @@ from adte.data import (  # noqa: F401
     table,
     webdataset,
     huggingface,
+    remote,
 )
 from adte.data.base import Dataset, Example
 from adte.data.check import Finding, check_dataset

@@ -8,6 +8,7 @@ knobs        the options of ADTE: q's interval, scaling and direction, the bank,
 bias         the model's bias: who is favoured, how the estimate behaves, wrong labels
 selection    the views that an entropy keeps: by q, by number, their reliability
 shifts       corruptions, mixed streams, other backbones
+replicas     copies that learn apart and merge
 robustness   the default on streams of many kinds and in small label spaces
 multilabel   two labels per image
 pixels       what needs pixels: DeYO and image-only networks, on the worlds of `digits`
@@ -19,6 +20,7 @@ from adte.evaluate.studies import (  # noqa: F401
     knobs,
     multilabel,
     pixels,
+    replicas,
     robustness,
     selection,
     shifts,

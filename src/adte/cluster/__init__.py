@@ -1,0 +1,18 @@
+"""Past one machine: the same work on a Ray cluster, with the same results.
+
+connect   one sentence for what can go wrong before anything runs; the cluster's options
+worker    what every worker does: open the model once, then the one way of an image
+inputs    folders, tars and Parquet, here or in an object store
+extract   a cache by Ray Data: workers encode, the driver alone writes, in order
+label     `predict`: workers encode, one owner learns, in key order
+tasks     methods × seeds × settings, as tasks over shared features
+deploy    the service on Ray Serve: replicas of the tower, one owner of the streams
+
+A worker runs `Pipeline` and nothing else. Whatever has an order (writing shards, learning, a
+stream's log) has one owner, which takes results in the order of their keys. So the numbers are
+those of one machine, and what a dead worker had under way is done again by another, unseen.
+"""
+
+from adte.cluster.connect import ClusterOptions, connected
+
+__all__ = ["ClusterOptions", "connected"]

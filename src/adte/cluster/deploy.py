@@ -1,0 +1,198 @@
+"""The service on Ray Serve: the same application, with replicas of the tower.
+
+    requests ─→ Owner (one replica) ──picture──→ Tower (n replicas) ──features──→ Owner ─→ answer
+                  │ the application of `adte.serve`: its routes, limits, page and streams
+                  └ the store: every stream's state, log and snapshots, in one folder
+
+There is one owner, so every stream has one writer, and what was acknowledged is in its store, as on
+one machine. Pictures are checked and opened there; replicas render and encode, which is nearly all
+of the work. An owner that dies is started again and restores the streams from the folder, which
+therefore lies on a disk that it finds wherever it comes up.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from adte.cluster.connect import ClusterOptions, connected, import_ray
+from adte.cluster.worker import Tower
+from adte.errors import InputError, MissingExtra
+from adte.pipeline import Pipeline
+from adte.serve.app import make_app
+from adte.serve.jobs import Predict
+from adte.serve.service import Service
+from adte.views import Views
+
+__all__ = ["answer", "application", "deploy"]
+
+NAME = "adte"
+CONNECTIONS = 1024  # requests under way at a time
+
+
+class Far(NamedTuple):
+    """An image that has been through a tower elsewhere: features (V, D) float16."""
+
+    features: Tensor
+
+
+@dataclass(eq=False)
+class Distant(Pipeline):
+    """A pipeline whose tower is a deployment: pictures are opened here, views made there."""
+
+    handle: Any = None
+
+    def prepare(self, source: Any) -> Any:
+        found = self.handle.encode.remote(self.picture(source), self.views).result()
+        if isinstance(found, str):
+            raise InputError(found)
+        return Far(torch.from_numpy(found))
+
+    def pixels(self, images: Sequence[Any], size: int = 0) -> Tensor:
+        if not all(isinstance(x, Far) for x in images):
+            return super().pixels(images, size)
+        return torch.stack([x.features for x in images])  # (B, V, D), in the place of pixels
+
+    def encode(self, pixels: Tensor, size: int | None = None) -> Tensor:
+        return pixels if pixels.ndim == 3 else super().encode(pixels, size)
+
+
+class Spread:
+    """An engine that gives the streams of its jobs a tower elsewhere; all else is as it was.
+
+    A stream whose method needs pixels keeps the tower that the owner has.
+    """
+
+    def __init__(self, engine: Any, handle: Any) -> None:
+        self._engine, self._handle = engine, handle
+
+    def submit(self, job: Any) -> Any:
+        if isinstance(job, Predict):
+            clf = job.stream.clf
+            if type(clf.pipeline) is Pipeline and not clf.pipeline.keep_pixels:
+                clf.pipeline = Distant(clf.model, clf.views, handle=self._handle)
+        return self._engine.submit(job)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+
+class TowerReplica:
+    """A model that renders and encodes, for whichever stream."""
+
+    def __init__(self, tower: Tower, threads: int = 1) -> None:
+        torch.set_num_threads(threads)
+        self.model = tower.open()
+
+    def encode(self, picture: Any, views: Views) -> Any:
+        """Features (V, D) of a picture, or why there are none."""
+        try:
+            (done,) = Pipeline(self.model, views)([(0, picture)])
+        except InputError as error:
+            return str(error)
+        return done.features.cpu().numpy()
+
+
+class Owner:
+    """The application and the streams; the only one who writes."""
+
+    def __init__(self, handle: Any, tower: Tower, folder: str, settings: dict[str, Any]) -> None:
+        self.service = _opened(folder, tower, settings)
+        self.service.engine = Spread(self.service.engine, handle)  # type: ignore[assignment]
+
+    def __serve_build_asgi_app__(self) -> Any:
+        return make_app(self.service)
+
+    def check_health(self) -> None:
+        if not self.service.engine.alive:
+            raise RuntimeError("the service has ended")
+
+
+def _opened(folder: str, tower: Tower, settings: dict[str, Any], patience: float = 30) -> Service:
+    """The service; an owner that was killed may hold its folder for a moment still."""
+    model, until = tower.open(), time.monotonic() + patience
+    while True:
+        try:
+            return Service(folder, model, **settings)
+        except InputError as error:
+            if "another process" not in str(error) or time.monotonic() > until:
+                raise
+            time.sleep(0.5)
+
+
+def application(
+    tower: Tower,
+    folder: str | os.PathLike[str],
+    replicas: int = 1,
+    gpus: float = 0.0,
+    **settings: Any,
+) -> Any:
+    """What `serve.run` takes.
+
+    Args:
+        tower: the model of all streams.
+        folder: where the state lies; the owner has to find it wherever it comes up.
+        replicas: of the tower; gpus: for each of them.
+        settings: of `Service`: limits, access, snapshot, workers, disk.
+    """
+    serve = _serve()
+    options = {"num_cpus": 0 if gpus else 1, "num_gpus": gpus}
+    towers = serve.deployment(
+        TowerReplica, name="tower", num_replicas=replicas, ray_actor_options=options
+    )
+    owner = serve.deployment(
+        serve.ingress()(Owner),
+        name="owner",
+        num_replicas=1,
+        max_ongoing_requests=CONNECTIONS,
+        ray_actor_options={"num_cpus": 0},
+        graceful_shutdown_timeout_s=30,
+    )
+    # An image of each stream at a time in the tower would leave replicas idle.
+    settings["workers"] = max(settings.get("workers") or 0, 2 * replicas)
+    return owner.bind(towers.bind(tower), tower, os.path.abspath(folder), settings)
+
+
+def _serve() -> Any:
+    import_ray()
+    try:
+        from ray import serve
+    except ImportError as error:
+        raise MissingExtra(error.name or "ray", "ray", "a service on a cluster") from error
+    return serve
+
+
+def deploy(app: Any, host: str = "127.0.0.1", port: int = 8017) -> None:
+    """Put the application behind an address of the cluster that this process is connected to."""
+    serve = _serve()
+    serve.start(http_options={"host": host, "port": port}, proxy_location="HeadOnly")
+    try:
+        serve.run(app, name=NAME, route_prefix="/", logging_config={"log_level": "ERROR"})
+    except RuntimeError as error:
+        serve.shutdown()
+        said = [line for line in str(error).splitlines() if line.strip()]
+        raise InputError(
+            f"the service did not come up on the cluster ({said[-1].strip()}); check the model's "
+            "weights and the folder of the state on its machines"
+        ) from error
+
+
+def answer(
+    app: Any, host: str, port: int, say: Callable[[str], None], options: ClusterOptions
+) -> None:
+    """Answer until a signal comes."""
+    with connected(options):
+        deploy(app, host, port)
+        say(f"serving on http://{host}:{port}, by a Ray cluster")
+        try:
+            while True:
+                time.sleep(3600)
+        finally:
+            _serve().shutdown()
+            say("ended; what was acknowledged is on the disk")

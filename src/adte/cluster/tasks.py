@@ -1,0 +1,146 @@
+"""Evaluation on a cluster: methods × seeds × settings as tasks over shared features.
+
+Features are made once, here or by `adte extract --engine ray`, and shared by all tasks: a cache by
+its folder, which every machine has to see, or images in memory through Ray's object store. The
+results go to the same folder as ever, written by this process alone, each as it comes: so an
+interrupted sweep goes on, here or on one machine.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from adte import console
+from adte.cluster.connect import ClusterOptions, connected
+from adte.cluster.worker import unfit
+from adte.errors import InputError
+from adte.evaluate.features.cache import Cache
+from adte.evaluate.features.stream import FeatureStream
+from adte.evaluate.running.protocol import BATCH
+from adte.evaluate.running.results import Results
+from adte.evaluate.running.tasks import Task, key_of, once, passes, perform
+from adte.evaluate.source import Source, needs_of
+
+__all__ = ["run_tasks", "spread"]
+
+EVERY = 0.2  # seconds between two looks at how far the tasks are
+
+
+@contextmanager
+def spread(
+    source: Source,
+    tasks: Sequence[Task],
+    runs: str | os.PathLike[str] | None,
+    again: bool = False,
+    options: ClusterOptions | None = None,
+) -> Iterator[str]:
+    """Run tasks on a cluster with one bar; within the block, the folder holds all of them.
+
+    Without a folder for the runs it is a temporary one.
+    """
+    if again and runs is None:
+        raise InputError("--again needs --runs, the folder whose runs are to be redone")
+    needs = needs_of([t.create() for t in tasks])
+    with ExitStack() as stack:
+        folder = runs or stack.enter_context(TemporaryDirectory(prefix="adte-"))
+        stream = source.open(needs) if source.data else source.bundled(needs)
+        ray = stack.enter_context(connected(options))
+        with console.progress("encoding", 1) as bar:
+            run_tasks(
+                ray, stream, tasks, Results(folder), again, source.batch,
+                tick=lambda n: bar.advance(bar.task_ids[0], n),
+                total=lambda n: bar.update(bar.task_ids[0], total=n, description="tasks"),
+            )  # fmt: skip
+        yield os.fspath(folder)
+
+
+def run_tasks(
+    ray: Any,
+    stream: FeatureStream,
+    tasks: Sequence[Task],
+    results: Results,
+    again: bool = False,
+    batch: int | None = None,
+    tick: Callable[[int], None] = lambda images: None,
+    total: Callable[[int], None] = lambda images: None,
+) -> int:
+    """Run those that the results lack, side by side; how many they were.
+
+    `tick` is told of images as they are done, by whichever task.
+    """
+    keys = {key_of(stream, t): t for t in tasks}
+    missing = {k: t for k, t in keys.items() if again or results.get(k) is None}
+    if not missing:
+        return 0
+    encoded: list[int] = []
+    with once(stream, list(missing.values()), lambda: encoded.append(1)) as shared:
+        if isinstance(shared, Cache):
+            shared._opened = {}  # made anew where it is read
+        total(len(shared) * passes(missing.values()))
+        told, count = ray.put([shared, batch or BATCH]), ray.remote(num_cpus=0)(Count).remote()
+        one = ray.remote(num_cpus=1, max_retries=-1)(_one)
+        waiting = {one.remote([told], task, count): key for key, task in missing.items()}
+        seen, due = 0, time.monotonic()
+        while waiting:
+            ready, _ = ray.wait(list(waiting), num_returns=1, timeout=EVERY)
+            for ref in ready:
+                done = _got(ray, ref)
+                if isinstance(done, str):
+                    raise InputError(done)
+                results.put(waiting.pop(ref), *done)
+            if time.monotonic() >= due:
+                now, due = ray.get(count.value.remote()), time.monotonic() + EVERY
+                tick(max(0, now - seen))
+                seen = max(seen, now)
+        ray.kill(count)
+    return len(missing)
+
+
+class Count:
+    """How many images all tasks together are through with."""
+
+    def __init__(self) -> None:
+        self.images = 0
+
+    def add(self, images: int) -> None:
+        self.images += images
+
+    def value(self) -> int:
+        return self.images
+
+
+def _one(told: list[Any], task: Task, count: Any) -> Any:
+    """One task, where a worker is: its run and its record, or why it cannot be."""
+    import ray
+
+    try:
+        stream, batch = ray.get(told[0])
+        seen = 0
+
+        def tick() -> None:
+            nonlocal seen
+            seen += 1
+            if seen % 64 == 0:
+                count.add.remote(64)
+
+        done = perform(stream, task, tick, memory=True, batch=batch)
+        count.add.remote(seen % 64)
+    except Exception as error:
+        return unfit(error)
+    return done.run, done.record
+
+
+def _got(ray: Any, ref: Any) -> Any:
+    try:
+        return ray.get(ref)
+    except ray.exceptions.RayError as error:
+        said = str(error).strip().splitlines()
+        raise InputError(
+            f"the cluster failed ({said[-1] if said else type(error).__name__}); the same command "
+            "goes on from what is written"
+        ) from error

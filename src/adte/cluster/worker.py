@@ -1,0 +1,210 @@
+"""What a worker does: it opens the model once, then chunks of images go the one way.
+
+A worker that cannot work says why, as data (`Chunk.fault`): an exception would only make Ray start
+it again, elsewhere or in the same place.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import platform
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from adte.errors import AdteError, InputError
+from adte.models import Model, load_model
+from adte.pipeline import Pipeline
+from adte.views import Preprocess, Views
+
+__all__ = ["Chunk", "Decoder", "Encoder", "Raising", "Tower", "Work", "pack", "unfit", "unpack"]
+
+
+@dataclass(frozen=True)
+class Tower:
+    """A model, by what a worker loads it from: its name and files, or itself.
+
+    Attributes:
+        fingerprint: of the weights that the driver has; a worker with others is refused.
+    """
+
+    name: str
+    fingerprint: str
+    weights: str | None = None
+    device: str | None = None
+    dtype: str | None = None
+    model: Model | None = None
+
+    @classmethod
+    def of(cls, model: Model, weights: Any = None, device: str | None = None) -> Tower:
+        """What workers load in the place of a model that this process has loaded by its name."""
+        dtype = str(model.dtype).removeprefix("torch.")
+        path = None if weights is None else os.path.abspath(os.fspath(weights))
+        return cls(model.name, model.fingerprint, path, device, dtype)
+
+    @classmethod
+    def itself(cls, model: Model) -> Tower:
+        """A model that travels: for those that have no name to load them by."""
+        return cls(model.name, model.fingerprint, model=model)
+
+    def open(self) -> Model:
+        """The model, ready; refused if its weights are others."""
+        model = self.model
+        if model is None:
+            model = load_model(
+                self.name, weights=self.weights, device=self.device, dtype=self.dtype
+            )
+        if model.fingerprint != self.fingerprint:
+            raise InputError(
+                f"its weights of {self.name!r} have the fingerprint {model.fingerprint}, the "
+                f"driver's {self.fingerprint}; give both the same file"
+            )
+        return model.eval()
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Images behind the tower, in order: features (n, V, D) float16 of those without an error.
+
+    `fault` is why a worker cannot work at all.
+    """
+
+    keys: list[int] = field(default_factory=list)
+    features: NDArray[np.float16] | tuple[()] = ()
+    errors: dict[int, str] = field(default_factory=dict)
+    fault: str = ""
+
+    def images(self) -> Iterator[tuple[int, Any]]:
+        """Key and features (V, D) of each, or an `InputError` in their place."""
+        if self.fault:
+            raise InputError(self.fault)
+        good = iter(self.features)
+        for key in self.keys:
+            said = self.errors.get(key)
+            yield key, next(good) if said is None else InputError(said)
+
+
+def pack(value: Any) -> NDArray[Any]:
+    """A value as one cell of a column that Ray Data carries."""
+    cell: NDArray[Any] = np.empty(1, dtype=object)
+    cell[0] = pickle.dumps(value, protocol=5)
+    return cell
+
+
+def unpack(cell: Any) -> Any:
+    return pickle.loads(cell)
+
+
+def unfit(error: Exception) -> str:
+    """Why a worker cannot work, in one sentence."""
+    said = str(error) if isinstance(error, AdteError) else f"{type(error).__name__}: {error}"
+    lines = [line for line in said.splitlines() if line.strip()]
+    return f"a worker on {platform.node()} cannot work: {lines[-1].strip() if lines else said}"
+
+
+@dataclass
+class Work:
+    """What workers are told: the model, the views, and where images come from.
+
+    Attributes:
+        sources: the source of an image by its key; None where chunks bring their own.
+        roots: files and folders that a worker has to see.
+        folder: where relative paths start.
+    """
+
+    tower: Tower
+    views: Views
+    preprocess: Preprocess
+    group: int = 0
+    sources: Callable[[int], Any] | None = None
+    roots: Sequence[str] = ()
+    folder: str = field(default_factory=os.getcwd)
+    threads: int = 1
+
+    def settle(self) -> None:
+        """Be where the driver is, and see what it sees."""
+        torch.set_num_threads(self.threads)
+        with suppress(OSError):
+            os.chdir(self.folder)
+        for root in self.roots:
+            if not os.path.exists(root):
+                raise InputError(
+                    f"it does not see {root!r}; put the data where every machine has it under the "
+                    "same path, or in an object store"
+                )
+
+
+class _Blind:
+    """In the place of a model, where pictures are opened and no more."""
+
+    name, training = "none", False
+
+    def __init__(self, preprocess: Preprocess) -> None:
+        self.preprocess = preprocess
+
+
+class Decoder:
+    """A worker that opens pictures for others."""
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        self.pipeline = Pipeline(cast(Model, _Blind(work.preprocess)), work.views)
+
+    def decode(self, items: Sequence[tuple[int, Any]]) -> list[tuple[int, Any]]:
+        """The same items with pixels for sources, or the error that reading them ends in."""
+        out: list[tuple[int, Any]] = []
+        for key, source in items:
+            try:
+                out.append((key, self.pipeline.picture(source)))
+            except InputError as error:
+                out.append((key, Raising(str(error))))
+        return out
+
+
+@dataclass(frozen=True)
+class Raising:
+    """A source that could not be read elsewhere."""
+
+    said: str
+
+    def __call__(self) -> Any:
+        raise InputError(self.said)
+
+
+class Encoder:
+    """A worker with a model; opened at the first chunk."""
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        self.pipeline: Pipeline | None = None
+        self.fault = ""
+
+    def open(self) -> None:
+        if self.pipeline is not None or self.fault:
+            return
+        try:
+            self.work.settle()
+            self.pipeline = Pipeline(self.work.tower.open(), self.work.views, group=self.work.group)
+        except AdteError as error:
+            self.fault = unfit(error)
+        self.work.tower = Tower("", "")  # the model lives in the pipeline, once
+
+    def encode(self, items: Sequence[tuple[int, Any]]) -> Chunk:
+        """Images of a chunk, by the one way; those that cannot be read are named."""
+        self.open()
+        if self.pipeline is None:
+            return Chunk(fault=self.fault)
+        errors: dict[int, str] = {}
+
+        def failed(key: int, error: InputError) -> None:
+            errors[key] = str(error)
+
+        done = [image.features.cpu() for image in self.pipeline(items, failed)]
+        features = torch.stack(done).numpy() if done else ()
+        return Chunk([key for key, _ in items], features, errors)

@@ -1,0 +1,330 @@
+"""Images beyond folders: Parquet files and object stores, through the file systems of Arrow.
+
+A place is a path or an address such as s3://bucket/folder, gs://…, abfs://…, hdfs://…: whatever
+`pyarrow.fs` reads, and where it does not know the scheme, `fsspec`. Nothing is copied to disk: a
+worker reads an image where it decodes it.
+
+    remote:s3://bucket/photos             a folder per class
+    remote:s3://bucket/test-{000..009}.tar  tars, <key>.jpg beside <key>.cls, with classes=FILE
+    parquet:FILE, FOLDER or address       columns image (bytes) and label (a name or a number)
+
+The first two are data sets, of `--data`; `predict` takes such places as they are.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tarfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from adte.data.base import Dataset
+from adte.data.names import read_names
+from adte.data.registry import DatasetInfo, Found, Reader, register_dataset
+from adte.data.webdataset import expand as expand_pattern
+from adte.errors import InputError, MissingExtra
+from adte.files.inputs import expand as expand_local
+from adte.images import is_image
+from adte.options import option
+
+__all__ = ["Parquet", "Place", "Remote", "expand", "is_place"]
+
+IMAGE = ("image", "jpg", "jpeg", "png", "bytes", "content")
+LABEL = ("label", "cls", "class", "fine_label")
+OWN = "it is your own"
+
+
+def is_place(name: str) -> bool:
+    """Whether a name is an address rather than a path."""
+    return re.match(r"^[a-z][a-z0-9+.-]+://", name) is not None
+
+
+@lru_cache(maxsize=64)
+def _file_system(root: str) -> tuple[Any, str]:
+    """The file system of a place, and the path in it."""
+    try:
+        from pyarrow import ArrowInvalid, fs  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise MissingExtra("pyarrow", "ray", "reading from an object store") from error
+    try:
+        if not is_place(root):
+            return fs.LocalFileSystem(), os.path.abspath(os.path.expanduser(root))
+        try:
+            system, path = fs.FileSystem.from_uri(root)
+            return system, str(path)
+        except ArrowInvalid:  # a scheme that Arrow does not know
+            import fsspec  # type: ignore[import-untyped]
+
+            other, path = fsspec.core.url_to_fs(root)
+            return fs.PyFileSystem(fs.FSSpecHandler(other)), str(path)
+    except (OSError, ValueError, ImportError) as error:
+        raise _unread(root, error) from error
+
+
+def _unread(root: str, error: Exception) -> InputError:
+    said = " ".join(str(error).split())[:200]
+    return InputError(f"cannot read {root!r} ({said}); check the address and your access to it")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A piece of a file somewhere, read when it is called; all of it unless a size is given."""
+
+    name: str
+    offset: int = 0
+    size: int | None = None
+
+    def __call__(self) -> bytes:
+        system, path = _file_system(self.name)
+        try:
+            with system.open_input_file(path) as file:
+                file.seek(self.offset)
+                data: bytes = file.read(self.size) if self.size is not None else file.read()
+        except OSError as error:
+            raise _unread(self.name, error) from error
+        return data
+
+
+def _files(root: str) -> list[str]:
+    """The files below a place, by their full names, in order; the place itself if it is one."""
+    from pyarrow import fs
+
+    system, path = _file_system(root)
+    try:
+        kind = system.get_file_info(path).type
+        if kind == fs.FileType.NotFound:
+            raise InputError(f"{root!r} does not exist; check the address")
+        if kind == fs.FileType.File:
+            return [root]
+        found = system.get_file_info(fs.FileSelector(path, recursive=True))
+    except OSError as error:
+        raise _unread(root, error) from error
+    base = root.rstrip("/")
+    names = [f.path[len(path.rstrip("/")) :] for f in found if f.type == fs.FileType.File]
+    hidden = re.compile(r"/[._]")
+    return [f"{base}{name}" for name in sorted(names) if not hidden.search(name)]
+
+
+# --------------------------------------------------------------------------- Parquet
+
+
+@lru_cache(maxsize=4)
+def _row_group(name: str, group: int, column: str) -> Any:
+    from pyarrow import parquet
+
+    system, path = _file_system(name)
+    try:
+        with system.open_input_file(path) as file:
+            return parquet.ParquetFile(file).read_row_group(group, [column])[column]
+    except (OSError, ValueError) as error:
+        raise _unread(name, error) from error
+
+
+@dataclass(frozen=True)
+class Row:
+    """An image in a row of a Parquet file: bytes, or Hugging Face's {"bytes": …, "path": …}."""
+
+    name: str
+    group: int
+    row: int
+    column: str
+
+    def __call__(self) -> Any:
+        value = _row_group(self.name, self.group, self.column)[self.row].as_py()
+        data = value.get("bytes") if isinstance(value, dict) else value
+        if not isinstance(data, bytes):
+            raise InputError(
+                f"row {self.row} of {self.name!r} has no bytes under {self.column!r}; write "
+                "encoded images there"
+            )
+        return data
+
+
+def _table(name: str) -> tuple[Any, str, str | None]:
+    """An open Parquet file's facts, and its columns of images and labels."""
+    from pyarrow import parquet
+
+    system, path = _file_system(name)
+    try:
+        with system.open_input_file(path) as file:
+            facts = parquet.ParquetFile(file)
+            schema, meta = facts.schema_arrow, facts.metadata
+    except (OSError, ValueError) as error:
+        raise _unread(name, error) from error
+    image = next((c for c in IMAGE if c in schema.names), None)
+    if image is None:
+        raise InputError(
+            f"{name!r} has the columns {', '.join(schema.names)} and none of images; call it "
+            f"{IMAGE[0]!r}"
+        )
+    return meta, image, next((c for c in LABEL if c in schema.names), None)
+
+
+def _rows(name: str) -> Iterator[Row]:
+    meta, image, _ = _table(name)
+    for group in range(meta.num_row_groups):
+        for row in range(meta.row_group(group).num_rows):
+            yield Row(name, group, row, image)
+
+
+# --------------------------------------------------------------------------- what predict takes
+
+
+def expand(inputs: Iterable[str]) -> Iterator[tuple[str, Any]]:
+    """Images with their names, in order: addresses and Parquet files here, the rest as always."""
+    names = list(inputs)
+    if not any(is_place(n) or n.endswith(".parquet") for n in names):
+        yield from expand_local(names)
+        return
+    for name in names:
+        if not is_place(name) and not name.endswith(".parquet"):
+            yield from expand_local([name])
+            continue
+        found = _files(name)
+        images = 0
+        for file in found:
+            for item in _images(file):
+                images += 1
+                yield item
+        if not images:
+            yield name, InputError(f"{name!r} holds no image; check the address")
+
+
+def _images(file: str) -> Iterator[tuple[str, Any]]:
+    if file.endswith(".parquet"):
+        yield from ((f"{file}/{i}", row) for i, row in enumerate(_rows(file)))
+    elif file.endswith(".tar"):
+        yield from ((f"{file}/{key}", place) for key, place, _ in _members(file))
+    elif is_image(PurePosixPath(file).name):
+        yield file, Place(file)
+
+
+def _members(tar: str) -> Iterator[tuple[str, Place, int | None]]:
+    """Key, image and label of a plain tar's samples, from its headers alone."""
+    system, path = _file_system(tar)
+    images: dict[str, Place] = {}
+    labels: dict[str, int] = {}
+    try:
+        with (
+            system.open_input_file(path) as file,
+            tarfile.open(fileobj=file, mode="r:") as archive,
+        ):
+            for member in archive:
+                stem, _, kind = member.name.lstrip("./").partition(".")
+                if member.isfile() and is_image(f"x.{kind}"):
+                    images[stem] = Place(tar, member.offset_data, member.size)
+                elif member.isfile() and kind == "cls":
+                    content = archive.extractfile(member)
+                    labels[stem] = int(content.read() if content else b"")
+    except (OSError, ValueError, tarfile.TarError) as error:
+        raise _unread(tar, error) from error
+    yield from ((key, place, labels.get(key)) for key, place in images.items())
+
+
+# --------------------------------------------------------------------------- what --data takes
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Elsewhere(Reader):
+    """A reader of places: nothing of it need lie on this machine."""
+
+    generic = True
+    mend = "check the address"
+
+    classes: str | None = option(None, "file of class names, where labels are numbers")
+
+    def find(self, root: Path) -> Found | None:
+        return None
+
+    def read(self, root: Path, found: Found) -> Dataset:
+        raise InputError(f"{str(root)!r} is read by its address; write {self.info.name}:ADDRESS")
+
+    def load(self, path: str | os.PathLike[str] | None) -> Dataset:
+        if path is None:
+            return super().load(path)
+        name = os.fspath(path)
+        data = self.open(name)
+        if not len(data):
+            raise InputError(
+                f"{name!r} does not hold {self.info.title} in a layout that adte knows "
+                f"({'; '.join(self.info.layouts)}); check the address"
+            )
+        self._assert(data, Path(name), Found(Path(name), data.split))
+        return data
+
+    def open(self, name: str) -> Dataset:
+        raise NotImplementedError
+
+    def _data(self, name: str, items: Sequence[tuple[str, Any, Any]], split: str) -> Dataset:
+        """A set of (id, source, label); labels are names, or numbers of the names in a file."""
+        if self.classes:
+            names = read_names(os.path.expanduser(self.classes))
+        elif any(isinstance(label, int) for _, _, label in items):
+            raise InputError(f"the labels of {name!r} are numbers; pass classes=FILE with names")
+        else:
+            names = {label: label for label in sorted({label for _, _, label in items})}
+        rank = {key: i for i, key in enumerate(names)}
+        labels = [y if isinstance(y, int) else rank.get(y, -1) for _, _, y in items]
+        return Dataset(
+            name=name.rstrip("/").rpartition("/")[2],
+            classes=tuple(names.values()),
+            class_ids=tuple(names),
+            sources=[source for _, source, _ in items],
+            labels=np.array(labels, dtype=np.int64),
+            ids=[key for key, _, _ in items],
+            split=split,
+            root=None if is_place(name) else Path(name),
+        )
+
+
+STORED = ("ADDRESS/CLASS/*.jpg", "ADDRESS/*.tar with KEY.jpg and KEY.cls")
+ROWS = ("*.parquet with columns image and label",)
+
+
+@register_dataset(DatasetInfo("remote", "images in an object store", how=OWN, layouts=STORED))
+@dataclass(frozen=True, kw_only=True)
+class Remote(_Elsewhere):
+    """A folder per class, or tars with <key>.jpg beside <key>.cls."""
+
+    def open(self, name: str) -> Dataset:
+        files = _files(name) if ".tar" not in name else expand_pattern(name)
+        if files and files[0].endswith(".tar"):
+            found = [
+                (f"{PurePosixPath(tar).stem}/{key}", place, label)
+                for tar in files
+                for key, place, label in _members(tar)
+                if label is not None
+            ]
+            return self._data(name, found, f"{len(files)} tars")
+        base = len(name.rstrip("/")) + 1
+        images = [f for f in files if is_image(PurePosixPath(f).name) and "/" in f[base:]]
+        return self._data(
+            name, [(f[base:], Place(f), f[base:].partition("/")[0]) for f in images], "folders"
+        )
+
+
+@register_dataset(DatasetInfo("parquet", "images in Parquet files", how=OWN, layouts=ROWS))
+@dataclass(frozen=True, kw_only=True)
+class Parquet(_Elsewhere):
+    """Columns image and label; see `IMAGE` and `LABEL` for other names of them."""
+
+    def open(self, name: str) -> Dataset:
+        files = [f for f in _files(name) if f.endswith(".parquet")]
+        found: list[tuple[str, Any, Any]] = []
+        for file in files:
+            meta, _, label = _table(file)
+            if label is None:
+                raise InputError(f"{file!r} has no column of labels; call it {LABEL[0]!r}")
+            labels: list[Any] = []
+            for group in range(meta.num_row_groups):
+                labels += _row_group(file, group, label).to_pylist()
+            stem = PurePosixPath(file).stem
+            rows = zip(_rows(file), labels, strict=True)
+            found += [(f"{stem}/{i}", row, y) for i, (row, y) in enumerate(rows)]
+        return self._data(name, found, f"{len(files)} Parquet files")
