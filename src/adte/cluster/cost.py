@@ -44,7 +44,7 @@ class Cost(NamedTuple):
 class Model:
     """Measured figures and assumptions."""
 
-    rate: float = option(161.0, "images per second of a GPU: ViT-B/16, 64 views, one H200")
+    rate: float = option(195.0, "images per second of a GPU: ViT-B/16, 64 views, one H200")
     gpus: int = option(8, "GPUs")
     efficiency: float = option(0.9, "share of that rate that is left on a cluster; assumed")
     price: float = option(4.0, "of a GPU's hour, in any currency; assumed")
