@@ -82,8 +82,9 @@ def _kernel(  # type: ignore[no-untyped-def]
     wide_x = tl.maximum(step_x, 1.0)
     reach_y = reach.to(tl.float32) * wide_y
     reach_x = reach.to(tl.float32) * wide_x
-    taps_y = 2 * tl.ceil(reach_y).to(tl.int32) + 1
-    taps_x = 2 * tl.ceil(reach_x).to(tl.int32) + 1
+    # ⌊c + r + ½⌋ − ⌊c − r + ½⌋ is ⌈2r⌉ at most; one more by rounding would have no weight
+    taps_y = tl.ceil(2.0 * reach_y).to(tl.int32)
+    taps_x = tl.ceil(2.0 * reach_x).to(tl.int32)
 
     cy = tl.load(floats + row + 8) + (i.to(tl.float32) + 0.5) * step_y
     cx = tl.load(floats + row + 9) + (j.to(tl.float32) + 0.5) * step_x
