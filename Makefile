@@ -28,7 +28,8 @@ test: $(VENV)/.test lint  ## install what the tests need, lint, check types, run
 	$(TEST) -m "not slow"
 
 test-all: $(VENV)/.test matrix  ## kills, full studies, browsers: what `make test` leaves out
-	$(TEST) -m slow
+	$(TEST) -m slow --ignore tests/cluster
+	$(TEST) -m slow tests/cluster  # by themselves: Ray's nodes stay up as long as the session
 
 matrix: $(VENV)/.test  ## the default dtype and the kernel of the views forced each way
 	for dtype in float32 bfloat16; do ADTE_DTYPE=$$dtype $(TEST) $(FORCED) || exit 1; done

@@ -48,6 +48,8 @@ CHECKS = (
 )
 
 
+NO_HTTP = b"Invalid HTTP request received."  # uvicorn's answer to bytes that are no request
+
 GENTLY = settings(
     max_examples=25,
     deadline=None,
@@ -67,7 +69,10 @@ def sender(operation, mode, checks, sent: list[object]):
         sent.append(case)
         if "id" in (case.path_parameters or {}) and operation.method != "delete":
             case.path_parameters["id"] = "shop" if len(sent) % 4 else "nobody"
-        case.call_and_validate(checks=checks)
+        response = case.call()
+        if response.status_code == 400 and response.content == NO_HTTP:
+            return  # the server's parser refused it; the application never saw it
+        case.validate_response(response, checks=checks)
 
     return send
 
