@@ -24,14 +24,11 @@ from __future__ import annotations
 import argparse
 import copy
 import csv
-import io
 import json
 import os
 import tempfile
 import time
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +40,9 @@ from adte import Classifier, Views, create_method
 from adte.batch import Context
 from adte.bench import subject, timing
 from adte.bench.limit import limit
-from adte.bench.views import photo, usual
+from adte.bench.pipeline import photographs
+from adte.bench.rate import ahead
+from adte.bench.views import usual
 from adte.data import make_stream
 from adte.data.registry import load_dataset
 from adte.evaluate.features.cache import extract
@@ -63,11 +62,7 @@ METHODS = ("zero-shot", "zero", "adte")
 
 def files(folder: Path, count: int) -> list[Path]:
     """JPEGs in two folders, one per class."""
-    made: list[bytes] = []
-    for seed in range(min(count, DISTINCT)):
-        buffer = io.BytesIO()
-        Image.fromarray(photo(seed=seed)).save(buffer, "JPEG", quality=90)
-        made.append(buffer.getvalue())
+    made = photographs(min(count, DISTINCT))
     paths = []
     for i in range(count):
         place = folder / ("cat", "dog")[i % 2]
@@ -109,14 +104,7 @@ def loaded(data: Usual, workers: int, device: torch.device) -> Iterator[torch.Te
         pinned = device.type == "cuda"
         yield from DataLoader(data, batch_size=None, num_workers=workers, pin_memory=pinned)
         return
-    with ThreadPoolExecutor(workers) as pool:
-        ahead: deque[Future[torch.Tensor]] = deque()
-        for i in range(len(data)):
-            ahead.append(pool.submit(data.__getitem__, i))
-            if len(ahead) > 2 * workers:
-                yield ahead.popleft().result()
-        while ahead:
-            yield ahead.popleft().result()
+    yield from ahead(data.__getitem__, range(len(data)), workers)
 
 
 class Bench:

@@ -157,7 +157,7 @@ def test_pipeline_shares_add_up(tmp_path: Path) -> None:
     assert sum(rows[s]["ratio"] for s in pipeline.STAGES) == pytest.approx(1)
     assert result["images"] == 2
     assert pipeline.run(images=3, batch=2, views=2, classes=3)["batch"] == 2
-    for file, jpeg in enumerate(pipeline._files(3, None)):
+    for file, jpeg in enumerate(pipeline.photographs(3, None)):
         (tmp_path / f"{file}.jpg").write_bytes(jpeg)
     assert pipeline.run(images=2, folder=tmp_path, views=2, classes=3)["images"] == 2
     for name in ("images", "batch"):

@@ -39,6 +39,11 @@ def test_a_cluster_that_cannot_be_reached(form):
     assert "ray start --head" in said
 
 
+def test_views_that_stop_by_what_was_learned():
+    """Workers do not know it; 64 views in their place would be another answer than asked for."""
+    assert "give a number of --views" in told(*PREDICT, "--views", "auto")
+
+
 def test_no_address_at_all():
     pytest.importorskip("ray")
     with (

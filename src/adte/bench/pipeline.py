@@ -19,7 +19,7 @@ from adte.pipeline import Pipeline
 from adte.prompts import class_weights
 from adte.views import Views
 
-__all__ = ["STAGES", "run"]
+__all__ = ["STAGES", "photographs", "run"]
 
 STAGES = ("decode", "views", "encode", "method")
 
@@ -50,7 +50,7 @@ def run(
     text = class_weights(net, names).to(net.device)
     context = Context(text, float(net.logit_scale), net, names, float(net.logit_bias), net.unit)
     pipeline = Pipeline(net, Views(views))
-    files = _files(images, folder)
+    files = photographs(images, folder)
     groups = [files[i : i + batch] for i in range(0, len(files), batch)]
     times: dict[str, list[float]] = {stage: [] for stage in STAGES}
     for turn, group in enumerate([groups[0], *groups]):
@@ -85,7 +85,7 @@ def run(
     return timing.result(rows, total / each["encode"], meaning, **facts)
 
 
-def _files(count: int, folder: str | os.PathLike[str] | None) -> list[bytes]:
+def photographs(count: int, folder: str | os.PathLike[str] | None = None) -> list[bytes]:
     """So many images as they lie on disk: of a folder, or made-up JPEGs of 500×375 pixels."""
     if folder is not None:
         return [path.read_bytes() for path in find_images(folder)[:count]]

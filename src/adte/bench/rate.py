@@ -13,9 +13,9 @@ import io
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from PIL import Image
@@ -24,7 +24,7 @@ from torch import Tensor
 from adte.batch import Context
 from adte.bench import subject, timing
 from adte.bench.limit import limit
-from adte.bench.pipeline import _files
+from adte.bench.pipeline import photographs
 from adte.bench.views import usual
 from adte.errors import InputError
 from adte.methods import create_method
@@ -33,7 +33,9 @@ from adte.pipeline import Pipeline, default_workers
 from adte.prompts import class_weights
 from adte.views import Views
 
-__all__ = ["run"]
+__all__ = ["ahead", "run"]
+
+T = TypeVar("T")
 
 NAMES = ("usual way", "ours", "tower alone", "limit")
 
@@ -65,7 +67,7 @@ def run(
     names = subject.class_names(net, classes)
     text = class_weights(net, names).to(net.device)
     context = Context(text, float(net.logit_scale), net, names, float(net.logit_bias), net.unit)
-    files = _files(images, folder)
+    files = photographs(images, folder)
     pipeline, rule = Pipeline(net, Views(views), workers=workers), create_method(method)
 
     def ours() -> None:
@@ -75,7 +77,7 @@ def run(
     other, drawn, lone = create_method(method), Views(views), Pipeline(plain)
 
     def theirs() -> None:
-        for pixels in _ahead(lambda f: _views(f, drawn, plain), files, workers):
+        for pixels in ahead(lambda f: _views(f, drawn, plain), files, workers):
             with torch.autocast(net.device.type, torch.bfloat16, enabled=net.device.type == "cuda"):
                 features = lone.encode(pixels[None], 1)
             other.step(context.batch(features))
@@ -123,7 +125,7 @@ def _views(file: bytes, views: Views, model: Model) -> Tensor:
     return usual(image, views.boxes(height, width, key=0), model.preprocess).to(model.device)
 
 
-def _ahead(work: Callable[[bytes], Tensor], files: list[bytes], workers: int) -> Iterable[Tensor]:
+def ahead(work: Callable[[T], Tensor], files: Sequence[T], workers: int) -> Iterator[Tensor]:
     """Results in order, made by threads a few images ahead."""
     if not workers:
         yield from map(work, files)

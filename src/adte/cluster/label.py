@@ -73,6 +73,7 @@ class ClusterJob(Job):
             rows = self._rows(clf, keep, marks)
             saving = Saving(clf, keep.path, marks, rows.out, was_frozen) if keep else None
             run = Run(clf, rows, saving, self.report, self.top, self.min_confidence)
+            _check(clf)
             ray = stack.enter_context(connected(self.cluster))
             clf.pipeline = self._pooled(ray, clf, stack)
             listener.begin(clf, names)
@@ -80,17 +81,26 @@ class ClusterJob(Job):
         return self.report
 
     def _pooled(self, ray: Any, clf: Classifier, stack: ExitStack) -> Pooled:
-        if clf.pipeline.keep_pixels:
-            raise InputError(
-                f"method {clf.method.name!r} needs the pixels of every view, which do not travel; "
-                "leave --engine ray out, or choose a method of features such as adte"
-            )
         tower = self.tower or Tower.of(clf.model, self.wanted.weights, self.wanted.device)
         roots = [str(Path(n).absolute()) for n in self.inputs if not is_place(n) and n != "-"]
         seen = [root for root in roots if Path(root).is_dir()]
         pool = Pool(ray, Work(tower, clf.views, clf.model.preprocess, roots=seen), self.cluster)
         stack.callback(pool.close)
         return Pooled(clf.model, clf.views, pool=pool)
+
+
+def _check(clf: Classifier) -> None:
+    """Refuse what workers cannot do, before any is started."""
+    if clf.pipeline.keep_pixels:
+        raise InputError(
+            f"method {clf.method.name!r} needs the pixels of every view, which do not travel; "
+            "leave --engine ray out, or choose a method of features such as adte"
+        )
+    if clf.auto:
+        raise InputError(
+            "views='auto' stops by what was learned so far, which workers do not know; give a "
+            "number of --views with --engine ray"
+        )
 
 
 # --------------------------------------------------------------------------- Parquet

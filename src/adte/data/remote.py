@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import re
 import tarfile
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -258,8 +259,9 @@ class _Elsewhere(Reader):
         self._assert(data, Path(name), Found(Path(name), data.split))
         return data
 
+    @abstractmethod
     def open(self, name: str) -> Dataset:
-        raise NotImplementedError
+        """The set at this address."""
 
     def _data(self, name: str, items: Sequence[tuple[str, Any, Any]], split: str) -> Dataset:
         """A set of (id, source, label); labels are names, or numbers of the names in a file."""

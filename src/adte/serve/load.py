@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from adte.bench import subject, timing
-from adte.bench.pipeline import _files
+from adte.bench.pipeline import photographs
 from adte.classifier import Classifier
 from adte.errors import AdteError, InputError
 from adte.pipeline import default_workers
@@ -126,7 +126,7 @@ def run(
             raise InputError(f"{name}={value} leaves nothing to time; ask for at least 1")
     net = subject.load(model)
     names = subject.class_names(net, classes)
-    photos = _files(images, None)
+    photos = photographs(images, None)
     bare = Classifier(net, names, method, views=views)
     workers = default_workers()
     rates: dict[str, list[float]] = {"bare pipeline": [], "service": []}
@@ -172,7 +172,7 @@ def soak(
 ) -> Row:
     """Load for some minutes, and the memory of the server over that time."""
     net = subject.load(model)
-    names, photos = subject.class_names(net, None), _files(32, None)
+    names, photos = subject.class_names(net, None), photographs(32, None)
     points: list[Row] = []
     with server(model) as (client, pid):
         ids = [f"s{i}" for i in range(streams)]
