@@ -1,6 +1,6 @@
 """From JPEG to label on a GPU, beside the tower by itself, the limit, and the usual way.
 
-    python benchmarks/gpu.py --out benchmarks/results/gpu                     # about two minutes
+    python benchmarks/gpu.py --out benchmarks/results/gpu                     # about three minutes
     python benchmarks/gpu.py --model ViT-L-14 --out benchmarks/results/gpu
     python benchmarks/gpu.py --fast --out benchmarks/results/gpu              # the faster forward
     python benchmarks/gpu.py --model tiny --device cpu --images 4 --views 8   # does it run at all
@@ -9,7 +9,8 @@ All in one process, so that ratios mean something. Random weights, made-up photo
 pixels as JPEG files in a folder.
 
   limit        operations of the tower over the measured rate of matrix products
-  tower        the tower alone, 16 images a pass
+  tower        the tower alone, 16 images a pass; as many images as are extracted, for a GPU slows
+               down within a second under full load
   extract      a folder to features on disk, as `adte extract`
   predict      a folder to rows with labels by `adte`, as `adte predict`
   usual way    Pillow's crops in worker processes, float32 weights under autocast, an image a pass
@@ -176,16 +177,21 @@ class Bench:
         self.facts["peak_gib_one_image"] = round(peak, 3)
         self.row("one image at a time", took, f"peak {peak:.3f} GiB, weights included")
 
-    def tower(self, repeats: int) -> None:
+    def tower(self, images: int, repeats: int) -> None:
         device, found = self.model.device, limit(self.model, self.views.count)
         self.facts |= {k: found[k] for k in ("flops_per_view", "matrix_rate")}
         self.row("limit", found["seconds"], f"{found['matrix_rate'] / 1e12:.0f} TFLOP/s")
         pipeline = Pipeline(self.model, self.views)
         for size in (1, GROUP):
             pixels = subject.noise(self.model, self.views.count, size)
-            calls = {"": lambda p=pixels, n=size: pipeline.encode(p, n)}
-            took = timing.medians(calls, repeats, device)[""] / size
-            self.row(f"tower, {size} image{'s' * (size > 1)} a pass", took)
+            passes = -(-images // GROUP)
+
+            def work(pixels: torch.Tensor = pixels, size: int = size, passes: int = passes) -> None:
+                for _ in range(passes):
+                    pipeline.encode(pixels, size)
+
+            took = timing.medians({"": work}, repeats, device)[""] / (passes * size)
+            self.row(f"tower, {size} image{'s' * (size > 1)} a pass", took, f"{passes} passes")
             del pixels
 
     def kernel(self, paths: list[Path], repeats: int) -> None:
@@ -210,37 +216,34 @@ class Bench:
         for name, seconds in took.items():
             self.row(f"{name}, 16 images", seconds / GROUP, "views of an image" * (name == "views"))
 
-    def ours(self, folder: Path, clf: Classifier, workers: int) -> None:
+    def ours(self, folder: Path, clf: Classifier, workers: int, repeats: int) -> None:
         device = self.model.device
         data = load_dataset(f"folder:{folder}")
         stream = make_stream(data, order="file")
         live = Live(self.model, class_weights(self.model, data.classes), stream, self.views,
                     workers=workers)  # fmt: skip
-        for name, count in (("warm", min(len(stream), 2 * GROUP)), ("extract", len(stream))):
-            some = live if name == "extract" else Live(
-                self.model, live.class_weights, make_stream(data, order="file", limit=count),
-                self.views, workers=workers,
-            )  # fmt: skip
-            with tempfile.TemporaryDirectory() as place:
-                took = timing.seconds(lambda s=some, p=place: extract(s, p), device)
-        self.row("extract", took / len(stream), f"{workers} threads decode")
-        took = timing.seconds(
-            lambda: [e.features for e in live.pipeline(enumerate(p for p in paths_of(folder)))],
-            device,
-        )
-        self.row("features, without the disk", took / len(stream))
 
-        def label() -> int:
+        def encode() -> None:
+            for _ in live.pipeline(enumerate(paths_of(folder))):
+                pass
+
+        def keep() -> None:
+            with tempfile.TemporaryDirectory() as place:
+                extract(live, place)
+
+        def label() -> None:
             clf.reset()
             run = Run(clf, Rows(), None, Report(), 5, 0.0)
             run.go(expand([str(folder)]), Listener(), None, workers)
-            return run.report.labelled
+            assert run.report.labelled == len(stream)
 
-        assert label() == len(stream)
-        took = timing.seconds(label, device)
-        self.row(
-            "predict", took / len(stream), f"adte, {len(clf.classes)} classes, rows with top 5"
-        )
+        calls = {"extract": keep, "features, without the disk": encode, "predict": label}
+        said = {
+            "extract": f"{workers} threads decode",
+            "predict": f"adte, {len(clf.classes)} classes, rows with top 5",
+        }
+        for name, took in timing.medians(calls, repeats, device).items():
+            self.row(name, took / len(stream), said.get(name, ""))
 
     def heads(self, classes: tuple[int, ...], batches: int) -> None:
         model, device, size = self.model, self.model.device, GROUP
@@ -278,7 +281,9 @@ class Bench:
             if device.type == "cuda":
                 torch.cuda.empty_cache()
 
-    def streams(self, paths: list[Path], classes: tuple[int, ...], workers: int) -> None:
+    def streams(
+        self, paths: list[Path], classes: tuple[int, ...], workers: int, repeats: int
+    ) -> None:
         """Whole streams, beside the same without a method."""
         model, g = self.model, torch.Generator().manual_seed(0)
         pipeline = Pipeline(model, self.views, workers=workers)
@@ -291,18 +296,17 @@ class Bench:
         for count in classes:
             text = torch.nn.functional.normalize(torch.randn(count, model.dim, generator=g), dim=-1)
             context = Context(text.to(model.device), float(model.logit_scale))
-            for name in ("features alone", *METHODS):
+            calls: dict[str, Any] = {"features alone": plain}
+            for name in METHODS:
 
                 def work(name: str = name, context: Context = context) -> None:
-                    if name == "features alone":
-                        return plain()
                     method = create_method(name)
                     for batch in pipeline.batches(items, context, GROUP):
                         method.step(batch)
 
-                work() if name == "features alone" else None
-                took = timing.seconds(work, model.device) / len(items)
-                self.row(f"stream, {name}, {count} classes", took)
+                calls[name] = work
+            for name, took in timing.medians(calls, repeats, model.device).items():
+                self.row(f"stream, {name}, {count} classes", took / len(items))
             alone = f"stream, features alone, {count} classes"
             for name in METHODS:
                 over = self.rate(alone) / self.rate(f"stream, {name}, {count} classes") - 1
@@ -336,12 +340,12 @@ def main() -> None:
     parser.add_argument("--device", default=None)
     parser.add_argument("--dtype", default=None)
     parser.add_argument("--fast", action="store_true", help="the faster forward of the tower")
-    parser.add_argument("--images", type=int, default=512)
+    parser.add_argument("--images", type=int, default=1536)
     parser.add_argument("--views", type=int, default=64)
     parser.add_argument("--classes", type=int, nargs="+", default=(1000, 20000))
     parser.add_argument("--workers", type=int, default=min(8, os.cpu_count() or 1))
     parser.add_argument("--usual", type=int, default=96, help="images of the usual way")
-    parser.add_argument("--stream", type=int, default=192, help="images of the streams")
+    parser.add_argument("--stream", type=int, default=320, help="images of the streams")
     parser.add_argument("--out", help="folder for the CSV and the JSON")
     o = parser.parse_args()
     weights = None if o.model == "tiny" else "random"
@@ -358,11 +362,13 @@ def main() -> None:
         clf = Classifier(model, names, "adte", views=bench.views)
         facts["kernel"] = clf.pipeline.kernel
         bench.memory(clf, paths[0])
-        bench.tower(2 if small else 10)
+        repeats = 1 if small else 3
+        bench.tower(o.images, repeats)
         bench.kernel(paths, 2 if small else 20)
-        bench.ours(folder, clf, o.workers)
+        bench.ours(folder, clf, o.workers, repeats)
         bench.heads((10, 50) if small else tuple(o.classes), 1 if small else 4)
-        bench.streams(paths[: o.stream], (10,) if small else tuple(o.classes), o.workers)
+        bench.streams(paths[: o.stream], (10,) if small else tuple(o.classes), o.workers,
+                      repeats)  # fmt: skip
         bench.usual(paths[: o.usual], o.workers)
     bench.finish()
 

@@ -30,7 +30,7 @@ from adte.models.runtime import with_runtime
 
 CUDA = ("fast", "flash", "cudnn", "graph", "float8", "compile", "float8+compile",
         "compile:max-autotune-no-cudagraphs", "compile:reduce-overhead")  # fmt: skip
-CPU = ("fast", "bfloat16", "openvino", "compile")
+CPU = ("fast", "openvino", "bfloat16", "bfloat16+fast", "bfloat16+openvino", "compile")
 SLOW = ("compile", "openvino")
 
 
@@ -38,11 +38,12 @@ def forward(model, name, pixels):
     """A function from pixels to features, for one of the names above."""
     if name == "own":
         return model.encode_image
-    if name == "bfloat16":
+    if name.startswith("bfloat16"):
         small = load_model(ARCH[0], weights="random", device="cpu", dtype="bfloat16",
                            runtime="torch")  # fmt: skip
         small.load_state_dict(model.state_dict())
-        return small.encode_image
+        encode = with_runtime(small, name.partition("+")[2] or "torch").encode_image
+        return lambda x: encode(x.bfloat16())
     if name == "openvino":
         return with_runtime(model, "openvino").encode_image
     kind, _, mode = name.partition(":")

@@ -17,10 +17,12 @@ from adte import Classifier, Pipeline, Sample, Views, create_method, list_method
 from adte.batch import Batch
 from adte.bench.views import photo
 from adte.data import Dataset, make_stream
+from adte.estimators import _follower
 from adte.evaluate.features.cache import Cache, extract
 from adte.evaluate.features.live import Live
 from adte.evaluate.running.tasks import Task, perform
 from adte.machine import PeakMemory
+from adte.prior import ClassPrior, PriorOptions
 from adte.prompts import class_weights
 from adte.rendering import base_box, pack, plain, render, show
 from adte.rendering.render import _renderer
@@ -75,6 +77,23 @@ def test_batches_on_the_gpu_say_what_a_loop_says(name):
         assert b.probs.is_cuda
         torch.testing.assert_close(b.probs, a.probs, rtol=1e-4, atol=1e-5)
     assert all(v.is_cuda for v in (many._state or {}).values() if v.ndim)
+
+
+@pytest.mark.parametrize("classes", [2, 300, 5001])
+def test_the_prior_is_that_of_the_host(classes):
+    options = PriorOptions(estimator="joint", item="soft")
+    assert _follower(torch.device("cuda", 0)) is not None
+    g = torch.Generator().manual_seed(0)
+    z = 3 * torch.randn(20, classes, generator=g, dtype=torch.float64)
+    z[:, :2] += 4
+    items = z.log_softmax(-1)
+    host = ClassPrior(classes, options).state
+    there = {k: v.cuda() for k, v in ClassPrior(classes, options).state.items()}
+    for part in items.split(8):
+        want, got = options.scan(host, part), options.scan(there, part.cuda())
+        torch.testing.assert_close(got.log_prior.cpu(), want.log_prior, rtol=1e-9, atol=1e-9)
+    for name, value in host.items():
+        torch.testing.assert_close(there[name].cpu(), value, rtol=1e-9, atol=1e-9)
 
 
 def test_extract_and_replay_on_the_gpu(tmp_path):

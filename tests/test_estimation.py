@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -199,6 +204,43 @@ def test_learn_first_reads_what_it_has_just_learned() -> None:
     for i in range(12):
         plain.learn(Batch(z[i : i + 1]))
         assert_close(told_[i].probs, plain.predict(Batch(z[i : i + 1]))[0].probs, rtol=0, atol=0)
+
+
+KERNEL = """
+import sys
+import torch
+sys.path[:0] = [{tests!r}]
+import adte.estimators as estimators
+from adte.bias.device import follow
+from adte.prior import ClassPrior, PriorOptions
+from test_estimation import items
+for classes, shown, known, clip in (
+    (2, 2, "as-they-come", 2.0), (10, 2, "equal", 0.0), (131, 12, "auto", 3.0)
+):
+    for learn_first in (False, True):
+        z = torch.from_numpy(items(classes, 7, 5, shown))
+        options = PriorOptions(estimator="joint", frequencies=known, clip=clip)
+        host, there = (ClassPrior(classes, options).state for _ in range(2))
+        for part in z.split(5):
+            estimators._follower = lambda device: None
+            want = options.scan(host, part, learn_first)
+            estimators._follower = lambda device: follow
+            got = options.scan(there, part, learn_first)
+            torch.testing.assert_close(got.log_prior, want.log_prior, rtol=1e-7, atol=1e-7)
+        assert host.keys() == there.keys()
+        for name, value in host.items():
+            torch.testing.assert_close(there[name], value, rtol=1e-9, atol=1e-9)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not importlib.util.find_spec("triton"), reason="Triton is not installed")
+def test_a_device_follows_the_stream_as_the_host_does() -> None:
+    """The kernel, interpreted on the CPU."""
+    env = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    code = KERNEL.format(tests=str(Path(__file__).parent))
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 # --------------------------------------------------------------------------- shares

@@ -11,10 +11,12 @@ The cost of an item does not depend on how many came before.
 
 from __future__ import annotations
 
+import importlib
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from functools import lru_cache
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -31,6 +33,10 @@ from adte.state import Entry, State
 __all__ = ["PriorOptions", "Reading"]
 
 Array = NDArray[np.float64]
+X = TypeVar("X", Array, Tensor)
+Follow = Callable[
+    [Tensor, int, Tensor, tuple[float, float], float], tuple[Tensor, Tensor, Tensor]
+]  # `adte.bias.device.follow`
 
 BANKS = ("all", "gap", "gap-larger", "fifo", "reservoir")
 ESTIMATORS = ("fixed-point", "marginal", "joint")
@@ -234,22 +240,38 @@ class PriorOptions:
 
     def _follow(self, state: State, items: Tensor, learn_first: bool = False) -> Tensor:
         """The joint estimate, image by image, in place: what each reads, log p̃ (B, L)."""
-        seen, sums, rows = int(state["seen"]), _sums(state), []
-        both = torch.stack([items, items.exp()]).cpu().numpy()  # one question to the device
-        for log_p, p in zip(*both, strict=True):
-            favoured, shown = self._joint(sums, seen)
-            rows.append(self._uneven(sums, favoured, shown))
-            bias.take_in(sums, log_p, p, favoured, shown)
-            seen += 1
-        if learn_first:
-            rows = [*rows[1:], self._uneven(sums, *self._joint(sums, seen))]
+        before = int(state["seen"])
         state["seen"] += len(items)
+        if (follow := _follower(items.device)) is not None:
+            return self._follow_there(follow, state, items, before, learn_first)
+        sums, rows = _sums(state), []
+        both = torch.stack([items, items.exp()]).cpu().numpy()  # one question to the device
+        for seen, (log_p, p) in enumerate(zip(*both, strict=True), before):
+            favoured, shown = self._joint(sums, seen)
+            rows.append(self._uneven(sums.total, favoured, shown))
+            bias.take_in(sums, log_p, p, favoured, shown)
+        if learn_first:
+            last = self._joint(sums, before + len(items))
+            rows = [*rows[1:], self._uneven(sums.total, *last)]
         if items.device.type == "cpu":
             kept = tuple(torch.from_numpy(v) for v in sums)
         else:
             kept = torch.from_numpy(np.stack(sums)).to(items.device).unbind()
         state.update(zip(sums._fields, kept, strict=True))
-        return self._told(rows, seen - len(items) + learn_first).to(items.device)
+        told = self._told(torch.from_numpy(np.stack(rows)), before + learn_first)
+        return told.to(items.device)
+
+    def _follow_there(
+        self, follow: Follow, state: State, items: Tensor, before: int, learn_first: bool
+    ) -> Tensor:
+        """The same on the items' device, without a question to it."""
+        names, smoothing = bias.Sums._fields, (self.smoothing, self.smoothing_total)
+        sums = torch.stack([state[name] for name in names])
+        favoured, shown, totals = follow(sums, before, items, smoothing, self.clip)
+        state.update(zip(names, sums.unbind(), strict=True))
+        by_then = slice(1, None) if learn_first else slice(0, -1)
+        rows = self._uneven(totals[by_then], favoured[by_then], shown[by_then])
+        return self._told(rows, before + learn_first)
 
     def _admit(self, state: State, label: int, p: Tensor, gap: float, draw: random.Random) -> bool:
         if self.bank == "all":
@@ -275,25 +297,24 @@ class PriorOptions:
         if self.estimator == "fixed-point":
             return self._log(state["solution"])
         seen, sums = int(state["seen"]), _sums(state)
-        row = self._uneven(sums, *self._joint(sums, seen))
-        return self._told([row], seen)[0].to(state["total"].device)
+        row = self._uneven(sums.total, *self._joint(sums, seen))
+        return self._told(torch.from_numpy(row)[None], seen)[0].to(state["total"].device)
 
     def _joint(self, sums: bias.Sums, seen: int) -> tuple[Array, Array]:
         """The model's bias and the stream's frequencies."""
         return bias.joint(sums, seen, (self.smoothing, self.smoothing_total), self.clip)
 
-    def _uneven(self, sums: bias.Sums, favoured: Array, shown: Array) -> Array:
+    def _uneven(self, total: X, favoured: X, shown: X) -> X:
         """What is to be divided by, by what is known of the frequencies; not normalised yet."""
         if self.frequencies == "equal":  # all that is uneven is the model's
-            return sums.total.copy()
+            return total + 0.0
         return -shown if self.frequencies == "as-they-come" else favoured - shown
 
-    def _told(self, rows: list[Array], seen: int) -> Tensor:
+    def _told(self, uneven: Tensor, seen: int) -> Tensor:
         """log p̃ (B, L) of neighbouring images, the first of which came after `seen` others."""
-        uneven = torch.from_numpy(np.stack(rows))
         if self.frequencies != "equal":
             return torch.log_softmax(uneven, -1)
-        return self._marginal(uneven, torch.arange(seen, seen + len(rows)).to(uneven))
+        return self._marginal(uneven, torch.arange(seen, seen + len(uneven)).to(uneven))
 
     def shares(self, state: State) -> Shares | None:
         """The share of every class in what was seen, with an interval; the joint estimate's."""
@@ -353,6 +374,22 @@ def _sums(state: State) -> bias.Sums:
     if sums[0].device.type == "cpu":
         return bias.Sums(*(x.numpy() for x in sums))
     return bias.Sums(*torch.stack(sums).cpu().numpy())  # one question to the device
+
+
+@lru_cache(maxsize=16)
+def _follower(device: torch.device) -> Follow | None:
+    """What follows a stream on its device: a kernel, where Triton can make one."""
+    if device.type != "cuda":
+        return None
+    try:
+        follow: Follow = importlib.import_module("adte.bias.device").follow
+        sums = torch.zeros(4, 2, dtype=torch.float64, device=device)
+        follow(sums, 0, sums[:1].clone(), (1.0, 1.0), 1.0)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception:  # no compiler, an old driver: `adte.rendering` has said so
+        return None
+    return follow
 
 
 def _wide(x: Tensor) -> torch.dtype:

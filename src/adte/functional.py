@@ -48,8 +48,8 @@ EntropyForm = Literal["paper", "vanishing"]
 _LOG_ZERO = -1e30
 
 
-# Logits that are worked on at once: on a host, what its caches hold.
-_MOST, _MOST_ON_HOST = 1 << 22, 1 << 18
+# Logits that are worked on at once: on a host, what its caches hold; on a device, 128 MB of them.
+_MOST, _MOST_ON_HOST = 1 << 25, 1 << 18
 
 
 def _wide(x: Tensor) -> Tensor:

@@ -154,8 +154,8 @@ class Picture(NamedTuple):
         image = Image.fromarray(self.pixels).reduce(step // self.step)
         return self._replace(pixels=np.array(image))
 
-    def identity(self) -> bytes:
-        """What the crops of an image without a key depend on.
+    def identity(self) -> tuple[bytes, bytes | memoryview]:
+        """What the crops of an image without a key depend on: its kind, and what is of that kind.
 
         All pixels; of one above `LARGE` a regular sample; of a JPEG above it the bytes of the file.
         So a large JPEG has the same crops by path, by bytes and as a Pillow image not yet loaded,
@@ -163,12 +163,12 @@ class Picture(NamedTuple):
         image, have other crops: as good, and always the same ones.
         """
         if self.stamp:
-            return b"file:" + self.stamp
+            return b"file:", self.stamp
         shape, pixels = self.pixels.shape, self.pixels
         if shape[0] * shape[1] <= LARGE:
-            return f"pixels:{shape}:".encode() + pixels.tobytes()
+            return f"pixels:{shape}:".encode(), np.ascontiguousarray(pixels).data
         n = math.isqrt(shape[0] * shape[1] // _SAMPLE)
-        return f"sample:{shape}:".encode() + pixels[::n, ::n].tobytes()
+        return f"sample:{shape}:".encode(), np.ascontiguousarray(pixels[::n, ::n]).data
 
 
 def load_image(source: Any) -> Pixels:

@@ -8,7 +8,7 @@ It is what open_clip's and transformers' vision transformers compute, in fewer p
   products so far, and each layer norm adds that sum, a vector known beforehand, as it reads x.
 - Where the class token alone is read, the last block computes nothing for the others beyond their
   keys and values. That is 5/6 of a block: 7 % of ViT-B, 3.5 % of ViT-L.
-- Layer norm and QuickGELU are one Triton kernel each on CUDA.
+- Layer norm and QuickGELU are one Triton kernel each on CUDA; GELU is a part of its product there.
 
 `accelerate(model)` gives the same model with this forward for `encode_image`. Where gradients are
 on, in training, at another image size and in copies for methods that change the tower (Tent, MEMO),
@@ -29,7 +29,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from adte.errors import InputError
-from adte.models._fused import activate, layer_norm, rows8
+from adte.models._fused import activated, layer_norm, rows8
 from adte.models._vit import Block, Linear, Vit, parts, read
 from adte.models.base import Model
 
@@ -243,7 +243,7 @@ def _block(
     flat = flat.addmm_(h.transpose(1, 2).reshape(n * t, w), block.out.weight.T)
     h = layer_norm(flat, shifts[1], *block.norm2)
     if eight is None:
-        h = activate(F.linear(h, *block.fc1), vit.act)
+        h = activated(h, *block.fc1, vit.act)
         flat = flat.addmm_(h, block.fc2.weight.T)
     else:
         h = _product8(*rows8(h), eight[0], block.fc1.bias)

@@ -23,7 +23,7 @@ Box = tuple[float, float, float, float]  # top, left, height, width
 Rows = npt.NDArray[np.int32]
 
 WORDS = 16  # of four bytes a view; see `show`
-ALIGN = 16  # bytes: where an image may begin
+ALIGN = 48  # bytes, 16 pixels: where an image may begin
 
 
 class Shown(NamedTuple):
@@ -94,6 +94,7 @@ def places(images: Iterable[Shown]) -> tuple[list[int], int]:
     at = sum(len(i.rows) for i in images) * WORDS * 4
     out = []
     for image in images:
+        at = math.ceil(at / ALIGN) * ALIGN
         out.append(at)
-        at += math.ceil(image.pixels.size / ALIGN) * ALIGN
+        at += image.pixels.size
     return out, at

@@ -152,14 +152,16 @@ class Views:
         return n
 
     def _digest(self, picture: Picture | None, key: int | str | None) -> int:
+        digest = blake2b(f"{self.seed}:".encode(), digest_size=16)
         if key is None and picture is not None:
-            text = f"{self.seed}:".encode() + picture.identity()
+            for part in picture.identity():  # nothing is copied
+                digest.update(part)
         else:
             check(
                 isinstance(key, str | int | np.integer), "key", key, "give an integer or a string"
             )
-            text = f"{self.seed}:{'str' if isinstance(key, str) else 'int'}:{key}".encode()
-        return int.from_bytes(blake2b(text, digest_size=16).digest(), "little")
+            digest.update(f"{'str' if isinstance(key, str) else 'int'}:{key}".encode())
+        return int.from_bytes(digest.digest(), "little")
 
     def _crops(self, height: int, width: int, seed: int) -> list[Crop]:
         # Every crop takes the same number of draws, so a longer list begins with the shorter one.

@@ -96,29 +96,44 @@ def extract(
         text = json.dumps(recipe.to_json(), indent=1, ensure_ascii=False) + "\n"
         write_whole(folder / "recipe.json", lambda name: Path(name).write_text(text, "utf-8"))
     _keep_weights(folder, prompt_set, live)
-    skipped: list[Skipped] = []
+    todo, skipped = [], list[Skipped]()
+    for number, start in enumerate(range(0, len(live), shard)):
+        stop = min(start + shard, len(live))
+        if (path := _shard(folder, number)).exists():
+            _, header = _load_shard(path)  # raises if it is damaged
+            skipped += [Skipped(**s) for s in header["skipped"]]
+            tick(stop - start)
+        else:
+            todo.append((path, range(start, stop)))
+    part = copy(live)  # not `replace`, which would describe the stream anew
+    part.part = [i for _, places in todo for i in places]
     # A shard is written while the next one is encoded, so that a GPU never waits for the disk.
     with ThreadPoolExecutor(1, "adte-shard") as writer:
         writing: Future[None] | None = None
-        for number, start in enumerate(range(0, len(live), shard)):
-            path = _shard(folder, number)
-            stop = min(start + shard, len(live))
-            if path.exists():
-                _, header = _load_shard(path)  # raises if it is damaged
-                skipped += [Skipped(**s) for s in header["skipped"]]
-                tick(stop - start)
-                continue
-            part = copy(live)  # not `replace`, which would describe the whole stream every time
-            part.part = range(start, stop)
-            images = list(_counted(part, tick))
+        for path, images, lost in _shards(part, todo, tick):
             if writing is not None:
                 writing.result()
-            writing = writer.submit(_write_shard, path, images, part)
-            skipped += part.skipped
+            writing = writer.submit(_write_shard, path, images, lost, part)
+            skipped += lost
         if writing is not None:
             writing.result()
-    live.skipped = skipped
+    live.skipped = sorted(skipped, key=lambda s: s.position)
     return Cache(folder, prompt_set)
+
+
+def _shards(
+    part: Live, todo: list[tuple[Path, range]], tick: Callable[[int], None]
+) -> Iterator[tuple[Path, list[Image], list[Skipped]]]:
+    """Each shard with its images and those that cannot be read; one stream through all of them."""
+    coming = part.numbered()
+    ahead = next(coming, None)
+    for path, places in todo:
+        images: list[Image] = []
+        while ahead is not None and ahead[0] in places:
+            images.append(ahead[1])
+            tick(1)
+            ahead = next(coming, None)
+        yield path, images, [s for s in part.skipped if s.position in places]
 
 
 def _keep_weights(folder: Path, prompt_set: str, live: Live) -> None:
@@ -151,13 +166,7 @@ def _said(prompts: Any) -> Any:
     return {k: v for k, v in plain.items() if k != "name"} if isinstance(plain, dict) else plain
 
 
-def _counted(part: Live, tick: Callable[[int], None]) -> Iterator[Image]:
-    for image in part.images():
-        yield image
-        tick(1)
-
-
-def _write_shard(path: Path, items: list[Image], live: Live) -> None:
+def _write_shard(path: Path, items: list[Image], lost: list[Skipped], live: Live) -> None:
     v, d = live.views.count, live.model.dim
     tensors = {
         "features": torch.stack([e.features for e in items]).cpu()
@@ -169,7 +178,7 @@ def _write_shard(path: Path, items: list[Image], live: Live) -> None:
     names: dict[str, Any] = {
         "ids": [e.id for e in items],
         "domains": [e.domain for e in items],
-        "skipped": [asdict(s) for s in live.skipped],
+        "skipped": [asdict(s) for s in lost],
     }
     digests = {"digest": _digest(tensors, names["ids"]), "names": _names_digest(tensors, names)}
     save_state(path, tensors, {**names, **digests})

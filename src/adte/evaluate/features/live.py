@@ -96,6 +96,10 @@ class Live(FeatureStream):
         return replace(self, part=base[order].tolist())
 
     def images(self) -> Iterator[Image]:
+        return (image for _, image in self.numbered())
+
+    def numbered(self) -> Iterator[tuple[int, Image]]:
+        """The images with their places in the stream."""
         self.skipped = []
 
         def failed(index: int, error: InputError) -> None:
@@ -111,7 +115,7 @@ class Live(FeatureStream):
         for e in self.pipeline(((i, source(i)) for i in wanted), failed):
             id, domain = self.stream.identify(e.key)
             label, group = int(self.stream.labels[e.key]), self.stream.group(e.key)
-            yield Image(e.features, label, id, domain, group, e.pixels)
+            yield e.key, Image(e.features, label, id, domain, group, e.pixels)
 
 
 def label_space(stream: Stream) -> tuple[Sequence[str], Sequence[str]]:

@@ -1,14 +1,7 @@
-"""Bias or frequency: does a model favour some classes, or does the stream show them more often?
+"""The joint estimate on the host: NumPy, float64, image after image.
 
-Both leave the same trace in the mean prediction m of a stream:
-
-    log m_l ≈ b_l + log(L π_l) + a constant,      b the model's bias, π the stream's frequencies
-
-Counting tells them apart. Biases of a model are many and of like size; a stream that shows few of
-its classes repeats them, so its images agree with each other more often than chance would have it.
-
-Everything here is in NumPy, float64, on the host: short vectors of L numbers, image after image,
-which is quicker than asking an accelerator, and as quick as asking PyTorch a few times.
+Vectors of L numbers are short: that is quicker here than asking an accelerator, or PyTorch, for
+each. Where features lie on a device and classes are many, `adte.bias.device` does the same there.
 """
 
 from __future__ import annotations

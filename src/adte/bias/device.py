@@ -1,0 +1,184 @@
+# mypy: disable-error-code="no-untyped-def,no-untyped-call"
+"""The joint estimate where the features lie: the numbers of `adte.bias.host`, by one Triton kernel.
+
+One program follows the stream image by image, so that nobody asks the device for a number, and a
+tower beside it has all of the GPU but a corner. A thread always has the same classes, so passes
+over them need no barrier. A median is found by halving the interval of numbers that it may be.
+"""
+
+# Triton reads the annotations of kernels: they are no strings here.
+from contextlib import nullcontext
+
+import torch
+import triton  # type: ignore[import-not-found,import-untyped,unused-ignore]
+import triton.language as tl  # type: ignore[import-not-found,import-untyped,unused-ignore]
+from torch import Tensor
+
+from adte.bias.host import LEAST, MOST, PAIRS
+
+__all__ = ["follow"]
+
+_PAIRS, _LEAST, _MOST = tl.constexpr(PAIRS), tl.constexpr(LEAST), tl.constexpr(MOST)
+_TOP = tl.constexpr((1 << 63) - 1)
+
+
+def follow(
+    sums: Tensor, seen: int, items: Tensor, smoothing: tuple[float, float], deviations: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Take in log-probabilities (B, L) in order; `sums` (4, L), as the fields of `Sums`, in place.
+
+    Returns what was known before each image and after the last, (B + 1, L) each: the bias, the
+    frequencies as far as trusted, and the sum of predictions. All in float64.
+    """
+    images, classes = items.shape
+    bias, shown, totals = items.new_empty(3, images + 1, classes)
+    block = max(64, min(4096, triton.next_power_of_2(classes)))
+    with torch.cuda.device(items.device) if items.is_cuda else nullcontext():
+        _follow[(1,)](
+            sums, items.contiguous(), bias, shown, totals, images, seen, classes, *smoothing,
+            deviations, BLOCK=block, num_warps=max(2, min(32, block // 64)),
+        )  # fmt: skip
+    return bias, shown, totals
+
+
+@triton.jit  # type: ignore[untyped-decorator,unused-ignore]
+def _follow(
+    sums, items, biases, frequencies, totals, images, seen, classes, each_class, in_all, deviations,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    L = tl.full((), 1.0, tl.float64) * classes
+    for b in range(0, images + 1):
+        bias, shown, total = biases + b * classes, frequencies + b * classes, totals + b * classes
+        n = tl.full((), 1.0, tl.float64) * (seen + b)
+        each = n / L
+
+        agree = tl.zeros((BLOCK,), tl.float64)
+        for start in range(0, classes, BLOCK):
+            at, inside = _some(start, classes, BLOCK)
+            answers = tl.load(sums + classes + at, mask=inside, other=0.0)
+            agree += answers * answers - tl.load(sums + 2 * classes + at, mask=inside, other=0.0)
+        c = (tl.sum(agree, 0) / 2 + _PAIRS) / (n * (n - 1) / 2 / L + _PAIRS)
+        uneven = c > 1.0
+        trust = tl.where(uneven, 1.0 - 1.0 / c, 0.0)
+        alpha = (1.0 - c / L) / tl.where(uneven, c - 1.0, 1.0)
+        alpha = tl.where(uneven, tl.minimum(tl.maximum(alpha, _LEAST), _MOST), _MOST)
+        extra = tl.maximum(each_class / (1.0 - trust), in_all / L)
+
+        for start in range(0, classes, BLOCK):
+            at, inside = _some(start, classes, BLOCK)
+            predicted = tl.load(sums + at, mask=inside, other=1.0)
+            answers = tl.load(sums + classes + at, mask=inside, other=1.0)
+            ratio = tl.where(uneven, (answers + extra) / (each + extra), 1.0)
+            x = tl.log(tl.maximum(predicted + extra, 1e-300)) - trust / 2 * tl.log(ratio)
+            f = trust * tl.log((answers + alpha) / (each + alpha))
+            tl.store(total + at, predicted, mask=inside)
+            tl.store(shown + at, f, mask=inside)
+            tl.store(bias + at, x, mask=inside)
+        middle = _median(bias, classes, tl.full((), 0.0, tl.float64), False, BLOCK)
+        reach = middle * 0.0
+        if deviations > 0:
+            reach = deviations * 1.4826 * _median(bias, classes, middle, True, BLOCK)
+        for start in range(0, classes, BLOCK):
+            at, inside = _some(start, classes, BLOCK)
+            x = tl.load(bias + at, mask=inside, other=0.0) - middle
+            if deviations > 0:
+                back = tl.maximum(2.0 * reach - x, 0.0)
+                x = tl.where(x > reach, back, tl.maximum(x, -reach))
+            tl.store(bias + at, x, mask=inside)
+
+        if b < images:
+            _take_in(sums, items + b * classes, bias, shown, classes, BLOCK)
+
+
+@triton.jit  # type: ignore[untyped-decorator,unused-ignore]
+def _take_in(sums, item, bias, shown, classes, BLOCK: tl.constexpr):
+    """Add an image to the sums."""
+    lowest = tl.full((BLOCK,), float("-inf"), tl.float64)
+    answers, labels = lowest, lowest
+    for start in range(0, classes, BLOCK):
+        z, f, at, inside = _adjusted(item, bias, shown, start, classes, BLOCK)
+        answers = tl.maximum(answers, tl.where(inside, z + f / 2, lowest))
+        labels = tl.maximum(labels, tl.where(inside, z + f, lowest))
+    peak, best = tl.max(answers, 0), tl.max(labels, 0)
+    whole = tl.zeros((BLOCK,), tl.float64)
+    firsts = tl.zeros((BLOCK,), tl.int32) + classes
+    for start in range(0, classes, BLOCK):
+        z, f, at, inside = _adjusted(item, bias, shown, start, classes, BLOCK)
+        whole += tl.where(inside, tl.exp(z + f / 2 - peak), 0.0)
+        firsts = tl.minimum(firsts, tl.where(inside & (z + f == best), at, classes))
+    per, label = 1.0 / tl.sum(whole, 0), tl.min(firsts, 0)
+    for start in range(0, classes, BLOCK):
+        z, f, at, inside = _adjusted(item, bias, shown, start, classes, BLOCK)
+        p = tl.exp(tl.load(item + at, mask=inside, other=0.0))
+        r = tl.exp(z + f / 2 - peak) * per
+        _add(sums + at, p, inside)
+        _add(sums + classes + at, r, inside)
+        _add(sums + 2 * classes + at, r * r, inside)
+        _add(sums + 3 * classes + at, (at == label).to(tl.float64), inside)
+
+
+@triton.jit  # type: ignore[untyped-decorator,unused-ignore]
+def _some(start, classes, BLOCK: tl.constexpr):
+    at = start + tl.arange(0, BLOCK)
+    return at, at < classes
+
+
+@triton.jit  # type: ignore[untyped-decorator,unused-ignore]
+def _adjusted(item, bias, shown, start, classes, BLOCK: tl.constexpr):
+    at, inside = _some(start, classes, BLOCK)
+    z = tl.load(item + at, mask=inside, other=0.0) - tl.load(bias + at, mask=inside, other=0.0)
+    return z, tl.load(shown + at, mask=inside, other=0.0), at, inside
+
+
+@triton.jit  # type: ignore[untyped-decorator,unused-ignore]
+def _add(into, what, inside):
+    tl.store(into, tl.load(into, mask=inside, other=0.0) + what, mask=inside)
+
+
+@triton.jit  # type: ignore[untyped-decorator,unused-ignore]
+def _median(x, classes, shift, SIZES: tl.constexpr, BLOCK: tl.constexpr):
+    """The median of x − shift, or of its absolute values."""
+    k = (classes + 1) // 2
+    lows = tl.zeros((BLOCK,), tl.int64) + _TOP
+    highs = -lows
+    for start in range(0, classes, BLOCK):
+        key, inside = _keys(x, start, classes, shift, SIZES, BLOCK)
+        lows = tl.minimum(lows, tl.where(inside, key, lows))
+        highs = tl.maximum(highs, tl.where(inside, key, highs))
+    low, high = tl.min(lows, 0), tl.max(highs, 0)
+    while low < high:
+        half = (low & high) + ((low ^ high) >> 1)  # their mean, whatever their signs
+        count = tl.zeros((BLOCK,), tl.int32)
+        for start in range(0, classes, BLOCK):
+            key, inside = _keys(x, start, classes, shift, SIZES, BLOCK)
+            count += (inside & (key <= half)).to(tl.int32)
+        enough = tl.sum(count, 0) >= k
+        high = tl.where(enough, half, high)
+        low = tl.where(enough, low, half + 1)
+    middle = _number(low)
+    if classes % 2 == 0:
+        count = tl.zeros((BLOCK,), tl.int32)
+        above = tl.zeros((BLOCK,), tl.int64) + _TOP
+        for start in range(0, classes, BLOCK):
+            key, inside = _keys(x, start, classes, shift, SIZES, BLOCK)
+            count += (inside & (key <= low)).to(tl.int32)
+            above = tl.minimum(above, tl.where(inside & (key > low), key, above))
+        again = tl.sum(count, 0) > k
+        middle = (middle + _number(tl.where(again, low, tl.min(above, 0)))) / 2
+    return middle
+
+
+@triton.jit  # type: ignore[untyped-decorator,unused-ignore]
+def _keys(x, start, classes, shift, SIZES: tl.constexpr, BLOCK: tl.constexpr):
+    """Whole numbers in the order of the numbers."""
+    at, inside = _some(start, classes, BLOCK)
+    v = tl.load(x + at, mask=inside, other=0.0) - shift
+    if SIZES:
+        v = tl.abs(v)
+    bits = v.to(tl.int64, bitcast=True)
+    return bits ^ ((bits >> 63) & _TOP), inside
+
+
+@triton.jit  # type: ignore[untyped-decorator,unused-ignore]
+def _number(key):
+    return (key ^ ((key >> 63) & _TOP)).to(tl.float64, bitcast=True)
