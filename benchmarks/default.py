@@ -44,6 +44,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "adte, equal": ("adte", {"frequencies": "equal"}),
     "adte, as they come": ("adte", {"frequencies": "as-they-come"}),
     "adte": ("adte", {}),
+    "adte-open": ("adte-open", {}),
 }
 MARGINAL = {"estimator": "marginal"}
 PIECES: dict[str, tuple[str, dict[str, Any]]] = {

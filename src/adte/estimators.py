@@ -35,7 +35,7 @@ __all__ = ["PriorOptions", "Reading"]
 Array = NDArray[np.float64]
 X = TypeVar("X", Array, Tensor)
 Follow = Callable[
-    [Tensor, int, Tensor, tuple[float, float], float], tuple[Tensor, Tensor, Tensor]
+    [Tensor, int, Tensor, tuple[float, float], float], tuple[Tensor, Tensor, Tensor, Tensor]
 ]  # `adte.bias.device.follow`
 
 BANKS = ("all", "gap", "gap-larger", "fifo", "reservoir")
@@ -49,10 +49,14 @@ class Reading(NamedTuple):
     Attributes:
         log_prior: log p̃, float64, a row an image (B, L), or (1, L) for all of them.
         since: the first image for which it is in force; those before came too early.
+        trust: of the joint estimate, how far frequencies are trusted (B,) or (1,), and
+        answers: what each image was taken in as (B, L), float64; None where none was.
     """
 
     log_prior: Tensor
     since: int = 0
+    trust: Tensor | None = None
+    answers: Tensor | None = None
 
     def runs(self, images: int) -> list[tuple[slice, Tensor | None]]:
         """The images without a prior, and those with theirs; an empty run is left out."""
@@ -176,10 +180,21 @@ class PriorOptions:
 
     def evidence(self, logits: Tensor) -> Tensor:
         """What images say: float64 log-probabilities of their items.  (B, V, L) → (B, L)"""
+        return self.weighed(logits)[0]
+
+    def weighed(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """The same, and the weights of the views in it.  (B, V, L) → (B, L), (B, V)"""
+        logits = logits.detach()
         if self.item == "soft" and logits.shape[1] > 1:
-            return torch.cat([F.soft_mean(logits[i].detach()) for i in F.pieces(logits)]).double()
-        z = logits.to(_wide(logits)).mean(1) if self.item == "mean-logits" else logits[:, 0]
-        return F.log_probs(z).detach().double()
+            parts = [F.soft_mean(logits[i]) for i in F.pieces(logits)]
+            means, weights = (torch.cat(x) for x in zip(*parts, strict=True))
+            return means.double(), weights
+        weights = torch.zeros(logits.shape[:2], dtype=_wide(logits), device=logits.device)
+        if self.item == "mean-logits":
+            weights += 1 / logits.shape[1]
+            return F.log_probs(logits.to(weights).mean(1)).double(), weights
+        weights[:, 0] = 1
+        return F.log_probs(logits[:, 0]).double(), weights
 
     def scan(self, state: State, items: Tensor, learn_first: bool = False) -> Reading:
         """Take in items (B, L) in order, in place; what each image reads of the prior by then."""
@@ -193,7 +208,7 @@ class PriorOptions:
             by_then = slice(1, None) if learn_first else slice(0, -1)
             return Reading(self._marginal(sums[by_then], seen[by_then]), since)
         if self.estimator == "joint":
-            return Reading(self._follow(state, items, learn_first), since)
+            return self._follow(state, items, learn_first)._replace(since=since)
         rows = []
         for item in items:
             if not learn_first:
@@ -214,7 +229,14 @@ class PriorOptions:
     def read(self, state: State) -> Reading:
         """What any image reads of a state that does not change."""
         early = int(state["seen"]) < max(self.warmup, 1)
-        return Reading(self.log_prior(state)[None], 1 << 62 if early else 0)
+        since = 1 << 62 if early else 0
+        if self.estimator != "joint":
+            return Reading(self.log_prior(state)[None], since)
+        sums, seen = _sums(state), int(state["seen"])
+        known = self._joint(sums, seen)
+        uneven = torch.from_numpy(self._uneven(sums.total, known.bias, known.shown))[None]
+        there = self._told(uneven, seen).to(state["total"].device)
+        return Reading(there, since, there.new_tensor([known.trust]))
 
     def observe(self, state: State, log_p: Tensor, label: int | None = None) -> bool:
         """Take in one prediction (L,), in place; True if the bank keeps it."""
@@ -238,40 +260,44 @@ class PriorOptions:
             self._solve(state)
         return kept
 
-    def _follow(self, state: State, items: Tensor, learn_first: bool = False) -> Tensor:
-        """The joint estimate, image by image, in place: what each reads, log p̃ (B, L)."""
+    def _follow(self, state: State, items: Tensor, learn_first: bool = False) -> Reading:
+        """The joint estimate, image by image, in place: what each reads."""
         before = int(state["seen"])
         state["seen"] += len(items)
         if (follow := _follower(items.device)) is not None:
             return self._follow_there(follow, state, items, before, learn_first)
-        sums, rows = _sums(state), []
+        sums, answers = _sums(state), []
+        known = [self._joint(sums, before)]
+        rows = [self._uneven(sums.total, known[0].bias, known[0].shown)]
         both = torch.stack([items, items.exp()]).cpu().numpy()  # one question to the device
-        for seen, (log_p, p) in enumerate(zip(*both, strict=True), before):
-            favoured, shown = self._joint(sums, seen)
-            rows.append(self._uneven(sums.total, favoured, shown))
-            bias.take_in(sums, log_p, p, favoured, shown)
-        if learn_first:
-            last = self._joint(sums, before + len(items))
-            rows = [*rows[1:], self._uneven(sums.total, *last)]
+        for seen, (log_p, p) in enumerate(zip(*both, strict=True), before + 1):
+            answers.append(bias.take_in(sums, log_p, p, known[-1].bias, known[-1].shown))
+            if learn_first or seen < before + len(items):
+                known.append(self._joint(sums, seen))
+                rows.append(self._uneven(sums.total, known[-1].bias, known[-1].shown))
         if items.device.type == "cpu":
             kept = tuple(torch.from_numpy(v) for v in sums)
         else:
             kept = torch.from_numpy(np.stack(sums)).to(items.device).unbind()
         state.update(zip(sums._fields, kept, strict=True))
-        told = self._told(torch.from_numpy(np.stack(rows)), before + learn_first)
-        return told.to(items.device)
+        told = self._told(torch.from_numpy(np.stack(rows[learn_first:])), before + learn_first)
+        trust = told.new_tensor([k.trust for k in known[learn_first:]])
+        said = torch.from_numpy(np.stack(answers))
+        told, trust, said = (x.to(items.device) for x in (told, trust, said))
+        return Reading(told, 0, trust, said)
 
     def _follow_there(
         self, follow: Follow, state: State, items: Tensor, before: int, learn_first: bool
-    ) -> Tensor:
+    ) -> Reading:
         """The same on the items' device, without a question to it."""
         names, smoothing = bias.Sums._fields, (self.smoothing, self.smoothing_total)
         sums = torch.stack([state[name] for name in names])
-        favoured, shown, totals = follow(sums, before, items, smoothing, self.clip)
+        favoured, shown, totals, trust = follow(sums, before, items, smoothing, self.clip)
         state.update(zip(names, sums.unbind(), strict=True))
         by_then = slice(1, None) if learn_first else slice(0, -1)
         rows = self._uneven(totals[by_then], favoured[by_then], shown[by_then])
-        return self._told(rows, before + learn_first)
+        said = torch.softmax(items - favoured[:-1] + shown[:-1] / 2, -1)
+        return Reading(self._told(rows, before + learn_first), 0, trust[by_then], said)
 
     def _admit(self, state: State, label: int, p: Tensor, gap: float, draw: random.Random) -> bool:
         if self.bank == "all":
@@ -296,12 +322,9 @@ class PriorOptions:
             return self._marginal(state["total"], state["seen"].to(state["total"]))
         if self.estimator == "fixed-point":
             return self._log(state["solution"])
-        seen, sums = int(state["seen"]), _sums(state)
-        row = self._uneven(sums.total, *self._joint(sums, seen))
-        return self._told(torch.from_numpy(row)[None], seen)[0].to(state["total"].device)
+        return self.read(state).log_prior[0]
 
-    def _joint(self, sums: bias.Sums, seen: int) -> tuple[Array, Array]:
-        """The model's bias and the stream's frequencies."""
+    def _joint(self, sums: bias.Sums, seen: int) -> bias.Joint:
         return bias.joint(sums, seen, (self.smoothing, self.smoothing_total), self.clip)
 
     def _uneven(self, total: X, favoured: X, shown: X) -> X:

@@ -254,13 +254,13 @@ def soft_weights(entropy: Tensor, tau: float = 1.0) -> Tensor:
 # --------------------------------------------------------------------------- aggregation
 
 
-def soft_mean(logits: Tensor) -> Tensor:
-    """Log of Σ w_v P_v over the views, w ∝ exp(−H(P_v)), Shannon's H.  (…, V, L) → (…, L)"""
+def soft_mean(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Log of Σ w_v P_v over the views, and w ∝ exp(−H(P_v)).  (…, V, L) → (…, L), (…, V)"""
     log_p = log_probs(logits)
     p = log_p.exp()
     weights = soft_weights(-(p * log_p).sum(-1))
     mean = (weights.unsqueeze(-1) * p).sum(-2)
-    return mean.clamp_min(torch.finfo(mean.dtype).tiny).log()
+    return mean.clamp_min(torch.finfo(mean.dtype).tiny).log(), weights
 
 
 def mean_probs(log_p: Tensor) -> Tensor:

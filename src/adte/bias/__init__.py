@@ -8,6 +8,17 @@ Counting tells them apart. Biases of a model are many and of like size; a stream
 its classes repeats them, so its images agree with each other more often than chance would have it.
 """
 
-from adte.bias.host import Sums, concentration, frequencies, joint, redescending, softmax, take_in
+from adte.bias.host import (
+    Joint,
+    Sums,
+    concentration,
+    frequencies,
+    joint,
+    redescending,
+    softmax,
+    take_in,
+)
 
-__all__ = ["Sums", "concentration", "frequencies", "joint", "redescending", "softmax", "take_in"]
+__all__ = [
+    "Joint", "Sums", "concentration", "frequencies", "joint", "redescending", "softmax", "take_in",
+]  # fmt: skip

@@ -24,27 +24,28 @@ _TOP = tl.constexpr((1 << 63) - 1)
 
 def follow(
     sums: Tensor, seen: int, items: Tensor, smoothing: tuple[float, float], deviations: float
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Take in log-probabilities (B, L) in order; `sums` (4, L), as the fields of `Sums`, in place.
 
     Returns what was known before each image and after the last, (B + 1, L) each: the bias, the
-    frequencies as far as trusted, and the sum of predictions. All in float64.
+    frequencies as far as trusted, the sum of predictions; and the trust (B + 1,). All in float64.
     """
     images, classes = items.shape
     bias, shown, totals = items.new_empty(3, images + 1, classes)
+    trust = items.new_empty(images + 1)
     block = max(64, min(4096, triton.next_power_of_2(classes)))
     with torch.cuda.device(items.device) if items.is_cuda else nullcontext():
         _follow[(1,)](
-            sums, items.contiguous(), bias, shown, totals, images, seen, classes, *smoothing,
-            deviations, BLOCK=block, num_warps=max(2, min(32, block // 64)),
+            sums, items.contiguous(), bias, shown, totals, trust, images, seen, classes,
+            *smoothing, deviations, BLOCK=block, num_warps=max(2, min(32, block // 64)),
         )  # fmt: skip
-    return bias, shown, totals
+    return bias, shown, totals, trust
 
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
 def _follow(
-    sums, items, biases, frequencies, totals, images, seen, classes, each_class, in_all, deviations,
-    BLOCK: tl.constexpr,
+    sums, items, biases, frequencies, totals, trusts, images, seen, classes, each_class, in_all,
+    deviations, BLOCK: tl.constexpr,
 ):  # fmt: skip
     L = tl.full((), 1.0, tl.float64) * classes
     for b in range(0, images + 1):
@@ -63,6 +64,7 @@ def _follow(
         alpha = (1.0 - c / L) / tl.where(uneven, c - 1.0, 1.0)
         alpha = tl.where(uneven, tl.minimum(tl.maximum(alpha, _LEAST), _MOST), _MOST)
         extra = tl.maximum(each_class / (1.0 - trust), in_all / L)
+        tl.store(trusts + b, trust)
 
         for start in range(0, classes, BLOCK):
             at, inside = _some(start, classes, BLOCK)

@@ -11,7 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Sums", "concentration", "frequencies", "joint", "redescending", "softmax", "take_in"]
+__all__ = [
+    "Joint", "Sums", "concentration", "frequencies", "joint", "redescending", "softmax", "take_in",
+]  # fmt: skip
 
 Array = NDArray[np.float64]
 
@@ -32,6 +34,14 @@ class Sums(NamedTuple):
     answers: Array
     squares: Array
     labels: Array
+
+
+class Joint(NamedTuple):
+    """What is known by then: the model's bias, the frequencies as far as trusted, and the trust."""
+
+    bias: Array  # (L,)
+    shown: Array  # (L,)
+    trust: float
 
 
 def redescending(x: Array, deviations: float) -> Array:
@@ -96,7 +106,7 @@ def joint(
     seen: int,
     smoothing: tuple[float, float] = (1.0, 20.0),
     deviations: float = 2.0,
-) -> tuple[Array, Array]:
+) -> Joint:
     """The model's bias b, and the stream's frequencies f as far as trusted.  (L,) each
 
         f = g·log(L π̂),    b = redescending(log(M + e) − ½ g·log((N + e)/(n/L + e)))
@@ -115,11 +125,11 @@ def joint(
     uneven = np.log(np.maximum(sums.total + extra, TINY))
     if trust:
         uneven -= trust / 2 * np.log((sums.answers + extra) / (each + extra))
-    return redescending(uneven, deviations), trust * log_pi
+    return Joint(redescending(uneven, deviations), trust * log_pi, trust)
 
 
-def take_in(sums: Sums, log_p: Array, p: Array, bias: Array, shown: Array) -> None:
-    """Add an image that was predicted p (L,), by the b and f of its time, in place.
+def take_in(sums: Sums, log_p: Array, p: Array, bias: Array, shown: Array) -> Array:
+    """Add an image that was predicted p (L,), by the b and f of its time, in place; its answer.
 
     Its label is the top of p·exp(f − b). Its answer, r ∝ p·exp(½ f − b), counts with half of f, or
     a stream that comes class by class would persuade itself that it shows one alone.
@@ -129,6 +139,7 @@ def take_in(sums: Sums, log_p: Array, p: Array, bias: Array, shown: Array) -> No
     for into, what in zip(sums, (p, answer, answer * answer), strict=False):
         into += what
     sums.labels[(z + shown).argmax()] += 1
+    return answer
 
 
 def softmax(x: Array) -> Array:

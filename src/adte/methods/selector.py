@@ -18,7 +18,7 @@ from adte.methods.registry import preset
 from adte.options import option, part
 from adte.prior import Reading
 
-__all__ = ["Selector"]
+__all__ = ["DEFAULT", "Selector"]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -162,17 +162,20 @@ preset(
     reference="Farina et al., Frustratingly Easy Test-Time Adaptation of VLMs, NeurIPS 2024",
     aggregate="vote",
 )
+DEFAULT: dict[str, Any] = {
+    "adjust": "before",
+    "ratio": 1.0,
+    "soft": 1.0,
+    "base": 5.0,
+    "estimator": "joint",
+    "item": "soft",
+}
 preset(
     "adte",
     Selector,
     "All views weighed by exp(−entropy); the model's bias told from the stream's frequencies",
     reference="this project, docs/default.md; after Wu et al., ICLR 2026",
-    adjust="before",
-    ratio=1.0,
-    soft=1.0,
-    base=5.0,
-    estimator="joint",
-    item="soft",
+    **DEFAULT,
 )
 preset(
     "adte-tsallis",
