@@ -6,10 +6,13 @@ import copy
 import pickle
 from importlib.util import find_spec
 
+import numpy as np
 import pytest
 import torch
 
-from adte import InputError
+from adte import InputError, Views
+from adte.data import Dataset, make_stream
+from adte.evaluate.features.live import Live
 from adte.models import load_model
 from adte.models.runtime import RUNTIMES, with_runtime
 from adte.testing.models import pixels
@@ -41,6 +44,19 @@ def test_auto_on_a_cpu_is_the_library():
     assert load("torch").runner is None
     assert load_model("tiny", device="cpu").runner is None
     assert load("fast").runner.name == "fast"
+
+
+def test_the_environment_says_what_auto_is(monkeypatch):
+    monkeypatch.setenv("ADTE_RUNTIME", "fast")
+    assert load("auto").runner.name == "fast"
+    assert load("torch").runner is None  # what is said wins
+    names, image = ("cat", "dog"), np.zeros((8, 8, 3), np.uint8)
+    data = Dataset("x", names, names, [image], np.zeros(1, np.int64), ["0"])
+    live = Live(load("auto"), torch.eye(2, 32), make_stream(data), Views(2))
+    assert live.recipe.runtime == "fast"
+    monkeypatch.setenv("ADTE_RUNTIME", "quick")
+    with pytest.raises(InputError, match=r"ADTE_RUNTIME.*'quick'"):
+        load("auto")
 
 
 @pytest.mark.parametrize("runtime", ["fast", "compile", "float8", "openvino"])

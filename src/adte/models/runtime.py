@@ -9,12 +9,15 @@
 | `float8` | `fast` with the MLPs' products in float8, on CUDA of compute capability 8.9 or more |
 | `openvino` | OpenVINO on a CPU, in the model's dtype; the extra `openvino` |
 
+The environment variable ADTE_RUNTIME says what `auto` is, for every command; caches record it.
+
 Gradients, texts, the weights and their fingerprint are the library's under all of them. A runtime
 that was asked for and cannot be had is an error; `auto` then leaves the model as it is.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from adte.errors import InputError, unknown
@@ -48,6 +51,8 @@ def _openvino(model: Model) -> Model:
 
 
 def _auto(model: Model) -> Model:
+    if (forced := os.environ.get("ADTE_RUNTIME", "auto")) != "auto":
+        return with_runtime(model, forced)
     if model.device.type != "cuda" or model._visual is None:
         return model
     try:
@@ -70,6 +75,9 @@ def check_runtime(name: str) -> None:
     """Refuse a name that is none, before anything is loaded."""
     if name not in RUNTIMES:
         raise unknown("runtime", name, RUNTIMES)
+    forced = os.environ.get("ADTE_RUNTIME", "auto")
+    if name == "auto" and forced not in RUNTIMES:
+        raise unknown("runtime in ADTE_RUNTIME", forced, RUNTIMES)
 
 
 def with_runtime(model: Model, name: str) -> Model:

@@ -70,6 +70,7 @@ class Live(FeatureStream):
             dtype=str(model.dtype).removeprefix("torch."),
             device=model.device.type,
             kernel=self.pipeline.kernel,
+            runtime="torch" if model.runner is None else model.runner.name,
             dim=model.dim,
             scale=float(model.logit_scale),
             bias=float(model.logit_bias),

@@ -23,7 +23,7 @@ class Recipe:
 
     Attributes:
         model, fingerprint, dtype, device: the tower, its weights, and how and where it ran.
-        kernel: what resized the crops.
+        kernel, runtime: what resized the crops, and what computed the tower.
         dim, scale, bias, unit: width of the features, and how logits follow from them.
         fixed_classes: whether the model has no text tower, and its features are logits.
         views, preprocess: how an image became pixels.
@@ -41,6 +41,7 @@ class Recipe:
     dtype: str = "float32"
     device: str = "cpu"
     kernel: str = ""
+    runtime: str = ""
     dim: int = 0
     scale: float = 1.0
     bias: float = 0.0
