@@ -18,7 +18,7 @@ import torch
 
 from adte import create_method
 from adte.batch import Batch
-from adte.pipeline.rounds import ROUND, SURE, enough
+from adte.pipeline.rounds import SURE, enough, rounds
 from default import Source, difference, draw, sources
 
 
@@ -33,7 +33,7 @@ def run(source: Source, name: str, seed: int, sure: float) -> list[tuple[int, fl
         most = logits.shape[1]
         k = next(
             k
-            for k in [*range(ROUND, most, ROUND), most]
+            for k in [r.stop for r in rounds(most)]
             if enough(logits[0, :k], most, log_prior, sure)
         )
         right = [

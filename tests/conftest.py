@@ -17,6 +17,19 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+MEASURING = {"test_machine", "test_scale", "test_cuda", "test_cost"}  # what memory is held
+
+
+@pytest.fixture(autouse=True)
+def no_sleep_before_a_run(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run waits a quarter of a second for allocators, so that its peak memory is exact.
+
+    Only the tests of that figure need it to be.
+    """
+    if request.path.stem not in MEASURING:
+        monkeypatch.setattr("adte.machine._return_freed", lambda: None)
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder of lent data, which is not part of the project."""

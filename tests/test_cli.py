@@ -70,6 +70,7 @@ def test_installed_command_runs():
     )
     assert done.returncode == 2
     assert done.stderr.startswith("error: unknown method 'nonsense'")
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(

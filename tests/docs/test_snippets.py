@@ -8,7 +8,8 @@ A page is run as a reader would, top to bottom, in a folder with a few made-up p
 `bash` and `python` are run, `toml` and `python` with a title are written to the file that the title
 names. `console` (shell) and `py` (Python) are shown only: they need a network or large data. They
 are counted here, so that nothing is left out unseen. `text`, and no tag, is output.
-`pip install` goes to a folder of the test's own, without an index.
+`pip install` goes to a folder of the test's own, without an index. Each `adte` is a process of its
+own, forked from a warm one (`warm.py`).
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from predicting import picture
+from warm import Warm
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ["README.md", "docs/index.md", "docs/install.md", "docs/first-steps.md", "docs/caches.md"]
@@ -56,8 +58,20 @@ def blocks(page: str) -> list[dict[str, object]]:
     ]
 
 
-def scene(folder: Path) -> dict[str, str]:
+@pytest.fixture(scope="module")
+def warm() -> Iterator[Warm]:
+    if not hasattr(os, "fork"):
+        pytest.skip("needs a POSIX system")
+    found = Warm()
+    yield found
+    found.close()
+
+
+def scene(folder: Path, warm: Warm) -> dict[str, str]:
     """A folder with what the pages speak of; the environment of who works there."""
+    tools = folder.with_name("bin")
+    tools.mkdir()
+    warm.command(tools)
     picture(folder / "photo.jpg", 99)
     (folder / "photos").mkdir()
     for i in range(5):
@@ -72,7 +86,7 @@ def scene(folder: Path) -> dict[str, str]:
     path = [str(installed), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
         **os.environ,
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "PATH": os.pathsep.join([str(tools), str(Path(sys.executable).parent), os.environ["PATH"]]),
         "PYTHONPATH": os.pathsep.join(path),
         "HOME": str(folder / "home"),
         "XDG_CONFIG_HOME": str(folder / "home"),
@@ -88,7 +102,7 @@ def scene(folder: Path) -> dict[str, str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
-def test_every_block_of_the_page_runs(page, tmp_path):
+def test_every_block_of_the_page_runs(page, warm, tmp_path):
     todo = [b for b in blocks(page) if b["tag"] in RUN or b["title"]]
     if not todo:
         pytest.skip("the page has no block to run")
@@ -98,16 +112,10 @@ def test_every_block_of_the_page_runs(page, tmp_path):
     work.mkdir()
     listed = tmp_path / "blocks.json"
     listed.write_text(json.dumps(todo), "utf-8")
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(Path(__file__).with_name("page.py")), str(listed)],
-        cwd=work,
-        env=scene(work),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=1800,
-    )
-    assert done.returncode == 0, done.stdout[-6000:]
+    script = Path(__file__).with_name("page.py")
+    code, output = warm.run(script, [str(listed)], work, scene(work, warm))
+    assert code == 0, output[-6000:]
+    assert output.count(f"--- {page}, line ") == len(todo), output[-6000:]
 
 
 @pytest.mark.parametrize("page", PAGES)

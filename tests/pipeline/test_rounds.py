@@ -8,7 +8,7 @@ import torch
 
 from adte import Classifier, InputError, Views
 from adte.pipeline import Pipeline
-from adte.pipeline.rounds import ROUND, enough
+from adte.pipeline.rounds import FIRST, NEXT, enough
 from adte.testing.small import SmallModel
 from adte.views import Preprocess
 
@@ -65,12 +65,12 @@ def test_a_classifier_draws_no_more_than_it_needs():
         assert len(whole.entropy) == 64
         # the first views are the same ones
         torch.testing.assert_close(
-            auto.sample(picture(seed)).features[:ROUND],
-            full.sample(picture(seed)).features[:ROUND],
+            auto.sample(picture(seed)).features[:FIRST],
+            full.sample(picture(seed)).features[:FIRST],
             rtol=1e-3,
             atol=1e-3,
         )
-    assert all(n % ROUND == 0 for n in used)
+    assert all((n - FIRST) % NEXT == 0 for n in used)
     assert len(set(used)) > 1, used  # some images take more than others
     assert np.mean(used) < 64
 

@@ -14,10 +14,20 @@ from __future__ import annotations
 
 from torch import Tensor
 
-__all__ = ["ROUND", "SURE", "enough"]
+__all__ = ["SURE", "enough", "rounds"]
 
-ROUND = 8  # views a round
+FIRST, NEXT = 12, 4  # views of the first round, and of each that follows
 SURE = 2.0  # standard errors
+
+
+def rounds(most: int) -> list[range]:
+    """The views of each round.
+
+    >>> rounds(18)
+    [range(0, 12), range(12, 16), range(16, 18)]
+    """
+    ends = [*range(FIRST, most, NEXT), most]
+    return [range(a, b) for a, b in zip([0, *ends], ends, strict=False)]
 
 
 def enough(logits: Tensor, most: int, log_prior: Tensor | None = None, sure: float = SURE) -> bool:

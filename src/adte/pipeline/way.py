@@ -22,7 +22,7 @@ from adte.errors import InputError
 from adte.images import Picture, load_image
 from adte.models.base import Model
 from adte.pipeline.overlap import overlapped
-from adte.pipeline.rounds import ROUND, enough
+from adte.pipeline.rounds import enough, rounds
 from adte.rendering import Shown, pack, render, show
 from adte.views import Preprocess, Views, load_picture
 
@@ -309,8 +309,7 @@ class Pipeline:
         made = None if isinstance(image, Picture) else self.pixels([image])[0]
         features: list[Tensor] = []
         pixels: list[Tensor] = []
-        for start in range(0, most, ROUND):
-            some = range(start, min(start + ROUND, most))
+        for some in rounds(most):
             if made is None:
                 views = self.views(image, self.preprocess, some=some)
                 views = views.to(self.model.device, self.model.dtype)
