@@ -2,8 +2,6 @@
 
 import importlib.util
 
-collect_ignore = (
-    []
-    if importlib.util.find_spec("triton")
-    else ["src/adte/rendering/fused.py", "src/adte/models/_triton.py"]
-)
+KERNELS = ["src/adte/bias/device.py", "src/adte/models/_triton.py", "src/adte/rendering/fused.py"]
+
+collect_ignore = [] if importlib.util.find_spec("triton") else KERNELS
