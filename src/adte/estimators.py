@@ -11,7 +11,6 @@ The cost of an item does not depend on how many came before.
 
 from __future__ import annotations
 
-import importlib
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from adte import bank, bias
 from adte import functional as F
 from adte.errors import InputError, unknown
 from adte.estimation import FLOOR, Shares, clipped, fixed_point, shares
+from adte.machine import compiled
 from adte.options import option
 from adte.state import Entry, State
 
@@ -404,14 +404,13 @@ def _follower(device: torch.device) -> Follow | None:
     """What follows a stream on its device: a kernel, where Triton can make one."""
     if device.type != "cuda":
         return None
-    try:
-        follow: Follow = importlib.import_module("adte.bias.device").follow
-        sums = torch.zeros(4, 2, dtype=torch.float64, device=device)
-        follow(sums, 0, sums[:1].clone(), (1.0, 1.0), 1.0)
-    except torch.OutOfMemoryError:
-        raise
-    except Exception:  # no compiler, an old driver: `adte.rendering` has said so
-        return None
+    sums = torch.zeros(4, 2, dtype=torch.float64, device=device)
+    room = compiled(
+        "adte.bias.device",
+        lambda room: room.follow(sums, 0, sums[:1].clone(), (1.0, 1.0), 1.0),
+        "the prior is followed",
+    )
+    follow: Follow | None = None if room is None else room.follow
     return follow
 
 

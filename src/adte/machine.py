@@ -1,4 +1,4 @@
-"""What the machine gives: threads, and the peak memory of a block of code.
+"""What the machine gives: threads, kernels, and the peak memory of a block of code.
 
     with PeakMemory() as peak:
         work()
@@ -15,16 +15,21 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import importlib
+import logging
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import torch
 
-__all__ = ["PeakMemory", "threads"]
+__all__ = ["PeakMemory", "compiled", "threads"]
+
+log = logging.getLogger("adte")
 
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
@@ -38,6 +43,23 @@ def threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def compiled(module: str, trial: Callable[[Any], object], what: str) -> Any:
+    """A module of Triton's kernels, once the trial went well; None, and a warning, where it cannot.
+
+    There may be no Triton, no compiler, an old driver, or a device that it does not know.
+    """
+    try:
+        room = importlib.import_module(module)
+        trial(room)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200]
+        log.warning("%s without Triton, which is slower (%s)", what, reason)
+        return None
+    return room
 
 
 class PeakMemory:

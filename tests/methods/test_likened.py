@@ -119,6 +119,13 @@ def test_where_all_classes_are_shown_it_is_nearly_the_default() -> None:
     assert torch.stack(apart).mean() < 0.02
 
 
+def test_who_knows_the_frequencies_to_be_equal_gets_the_default() -> None:
+    samples, _ = stream(20, 40, 2)
+    plain, opened = (create_method(n, frequencies="equal") for n in ("adte", "adte-open"))
+    for sample in samples:
+        assert torch.equal(plain.step(sample).probs, opened.step(sample).probs)
+
+
 def test_nothing_counts_but_the_prior_without_likeness() -> None:
     samples, _ = stream(20, 40, 2)
     plain, opened = create_method("adte"), create_method("adte-open", likeness=0.0)

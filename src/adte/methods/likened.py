@@ -46,7 +46,8 @@ class Likened(Selector):
     3. The answer is softmax((log p + `likeness`·scale·g²·that) / (1 + g²/3)): what it adds agrees
        with p more often than not, so that together they would be too sure.
 
-    On a stream that shows all of its classes alike g is nought, and this is `adte`. Where few of
+    On a stream that shows all of its classes alike g is nought, and this is `adte`; so it is where
+    `frequencies="equal"` says so. Where few of
     many names are shown, texts alone cannot say which of two like names is meant; the images that
     came before can. The state takes L × D numbers more than that of `adte`.
     """
@@ -122,6 +123,8 @@ class Likened(Selector):
 
     def decide(self, batch: Batch, readouts: Any) -> Predictions:
         out = super().decide(batch, readouts.prior)
+        if self.prior.frequencies == "equal":  # then no stream shows few of its classes
+            return out
         probs = out.probs
         late = torch.arange(len(probs), device=probs.device) >= readouts.prior.since
         trusted = torch.where(late, readouts.trust.to(probs).square(), 0.0)[:, None]

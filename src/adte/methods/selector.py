@@ -28,7 +28,7 @@ class Selector(PriorMethod):
     The default, `adte`:
     1. An image says Σ w_v P_v, all views weighed by w ∝ exp(−H), H Shannon's entropy.
     2. From what images said, the model's bias b and the stream's frequencies π̂ are told apart by
-       how often images agree (`adte.estimation.joint`); log p̃ = b − g·log(L π̂).
+       how often images agree (`adte.bias.joint`); log p̃ = b − g·log(L π̂).
     3. Every view's logits are adjusted by −log p̃, weighed anew and averaged. The base view alone
        makes a share 5/(5 + L) of the answer.
 

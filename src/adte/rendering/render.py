@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
-import logging
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from adte.machine import compiled
 from adte.rendering import plain
 from adte.rendering.table import ALIGN, WORDS, Shown, places
 from adte.views import Preprocess
 
 __all__ = ["pack", "render"]
-
-log = logging.getLogger("adte")
 
 Renderer = Callable[[Tensor, Tensor, list[float], list[float]], None]
 
@@ -56,18 +54,14 @@ def _renderer(device: torch.device) -> Renderer:
     """The kernel, if Triton is there and can make one for the device; else matrix products."""
     if device.type != "cuda":
         return plain.render
-    try:
-        fused = importlib.import_module("adte.rendering.fused")
+
+    def trial(room: Any) -> None:
         tiny = Shown(np.zeros((1, 1, 3), np.uint8), np.zeros((1, WORDS), np.int32))
         tiny.rows[0, [1, 3, 5, 7]] = 1
         tiny.rows.view(np.float32)[0, 10:12] = 1
         some = torch.empty(1, 3, 8, 8, device=device)
-        fused.render(pack([tiny]).to(device), some, [1.0] * 3, [0.0] * 3)
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as error:  # no compiler, an old driver, a device that it does not know
-        reason = " ".join(str(error).split())[:200]
-        log.warning("views are made without Triton, which is slower (%s)", reason)
-        return plain.render
-    renderer: Renderer = fused.render
+        room.render(pack([tiny]).to(device), some, [1.0] * 3, [0.0] * 3)
+
+    fused = compiled("adte.rendering.fused", trial, "views are made")
+    renderer: Renderer = plain.render if fused is None else fused.render
     return renderer
