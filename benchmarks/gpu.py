@@ -305,7 +305,7 @@ class Bench:
                         method.step(batch)
 
                 calls[name] = work
-            for name, took in timing.medians(calls, repeats, model.device).items():
+            for name, took in timing.medians(calls, 2 * repeats - 1, model.device).items():
                 self.row(f"stream, {name}, {count} classes", took / len(items))
             alone = f"stream, features alone, {count} classes"
             for name in METHODS:

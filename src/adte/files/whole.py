@@ -19,8 +19,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
 from adte.errors import InputError, StateError
@@ -39,6 +39,13 @@ FORMAT = 2  # of state files; 1 was written by adte 0.1 and has neither fingerpr
 StrPath = str | os.PathLike[str]
 
 KEY = "adte"  # of the facts in the header
+
+# The types that are written, by safetensors' names and in the order of its files
+TYPES = {
+    torch.int64: "I64", torch.float64: "F64", torch.float32: "F32", torch.int32: "I32",
+    torch.bfloat16: "BF16", torch.float16: "F16", torch.int16: "I16", torch.int8: "I8",
+    torch.uint8: "U8", torch.bool: "BOOL",
+}  # fmt: skip
 
 
 # --------------------------------------------------------------------------- whole or not at all
@@ -250,9 +257,35 @@ def save_state(path: StrPath, tensors: Mapping[str, Tensor], facts: Mapping[str,
     """Write tensors and facts to one file."""
     header = json.dumps({**facts, "format": FORMAT}, ensure_ascii=False)
     header = header.encode("utf-8", "backslashreplace").decode()  # of names that are not UTF-8
+    parts = _safetensors(tensors, {KEY: header})
+
+    def write(name: str) -> None:
+        with open(name, "wb") as f:
+            f.writelines(parts)
+
+    return write_whole(path, write, sum(len(p) for p in parts))
+
+
+def _safetensors(tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> list[bytes]:
+    """A file's bytes in parts, those of tensors where they lie: nothing is copied.
+
+    They are what `safetensors.torch.save` gives. That copies all of them twice and holds Python's
+    lock meanwhile, as a GPU waits; `save_file` replaces the file, be it a device or locked.
+    """
     plain = {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
-    data = save(plain, metadata={KEY: header})  # not save_file, which hides the system's errors
-    return write_whole(path, lambda name: Path(name).write_bytes(data), len(data))
+    rank = list(TYPES)
+    order = sorted(plain, key=lambda k: (rank.index(plain[k].dtype), k))
+    head: dict[str, Any] = {"__metadata__": metadata}
+    parts: list[Any] = []
+    end = 0
+    for name in order:
+        x = plain[name]
+        start, end = end, end + x.nbytes
+        head[name] = {"dtype": TYPES[x.dtype], "shape": x.shape, "data_offsets": (start, end)}
+        parts.append(x.reshape(-1).view(torch.uint8).numpy().data)
+    first = json.dumps(head, ensure_ascii=False, separators=(",", ":")).encode()
+    first += b" " * (-len(first) % 8)
+    return [len(first).to_bytes(8, "little"), first, *parts]
 
 
 def load_state(path: StrPath) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -1,10 +1,9 @@
 """The view-feature cache: encode once, replay everything.
 
 A folder with `recipe.json` (model, data, views, classes: all that decides the numbers), shards of a
-fixed number of images, and class weights for each prompt set. A shard is one safetensors file,
-written whole, with the digest of its content in its header. So an interrupted extraction goes on at
-the first missing shard, and never leaves half of one. A shard is checked against its digest when a
-`Cache` first touches it, in whatever order the images are asked for.
+fixed number of images (`shards.py`), and class weights for each prompt set. A shard is written
+whole, so an interrupted extraction goes on at the first missing one and never leaves half of one.
+It is checked when a `Cache` first touches it, in whatever order the images are asked for.
 """
 
 from __future__ import annotations
@@ -14,8 +13,7 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
-from dataclasses import asdict, dataclass, replace
-from hashlib import blake2b
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -24,12 +22,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors import safe_open
-from torch import Tensor
 
 from adte.data.reading import Skipped
 from adte.errors import InputError, StateError
+from adte.evaluate.features import shards
 from adte.evaluate.features.live import Live
 from adte.evaluate.features.recipe import DECIDING, Recipe
+from adte.evaluate.features.shards import Growing, Shard
 from adte.evaluate.features.stream import FeatureStream, Image, first
 from adte.files import load_state, make_folder, save_state, write_whole
 from adte.models.base import Model
@@ -42,25 +41,6 @@ SHARD = 256  # images; 64 views of 512 features make 16 MiB
 def bundle(name: str = "replay") -> Path:
     """The folder of a cache that the package carries."""
     return Path(str(resources.files("adte") / "assets" / name))
-
-
-def _digest(tensors: dict[str, Tensor], ids: list[str]) -> str:
-    digest = blake2b(digest_size=16)
-    for name in sorted(tensors):
-        digest.update(tensors[name].contiguous().view(torch.uint8).numpy().data)
-    digest.update("\n".join(ids).encode())
-    return digest.hexdigest()
-
-
-def _names_digest(tensors: dict[str, Tensor], header: dict[str, Any]) -> str:
-    """Of all that `_digest` leaves out."""
-    shapes = [[name, str(t.dtype), list(t.shape)] for name, t in sorted(tensors.items())]
-    names = json.dumps([shapes, *(header[key] for key in ("ids", "domains", "skipped"))])
-    return blake2b(names.encode(), digest_size=16).hexdigest()
-
-
-def _shard(folder: Path, number: int) -> Path:
-    return folder / f"shard-{number:05d}.safetensors"
 
 
 def _weights(folder: Path, prompt_set: str) -> Path:
@@ -99,41 +79,44 @@ def extract(
     todo, skipped = [], list[Skipped]()
     for number, start in enumerate(range(0, len(live), shard)):
         stop = min(start + shard, len(live))
-        if (path := _shard(folder, number)).exists():
-            _, header = _load_shard(path)  # raises if it is damaged
+        if (path := shards.place(folder, number)).exists():
+            _, header = shards.load(path)  # raises if it is damaged
             skipped += [Skipped(**s) for s in header["skipped"]]
             tick(stop - start)
         else:
             todo.append((path, range(start, stop)))
     part = copy(live)  # not `replace`, which would describe the stream anew
     part.part = [i for _, places in todo for i in places]
-    # A shard is written while the next one is encoded, so that a GPU never waits for the disk.
-    with ThreadPoolExecutor(1, "adte-shard") as writer:
-        writing: Future[None] | None = None
-        for path, images, lost in _shards(part, todo, tick):
-            if writing is not None:
-                writing.result()
-            writing = writer.submit(_write_shard, path, images, lost, part)
-            skipped += lost
-        if writing is not None:
-            writing.result()
-    live.skipped = sorted(skipped, key=lambda s: s.position)
+    lost = _write(part, todo, tick)
+    live.skipped = sorted(skipped + lost, key=lambda s: s.position)
     return Cache(folder, prompt_set)
 
 
-def _shards(
+def _write(
     part: Live, todo: list[tuple[Path, range]], tick: Callable[[int], None]
-) -> Iterator[tuple[Path, list[Image], list[Skipped]]]:
-    """Each shard with its images and those that cannot be read; one stream through all of them."""
-    coming = part.numbered()
+) -> list[Skipped]:
+    """One stream of images into all shards; those that cannot be read.
+
+    A second thread fetches the features from the device and writes: a GPU waits for neither.
+    """
+    coming, model = part.numbered(), part.model
     ahead = next(coming, None)
-    for path, places in todo:
-        images: list[Image] = []
-        while ahead is not None and ahead[0] in places:
-            images.append(ahead[1])
-            tick(1)
-            ahead = next(coming, None)
-        yield path, images, [s for s in part.skipped if s.position in places]
+    with ThreadPoolExecutor(1, "adte-shard") as writer:
+        earlier: list[Future[None]] = []
+        for path, places in todo:
+            shard = Growing(path, len(places), part.views.count, model.dim, model.device)
+            work = []
+            while ahead is not None and ahead[0] in places:
+                work.append(writer.submit(shard.add, ahead[1]))
+                tick(1)
+                ahead = next(coming, None)
+            lost = [s for s in part.skipped if s.position in places]
+            for done in earlier:  # two shards are in memory at most
+                done.result()
+            earlier = [*work, writer.submit(shard.write, lost)]
+        for done in earlier:
+            done.result()
+    return part.skipped
 
 
 def _keep_weights(folder: Path, prompt_set: str, live: Live) -> None:
@@ -166,39 +149,7 @@ def _said(prompts: Any) -> Any:
     return {k: v for k, v in plain.items() if k != "name"} if isinstance(plain, dict) else plain
 
 
-def _write_shard(path: Path, items: list[Image], lost: list[Skipped], live: Live) -> None:
-    v, d = live.views.count, live.model.dim
-    tensors = {
-        "features": torch.stack([e.features for e in items]).cpu()
-        if items
-        else torch.zeros(0, v, d).half(),
-        "labels": torch.tensor([e.label for e in items], dtype=torch.int32),
-        "groups": torch.tensor([e.group for e in items], dtype=torch.int32),
-    }
-    names: dict[str, Any] = {
-        "ids": [e.id for e in items],
-        "domains": [e.domain for e in items],
-        "skipped": [asdict(s) for s in lost],
-    }
-    digests = {"digest": _digest(tensors, names["ids"]), "names": _names_digest(tensors, names)}
-    save_state(path, tensors, {**names, **digests})
-
-
 # --------------------------------------------------------------------------- reading
-
-
-def _load_shard(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    mend = f"delete {path.name!r} and run extract again; only its images are encoded anew"
-    try:
-        tensors, header = load_state(path)
-        same = header["digest"] == _digest(tensors, header["ids"])
-        names = _names_digest(tensors, header)
-        same = same and header.get("names", names) == names  # early shards have no such entry
-    except (InputError, StateError, LookupError, TypeError) as error:
-        raise StateError(f"shard {str(path)!r} is damaged; {mend}") from error
-    if not same:
-        raise StateError(f"shard {str(path)!r} was altered: its checksum does not fit; {mend}")
-    return tensors, header
 
 
 def _check_recipe(folder: Path, wanted: Recipe) -> None:
@@ -238,53 +189,6 @@ def read_recipe(folder: Path) -> Recipe:
     return Recipe.from_json(facts, repr(str(folder)))
 
 
-@dataclass(frozen=True, eq=False)
-class _Shard:
-    """What is held of a shard: all but the features, and where those lie in the file."""
-
-    path: Path
-    header: dict[str, Any]
-    labels: list[int]
-    groups: list[int]
-    start: int  # byte of the first feature
-    shape: tuple[int, ...]  # (V, D)
-    dtype: np.dtype[Any]
-
-    @classmethod
-    def open(cls, path: Path) -> _Shard:
-        """Checked against its digest: all of the file is read once."""
-        tensors, header = _load_shard(path)
-        with path.open("rb") as f:  # eight bytes for the header's length, the header, the tensors
-            length = int.from_bytes(f.read(8), "little")
-            start = 8 + length + json.loads(f.read(length))["features"]["data_offsets"][0]
-        features = tensors["features"].numpy()
-        labels, groups = tensors["labels"].tolist(), tensors["groups"].tolist()
-        return cls(path, header, labels, groups, start, features.shape[1:], features.dtype)
-
-    def __getitem__(self, i: int) -> Image:
-        """One image, read from the file: no more is ever in memory."""
-        count = self.shape[0] * self.shape[1]
-        offset = self.start + i * count * self.dtype.itemsize
-        try:
-            features = np.fromfile(self.path, self.dtype, count, offset=offset)
-        except OSError as error:
-            raise StateError(
-                f"shard {str(self.path)!r} cannot be read any more: {error}"
-            ) from error
-        if features.size != count:
-            raise StateError(
-                f"shard {str(self.path)!r} was cut off while it was read; delete it and run "
-                "extract again"
-            )
-        return Image(
-            torch.from_numpy(features.reshape(self.shape)),
-            self.labels[i],
-            self.header["ids"][i],
-            self.header["domains"][i],
-            self.groups[i],
-        )
-
-
 class Cache(FeatureStream):
     """Features on disk, as a re-iterable stream; one image's features are in memory at a time.
 
@@ -305,15 +209,15 @@ class Cache(FeatureStream):
         self.model = model
         self._read_weights(prompt_set)
         expected = -(-self.recipe.data["images"] // self.recipe.shard)
-        self.shards = [_shard(self.folder, n) for n in range(expected)]
+        self.shards = [shards.place(self.folder, n) for n in range(expected)]
         if missing := [p.name for p in self.shards if not p.is_file()]:
             raise StateError(
                 f"the cache {str(self.folder)!r} holds {expected - len(missing)} of {expected} "
                 f"shards ({missing[0]!r} is missing); run the same `adte extract` again to "
                 "complete it"
             )
-        self._starts = np.cumsum([0, *(self._size(p) for p in self.shards)])
-        self._opened: dict[int, _Shard] = {}  # checked; shared by the copies in other orders
+        self._starts = np.cumsum([0, *(shards.count_of(p) for p in self.shards)])
+        self._opened: dict[int, Shard] = {}  # checked; shared by the copies in other orders
         self.order = order
 
     def _read_weights(self, prompt_set: str) -> None:
@@ -363,16 +267,6 @@ class Cache(FeatureStream):
                 )
         return self
 
-    @staticmethod
-    def _size(path: Path) -> int:
-        try:
-            with safe_open(str(path), framework="pt") as f:
-                return int(f.get_slice("labels").get_shape()[0])
-        except Exception as error:
-            raise StateError(
-                f"shard {str(path)!r} is damaged ({error}); delete it and run extract again"
-            ) from error
-
     def __len__(self) -> int:
         return int(self._starts[-1]) if self.order is None else len(self.order)
 
@@ -415,5 +309,5 @@ class Cache(FeatureStream):
         where = np.searchsorted(self._starts, order, side="right") - 1
         for s, index in zip(where.tolist(), order.tolist(), strict=True):
             if s not in self._opened:
-                self._opened[s] = _Shard.open(self.shards[s])
+                self._opened[s] = Shard.open(self.shards[s])
             yield self._opened[s][index - int(self._starts[s])]
