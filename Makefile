@@ -2,19 +2,29 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
+TEST := $(PYTEST) -n auto --dist worksteal
+CORES := $(shell getconf _NPROCESSORS_ONLN)
+
+unexport PYTHONDONTWRITEBYTECODE  # hundreds of processes start: none is to compile torch again
 
 # Tests whose numbers could hang on the processor: run with its defaults forced each way. The first
 # load models, whose dtype is forced; the others make views, and their one small model has its own.
+# Left out are long ones with other numbers: sizes of files, imports, Triton's interpreter.
 DTYPES := tests/test_classifier.py tests/models/test_registry.py tests/models/test_openclip.py \
-	tests/evaluate/test_cache.py
+	tests/evaluate/test_cache.py \
+	--deselect tests/models/test_registry.py::test_torchvision_imports_and_again \
+	--deselect tests/evaluate/test_cache.py::test_the_replay_benchmark_in_small \
+	--deselect tests/evaluate/test_cache.py::test_every_byte_of_a_shard_counts
 KERNELS := tests/test_views.py tests/pipeline \
 	--deselect tests/pipeline/test_views_gpu.py::test_the_kernel_says_what_matrix_products_say
+FORCED_DTYPES := dtype-float32 dtype-bfloat16
+FORCED_KERNELS := kernel-uint8 kernel-bands kernel-float kernel-pillow
 
-.PHONY: demo test test-all matrix lint bench clean
+.PHONY: demo test test-all matrix quick slow cluster lint bench clean $(FORCED_DTYPES) $(FORCED_KERNELS)
 
 $(BIN)/python:
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv --upgrade-deps $(VENV)  # an old pip takes minutes more
 
 $(VENV)/.demo: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet -e ".[plots]"
@@ -27,17 +37,29 @@ $(VENV)/.test: pyproject.toml | $(BIN)/python
 demo: $(VENV)/.demo  ## install, then run the main job
 	$(BIN)/adte demo
 
-test: $(VENV)/.test lint  ## install what the tests need, lint, check types, run the quick tests
+test: $(VENV)/.test  ## install what the tests need, lint, check types, run the quick tests
+	$(MAKE) -j2 lint quick
+
+quick:
 	$(TEST) -m "not slow"
 
 test-all: $(VENV)/.test matrix  ## kills, full studies, browsers: what `make test` leaves out
-	$(TEST) -m slow --ignore tests/cluster
-	$(TEST) -m slow tests/cluster  # by themselves: Ray's nodes stay up as long as the session
+	$(MAKE) -j2 slow cluster
+
+slow:
+	$(TEST) -m slow tests --ignore tests/cluster
+
+cluster:  # one process, hence one Ray cluster, which often waits: the other tests run meanwhile
+	$(PYTEST) -m slow tests/cluster
 
 matrix: $(VENV)/.test  ## the default dtype and the kernel of the views forced each way
-	for dtype in float32 bfloat16; do ADTE_DTYPE=$$dtype $(TEST) $(DTYPES) || exit 1; done
-	for kernel in uint8 bands float pillow; do \
-		ADTE_VIEWS=$$kernel $(TEST) $(KERNELS) || exit 1; done
+	$(MAKE) -j$(CORES) $(FORCED_DTYPES) $(FORCED_KERNELS)
+
+$(FORCED_DTYPES): dtype-%:
+	ADTE_DTYPE=$* $(PYTEST) $(DTYPES)
+
+$(FORCED_KERNELS): kernel-%:
+	ADTE_VIEWS=$* $(PYTEST) $(KERNELS)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -52,6 +52,7 @@ class Processes:
         """The id of a process that runs the code."""
         self.count += 1
         log = self.folder / f"{self.count}.txt"
+        log.touch()  # it may be killed before it does so itself
         pid = self._ask("start", code, str(log))
         self.logs[pid] = log
         return pid

@@ -184,7 +184,7 @@ def test_failed_save_leaves_the_old_file(model, photos, tmp_path, monkeypatch):
     def full_disk(*args, **kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("pathlib.Path.write_bytes", full_disk)
+    monkeypatch.setattr("adte.files.whole.open", full_disk, raising=False)
     with pytest.raises((InputError, StateError), match="the disk is full"):
         clf.save(file)
     assert file.read_bytes() == before

@@ -94,6 +94,20 @@ def test_lists_name_what_it_brings(site: Path) -> None:
     assert [o["name"] for o in row["options"]] == ["complete", "side"]
 
 
+def test_a_package_that_comes_while_it_runs_is_found(site: Path, tmp_path: Path) -> None:
+    """A folder of packages is read once, and again when it has changed."""
+    later = tmp_path / "later"
+    later.mkdir()
+    code = f"""
+import shutil
+import adte
+assert not set({METHODS}) & set(adte.list_methods())
+shutil.copytree({str(site)!r}, {str(later)!r}, dirs_exist_ok=True)
+assert set({METHODS}) < set(adte.list_methods())
+"""
+    python(later, "-W", "error", "-c", code)
+
+
 def test_eval_and_compare_run_all_of_it(site: Path, colours: str) -> None:
     """Its model and methods on its data, measured by its metric, which has a column."""
     told = ["--model", "example", "--data", colours, "--views", "4"]

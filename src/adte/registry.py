@@ -12,6 +12,8 @@ import is named in a warning and left out; everything else goes on.
 
 from __future__ import annotations
 
+import os
+import sys
 import warnings
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint, entry_points
@@ -26,10 +28,29 @@ GROUP = "adte.plugins"
 T = TypeVar("T")
 
 _loaded: set[EntryPoint] = set()
+_searched: list[tuple[str, int]] = []
+
+
+def _places() -> list[tuple[str, int]]:
+    """The folders where packages are found, and when each was last changed."""
+    found = []
+    for place in sys.path:
+        try:
+            found.append((place, os.stat(place or ".").st_mtime_ns))
+        except OSError:  # not there, so nothing is installed in it
+            found.append((place, 0))
+    return found
 
 
 def load_plugins() -> None:
-    """Import every plug-in that is installed and not imported yet."""
+    """Import every plug-in that is installed and not imported yet.
+
+    The folders of packages are read again only when one of them has changed.
+    """
+    places = _places()
+    if places == _searched:
+        return
+    _searched[:] = places
     for point in entry_points(group=GROUP):
         if point in _loaded:
             continue

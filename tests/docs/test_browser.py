@@ -5,13 +5,10 @@ The photographs go to the folder that ADTE_PHOTOGRAPHS names, else to a temporar
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import shutil
-import subprocess
-from html import unescape
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,35 +16,16 @@ from PIL import Image
 
 from adte import compare
 
+pytest.importorskip("playwright.sync_api", reason="needs playwright, which drives a browser")
+
+from playwright.sync_api import sync_playwright
+
 pytestmark = pytest.mark.slow
 WIDTHS = (390, 768, 1280)
 PAGES = ["index.html", "first-steps/index.html", "guides/methods/index.html", "cli/index.html",
          "api/classifier/index.html", "comparison/index.html"]  # fmt: skip
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run",
-         "--disable-background-networking", "--disable-component-update", "--disable-sync",
-         "--allow-file-access-from-files", "--virtual-time-budget=4000"]  # fmt: skip
-MEASURE = """<script>
-addEventListener("load", () => setTimeout(() => parent.postMessage({
-  width: innerWidth, page: document.documentElement.scrollWidth, name: NAME,
-}, "*"), 200));
-</script>"""
-FRAMES = """<!doctype html><script>
-const found = [];
-addEventListener("message", event => {
-  if (!event.data.name) return;
-  found.push(event.data);
-  document.documentElement.dataset.found = JSON.stringify(found);
-});
-</script>"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> str:
-    names = ("chromium", "chromium-browser", "google-chrome")
-    found = next(filter(None, map(shutil.which, names)), None)
-    if found is None:
-        pytest.skip("needs Chromium")
-    return found
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+MEASURE = "[innerWidth, document.documentElement.scrollWidth]"
 
 
 @pytest.fixture(scope="module")
@@ -62,42 +40,42 @@ def pages(site, tmp_path_factory) -> dict[str, Path]:
     return {**named, "report": runs / "report.html"}
 
 
-def look(browser: str, profile: Path, *arguments: str) -> str:
-    done = subprocess.run([browser, *FLAGS, f"--user-data-dir={profile}", *arguments],
-                          capture_output=True, text=True, timeout=180)  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
+@pytest.fixture(scope="module")
+def seen(request, tmp_path_factory) -> dict[tuple[str, int], tuple[list[int], Path]]:
+    """Of every page at every width: how wide window and page are, and a photograph."""
+    binary = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if binary is None:
+        pytest.skip("needs Chromium")
+    pages: dict[str, Path] = request.getfixturevalue("pages")
+    folder = Path(os.environ.get("ADTE_PHOTOGRAPHS", tmp_path_factory.mktemp("photographs")))
+    folder.mkdir(parents=True, exist_ok=True)
+    flags = ["--no-sandbox", "--allow-file-access-from-files"]
+    found: dict[tuple[str, int], Any] = {}
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=binary, args=flags)
+        for width in WIDTHS:
+            page = browser.new_page(viewport={"width": width, "height": 1000})
+            for name, path in pages.items():
+                page.goto(path.as_uri())
+                page.wait_for_timeout(200)  # for what scripts do once the page is loaded
+                photograph = folder / f"{name.replace('/', '-')}-{width}.png"
+                page.screenshot(path=photograph)
+                found[name, width] = (page.evaluate(MEASURE), photograph)
+        browser.close()
+    return found
 
 
-def test_no_page_is_wider_than_its_window(browser, pages, tmp_path):
-    frames = []
-    for name, page in pages.items():
-        copy = page.with_name("measured.html")
-        script = MEASURE.replace("NAME", json.dumps(name))
-        copy.write_text(page.read_text("utf-8") + script, "utf-8")
-        frames += [f'<iframe src="{copy.as_uri()}" style="width:{w}px;height:900px"></iframe>'
-                   for w in WIDTHS]  # fmt: skip
-    whole = tmp_path / "frames.html"
-    style = "<style>iframe { border: 0; display: block }</style>"
-    whole.write_text(FRAMES + style + "".join(frames), "utf-8")
-    try:
-        dom = look(browser, tmp_path / "profile", "--dump-dom", whole.as_uri())
-    finally:
-        for page in pages.values():
-            page.with_name("measured.html").unlink()
-    found = json.loads(unescape(re.search(r'data-found="(.*?)"', dom)[1]))
-    assert {(f["name"], f["width"]) for f in found} == {(n, w) for n in pages for w in WIDTHS}
-    assert [f for f in found if f["page"] > f["width"]] == []
+def test_no_page_is_wider_than_its_window(seen, pages):
+    assert seen.keys() == {(name, width) for name in pages for width in WIDTHS}
+    for (name, width), ((window, whole), _) in seen.items():
+        assert window == width
+        assert whole <= width, name
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_photographs_show_something(browser, pages, width, tmp_path):
-    folder = Path(os.environ.get("ADTE_PHOTOGRAPHS", tmp_path / "photographs"))
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, page in pages.items():
-        file = folder / f"{name.replace('/', '-')}-{width}.png"
-        look(browser, tmp_path / "profile", f"--window-size={width},1000",
-             f"--screenshot={file}", page.as_uri())  # fmt: skip
+def test_photographs_show_something(seen, pages, width):
+    for name in pages:
+        _, file = seen[name, width]
         with Image.open(file) as image:
             assert image.size == (width, 1000)
             grey = np.asarray(image.convert("L"), np.float32)

@@ -71,7 +71,7 @@ def test_20_the_wheel_works_in_a_venv_of_its_own(wheel, tmp_path):
         call(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
     )
     call(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps",
-         "--no-index", "--disable-pip-version-check", wheel)  # fmt: skip
+         "--no-compile", "--no-index", "--disable-pip-version-check", wheel)  # fmt: skip
     theirs = Path(pytest.__file__).parents[1]  # the folder of installed packages
     # As a plain folder on the path: its .pth files, which lead to this checkout, are not read.
     (packages / "dependencies.pth").write_text(f"{theirs}\n")
@@ -112,7 +112,7 @@ def test_20_the_oldest_dependencies_that_the_ranges_allow(tmp_path):
     assert len(oldest) == 5, oldest
     asked = (*oldest, "commonmark", "pygments")  # the last two are rich's own
     done = subprocess.run(
-        [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target",
+        [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile", "--target",
          str(tmp_path / "old"), "--disable-pip-version-check", *asked],
         capture_output=True, text=True, timeout=280,
     )  # fmt: skip

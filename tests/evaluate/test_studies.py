@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from adte import InputError
+from adte.bench import cost
 from adte.cli import main
 from adte.data import Dataset, make_stream
 from adte.errors import MissingExtra, StateError
@@ -115,6 +116,25 @@ def test_systems_of_the_main_tables_at_their_smallest(lab):
     assert ood == pytest.approx(np.mean(cells[1:]))
     assert find_study("ood").beside(finding, zero, "photographs") == pytest.approx(0.709)
     assert find_study("ood").beside(finding, zero, "OOD Avg") == pytest.approx(0.65)
+
+
+@pytest.mark.slow
+def test_the_cost_of_whatever_stands_for_adte(monkeypatch):
+    """By default that is not the method of the name `adte`."""
+    few = Lab(preset=Preset(images=3, tuned=1, seeds=2))
+    assert few.adte != "adte"
+    run, asked = cost.run, []
+
+    def small(**options):
+        asked.append(options)
+        return run(**options, classes=5, views=4)
+
+    monkeypatch.setattr(cost, "run", small)
+    finding = find_study("cost").run(few)
+    assert asked[0]["adte"] == few.adte
+    assert finding.columns == ("TPT", "Zero", "ADTE")
+    assert [r.name for r in finding.rows] == ["Time [s]", "Mem [GB]"]
+    assert all(cell > 0 for row in finding.rows for cell in row.cells)
 
 
 def test_published_stands_beside_in_our_units():

@@ -154,7 +154,8 @@ def test_zero_shot_on_photographs(load, least: float, gap: float, shared_data: P
     views = torch.stack([base_view(p, model.preprocess) for p, _ in files])
     with torch.inference_mode():
         weights = model.encode_text([f"a photo of a {r['name']}." for r in rows])
-        z = torch.cat([model.fold().encode_image(x) for x in views.split(250)])
+        tower = model.fold()
+        z = torch.cat([tower.encode_image(x) for x in views.split(250)])
     right = (z @ weights.T).argmax(1).eq(labels).float()
     order = torch.tensor([int(str(r["count"])) for r in rows]).argsort(descending=True)
     head, tail = (torch.isin(labels, part) for part in (order[:67], order[-66:]))

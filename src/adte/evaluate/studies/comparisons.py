@@ -202,7 +202,8 @@ def cost(lab: Lab) -> Finding:
             "the cost study runs on the embedded model; for another one use "
             "`adte bench cost --model NAME`"
         )
-    found = speed.run(repeats=5 if lab.preset.images is None else 1, chunks=False)
+    repeats = 5 if lab.preset.images is None else 1
+    found = speed.run(repeats=repeats, chunks=False, adte=lab.adte)
     rows = {row["name"]: row for row in found["rows"]}
     names = {"TPT": "tpt", "Zero": "zero", "ADTE": lab.adte}
     return Finding(
