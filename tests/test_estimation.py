@@ -19,7 +19,7 @@ from torch.testing import assert_close
 import oracle
 from adte import Sample, create_method
 from adte.batch import Batch
-from adte.bias import Sums, concentration, frequencies, redescending
+from adte.bias import Sums, concentration, frequencies, joint, redescending
 from adte.errors import InputError
 from adte.estimation import shares
 from adte.prior import ClassPrior, PriorOptions
@@ -54,7 +54,14 @@ def naive_log_prior(seen: list[Array], answers: list[Array]) -> tuple[Array, Arr
     shown = trust * np.log(L * pi)
     extra = max(1.0 * max(c, 1), 20 / L)
     smooth = np.log((np.sum(answers, 0) + extra) / (n / L + extra))
-    bias = naive_redescending(np.log(np.sum(seen, 0) + extra) - trust / 2 * smooth, 2.0)
+    logs = np.sum(np.log(seen), 0)
+    shape = np.ones(L)
+    for _ in range(4):
+        uneven = np.log(np.sum(seen, 0) + extra * shape) - trust / 2 * smooth
+        slope = max(0.0, np.cov(uneven, logs)[0, 1] / np.var(logs, ddof=1)) * (1 - trust)
+        shape = np.exp(slope * L / (L + 40) * (logs - logs.mean()))
+        shape /= shape.mean()
+    bias = naive_redescending(uneven, 2.0)
     return np.log(oracle.softmax(bias - shown)), bias - shown / 2
 
 
@@ -146,6 +153,33 @@ def test_frequencies_that_are_equal_are_not_trusted() -> None:
     assert not log_pi.any()
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_classes_hardly_seen_are_told_by_what_all_images_say_of_them(seed: int) -> None:
+    """An image for every third class: log p of all of them shows the bias before M can."""
+    rng = np.random.default_rng(seed)
+    L, n = 300, 100
+    truth = rng.normal(size=L)
+    z = rng.normal(size=(n, L)) + truth + 5 * np.eye(L)[rng.permutation(L)[:n]]
+    prior = ClassPrior(L, PriorOptions(estimator="joint"))
+    for row in torch.from_numpy(np.log(oracle.softmax(z))):
+        prior.observe(row)
+    sums = Sums(*(prior.state[name].numpy() for name in Sums._fields))
+    with_logs = np.corrcoef(truth, joint(sums, n).bias)[0, 1]
+    without = np.corrcoef(truth, joint(sums._replace(logs=np.zeros(L)), n).bias)[0, 1]
+    assert with_logs > without + 0.05, (with_logs, without)
+
+
+def test_logs_that_tell_another_tale_are_not_followed() -> None:
+    """The slope is counted, and is nought where M falls as G rises."""
+    rng = np.random.default_rng(0)
+    total = rng.random(50) * 4
+    flat, logs = np.full(50, 2.0), -10 * total
+    sums = Sums(total, flat, flat / 50, flat, logs)
+    np.testing.assert_array_equal(
+        joint(sums, 100).bias, joint(sums._replace(logs=0 * logs), 100).bias
+    )
+
+
 def test_a_few_images_change_little() -> None:
     prior = ClassPrior(1000, PriorOptions(estimator="joint"))
     for row in items(1000, 3, 0):
@@ -193,7 +227,8 @@ def test_merging_adds_the_sums() -> None:
     a.merge(b)
     for name, value in want.items():
         assert_close(a.state[name], value, rtol=0, atol=0)
-    assert set(want) == {"seen", "total", "answers", "squares", "labels"}  # linear in the classes
+    kept = {"seen", "total", "answers", "squares", "labels", "logs"}
+    assert set(want) == kept  # linear in the classes
 
 
 def test_learn_first_reads_what_it_has_just_learned() -> None:
@@ -248,7 +283,7 @@ def test_a_device_follows_the_stream_as_the_host_does() -> None:
 
 def test_shares_of_sure_images_are_counts_with_the_usual_interval() -> None:
     counts = np.array([30.0, 10.0, 0.0])
-    found = shares(Sums(counts, counts, counts, counts), 40)
+    found = shares(Sums(*[counts] * 5), 40)
     np.testing.assert_allclose(found.share, counts / 40)
     n, z = 40, 1.96
     for s, low, high in zip(*(x.tolist() for x in found), strict=True):
@@ -260,22 +295,22 @@ def test_shares_of_sure_images_are_counts_with_the_usual_interval() -> None:
 
 def test_unsure_images_widen_the_interval() -> None:
     counts = np.array([30.0, 10.0])
-    sure = shares(Sums(counts, counts, counts, counts), 40)
-    unsure = shares(Sums(counts, counts, counts / 2, counts), 40)
+    sure = shares(Sums(*[counts] * 5), 40)
+    unsure = shares(Sums(counts, counts, counts / 2, counts, counts), 40)
     assert bool((unsure.high - unsure.low > sure.high - sure.low).all())
-    nothing = shares(Sums(*[0 * counts] * 4), 0)
+    nothing = shares(Sums(*[0 * counts] * 5), 0)
     assert float(nothing.low.max()) == 0
     assert float(nothing.high.min()) > 0.7
 
 
 def test_labels_count_as_far_as_frequencies_are_trusted() -> None:
     answers, labels = np.array([5.0, 5.0, 5.0, 5.0]), np.array([20.0, 0.0, 0.0, 0.0])
-    even = shares(Sums(answers, answers, answers / 4, labels), 20)
+    even = shares(Sums(answers, answers, answers / 4, labels, answers), 20)
     np.testing.assert_allclose(even.share, 0.25)
     answers = np.array([17.0, 1.0, 1.0, 1.0])
     _, trust = frequencies(answers, answers / 2, 20)
     assert trust > 0.5
-    found = shares(Sums(answers, answers, answers / 2, labels), 20)
+    found = shares(Sums(answers, answers, answers / 2, labels, answers), 20)
     np.testing.assert_allclose(found.share, ((1 - trust) * answers + trust * labels) / 20)
 
 

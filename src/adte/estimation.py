@@ -105,7 +105,7 @@ def shares(sums: Sums, seen: int, deviations: float = 1.96) -> Shares:
 
     >>> import numpy as np
     >>> counts = np.array([30.0, 10.0, 0.0])
-    >>> shares(Sums(counts, counts, np.array([28.0, 9.0, 0.0]), counts), 40).high
+    >>> shares(Sums(counts, counts, np.array([28.0, 9.0, 0.0]), counts, counts), 40).high
     tensor([0.8763, 0.4124, 0.0876], dtype=torch.float64)
     """
     n = max(seen, 1)

@@ -2,7 +2,7 @@
 
 Three estimators. The *marginal* is the mean of all predictions; its state is one sum per class. The
 *joint* estimate tells the model's bias from the stream's frequencies (`adte.bias`); its state is
-four sums per class. For the *fixed point* a memory bank holds predicted distributions by
+five sums per class. For the *fixed point* a memory bank holds predicted distributions by
 pseudo-label; column l' of the matrix A is the mean distribution of the items of class l', and the
 prior is p̃ = A p̃ (Eqs. 9–11 of the paper, after Frolic). It is solved whenever the bank changes,
 from the last solution on, so that the estimate depends on what was seen and not on when it is read.
@@ -404,7 +404,7 @@ def _follower(device: torch.device) -> Follow | None:
     """What follows a stream on its device: a kernel, where Triton can make one."""
     if device.type != "cuda":
         return None
-    sums = torch.zeros(4, 2, dtype=torch.float64, device=device)
+    sums = torch.zeros(5, 2, dtype=torch.float64, device=device)
     room = compiled(
         "adte.bias.device",
         lambda room: room.follow(sums, 0, sums[:1].clone(), (1.0, 1.0), 1.0),

@@ -134,7 +134,7 @@ def test_the_cost_of_whatever_stands_for_adte(monkeypatch):
     assert asked[0]["adte"] == few.adte
     assert finding.columns == ("TPT", "Zero", "ADTE")
     assert [r.name for r in finding.rows] == ["Time [s]", "Mem [GB]"]
-    assert all(cell > 0 for row in finding.rows for cell in row.cells)
+    assert all(seconds > 0 for seconds in finding.rows[0].cells)
 
 
 def test_published_stands_beside_in_our_units():

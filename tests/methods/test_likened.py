@@ -53,7 +53,8 @@ def naive(samples: list[Sample], share: float) -> list[Array]:
         z, x = sample.logits.numpy(), sample.features.numpy()  # type: ignore[union-attr]
         n = len(features)
         r = np.array(answers).reshape(-1, L)
-        sums = Sums(np.sum(predicted, 0) + np.zeros(L), r.sum(0), (r * r).sum(0), np.zeros(L))
+        total, logs = (np.sum(x, 0) + np.zeros(L) for x in (predicted, np.log(predicted)))
+        sums = Sums(total, r.sum(0), (r * r).sum(0), np.zeros(L), logs)
         known = joint(sums, n)
         _, g = frequencies(sums.answers, sums.squares, n)
 

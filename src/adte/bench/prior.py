@@ -1,6 +1,6 @@
 """The cost of one more item for the class prior: the default's, and the fixed point's.
 
-The default keeps four sums per class: an image is taken in and the prior read in time linear in the
+The default keeps five sums per class: an image is taken in and the prior read in time linear in the
 classes. The fixed point's bank is updated by one column and solved from the last solution on,
 beside a matrix that is rebuilt and solved from uniform. Its bank grows with the classes squared;
 where it would take more than a few GB it is left out.

@@ -14,18 +14,19 @@ import triton  # type: ignore[import-not-found,import-untyped,unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found,import-untyped,unused-ignore]
 from torch import Tensor
 
-from adte.bias.host import LEAST, MOST, PAIRS
+from adte.bias.host import DEEP, FEW, LEAST, MOST, PAIRS, STEPS
 
 __all__ = ["follow"]
 
 _PAIRS, _LEAST, _MOST = tl.constexpr(PAIRS), tl.constexpr(LEAST), tl.constexpr(MOST)
+_DEEP, _FEW, _STEPS = tl.constexpr(DEEP), tl.constexpr(FEW), tl.constexpr(STEPS)
 _TOP = tl.constexpr((1 << 63) - 1)
 
 
 def follow(
     sums: Tensor, seen: int, items: Tensor, smoothing: tuple[float, float], deviations: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Take in log-probabilities (B, L) in order; `sums` (4, L), as the fields of `Sums`, in place.
+    """Take in log-probabilities (B, L) in order; `sums` (5, L), as the fields of `Sums`, in place.
 
     Returns what was known before each image and after the last, (B + 1, L) each: the bias, the
     frequencies as far as trusted, the sum of predictions; and the trust (B + 1,). All in float64.
@@ -76,6 +77,8 @@ def _follow(
             tl.store(total + at, predicted, mask=inside)
             tl.store(shown + at, f, mask=inside)
             tl.store(bias + at, x, mask=inside)
+        for _ in tl.static_range(_STEPS):
+            _shape(sums, bias, L, trust, each, extra, uneven, classes, BLOCK)
         middle = _median(bias, classes, tl.full((), 0.0, tl.float64), False, BLOCK)
         reach = middle * 0.0
         if deviations > 0:
@@ -90,6 +93,42 @@ def _follow(
 
         if b < images:
             _take_in(sums, items + b * classes, bias, shown, classes, BLOCK)
+
+
+@triton.jit  # type: ignore[untyped-decorator,unused-ignore]
+def _shape(sums, bias, L, trust, each, extra, uneven, classes, BLOCK: tl.constexpr):
+    """What may be bias anew, with predictions added that have the shape of the geometric mean."""
+    zero = tl.zeros((BLOCK,), tl.float64)
+    xs, logs, products, squares = zero, zero, zero, zero
+    highest = zero + float("-inf")
+    for start in range(0, classes, BLOCK):
+        at, inside = _some(start, classes, BLOCK)
+        x = tl.load(bias + at, mask=inside, other=0.0)
+        log = tl.load(sums + 4 * classes + at, mask=inside, other=0.0)
+        xs += x
+        logs += log
+        products += x * log
+        squares += log * log
+        highest = tl.maximum(highest, tl.where(inside, log, highest))
+    mean, top = tl.sum(logs, 0) / L, tl.max(highest, 0)
+    length = tl.sum(squares, 0) - mean * mean * L
+    slope = (tl.sum(products, 0) - mean * tl.sum(xs, 0)) / tl.where(length > 0, length, 1.0)
+    slope = tl.where(length > 0, (1.0 - trust) * L / (L + _FEW) * tl.maximum(slope, 0.0), 0.0)
+    whole = zero
+    for start in range(0, classes, BLOCK):
+        at, inside = _some(start, classes, BLOCK)
+        log = tl.load(sums + 4 * classes + at, mask=inside, other=0.0)
+        whole += tl.where(inside, tl.exp(slope * (log - top)), 0.0)
+    each_shape = L / tl.sum(whole, 0)
+    for start in range(0, classes, BLOCK):
+        at, inside = _some(start, classes, BLOCK)
+        predicted = tl.load(sums + at, mask=inside, other=1.0)
+        answers = tl.load(sums + classes + at, mask=inside, other=1.0)
+        log = tl.load(sums + 4 * classes + at, mask=inside, other=0.0)
+        added = extra * tl.exp(slope * (log - top)) * each_shape
+        ratio = tl.where(uneven, (answers + extra) / (each + extra), 1.0)
+        x = tl.log(tl.maximum(predicted + added, 1e-300)) - trust / 2 * tl.log(ratio)
+        tl.store(bias + at, x, mask=inside)
 
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
@@ -111,12 +150,14 @@ def _take_in(sums, item, bias, shown, classes, BLOCK: tl.constexpr):
     per, label = 1.0 / tl.sum(whole, 0), tl.min(firsts, 0)
     for start in range(0, classes, BLOCK):
         z, f, at, inside = _adjusted(item, bias, shown, start, classes, BLOCK)
-        p = tl.exp(tl.load(item + at, mask=inside, other=0.0))
+        log = tl.load(item + at, mask=inside, other=0.0)
+        p = tl.exp(log)
         r = tl.exp(z + f / 2 - peak) * per
         _add(sums + at, p, inside)
         _add(sums + classes + at, r, inside)
         _add(sums + 2 * classes + at, r * r, inside)
         _add(sums + 3 * classes + at, (at == label).to(tl.float64), inside)
+        _add(sums + 4 * classes + at, tl.maximum(log, _DEEP), inside)
 
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]

@@ -19,6 +19,9 @@ Array = NDArray[np.float64]
 
 PAIRS = 2.0  # pairs that agree as chance has it, taken as seen before the first image
 LEAST, MOST = 0.05, 1e3  # images per class that the frequencies are smoothed by
+DEEP = -40.0  # a log-probability below says no more than this
+STEPS = 3  # towards the slope: the first is of what uniform predictions have flattened
+FEW = 40.0  # classes whose slope is believed by half
 TINY = 1e-300
 
 
@@ -28,12 +31,14 @@ class Sums(NamedTuple):
     Attributes:
         total: M, of the predictions p; answers: N, of the answers r; squares: Q, of r².
         labels: how many images had each class for their most probable one.
+        logs: G, of log p.
     """
 
     total: Array
     answers: Array
     squares: Array
     labels: Array
+    logs: Array
 
 
 class Joint(NamedTuple):
@@ -109,22 +114,33 @@ def joint(
 ) -> Joint:
     """The model's bias b, and the stream's frequencies f as far as trusted.  (L,) each
 
-        f = g·log(L π̂),    b = redescending(log(M + e) − ½ g·log((N + e)/(n/L + e)))
+        f = g·log(L π̂),    b = redescending(log(M + e·s) − ½ g·log((N + e)/(n/L + e)))
 
     What could be either is split evenly: half of what is trusted of the frequencies is taken out of
     what may be bias.
 
+    Where a class was hardly seen, M says nothing of it, but every image says something: its log p,
+    low as it is. So the predictions e that are added to M are not uniform. They have the shape of
+    the geometric mean, s ∝ exp(κ G), mean one, as far as it goes with what M shows: κ is the slope
+    of that on G over the classes, none if it is negative; times L/(L + 40), for few classes are
+    little evidence of a slope; and times 1 − g, for images of one kind raise all classes like it.
+
     Args:
-        smoothing: uniform predictions e that are added: so many per class, and at least so many in
-            all. A stream that shows one in c of its classes takes c times the images to say as much
-            of a bias, so the first is multiplied by c.
+        smoothing: predictions e that are added: so many per class, and at least so many in all. A
+            stream that shows one in c of its classes takes c times the images to say as much of a
+            bias, so the first is multiplied by c.
     """
     log_pi, trust = frequencies(sums.answers, sums.squares, seen)
     each = seen / len(log_pi)
     extra = max(smoothing[0] / (1 - trust), smoothing[1] / len(log_pi))
-    uneven = np.log(np.maximum(sums.total + extra, TINY))
-    if trust:
-        uneven -= trust / 2 * np.log((sums.answers + extra) / (each + extra))
+    told = trust / 2 * np.log((sums.answers + extra) / (each + extra)) if trust else 0.0
+    uneven = np.log(np.maximum(sums.total + extra, TINY)) - told
+    logs = sums.logs - sums.logs.mean()
+    length, believed = float(logs @ logs), (1 - trust) * len(logs) / (len(logs) + FEW)
+    for _ in range(STEPS if length else 0):
+        slope = believed * max(0.0, float(uneven @ logs) / length)
+        shape = softmax(slope * logs) * len(logs)
+        uneven = np.log(np.maximum(sums.total + extra * shape, TINY)) - told
     return Joint(redescending(uneven, deviations), trust * log_pi, trust)
 
 
@@ -139,6 +155,7 @@ def take_in(sums: Sums, log_p: Array, p: Array, bias: Array, shown: Array) -> Ar
     for into, what in zip(sums, (p, answer, answer * answer), strict=False):
         into += what
     sums.labels[(z + shown).argmax()] += 1
+    np.add(sums.logs, np.maximum(log_p, DEEP), out=sums.logs)
     return answer
 
 
