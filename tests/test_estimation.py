@@ -56,7 +56,7 @@ def naive_log_prior(seen: list[Array], answers: list[Array]) -> tuple[Array, Arr
     smooth = np.log((np.sum(answers, 0) + extra) / (n / L + extra))
     logs = np.sum(np.log(seen), 0)
     shape = np.ones(L)
-    for _ in range(4):
+    for _ in range(3):
         uneven = np.log(np.sum(seen, 0) + extra * shape) - trust / 2 * smooth
         slope = max(0.0, np.cov(uneven, logs)[0, 1] / np.var(logs, ddof=1)) * (1 - trust)
         shape = np.exp(slope * L / (L + 40) * (logs - logs.mean()))

@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 PAIRS = 2.0  # pairs that agree as chance has it, taken as seen before the first image
 LEAST, MOST = 0.05, 1e3  # images per class that the frequencies are smoothed by
 DEEP = -40.0  # a log-probability below says no more than this
-STEPS = 3  # towards the slope: the first is of what uniform predictions have flattened
+STEPS = 2  # towards the slope: the first is of what uniform predictions have flattened
 FEW = 40.0  # classes whose slope is believed by half
 TINY = 1e-300
 
@@ -135,12 +135,13 @@ def joint(
     extra = max(smoothing[0] / (1 - trust), smoothing[1] / len(log_pi))
     told = trust / 2 * np.log((sums.answers + extra) / (each + extra)) if trust else 0.0
     uneven = np.log(np.maximum(sums.total + extra, TINY)) - told
-    logs = sums.logs - sums.logs.mean()
+    logs = sums.logs - sums.logs.sum() / len(log_pi)
     length, believed = float(logs @ logs), (1 - trust) * len(logs) / (len(logs) + FEW)
     for _ in range(STEPS if length else 0):
         slope = believed * max(0.0, float(uneven @ logs) / length)
-        shape = softmax(slope * logs) * len(logs)
-        uneven = np.log(np.maximum(sums.total + extra * shape, TINY)) - told
+        added = np.exp(slope * logs - slope * logs.max())
+        added *= extra * len(logs) / added.sum()
+        uneven = np.log(np.maximum(sums.total + added, TINY)) - told
     return Joint(redescending(uneven, deviations), trust * log_pi, trust)
 
 
