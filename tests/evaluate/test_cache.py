@@ -13,6 +13,7 @@ import torch
 from adte import InputError, StateError, Views, create_method
 from adte.data import Dataset, make_stream
 from adte.evaluate import run
+from adte.evaluate.features import shards
 from adte.evaluate.features.cache import Cache, extract
 from adte.evaluate.features.live import Live
 from adte.prompts import class_weights
@@ -108,6 +109,24 @@ def test_resume_repeats_no_finished_shard(tmp_path):
     for a, b in zip(whole.images(), Cache(tmp_path / "part").images(), strict=True):
         assert a.id == b.id
         assert torch.equal(a.features, b.features)
+
+
+def test_a_shard_that_lacks_an_image_is_not_written(tmp_path, monkeypatch):
+    """What fails in the thread that writes is raised, and never passes for a finished shard."""
+    add, seen = shards.Growing.add, []
+
+    def fail_once(self, image):
+        seen.append(image.id)
+        if len(seen) == 6:
+            raise RuntimeError("the device was lost")
+        add(self, image)
+
+    monkeypatch.setattr(shards.Growing, "add", fail_once)
+    with pytest.raises(RuntimeError, match="was lost"):
+        extract(live(), tmp_path / "c", shard=4)
+    assert [p.name for p in (tmp_path / "c").glob("shard-*")] == ["shard-00000.safetensors"]
+    monkeypatch.undo()
+    assert len(extract(live(), tmp_path / "c", shard=4)) == 11
 
 
 def test_damaged_and_altered_shards_are_named(tmp_path):

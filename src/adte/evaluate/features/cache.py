@@ -102,7 +102,7 @@ def _write(
     coming, model = part.numbered(), part.model
     ahead = next(coming, None)
     with ThreadPoolExecutor(1, "adte-shard") as writer:
-        earlier: list[Future[None]] = []
+        earlier: Future[None] | None = None
         for path, places in todo:
             shard = Growing(path, len(places), part.views.count, model.dim, model.device)
             work = []
@@ -111,12 +111,19 @@ def _write(
                 tick(1)
                 ahead = next(coming, None)
             lost = [s for s in part.skipped if s.position in places]
-            for done in earlier:  # two shards are in memory at most
-                done.result()
-            earlier = [*work, writer.submit(shard.write, lost)]
-        for done in earlier:
-            done.result()
+            if earlier is not None:  # two shards are in memory at most
+                earlier.result()
+            earlier = writer.submit(_finish, shard, work, lost)
+        if earlier is not None:
+            earlier.result()
     return part.skipped
+
+
+def _finish(shard: Growing, work: list[Future[None]], lost: list[Skipped]) -> None:
+    """Write a shard, unless one of its images did not get into it."""
+    for done in work:
+        done.result()
+    shard.write(lost)
 
 
 def _keep_weights(folder: Path, prompt_set: str, live: Live) -> None:
