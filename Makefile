@@ -40,25 +40,25 @@ demo: $(VENV)/.demo  ## install, then run the main job
 test: $(VENV)/.test  ## install what the tests need, lint, check types, run the quick tests
 	$(MAKE) -j2 lint quick
 
-quick:
+quick: $(VENV)/.test
 	$(TEST) -m "not slow"
 
 test-all: $(VENV)/.test matrix  ## kills, full studies, browsers: what `make test` leaves out
 	$(MAKE) -j2 slow cluster
 
-slow:
+slow: $(VENV)/.test
 	$(TEST) -m slow tests --ignore tests/cluster
 
-cluster:  # one process, hence one Ray cluster, which often waits: the other tests run meanwhile
+cluster: $(VENV)/.test  # one process, hence one Ray cluster, which often waits: the other tests run meanwhile
 	$(PYTEST) -m slow tests/cluster
 
 matrix: $(VENV)/.test  ## the default dtype and the kernel of the views forced each way
 	$(MAKE) -j$(CORES) $(FORCED_DTYPES) $(FORCED_KERNELS)
 
-$(FORCED_DTYPES): dtype-%:
+$(FORCED_DTYPES): dtype-%: $(VENV)/.test
 	ADTE_DTYPE=$* $(PYTEST) $(DTYPES)
 
-$(FORCED_KERNELS): kernel-%:
+$(FORCED_KERNELS): kernel-%: $(VENV)/.test
 	ADTE_VIEWS=$* $(PYTEST) $(KERNELS)
 
 lint: $(VENV)/.test

@@ -19,22 +19,17 @@ import torch
 from numpy.typing import NDArray
 
 from adte import create_method
-from adte.batch import Batch
-from default import Source, draw, sources
+from default import Source, draw, probabilities, sources
 
 Floats = NDArray[np.float64]
 STRENGTHS = (0.1, 0.3, 1.0, 3.0)  # of the ridge
 
 
 def predictions(source: Source, method: str, **options: str) -> Floats:
-    """Log-probabilities of all images, online."""
-    rows, head = draw(source, "full", 1), create_method(method, **options)
-    out = np.empty((len(rows), source.context.class_weights.shape[0]))  # type: ignore[union-attr]
-    for start in range(0, len(rows), 64):
-        part = rows[start : start + 64]
-        batch = Batch(source.logits(part), source.features[part], None, source.context)
-        out[part] = head.step(batch).probs.clamp_min(1e-12).log().numpy()
-    return out
+    """Log-probabilities of all images, by their numbers; online, in one order."""
+    rows = draw(source, "full", 1)
+    probs = probabilities(source, rows, create_method(method, **options))
+    return probs[np.argsort(rows)].double().clamp_min(1e-12).log().numpy()
 
 
 def fitted(log_p: Floats, labels: NDArray[np.int64], strength: float) -> Floats:

@@ -153,20 +153,22 @@ def every() -> dict[str, tuple[str, dict[str, Any]]]:
     return METHODS | {n: (n, {}) for n in rest if n not in METHODS and n not in SLOW}
 
 
-def run(source: Source, rows: Ints, method: Method) -> tuple[Floats, Floats, Ints]:
-    """Whether each answer was right, how sure it was, and the labels given."""
-    confidence, given = [], []
+def probabilities(source: Source, rows: Ints, method: Method) -> torch.Tensor:
+    """What a method says of the images of a stream, online.  → (N, L)"""
+    out = []
     for start in range(0, len(rows), 64):
         part = rows[start : start + 64]
-        probs = method.step(
-            Batch(source.logits(part), source.features[part], None, source.context)
-        ).probs
-        best = probs.max(-1)
-        confidence.append(best.values)
-        given.append(best.indices)
-    labels = torch.cat(given).numpy()
+        batch = Batch(source.logits(part), source.features[part], None, source.context)
+        out.append(method.step(batch).probs)
+    return torch.cat(out)
+
+
+def run(source: Source, rows: Ints, method: Method) -> tuple[Floats, Floats, Ints]:
+    """Whether each answer was right, how sure it was, and the labels given."""
+    best = probabilities(source, rows, method).max(-1)
+    labels = best.indices.numpy()
     right = (labels == source.labels[rows]).astype(np.float64)
-    return right, torch.cat(confidence).double().numpy(), labels
+    return right, best.values.double().numpy(), labels
 
 
 def difference(gain: Floats, rows: Ints) -> tuple[float, float]:

@@ -36,13 +36,12 @@ def _bytes(x: Tensor) -> memoryview:
     return x.contiguous().view(torch.uint8).numpy().data
 
 
-def _digest(tensors: dict[str, Tensor], ids: list[str]) -> str:
-    """Of the tensors by name, features first, and the ids."""
-    digest = blake2b(digest_size=16)
-    for name in sorted(tensors):
-        digest.update(_bytes(tensors[name]))
-    digest.update("\n".join(ids).encode())
-    return digest.hexdigest()
+def _digest(features: blake2b, tensors: dict[str, Tensor], ids: list[str]) -> str:
+    """Of the features, which it has already, the other tensors by name, and the ids."""
+    for name in sorted(tensors.keys() - {"features"}):
+        features.update(_bytes(tensors[name]))
+    features.update("\n".join(ids).encode())
+    return features.hexdigest()
 
 
 def _names_digest(tensors: dict[str, Tensor], header: dict[str, Any]) -> str:
@@ -66,7 +65,7 @@ class Growing:
         self._stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
         self.features = torch.empty(size, views, dim, dtype=torch.float16)
         self.images: list[Image] = []
-        self._digest = blake2b(digest_size=16)
+        self._features = blake2b(digest_size=16)
 
     def add(self, image: Image) -> None:
         """The next image; waits for the device that computes its features."""
@@ -74,7 +73,7 @@ class Growing:
         if self._stream is not None:  # a copy that waits would hold up whoever launches kernels
             self._stream.synchronize()
         here.copy_(image.features)
-        self._digest.update(_bytes(here))
+        self._features.update(_bytes(here))
         self.images.append(image._replace(features=here, pixels=None))
 
     def write(self, skipped: Sequence[Skipped]) -> None:
@@ -90,11 +89,8 @@ class Growing:
             "domains": [e.domain for e in images],
             "skipped": [asdict(s) for s in skipped],
         }
-        for name in sorted(tensors)[1:]:
-            self._digest.update(_bytes(tensors[name]))
-        self._digest.update("\n".join(names["ids"]).encode())
         digests = {
-            "digest": self._digest.hexdigest(),
+            "digest": _digest(self._features, tensors, names["ids"]),
             "names": _names_digest(tensors, names),
         }
         save_state(self.path, tensors, {**names, **digests})
@@ -108,7 +104,8 @@ def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     mend = f"delete {path.name!r} and run extract again; only its images are encoded anew"
     try:
         tensors, header = load_state(path)
-        same = header["digest"] == _digest(tensors, header["ids"])
+        features = blake2b(_bytes(tensors["features"]), digest_size=16)
+        same = header["digest"] == _digest(features, tensors, header["ids"])
         names = _names_digest(tensors, header)
         same = same and header.get("names", names) == names  # early shards have no such entry
     except (InputError, StateError, LookupError, TypeError) as error:
