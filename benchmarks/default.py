@@ -45,13 +45,14 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "tda": ("tda", {}),
     "adte, equal": ("adte", {"frequencies": "equal"}),
     "adte, as they come": ("adte", {"frequencies": "as-they-come"}),
+    "adte, no likeness": ("adte", {"likeness": 0.0}),
     "adte": ("adte", {}),
-    "adte-open": ("adte-open", {}),
 }
 MARGINAL = {"estimator": "marginal"}
 PIECES: dict[str, tuple[str, dict[str, Any]]] = {
     "se": ("se", {}),
     "adte": ("adte", {}),
+    "no likeness": ("adte", {"likeness": 0.0}),
     "no prior": ("adte", {"adjust": "none"}),
     "clipped marginal for the prior": ("adte", MARGINAL),
     "prior from the base view": ("adte", {"item": "base"}),
@@ -64,7 +65,7 @@ PIECES: dict[str, tuple[str, dict[str, Any]]] = {
     "adaptive entropy weighs": ("adte", {"entropy": "adaptive"}),
     "nothing redescends": ("adte", {"clip": 0.0}),
 }
-ASIDE = ("adte, equal", "adte, as they come")  # settings for who knows more: rivals of none
+ASIDE = ("adte, equal", "adte, as they come", "adte, no likeness")  # settings: rivals of none
 SLOW = ("frolic-released",)  # learns its proxies anew in 2,000 steps
 SUFFICE = {"logits", "features", "class weights"}  # what a method may need to run on features
 STREAMS = (
@@ -298,7 +299,7 @@ def main() -> None:
             print(f"{head}, {found[0]['classes']} classes", *map(said, found), sep="\n", flush=True)
             rows += found
     if args.every:
-        for method in ("adte", "adte-open", "se + la", "tda"):
+        for method in ("adte", "se + la", "tda"):
             near, of = best_on(rows, method)
             print(f"{method}: best or within 0.3 points of the best on {near} of {of} streams")
     if args.json:

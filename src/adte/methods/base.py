@@ -75,7 +75,12 @@ class Method:
 
     def initial(self, batch: Batch) -> State:
         """The state before the first image, for batches like this one."""
-        return declared.fresh(self.name, self.entries(), sizes_of(batch), batch.logits.device)
+        return declared.fresh(self.name, self.entries(), self.sizes(batch), batch.logits.device)
+
+    def sizes(self, batch: Batch) -> dict[str, int]:
+        """What the letters in declared shapes stand for: L classes, D dimensions."""
+        wide = {} if batch.features is None else {"D": batch.features.shape[-1]}
+        return {"L": batch.classes, **wide}
 
     def refresh(self, state: State) -> None:
         """Make the derived entries anew, in place, after loading or merging."""
@@ -258,27 +263,21 @@ class Method:
 
     def _fitting(self, batch: Batch) -> State:
         """The state on the batch's device; a fresh one before the first image."""
-        sizes = sizes_of(batch)
+        sizes = self.sizes(batch)
         if self._state is None:
             state = self.initial(batch)
             self._sizes = sizes  # of the state to come; a later image of other sizes is refused
             return state
         if odd := [k for k, n in self._sizes.items() if sizes.get(k, n) != n]:
-            what, n = {"L": "classes", "D": "dimensions"}.get(odd[0], odd[0]), self._sizes[odd[0]]
+            what = {"L": "classes", "D": "feature dimensions (0: logits alone)"}.get(odd[0], odd[0])
             raise InputError(
-                f"method {self.name!r} has learned from images of {n} {what}, but one of "
-                f"{sizes[odd[0]]} came; reset it or use another copy"
+                f"method {self.name!r} has learned from images of {self._sizes[odd[0]]} {what}, "
+                f"but one of {sizes[odd[0]]} came; reset it or use another copy"
             )
         return declared.move(self._state, batch.logits.device)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_context": None}  # it holds the model; bound anew when needed
-
-
-def sizes_of(batch: Batch) -> dict[str, int]:
-    """What the letters in declared shapes stand for: L classes, D dimensions."""
-    wide = {} if batch.features is None else {"D": batch.features.shape[-1]}
-    return {"L": batch.classes, **wide}
 
 
 def _images(evidence: Any) -> Iterable[Any]:

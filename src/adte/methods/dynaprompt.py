@@ -12,7 +12,6 @@ from torch import Tensor
 from adte import state as declared
 from adte.batch import Batch, Prediction, Predictions
 from adte.errors import InputError, StateError, unknown
-from adte.methods.base import sizes_of
 from adte.methods.measured import off_record
 from adte.methods.prompt_tuning import PromptLearner, PromptMethod
 from adte.methods.registry import register
@@ -111,7 +110,7 @@ class DynaPrompt(PromptMethod):
     @off_record
     def initial(self, batch: Batch) -> State:
         like, device = self.learner(batch).initial, batch.logits.device
-        sizes = sizes_of(batch) | {"tokens": like.shape[0], "width": like.shape[1]}
+        sizes = self.sizes(batch) | {"tokens": like.shape[0], "width": like.shape[1]}
         state = declared.fresh(self.name, self.entries(), sizes, device)
         state["buffer.deltas"] = state["buffer.deltas"].to(like.dtype)
         state["buffer.order"] = torch.arange(self.prompts).to(device)

@@ -14,7 +14,7 @@ from adte import state as declared
 from adte.batch import Batch, Prediction
 from adte.errors import InputError, StateError
 from adte.methods._features import class_weights_of, features_of
-from adte.methods.base import Method, sizes_of
+from adte.methods.base import Method
 from adte.methods.frolic import Frolic, gaussian_logits, shrunk_variance
 from adte.methods.registry import register
 from adte.options import option
@@ -151,7 +151,7 @@ class FrolicReleased(Method):
 
     def initial(self, batch: Batch) -> State:
         weights = class_weights_of(batch)
-        sizes = sizes_of(batch) | {"images": 0}
+        sizes = self.sizes(batch) | {"images": 0}
         state = declared.fresh(self.name, self.entries(), sizes, batch.logits.device)
         for name in ("start", "proxies"):
             state[name].copy_(weights)

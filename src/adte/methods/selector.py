@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -18,21 +18,14 @@ from adte.methods.registry import preset
 from adte.options import option, part
 from adte.prior import Reading
 
-__all__ = ["DEFAULT", "Selector"]
+__all__ = ["Selector"]
 
 
 @dataclass(kw_only=True, eq=False)
 class Selector(PriorMethod):
     """Measure every view, weigh or keep the surest, and adjust for what the model favours.
 
-    The default, `adte`:
-    1. An image says Σ w_v P_v, all views weighed by w ∝ exp(−H), H Shannon's entropy.
-    2. From what images said, the model's bias b and the stream's frequencies π̂ are told apart by
-       how often images agree (`adte.bias.joint`); log p̃ = b − g·log(L π̂).
-    3. Every view's logits are adjusted by −log p̃, weighed anew and averaged. The base view alone
-       makes a share 5/(5 + L) of the answer.
-
-    The paper's ADTE, as `adte-tsallis`, which was the default before:
+    The paper's ADTE, as `adte-tsallis`:
     1. p̃ is the mean prediction of the stream so far, cut beyond two deviations.
     2. q_l = α + (β − α)·u_l, with u the min-max of log p̃ (`direction="released"`: favoured
        classes get β) or of −log p̃ (`"paper"`: they get α). Among few classes α comes near β.
@@ -41,8 +34,8 @@ class Selector(PriorMethod):
     `adte-paper` and `adte-released` follow the paper's text and its published code.
 
     Until the prior is known (`warmup` images) nothing is adjusted and the measure is Shannon's.
-    docs/default.md says how the default was chosen, and what each piece gives. With other measures
-    and without the adjustment it is SE, TE, Zero and the plain average of views.
+    With other measures and without the adjustment it is SE, TE, Zero and the plain average of
+    views; `adte.methods.adte` makes the default of it.
 
     >>> from adte import Sample, create_method
     >>> method = create_method("adte-tsallis", warmup=2)
@@ -161,63 +154,4 @@ preset(
     "The views of lowest entropy vote for their top class: 10 % of them (its authors: later 30)",
     reference="Farina et al., Frustratingly Easy Test-Time Adaptation of VLMs, NeurIPS 2024",
     aggregate="vote",
-)
-DEFAULT: dict[str, Any] = {
-    "adjust": "before",
-    "ratio": 1.0,
-    "soft": 1.0,
-    "base": 5.0,
-    "estimator": "joint",
-    "item": "soft",
-}
-preset(
-    "adte",
-    Selector,
-    "All views weighed by exp(−entropy); the model's bias told from the stream's frequencies",
-    reference="this project, docs/default.md; after Wu et al., ICLR 2026",
-    **DEFAULT,
-)
-preset(
-    "adte-tsallis",
-    Selector,
-    "Mean of the views of lowest Tsallis entropy with a q for every class, logits adjusted",
-    entropy="adaptive",
-    adjust="before",
-)
-
-_AS_PUBLISHED: dict[str, Any] = {
-    "entropy": "adaptive",
-    "form": "paper",
-    "few": 0,
-    "estimator": "fixed-point",
-    "smoothing": 0.0,
-    "smoothing_total": 0.0,
-    "clip": 0.0,
-}
-preset(
-    "adte-paper",
-    Selector,
-    "ADTE by the paper's equations: favoured classes get the small q, bank of the last 10 a class",
-    **_AS_PUBLISHED,
-    direction="paper",
-    bank="fifo",
-    size=10,
-    item="base",
-    adjust="after",
-    norm="l1",
-)
-preset(
-    "adte-released",
-    Selector,
-    "ADTE as the published code computes it: bank of 20 confident items a class, no adjustment",
-    **_AS_PUBLISHED,
-    direction="released",
-    bank="gap",
-    size=20,
-    threshold=1.0,
-    item="mean-logits",
-    adjust="none",
-    norm="l2",
-    eps=1e-4,
-    empty="zero",
 )

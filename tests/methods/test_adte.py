@@ -1,4 +1,4 @@
-"""`adte-open` against its definition, written anew in NumPy, and what it must do."""
+"""The default against its definition, written anew in NumPy, and what it must do."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import oracle
 from adte import Sample, create_method
 from adte.bias import Sums, frequencies, joint
 from adte.errors import InputError
+from adte.methods.likeness import all_at_once, one_by_one, read_at_once, read_one_by_one
 
 Array = NDArray[np.float64]
 SCALE = 20.0
@@ -49,6 +50,7 @@ def naive(samples: list[Sample], share: float) -> list[Array]:
     out, features, answers = [], [], []
     L = samples[0].logits.shape[1]
     predicted: list[Array] = []
+    counted: list[set[int]] = []
     for sample in samples:
         z, x = sample.logits.numpy(), sample.features.numpy()  # type: ignore[union-attr]
         n = len(features)
@@ -69,18 +71,20 @@ def naive(samples: list[Sample], share: float) -> list[Array]:
         feature = feature / np.linalg.norm(feature)
         adjusted, weights = mixed(z - known.bias + known.shown if n else z)
         said = (1 - share) * (weights @ adjusted) + share * adjusted[0]
-        likeness = np.zeros(L)
+        likeness, seen_as = np.zeros(L), np.log(item) - known.bias + known.shown
+        likely = np.argsort(-seen_as)[:16]
         if n:
             m = np.mean(features, 0)
-            for c in range(L):
-                mine = [(a[c], f) for a, f in zip(answers, features, strict=True)
-                        if (a > a[c]).sum() < 16]  # fmt: skip
+            for c in likely:
+                mine = [(a[c], f) for a, f, k in zip(answers, features, counted, strict=True)
+                        if c in k]  # fmt: skip
                 count = sum(a for a, _ in mine)
                 middle = sum((a * (f - m) for a, f in mine), np.zeros_like(m)) / (count + 1)
                 likeness[c] = middle @ (feature - m)
         score = np.log(said) + 0.3 * SCALE * g**2 * likeness
         out.append(oracle.softmax(score / (1 + g**2 / 3)))
         answers.append(oracle.softmax(np.log(item) - known.bias + known.shown / 2))
+        counted.append(set(likely.tolist()))
         predicted.append(item)
         features.append(feature)
     return out
@@ -89,14 +93,33 @@ def naive(samples: list[Sample], share: float) -> list[Array]:
 @pytest.mark.parametrize(("classes", "shown", "views"), [(8, 2, 1), (30, 3, 4)])
 def test_it_is_what_its_docstring_says(classes: int, shown: int, views: int) -> None:
     samples, _ = stream(classes, 25, shown, views)
-    method = create_method("adte-open")
+    method = create_method("adte")
     for sample, want in zip(samples, naive(samples, 5 / (5 + classes)), strict=True):
         assert_close(method.step(sample).probs.double(), torch.from_numpy(want),
                      rtol=1e-3, atol=1e-5)  # fmt: skip
 
 
-def accuracy(name: str, samples: list[Sample], labels: list[int], **options: Any) -> float:
-    method = create_method(name, **options)
+@pytest.mark.parametrize("first", [False, True])
+def test_products_over_a_batch_say_what_a_loop_says(first: bool) -> None:
+    g = torch.Generator().manual_seed(0)
+    L, D, B, K = 40, 8, 10, 5
+    answers = torch.rand(B, L, generator=g, dtype=torch.float64).softmax(-1)
+    classes = answers.topk(K).indices
+    x = torch.nn.functional.normalize(torch.randn(B, D, generator=g), dim=-1)
+    start = {
+        "like.sums": torch.randn(L, D, generator=g),
+        "like.counts": torch.rand(L, generator=g) * 3,
+        "like.total": torch.randn(D, generator=g) * 4,
+    }
+    loop, together = ({k: v.clone() for k, v in start.items()} for _ in range(2))
+    one = one_by_one(loop, x, answers, classes, 7, first)
+    assert_close(all_at_once(together, x, answers, classes, 7, first), one)
+    assert_close(together, loop)
+    assert_close(read_at_once(loop, x, classes, 17), read_one_by_one(loop, x, classes, 17))
+
+
+def accuracy(samples: list[Sample], labels: list[int], **options: Any) -> float:
+    method = create_method("adte", **options)
     said = [method.step(s).index for s in samples]
     return float(np.mean(np.array(said) == np.array(labels)))
 
@@ -104,41 +127,48 @@ def accuracy(name: str, samples: list[Sample], labels: list[int], **options: Any
 def test_images_tell_like_names_apart() -> None:
     """Ten of 200 names are shown, and an image is as far from its text as from its neighbours."""
     found = [
-        [accuracy(name, *stream(200, 300, 10, dim=32, spread=0.2, seed=s))
-         for name in ("adte", "adte-open")]
+        [accuracy(*stream(200, 300, 10, dim=32, spread=0.2, seed=s), likeness=share)
+         for share in (0.0, 0.3)]
         for s in range(4)
     ]  # fmt: skip
-    plain, opened = np.mean(found, 0)
-    assert opened > plain + 0.01
+    without, likened = np.mean(found, 0)
+    assert likened > without + 0.01
 
 
-def test_where_all_classes_are_shown_it_is_nearly_the_default() -> None:
+def test_where_all_classes_are_shown_likeness_is_next_to_nothing() -> None:
     samples, _ = stream(6, 80, 6)
-    plain, opened = create_method("adte"), create_method("adte-open")
-    apart = [(plain.step(s).probs - opened.step(s).probs).abs().max() for s in samples]
+    without, likened = create_method("adte", likeness=0), create_method("adte")
+    apart = [(without.step(s).probs - likened.step(s).probs).abs().max() for s in samples]
     assert apart[0] == 0  # nothing is known of frequencies yet
     assert torch.stack(apart).mean() < 0.02
 
 
-def test_who_knows_the_frequencies_to_be_equal_gets_the_default() -> None:
-    samples, _ = stream(20, 40, 2)
-    plain, opened = (create_method(n, frequencies="equal") for n in ("adte", "adte-open"))
-    for sample in samples:
-        assert torch.equal(plain.step(sample).probs, opened.step(sample).probs)
-
-
-def test_nothing_counts_but_the_prior_without_likeness() -> None:
-    samples, _ = stream(20, 40, 2)
-    plain, opened = create_method("adte"), create_method("adte-open", likeness=0.0)
-    for sample in samples:
-        assert plain.step(sample).index == opened.step(sample).index
-
-
 @pytest.mark.parametrize(
-    ("options", "word"),
-    [({"likeness": -1.0}, "likeness"), ({"likeness": float("nan")}, "likeness"),
-     ({"estimator": "marginal"}, "joint"), ({"adjust": "none"}, "adjustment")],
-)  # fmt: skip
-def test_options_that_make_no_sense_are_refused(options: dict[str, Any], word: str) -> None:
-    with pytest.raises(InputError, match=word):
-        create_method("adte-open", **options)
+    "options",
+    [{"likeness": 0.0}, {"frequencies": "equal"}, {"estimator": "marginal"}, {"adjust": "none"}],
+    ids=str,
+)
+def test_what_leaves_likeness_out_keeps_no_features(options: dict[str, Any]) -> None:
+    """And says what it says of logits alone."""
+    samples, _ = stream(20, 40, 2)
+    likened, alone = create_method("adte", **options), create_method("adte", **options)
+    for sample in samples:
+        found, want = likened.step(sample), alone.step(Sample(sample.logits))
+        assert torch.equal(found.probs, want.probs)
+    assert not any(k.startswith("like.") for k in likened.state_dict())
+
+
+def test_logits_alone_are_predicted_without_likeness() -> None:
+    samples, _ = stream(20, 40, 2)
+    alone, without = create_method("adte"), create_method("adte", likeness=0)
+    for sample in samples:
+        assert torch.equal(alone.step(Sample(sample.logits)).probs, without.step(sample).probs)
+    assert alone.state_dict()["like.sums"].shape == (20, 0)
+    with pytest.raises(InputError, match=r"0 feature dimensions \(0: logits alone\).* one of 12"):
+        alone.step(samples[0])
+
+
+@pytest.mark.parametrize("share", [-1.0, float("nan"), float("inf")])
+def test_a_share_that_makes_no_sense_is_refused(share: float) -> None:
+    with pytest.raises(InputError, match="likeness"):
+        create_method("adte", likeness=share)

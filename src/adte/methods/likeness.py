@@ -1,0 +1,112 @@
+"""How much an image is like those that were taken for a class before it.
+
+S_l = Σ r_l x and N_l = Σ r_l are kept of a stream's features x and answers r, and T = Σ x. With
+m = T/n the mean of n images, the likeness of x to class l is
+
+    (S_l − N_l m)/(N_l + 1) · (x − m):
+
+the mean of the class, drawn to that of all, as seen from there. On a host it is found image by
+image, so that no number depends on how a stream is cut; elsewhere by products over a whole batch.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from adte.state import Entry, State
+
+__all__ = ["ENTRIES", "follow", "read"]
+
+OWN = 1.0  # images as the mean one, taken as seen of each class
+
+ENTRIES = {
+    "like.sums": Entry(("L", "D"), torch.float32),
+    "like.counts": Entry(("L",), torch.float32),
+    "like.total": Entry(("D",), torch.float32),
+}
+
+Array = NDArray[np.float32]
+
+
+def follow(
+    state: State, x: Tensor, answers: Tensor, classes: Tensor, seen: int, first: bool
+) -> Tensor:
+    """Take in images (B, D), each for its classes (B, K), in place: its likeness to them by then.
+
+    `first` takes an image in before it is likened.
+    """
+    rule = one_by_one if x.device.type == "cpu" else all_at_once
+    return rule(state, x, answers, classes, seen, first)
+
+
+def read(state: State, x: Tensor, classes: Tensor, seen: int) -> Tensor:
+    """The likeness of images (B, D) to their classes (B, K) in a state that stays."""
+    rule = read_one_by_one if x.device.type == "cpu" else read_at_once
+    return rule(state, x, classes, seen)
+
+
+def one_by_one(
+    state: State, x: Tensor, answers: Tensor, classes: Tensor, seen: int, first: bool
+) -> Tensor:
+    shares = answers.gather(1, classes).float()
+    out = np.empty(shares.shape, np.float32)
+    sums, counts, total = (v.numpy() for v in _kept(state))
+    images = zip(x.numpy(), shares.numpy(), classes.numpy(), strict=True)
+    for i, (f, share, rows) in enumerate(images):
+        if not first:
+            out[i] = _alike(sums[rows], counts[rows], total, f, seen + i)
+        sums[rows] += share[:, None] * f
+        counts[rows] += share
+        total += f
+        if first:
+            out[i] = _alike(sums[rows], counts[rows], total, f, seen + i + 1)
+    return torch.from_numpy(out)
+
+
+def read_one_by_one(state: State, x: Tensor, classes: Tensor, seen: int) -> Tensor:
+    sums, counts, total = (v.numpy() for v in _kept(state))
+    images = zip(x.numpy(), classes.numpy(), strict=True)
+    return torch.from_numpy(
+        np.stack([_alike(sums[rows], counts[rows], total, f, seen) for f, rows in images])
+    )
+
+
+def _alike(sums: Array, counts: Array, total: Array, x: Array, seen: int) -> Array:
+    """The likeness of x (D,) to some classes, by the sums of their images.  (K, D), (K,) → (K,)"""
+    mean = total / max(seen, 1)
+    off = x - mean
+    return np.asarray((sums @ off - counts * (mean @ off)) / (counts + OWN))
+
+
+def all_at_once(
+    state: State, x: Tensor, answers: Tensor, classes: Tensor, seen: int, first: bool
+) -> Tensor:
+    sums, counts, total = _kept(state)
+    shares = torch.zeros_like(answers, dtype=x.dtype)  # (B, L)
+    shares.scatter_(1, classes, answers.gather(1, classes).to(x))
+    before = torch.ones(len(x), len(x), device=x.device).tril(0 if first else -1)
+    number = torch.arange(seen + first, seen + first + len(x), device=x.device)
+    mean = (total + before @ x) / number.clamp_min(1)[:, None]
+    off = x - mean
+    products = off @ sums.T + (before * (off @ x.T)) @ shares
+    by_then = counts + before @ shares
+    likeness = (products - by_then * (mean * off).sum(1, keepdim=True)) / (by_then + OWN)
+    sums += shares.T @ x
+    counts += shares.sum(0)
+    total += x.sum(0)
+    return likeness.gather(1, classes)
+
+
+def read_at_once(state: State, x: Tensor, classes: Tensor, seen: int) -> Tensor:
+    sums, counts, total = _kept(state)
+    mean = total / max(seen, 1)
+    off = x - mean
+    products, counts = (sums[classes] @ off[..., None])[..., 0], counts[classes]
+    return (products - counts * (off @ mean)[:, None]) / (counts + OWN)
+
+
+def _kept(state: State) -> tuple[Tensor, Tensor, Tensor]:
+    return state["like.sums"], state["like.counts"], state["like.total"]
