@@ -10,9 +10,10 @@ classes that occur, makes two sources: its whole vocabulary, and the classes sho
 Every stream is run online, once per seed, which draws its classes, its images and their order. A
 difference comes with a 95 % interval, clustered by image. With `--warm N` methods first learn from
 N other images of the source, without labels. Rows are compared with `se`, or with `zero-shot` where
-images have one view. Beside it stand ECE, and for `adte` the error of the shares: half the L1
-distance from the truth, of the estimate and of counting its labels. With `--every` the last lines
-say on how many streams the default is best of all, or within 0.3 points of the best.
+images have one view. Beside it stand ECE, what of it chance would make in so few images, and
+for `adte` the error of the shares: half the L1 distance from the truth, of the estimate and of
+counting its labels. With `--every` the last lines say on how many streams the default is best of
+all, or within 0.3 points of the best.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ def draw(source: Source, kind: str, seed: int) -> Ints:
         rows = np.concatenate(picked)
     rows = rng.permutation(rows)
     if kind == "sorted":
-        turn = rng.permutation(len(y))  # of each class
+        turn = rng.permutation(int(y.max()) + 1)  # of each class
         rows = rows[np.argsort(turn[y[rows]], kind="stable")]
     return rows[: int(kind.split()[1])] if kind.startswith("first") else rows
 
@@ -177,6 +178,13 @@ def difference(gain: Floats, rows: Ints) -> tuple[float, float]:
     mean = gain.mean()
     off = np.bincount(rows, weights=gain - mean)
     return float(mean), float(1.96 * np.sqrt((off**2).sum()) / len(gain))
+
+
+def by_chance(confidence: Floats, draws: int = 20) -> float:
+    """The ECE of answers that are right just as often as they say: few images make much of it."""
+    rng = np.random.default_rng(0)
+    right = rng.random((draws, len(confidence))) < confidence
+    return float(np.mean([ece(confidence, r) for r in right]))
 
 
 def share_errors(method: Method, given: Ints, truth: Ints, classes: int) -> dict[str, float] | None:
@@ -233,6 +241,7 @@ def figures(
             "method": title,
             "accuracy": float(right.mean()),
             "ece": ece(np.concatenate(sure), right),
+            "ece_by_chance": by_chance(np.concatenate(sure)),
         }
         plain = right if title == "zero-shot" else plain
         if title == "se" or (single and first is None):
@@ -253,7 +262,7 @@ def said(row: dict[str, Any]) -> str:
     ]
     return (
         f"  {row['method']:32s} {100 * row['accuracy']:5.1f} %   {gains[0]}   {gains[1]}   "
-        f"ECE {100 * row['ece']:4.1f}"
+        f"ECE {100 * row['ece']:4.1f} (by chance {100 * row['ece_by_chance']:.1f})"
     )
 
 

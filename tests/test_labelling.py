@@ -11,7 +11,7 @@ import pytest
 import adte
 from adte import InputError
 from adte.files import load_state
-from adte.labelling import Job, Labelled, Listener, Wanted
+from adte.labelling import Job, Labelled, Listener, Wanted, run
 from adte.labelling.signals import Deferred
 from adte.labelling.sorting import Sorting, folder_names, undo
 from adte.testing import SmallModel
@@ -66,6 +66,67 @@ def test_an_interrupt_in_a_listener_loses_nothing(tmp_path):
     assert job.report.written == ["o.csv.adte (2 images seen)", "o.csv (2 rows)"]
     again = Job([str(folder)], WANTED, out="o.csv", workers=0).run()
     assert (again.labelled, again.before, again.seen) == (2, 2, 4)
+
+
+@pytest.mark.parametrize("every", [0.0, 60.0], ids=["saved often", "saved at the end"])
+def test_rows_that_wait_for_the_next_group_change_nothing(tmp_path, monkeypatch, every):
+    """As on a GPU: a group is learned from before the rows of the one before it are written."""
+    folder = mixed(tmp_path / "photos")
+    monkeypatch.setattr(run, "EVERY", every)
+    rows, states, told = [], [], []
+    for name, groups in (("at-once", 0), ("behind", 1)):
+        monkeypatch.setattr(run, "behind", lambda clf, groups=groups: groups)
+        recorder = Recorder()
+        Job([str(folder)], WANTED, out=f"{name}.csv", batch=2, workers=0).run(recorder)
+        rows.append(Path(f"{name}.csv").read_text())
+        states.append(load_state(f"{name}.csv.adte")[0])
+        told.append(recorder.names)
+    assert rows[0] == rows[1]
+    assert told[0] == told[1] == sorted(map(str, folder.iterdir()))
+    assert all(bool((states[0][k] == states[1][k]).all()) for k in states[0])
+
+
+def test_an_interrupt_writes_the_rows_that_wait(tmp_path, monkeypatch):
+    folder = pictures(tmp_path / "photos", 6)[0].parent
+    monkeypatch.setattr(run, "behind", lambda clf: 1)
+
+    class Impatient(Recorder):
+        def show(self, image):
+            super().show(image)
+            if len(self.names) == 1:  # by now the second image was learned from, too
+                os.kill(os.getpid(), signal.SIGINT)
+
+    job, recorder = Job([str(folder)], WANTED, out="o.csv", batch=1, workers=0), Impatient()
+    with pytest.raises(KeyboardInterrupt):
+        job.run(recorder)
+    assert len(recorder.names) == 2
+    assert job.report.written == ["o.csv.adte (2 images seen)", "o.csv (2 rows)"]
+    again = Job([str(folder)], WANTED, out="o.csv", workers=0).run()
+    assert (again.labelled, again.before, again.seen) == (4, 2, 6)
+
+
+def test_behind_a_row_that_failed_none_is_written(tmp_path, monkeypatch):
+    """The state stays at its last save, and the same command goes on from there."""
+    folder = pictures(tmp_path / "photos", 6)[0].parent
+    monkeypatch.setattr(run, "behind", lambda clf: 1)
+    labelled, calls = run.Run._labelled, []
+
+    def failing(self, name, found):
+        calls.append(name)
+        if len(calls) == 3:
+            raise InputError("the disk is full")
+        return labelled(self, name, found)
+
+    job = Job([str(folder)], WANTED, out="o.csv", batch=1, workers=0)
+    with monkeypatch.context() as patch:
+        patch.setattr(run.Run, "_labelled", failing)
+        with pytest.raises(InputError, match="the disk is full"):
+            job.run()
+    assert len(calls) == 3
+    assert any("as it was at its last save" in f for f in job.report.failed)
+    again = Job([str(folder)], WANTED, out="o.csv", workers=0).run()
+    assert again.seen == 6
+    assert Path("o.csv").read_text().count("\n") == 7
 
 
 # --------------------------------------------------------------------------- signals

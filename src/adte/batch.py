@@ -6,7 +6,7 @@ of their own; it is a batch of one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -360,12 +360,22 @@ class Predictions:
 
     def host(self) -> Predictions:
         """The same on the host: all of it comes over at once."""
+        return self.sent()()
+
+    def sent(self) -> Callable[[], Predictions]:
+        """The same on its way to the host; the call that is returned waits until it is there."""
         if self.probs.device.type != "cuda":
-            return self
+            return lambda: self
         there = {n: x for n in _ROWS if (x := getattr(self, n)) is not None}
         here: dict[str, Any] = {n: x.to("cpu", non_blocking=True) for n, x in there.items()}
-        torch.cuda.current_stream(self.probs.device).synchronize()
-        return Predictions(**here, known=self.known)
+        arrived = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+        arrived.record(torch.cuda.current_stream(self.probs.device))
+
+        def wait() -> Predictions:
+            arrived.synchronize()
+            return Predictions(**here, known=self.known)
+
+        return wait
 
     @staticmethod
     def stack(rows: Sequence[Prediction]) -> Predictions:

@@ -224,17 +224,29 @@ class Classifier:
 
     def step(self, batch: Batch) -> list[Prediction]:
         """Predict the images of an encoded batch and learn from them."""
+        return self.start(batch)()
+
+    def start(self, batch: Batch) -> Callable[[], list[Prediction]]:
+        """`step`, whose predictions are fetched by the call that is returned.
+
+        What is learned is learned at once. On a GPU who fetches later need not wait for it: beside
+        a busy tower the many small kernels of a method take their time.
+        """
         with self._lock:
             if self.frozen:
                 out = self.method.predict(batch)
             else:
                 out = self.method.step(batch)
                 self.seen += len(batch)
-        out = out.host()
-        return [
-            replace(p, label=self.classes[p.index], source=key, classes=self.classes)
-            for p, key in zip(out, batch.keys, strict=True)
-        ]
+        sent, keys = out.sent(), batch.keys
+
+        def fetch() -> list[Prediction]:
+            return [
+                replace(p, label=self.classes[p.index], source=key, classes=self.classes)
+                for p, key in zip(sent(), keys, strict=True)
+            ]
+
+        return fetch
 
     @property
     def shares(self) -> list[Share]:

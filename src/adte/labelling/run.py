@@ -1,15 +1,18 @@
 """The run of a job: encode, learn, write the row; save the state every few seconds.
 
-An image is taken in as a whole: while it is learned from and its row is written, signals wait. So
-the state and the rows always tell of the same images, and both are saved when the run ends early.
+Signals wait while an image is learned from and while its row is written. On a GPU the rows of a
+group are written after the next one was learned from, so that the device never waits for the host;
+what is behind is caught up with before anything is saved, and at the end, whatever ends the run. So
+the state and the rows that are saved always tell of the same images.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -139,9 +142,21 @@ class Saving:
         end = time.monotonic()
         self._due = end + max(EVERY, 20 * (end - begin))
 
-    def if_due(self) -> None:
-        if time.monotonic() >= self._due:
-            self.now()
+    @property
+    def due(self) -> bool:
+        return time.monotonic() >= self._due
+
+
+class _Learned(NamedTuple):
+    """Images that were learned from, the unreadable between them, and what fetches the answers."""
+
+    group: list[tuple[str, InputError | None]]
+    found: Callable[[], list[Prediction]]
+
+
+def behind(clf: Classifier) -> int:
+    """Groups whose rows may wait for the next one's learning."""
+    return 0 if clf.model.device.type == "cpu" else 1
 
 
 class Run:
@@ -164,7 +179,9 @@ class Run:
         self.top, self.min_confidence = top, min_confidence
         self.labels: dict[str, str | None] = {}
         self._all: list[dict[str, Any]] = []  # rows, for the JSON at the end
-        self._whole = True  # whether the state and the rows tell of the same images
+        self._learned: deque[_Learned] = deque()  # groups whose rows are yet to be written
+        self._done: list[Labelled] = []  # images whose rows were written and not shown
+        self._torn = False  # whether something failed between learning and writing
 
     def go(
         self,
@@ -184,13 +201,8 @@ class Run:
                     if self.saving.error:
                         raise self.saving.error
                 for group, encoded in self._groups(items, listener, batch, workers):
-                    done: list[Labelled] = []
-                    try:
-                        with signals:
-                            self._take_in(group, encoded, done, json_to is not None)
-                    finally:
-                        for image in done:
-                            listener.show(image)
+                    with self._showing(listener), signals:
+                        self._take_in(group, encoded, json_to is not None)
             except (MemoryError, RuntimeError) as error:
                 if isinstance(error, RuntimeError) and "memory" not in str(error).lower():
                     raise
@@ -199,8 +211,22 @@ class Run:
                     "fewer --views, or a smaller --batch"
                 ) from error
             finally:
-                with signals:
-                    self._finish(json_to)
+                try:
+                    with self._showing(listener), signals:
+                        self._catch_up(json_to is not None)
+                finally:
+                    with signals:
+                        self._finish(json_to)
+
+    @contextmanager
+    def _showing(self, listener: Listener) -> Iterator[None]:
+        """Tell of the images whose rows were written, whatever became of the others."""
+        try:
+            yield
+        finally:
+            done, self._done = self._done, []
+            for image in done:
+                listener.show(image)
 
     def _groups(
         self, items: Iterable[Item], listener: Listener, batch: int | None, workers: int | None
@@ -242,24 +268,42 @@ class Run:
             self.labels[name] = past.label
 
     def _take_in(
-        self,
-        group: list[tuple[str, InputError | None]],
-        encoded: Batch | None,
-        done: list[Labelled],
-        keep: bool,
+        self, group: list[tuple[str, InputError | None]], encoded: Batch | None, keep: bool
     ) -> None:
-        self._whole = False
-        predictions = iter(() if encoded is None else self.clf.step(encoded))
-        for name, error in group:
-            image = self._labelled(name, next(predictions) if error is None else str(error))
-            done.append(image)
-            if keep:
-                self._all.append(image.row)
-            if self.rows.out is not None:
-                self.rows.out.write(image.row)
-        self._whole = True
-        if self.saving:
-            self.saving.if_due()
+        with self._mending():
+            found = list if encoded is None else self.clf.start(encoded)
+            self._learned.append(_Learned(group, found))
+        due = self.saving is not None and self.saving.due
+        self._catch_up(keep, 0 if due else behind(self.clf))
+        if due:
+            assert self.saving is not None
+            self.saving.now()
+
+    def _catch_up(self, keep: bool, behind: int = 0) -> None:
+        """Write the rows of what was learned, but for the last groups; none behind a failure."""
+        while len(self._learned) > behind and not self._torn:
+            with self._mending():
+                group, found = self._learned.popleft()
+                predictions = iter(found())
+                for name, error in group:
+                    image = self._labelled(name, next(predictions) if error is None else str(error))
+                    self._done.append(image)
+                    if keep:
+                        self._all.append(image.row)
+                    if self.rows.out is not None:
+                        self.rows.out.write(image.row)
+
+    @contextmanager
+    def _mending(self) -> Iterator[None]:
+        """What ends in between leaves the state and the rows torn apart."""
+        self._torn = True
+        yield
+        self._torn = False
+
+    @property
+    def _whole(self) -> bool:
+        """Whether the state and the rows tell of the same images."""
+        return not (self._torn or self._learned)
 
     def _labelled(self, name: str, found: Prediction | str) -> Labelled:
         row: dict[str, Any] = {"path": name, "label": None, "confidence": None, "index": None,
