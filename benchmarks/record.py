@@ -61,7 +61,7 @@ RECORDS: dict[str, tuple[str, ...]] = {
     "multilabel": ("python benchmarks/multilabel.py PHOTOGRAPHS --pairs 200",),
     "demo": ("adte demo --out WORK/demo",),
     "demo-other-photographs": (
-        "adte extract --data folder:PHOTOGRAPHS --out WORK/cache",
+        "adte extract --data folder:PHOTOGRAPHS --model tiny-longtail --out WORK/cache",
         "adte demo --cache WORK/cache --out WORK/demo",
     ),
     "compare": ("adte compare --seeds 3 --runs WORK/runs",),
