@@ -109,13 +109,26 @@ def test_products_over_a_batch_say_what_a_loop_says(first: bool) -> None:
     start = {
         "like.sums": torch.randn(L, D, generator=g),
         "like.counts": torch.rand(L, generator=g) * 3,
-        "like.total": torch.randn(D, generator=g) * 4,
+        "like.total": torch.randn(D, generator=g).double() * 4,
     }
     loop, together = ({k: v.clone() for k, v in start.items()} for _ in range(2))
     one = one_by_one(loop, x, answers, classes, 7, first)
     assert_close(all_at_once(together, x, answers, classes, 7, first), one)
     assert_close(together, loop)
     assert_close(read_at_once(loop, x, classes, 17), read_one_by_one(loop, x, classes, 17))
+
+
+def test_an_image_counts_after_a_hundred_million() -> None:
+    samples, _ = stream(20, 2, 2)
+    method = create_method("adte")
+    method.step(samples[0])
+    state = method.state_dict()
+    many = {"like.total": state["like.total"] * 1e8, "prior.seen": torch.tensor(10**8)}
+    method.load_state_dict(state | many)
+    method.step(samples[1])
+    x = torch.nn.functional.normalize(samples[1].features[0], dim=-1)  # type: ignore[index]
+    taken = method.state_dict()["like.total"] - many["like.total"]
+    assert_close(taken, x.double(), rtol=1e-3, atol=1e-6)
 
 
 def accuracy(samples: list[Sample], labels: list[int], **options: Any) -> float:

@@ -174,12 +174,12 @@ class Method:
 
     def step_many(self, samples: Iterable[Sample]) -> list[Prediction]:
         """`step` for each, in order; neighbours of one shape go together."""
-        runs = Batch.runs((s.batch for s in samples), MANY)
+        runs = Batch.runs(map(_batch, samples), MANY)
         return [p for batch in runs for p in self.step(batch)]
 
     def predict_many(self, samples: Iterable[Sample]) -> list[Prediction]:
         """`predict` for each; neighbours of one shape go together."""
-        runs = Batch.runs((s.batch for s in samples), MANY)
+        runs = Batch.runs(map(_batch, samples), MANY)
         return [p for batch in runs for p in self.predict(batch)]
 
     # ------------------------------------------------------------------ state
@@ -254,7 +254,7 @@ class Method:
     # ------------------------------------------------------------------ inside
 
     def _bound(self, images: Sample | Batch) -> Batch:
-        batch = images.batch if isinstance(images, Sample) else images
+        batch = _batch(images)
         batch.check()
         if self._context is None or not self._context.same(batch.context):
             self.bind(batch.context)
@@ -278,6 +278,15 @@ class Method:
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_context": None}  # it holds the model; bound anew when needed
+
+
+def _batch(images: Sample | Batch) -> Batch:
+    if not isinstance(images, Sample | Batch):
+        raise InputError(
+            f"{type(images).__name__} is neither a Sample nor a Batch; pass the logits of an "
+            "image (views, classes) as Sample(logits)"
+        )
+    return images.batch if isinstance(images, Sample) else images
 
 
 def _images(evidence: Any) -> Iterable[Any]:

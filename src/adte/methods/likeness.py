@@ -25,10 +25,11 @@ OWN = 1.0  # images as the mean one, taken as seen of each class
 ENTRIES = {
     "like.sums": Entry(("L", "D"), torch.float32),
     "like.counts": Entry(("L",), torch.float32),
-    "like.total": Entry(("D",), torch.float32),
+    "like.total": Entry(("D",)),  # float64: of all images, however many
 }
 
 Array = NDArray[np.float32]
+Wide = NDArray[np.float64]
 
 
 def follow(
@@ -74,9 +75,9 @@ def read_one_by_one(state: State, x: Tensor, classes: Tensor, seen: int) -> Tens
     )
 
 
-def _alike(sums: Array, counts: Array, total: Array, x: Array, seen: int) -> Array:
+def _alike(sums: Array, counts: Array, total: Wide, x: Array, seen: int) -> Array:
     """The likeness of x (D,) to some classes, by the sums of their images.  (K, D), (K,) → (K,)"""
-    mean = total / max(seen, 1)
+    mean = (total / max(seen, 1)).astype(np.float32)
     off = x - mean
     return np.asarray((sums @ off - counts * (mean @ off)) / (counts + OWN))
 
@@ -89,7 +90,7 @@ def all_at_once(
     shares.scatter_(1, classes, answers.gather(1, classes).to(x))
     before = torch.ones(len(x), len(x), device=x.device).tril(0 if first else -1)
     number = torch.arange(seen + first, seen + first + len(x), device=x.device)
-    mean = (total + before @ x) / number.clamp_min(1)[:, None]
+    mean = ((total + before @ x) / number.clamp_min(1)[:, None]).to(x)
     off = x - mean
     products = off @ sums.T + (before * (off @ x.T)) @ shares
     by_then = counts + before @ shares
@@ -102,7 +103,7 @@ def all_at_once(
 
 def read_at_once(state: State, x: Tensor, classes: Tensor, seen: int) -> Tensor:
     sums, counts, total = _kept(state)
-    mean = total / max(seen, 1)
+    mean = (total / max(seen, 1)).to(x)
     off = x - mean
     products, counts = (sums[classes] @ off[..., None])[..., 0], counts[classes]
     return (products - counts * (off @ mean)[:, None]) / (counts + OWN)
