@@ -12,6 +12,7 @@ from torch.testing import assert_close
 
 import oracle
 from adte import Sample, create_method
+from adte.batch import Batch, Context
 from adte.bias import Sums, frequencies, joint
 from adte.errors import InputError
 from adte.methods.likeness import all_at_once, one_by_one, read_at_once, read_one_by_one
@@ -179,6 +180,15 @@ def test_logits_alone_are_predicted_without_likeness() -> None:
     assert alone.state_dict()["like.sums"].shape == (20, 0)
     with pytest.raises(InputError, match=r"0 feature dimensions \(0: logits alone\).* one of 12"):
         alone.step(samples[0])
+
+
+def test_the_features_of_a_model_of_fixed_classes_are_its_logits_and_are_not_likened() -> None:
+    samples, _ = stream(20, 5, 2)
+    fixed, without = create_method("adte"), create_method("adte", likeness=0)
+    for sample in samples:
+        logits = sample.logits[None]
+        batch = Batch(logits, logits, None, Context(unit=False))
+        assert torch.equal(fixed.step(batch).probs[0], without.step(sample).probs)
 
 
 @pytest.mark.parametrize("share", [-1.0, float("nan"), float("inf")])
