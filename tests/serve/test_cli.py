@@ -31,6 +31,9 @@ def test_what_cannot_be_served(tmp_path):
     assert "ADTE_ADMIN_TOKEN" in refused(*state, "--host", "0.0.0.0", ADTE_ADMIN_TOKEN="")
     assert "where tokens are needed" in refused(*state, "--host", "0.0.0.0", "--no-tokens")
     assert "cannot read the token file" in refused(*state, "--tokens", "--token-file", "/no/file")
+    (tmp_path / "empty").write_text("\n")
+    empty = refused(*state, "--tokens", "--token-file", str(tmp_path / "empty"))
+    assert f"the token file {str(tmp_path / 'empty')!r} is empty" in empty
     assert "unknown image format" in refused(*state, "--formats", "eps")
     assert "allows nothing" in refused(*state, "--max-images", "0")
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -177,6 +177,7 @@ def test_two_servers_do_not_share_a_folder(forge, tmp_path):
     wait_ready(port)
     other = forge.start(tmp_path / "s", free_port())
     assert forge._ask("wait", other) == 1
-    assert "is used by another process" in (tmp_path / "server.log").read_text()
+    said = (tmp_path / "server.log").read_text()
+    assert f"is used by another process ({pid}); stop the server that uses this folder" in said
     forge.end(pid)
     assert os.path.exists(tmp_path / "s" / "adte.sqlite")

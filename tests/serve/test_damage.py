@@ -232,7 +232,7 @@ def test_state_of_a_service_on_the_command_line(tmp_path):
                 stream.predict(jpeg(i))
         busy = run.invoke(main, ["state", str(folder), "prune"])
         assert busy.exit_code == 2
-        assert "is used by another process" in busy.output
+        assert "stop the server that uses this folder" in busy.output
         live = run.invoke(main, ["state", str(folder), "--json"])  # looking is allowed
         assert [r["seen"] for r in json.loads(live.stdout)["streams"]] == [3, 3]
 

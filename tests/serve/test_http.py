@@ -170,7 +170,10 @@ def test_retries_at_the_same_time_teach_once(open_house):
         (b"{", "body"),
         (b"[1]", "body"),
         (b'{"classes": []}', "classes"),
-        (b'{"classes": ["a"], "colour": 1}', "body"),
+        (b'{"classes": ["a"], "colour": 1}', "unknown field 'colour'; choose one of: classes, "),
+        (b'{"classes": ["a"], "view": 4}', "unknown field 'view' (did you mean 'views'?)"),
+        (b'{"classes": ["a"], "\\u202e\\u0007": 1}', r"unknown field '\u202e\x07'"),
+        (b'{"classes": ["a"], "' + b"x" * 5000 + b'": 1}', f"unknown field '{'x' * 40}…';"),
         (b'{"classes": ["\\ud800"]}', ""),
         (b'{"classes": ["a"], "id": "../etc"}', "id"),
         (b'{"classes": ["a"], "method": "magic"}', "unknown method"),
@@ -178,7 +181,8 @@ def test_retries_at_the_same_time_teach_once(open_house):
         (b'{"classes": ["a"], "options": {"beta": "much"}}', "beta"),
         (b'{"classes": ["a"], "options": {"beta": 7}}', "beta"),
         (b'{"classes": ["a"], "options": {"beta": 1e999}}', ""),
-        (b'{"classes": ["a"], "options": {"beta": [1]}}', "options"),
+        (b'{"classes": ["a"], "options": {"beta": [1]}}', "options['beta']"),
+        (b'{"classes": ["a"], "options": {"' + b"x" * 101 + b'": 1}}', f"['{'x' * 40}…']"),
         (b'{"classes": ["a"], "templates": []}', "template"),
         (b'{"classes": ["a"], "templates": "no place"}', "template"),
         (b'{"classes": ["a"], "descriptions": {"b": ["c"]}}', "descriptions"),
@@ -209,17 +213,24 @@ def test_refusals_of_predict(open_house):
     refused(client, 422, "image", "POST", path, b"", Content_Type="image/png")
     refused(client, 415, "format", "POST", path, b"{}", Content_Type="application/json")
     refused(client, 415, "format", "POST", path, b"words", Content_Type="image/png")
-    refused(client, 422, "request", "POST", path + "?learning=false", jpeg(1))
+    said = refused(client, 422, "request", "POST", path + "?lern=false", jpeg(1))
+    assert said.startswith("the query has the unknown name 'lern'; it may have: learn, top, ")
+    said = refused(client, 422, "request", "POST", path + "?" + "%07" * 500, jpeg(1))
+    assert r"\x07" in said
+    assert said.isprintable()
+    assert len(said) < 400
     refused(client, 422, "request", "POST", path + "?top=0", jpeg(1))
     refused(client, 422, "request", "POST", path + "?thumbnails=9999", jpeg(1))
-    refused(client, 422, "request", "POST", path + "?label=bird", jpeg(1))
+    said = refused(client, 422, "request", "POST", path + "?label=bird", jpeg(1))
+    assert said == "label 1 of 1 is none of the stream's classes; check it"
     refused(client, 422, "request", "POST", path + "?label=cat&label=cat", jpeg(1))
     refused(client, 422, "request", "POST", path, jpeg(1), Idempotency_Key="x" * 201)
     form = "multipart/form-data"
     refused(client, 400, "request", "POST", path, b"x", Content_Type=form)
     refused(client, 400, "request", "POST", path, b"x", Content_Type=form + "; boundary=b")
     body = b'--b\r\nContent-Disposition: form-data; name="other"\r\n\r\nx\r\n--b--\r\n'
-    refused(client, 422, "request", "POST", path, body, Content_Type=form + "; boundary=b")
+    said = refused(client, 422, "request", "POST", path, body, Content_Type=form + "; boundary=b")
+    assert "field 'other' is no file named image" in said
     refused(client, 422, "request", "POST", path, b"--b--\r\n", Content_Type=form + "; boundary=b")
     refused(client, 409, "token", "POST", "/v1/streams/shop/token", b"")
     assert raw(client, "POST", path, jpeg(1))[0] == 200  # and goes on
@@ -353,10 +364,12 @@ def test_tokens_open_their_own_stream_and_nothing_else(tmp_path):
             )  # fmt: skip
             assert other[0] == none[0] == 404
             assert other[2] == none[2]  # not even whether it is there
-            for auth in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic eDp5"}):
-                status, headers, _ = raw(client, verb, f"/v1/streams/two{path}", body, **auth)
+            for auth, word in (({}, "needed"), ({"Authorization": "Bearer wrong"}, "not known"),
+                               ({"Authorization": "Basic eDp5"}, "needed")):  # fmt: skip
+                status, headers, said = raw(client, verb, f"/v1/streams/two{path}", body, **auth)
                 assert status == 401
                 assert headers["www-authenticate"] == "Bearer"
+                assert word in said["error"]["message"]
         for verb, path in (("GET", "/v1/streams"), ("POST", "/v1/streams"), ("GET", "/metrics"),
                            ("POST", "/v1/streams/one/token")):  # fmt: skip
             assert raw(client, verb, path)[0] == 401
@@ -366,7 +379,7 @@ def test_tokens_open_their_own_stream_and_nothing_else(tmp_path):
         assert [s["id"] for s in admin.streams()] == ["one", "two"]
         assert "token" not in str(admin.streams())
         renewed = admin.call("POST", "/v1/streams/one/token", b"")["token"]
-        with pytest.raises(ServiceError) as error:
+        with pytest.raises(ServiceError, match="it may have been replaced") as error:
             one.facts()
         assert error.value.status == 401
         assert client.stream("one", renewed).facts()["seen"] == 1

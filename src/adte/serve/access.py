@@ -113,9 +113,10 @@ def _same(known: bytes | None, token: bytes) -> bool:
 def _bearer(headers: Headers) -> bytes:
     kind, _, token = headers.get("authorization", "").partition(" ")
     if kind.lower() != "bearer" or not token.strip():
-        raise _unknown()
+        raise Refused(401, "token", "a token is needed; send Authorization: Bearer TOKEN")
     return digest(token.strip())
 
 
 def _unknown() -> Refused:
-    return Refused(401, "token", "a token is needed; send Authorization: Bearer TOKEN")
+    return Refused(401, "token", "this token is not known, it may have been replaced; send the "
+                   "one that is valid now")  # fmt: skip

@@ -11,6 +11,7 @@ from typing import Any
 
 from adte.errors import InputError, StateError
 from adte.files import write_whole
+from adte.files.claims import Target, claim
 from adte.models import load_model
 from adte.serve.recovery import check_model, recover
 from adte.serve.store import Store
@@ -103,8 +104,13 @@ def _recovered(store: Store, id: str, **model: Any) -> Stream:
     return stream
 
 
-def export_(folder: StrPath, id: str, file: str, **model: Any) -> str:
-    """Write a stream's state to a file that `Classifier.load` reads."""
+def export_(folder: StrPath, id: str, file: str, *, force: bool = False, **model: Any) -> str:
+    """Write a stream's state to a file that `Classifier.load` reads; "-" is standard output.
+
+    A file that is no state of ours goes only by `force`, and never one in the service's folder.
+    """
+    claim([Target("FILE", file, "state")], [folder], force)
+    file = "/dev/stdout" if file == "-" else file
     with _open(folder) as store:
         stream = _recovered(store, id, **model)
     data = stream.dump()
@@ -126,6 +132,8 @@ def import_(folder: StrPath, id: str, file: str, **model: Any) -> str:
 
 def merge_(folder: StrPath, id: str, other: str, **model: Any) -> str:
     """Let a stream take in what another one of the same kind has learned."""
+    if id == other:
+        raise InputError(f"cannot merge a stream into itself; name another one than {id!r}")
     with _open(folder, reading=False) as store:
         stream, theirs = (_recovered(store, name, **model) for name in (id, other))
         frozen, stream.clf.frozen = stream.clf.frozen, False

@@ -9,7 +9,7 @@ from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
-from adte.serve.limits import Limits, Refused
+from adte.serve.limits import Limits, Refused, clipped
 
 __all__ = ["read_body", "read_images", "size_of"]
 
@@ -30,7 +30,7 @@ def size_of(request: Request, limits: Limits) -> int:
 
 def _too_large(limits: Limits) -> Refused:
     return Refused(413, "bytes", f"the body has more than the {limits.max_bytes:,} bytes that are "
-                   "allowed; send less")  # fmt: skip
+                   "allowed; send less, or start the server with more --max-bytes")  # fmt: skip
 
 
 async def _pieces(request: Request, limits: Limits) -> AsyncGenerator[bytes, None]:
@@ -94,8 +94,8 @@ async def _form(request: Request, limits: Limits) -> list[bytes]:
     try:
         for name, value in form.multi_items():
             if name != "image" or not isinstance(value, UploadFile):
-                raise Refused(422, "request", "the form has a field that is no file named image; "
-                              "send only such files")  # fmt: skip
+                raise Refused(422, "request", f"the form's field {clipped(name)!r} is no file "
+                              "named image; send only such files")  # fmt: skip
             images.append(await value.read())
     finally:
         await form.close()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import http.client
+import io
 import json
 import os
 import secrets
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from adte.errors import AdteError, InputError
 
 __all__ = ["Answer", "Client", "RemoteStream", "ServiceError"]
 
-Image = str | os.PathLike[str] | bytes
+File = str | os.PathLike[str] | bytes | bytearray | memoryview
+Image = Any  # a path, the bytes of a file, a Pillow image, a uint8 array or tensor
 
 
 class ServiceError(AdteError):
@@ -189,19 +191,24 @@ class RemoteStream:
     token: str | None = field(repr=False)
 
     def predict(self, image: Image, *, label: str | None = None, **options: Any) -> Answer:
-        """The label of an image, given by its path or as bytes.
+        """The label of an image: a path, the bytes of a file, a Pillow image or uint8 pixels.
 
+        Files are sent as they are, pixels as PNG.
         Options: learn, top, probs, explain, thumbnails as in the API; key, the idempotency key.
         `label` is the true class, where it is known.
         """
         labels = None if label is None else [label]
-        return self._predict(_read(image), "application/octet-stream", labels, **options)[0]
+        return self._predict(_encoded(image), "application/octet-stream", labels, **options)[0]
 
     def predict_many(
         self, images: Sequence[Image], *, labels: Sequence[str] | None = None, **options: Any
     ) -> list[Answer]:
         """The labels of some images, which are taken in together or not at all."""
-        kind, body = _form([_read(image) for image in images])
+        if _is_one(images):
+            name = repr(images) if isinstance(images, str) else f"this {type(images).__name__}"
+            raise InputError(f"predict_many takes a list of images, and {name} is one; "
+                             "give it to predict, or in a list")  # fmt: skip
+        kind, body = _form([_encoded(image) for image in images])
         return self._predict(body, kind, labels, **options)
 
     def _predict(
@@ -254,7 +261,7 @@ class RemoteStream:
         """The state, as `Classifier.load` reads it from a file."""
         return bytes(self._call("GET", "/export"))
 
-    def take_over(self, state: Image, key: str | None = None) -> dict[str, Any]:
+    def take_over(self, state: File, key: str | None = None) -> dict[str, Any]:
         """Go on from a state that was exported."""
         return dict(self._call("POST", "/import", _read(state), key=key))
 
@@ -276,13 +283,33 @@ class RemoteStream:
         return self.client.call(verb, where, body, kind, key=key, token=self.token)
 
 
-def _read(image: Image) -> bytes:
-    if isinstance(image, bytes | bytearray | memoryview):
-        return bytes(image)
+def _read(file: File) -> bytes:
+    if isinstance(file, bytes | bytearray | memoryview):
+        return bytes(file)
     try:
-        return Path(image).read_bytes()
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {str(image)!r} ({error}); check the path") from error
+        return Path(file).read_bytes()
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"cannot read {str(file)!r} ({error}); check the path") from error
+
+
+def _encoded(image: Image) -> bytes:
+    """An image as a file: that of a path or bytes, or else a PNG of its pixels."""
+    if isinstance(image, str | os.PathLike | bytes | bytearray | memoryview):
+        return _read(image)
+    from PIL import Image as Pillow
+
+    from adte.images import load_image
+
+    buffer = io.BytesIO()
+    Pillow.fromarray(load_image(image)).save(buffer, "PNG", compress_level=1)
+    return buffer.getvalue()
+
+
+def _is_one(images: object) -> bool:
+    """Whether something is an image itself: a path, bytes, pixels (H, W) or (H, W, 3)."""
+    if isinstance(images, str | bytes | bytearray) or not isinstance(images, Iterable):
+        return True
+    return getattr(images, "ndim", 4) < 4
 
 
 def _form(images: list[bytes]) -> tuple[str, bytes]:

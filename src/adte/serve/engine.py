@@ -53,6 +53,7 @@ class _Item(NamedTuple):
     job: Job
     image: bytes | None = None
     views: Future[_Views] | None = None
+    number: int = 1
     last: bool = True
 
 
@@ -105,8 +106,8 @@ class Engine:
             if self.stopping:
                 raise Refused(503, "stopping", "the server is ending; try again soon", 5)
             if isinstance(job, Predict):
-                for i, image in enumerate(job.images):
-                    item = _Item(job, image, Future(), i == len(job.images) - 1)
+                for i, image in enumerate(job.images, 1):
+                    item = _Item(job, image, Future(), i, i == len(job.images))
                     self._order.put(item)
                     self._pictures.put(item)
             else:
@@ -223,7 +224,7 @@ class Engine:
                 ready.append((item, item.views.result()))
             except Exception as error:
                 self._places.release()
-                item.job.fail(refusal(error))
+                item.job.fail(_placed(refusal(error), item))
         if ready:
             self._through(ready)
 
@@ -288,6 +289,15 @@ def _group(model: Model) -> int:
 def _count(item: _Item) -> int:
     assert isinstance(item.job, Predict)
     return item.job.stream.settings.views
+
+
+def _placed(error: Exception, item: _Item) -> Exception:
+    """A refusal that says which one of several images it is of."""
+    assert isinstance(item.job, Predict)
+    count = len(item.job.images)
+    if count == 1 or not isinstance(error, Refused):
+        return error
+    return Refused(error.status, error.code, f"image {item.number} of {count}: {error}")
 
 
 def _alone(job: Job) -> bool:

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from adte.errors import AdteError, InputError, unknown
 from adte.options import option
 
-__all__ = ["FORMATS", "Gate", "Limits", "Refused"]
+__all__ = ["FORMATS", "Gate", "Limits", "Refused", "clipped"]
 
 FORMATS = ("bmp", "gif", "jpeg", "png", "ppm", "tiff", "webp")  # that may be allowed
+NAMED = 40  # letters of a name that are said again
 
 
 class Refused(AdteError):
@@ -21,6 +22,11 @@ class Refused(AdteError):
     def __init__(self, status: int, code: str, message: str, retry_after: int = 0) -> None:
         super().__init__(message)
         self.status, self.code, self.retry_after = status, code, retry_after
+
+
+def clipped(name: str) -> str:
+    """A name that a stranger sent, short enough to be said in a refusal, with `!r`."""
+    return name if len(name) <= NAMED else f"{name[:NAMED]}…"
 
 
 @dataclass(frozen=True)

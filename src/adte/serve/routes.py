@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from starlette.responses import Response
 
 from adte import __version__
-from adte.errors import AdteError, InputError
+from adte.errors import AdteError, InputError, unknown
 from adte.methods import create_method, list_methods, method_info
 from adte.prompts import template_sets
 from adte.serve import schemas
@@ -26,7 +26,7 @@ from adte.serve.access import new_token
 from adte.serve.bodies import read_body, read_images, size_of
 from adte.serve.jobs import Call, Change, Predict, refusal
 from adte.serve.keeper import now
-from adte.serve.limits import Refused
+from adte.serve.limits import Refused, clipped
 from adte.serve.packing import checksum
 from adte.serve.service import Service
 from adte.serve.streams import Kind, Stream
@@ -81,8 +81,8 @@ def known_queries(request: Request, *names: str) -> None:
     """A mistyped option is an error, not a default."""
     for name in request.query_params:
         if name not in names:
-            raise Refused(422, "request", "the query has an unknown name; it may have: "
-                          + (", ".join(names) or "none"))  # fmt: skip
+            raise Refused(422, "request", f"the query has the unknown name {clipped(name)!r}; "
+                          f"it may have: {', '.join(names) or 'none'}")  # fmt: skip
 
 
 def stream_of(request: Request, id: str) -> Stream:
@@ -204,10 +204,14 @@ def _made(service: Service, id: str, asked: dict[str, Any], token: bytes | None)
 
 
 def refused_fields(error: ValidationError) -> Refused:
-    """The first thing that is wrong, without what was sent."""
+    """The first thing that is wrong, by the name of its field and without what it holds."""
     first = error.errors(include_input=False, include_url=False, include_context=False)[0]
-    known = schemas.New.model_fields
-    where = ".".join(str(x) for x in first["loc"] if isinstance(x, int) or x in known)
+    place, known = first["loc"], schemas.New.model_fields
+    if first["type"] == "extra_forbidden":
+        return Refused(422, "request", str(unknown("field", clipped(str(place[0])), known)))
+    where = ".".join(str(x) for x in place if isinstance(x, int) or x in known)
+    if place[:1] == ("options",) and len(place) > 1:
+        where = f"options[{clipped(str(place[1]))!r}]"
     return Refused(422, "request", f"{where or 'the body'}: {first['msg']}")
 
 
@@ -304,10 +308,13 @@ def _truths(stream: Stream, labels: list[str] | None, images: int) -> list[int] 
     if len(labels) != images:
         raise Refused(422, "request", f"{len(labels)} labels came for {images} images; send one "
                       "for each")  # fmt: skip
-    try:
-        return [stream.clf.classes.index(name) for name in labels]
-    except ValueError:
-        raise Refused(422, "request", "a label is none of the classes; check it") from None
+    found = []
+    for i, name in enumerate(labels, 1):
+        if name not in stream.clf.classes:
+            raise Refused(422, "request", f"label {i} of {len(labels)} is none of the stream's "
+                          "classes; check it")  # fmt: skip
+        found.append(stream.clf.classes.index(name))
+    return found
 
 
 # --------------------------------------------------------------------------- state

@@ -27,9 +27,12 @@ def admin_token(file: str | None) -> str | None:
     if file is None:
         return os.environ.get("ADTE_ADMIN_TOKEN") or None
     try:
-        return Path(file).read_text(encoding="utf-8").strip()
+        token = Path(file).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read the token file {file!r} ({error}); check it") from error
+    if not token:
+        raise InputError(f"the token file {file!r} is empty; write the administrator's token to it")
+    return token
 
 
 def listen(host: str, port: int) -> socket.socket:

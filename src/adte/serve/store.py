@@ -70,6 +70,20 @@ class Stored(NamedTuple):
     origin: bytes | None
 
 
+def _locked(path: Path) -> Lock:
+    """The lock of a database, which a server keeps until it ends."""
+    try:
+        return Lock(path, timeout=2.0).acquire()
+    except InputError as error:
+        said, _, _ = str(error).partition(";")
+        if "another process" not in said:
+            raise
+        raise InputError(
+            f"{said}; stop the server that uses this folder, ask it over HTTP, or give another "
+            "folder"
+        ) from error
+
+
 class Store:
     """A folder with the database. One thread at a time.
 
@@ -88,7 +102,7 @@ class Store:
         self._lock: Lock | None = None
         if not reading:
             make_folder(folder)
-            self._lock = Lock(self.path, timeout=2.0).acquire()
+            self._lock = _locked(self.path)
         try:
             self.db = self._open(reading, most)
             self.events = int(self._fact("events") or 0)

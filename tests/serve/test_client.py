@@ -1,0 +1,75 @@
+"""What `adte.Client` takes as an image, and how it names one that cannot be sent."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from adte import InputError
+from adte.images import load_image
+from adte.serve.client import ServiceError
+from serving import classifier, jpeg, made, running, small
+
+
+@pytest.fixture(scope="module")
+def stream(tmp_path_factory):
+    with running(tmp_path_factory.mktemp("client") / "s", model=small()) as (client, _):
+        yield made(client, "shop")
+
+
+def test_the_image_that_cannot_be_read_is_named(stream, tmp_path):
+    (tmp_path / "photo.jpg").write_bytes(jpeg(1))
+    (tmp_path / "names.txt").write_text("cat, dog, car")
+    before = stream.facts()
+    files = [tmp_path / "photo.jpg", tmp_path / "names.txt"]
+    with pytest.raises(ServiceError, match=r"^image 2 of 2: these 13 bytes are no image") as error:
+        stream.predict_many(files)
+    assert (error.value.status, error.value.code) == (415, "format")
+    with pytest.raises(ServiceError, match=r"^image 1 of 3: the image"):
+        stream.predict_many([b"", jpeg(1), b""])
+    with pytest.raises(ServiceError, match=r"^these 13 bytes"):  # of one there is no doubt
+        stream.predict(files[1])
+    with pytest.raises(InputError, match=r"cannot read '.*gone\.jpg'"):
+        stream.predict_many([files[0], tmp_path / "gone.jpg"])
+    assert stream.facts() == before
+
+
+@pytest.mark.parametrize(
+    "one",
+    ["photo.jpg", jpeg(1), memoryview(jpeg(1)), Image.new("RGB", (4, 4)),
+     np.zeros((4, 4, 3), np.uint8), np.zeros((4, 4), np.uint8)],
+    ids=lambda x: type(x).__name__,
+)  # fmt: skip
+def test_one_image_is_not_many(stream, one):
+    before = stream.facts()
+    with pytest.raises(InputError, match=r"takes a list of images, and .* is one; give it to pred"):
+        stream.predict_many(one)
+    assert stream.facts() == before
+
+
+def test_pixels_are_answered_as_a_classifier_does(stream):
+    pixels = load_image(jpeg(5))
+    turned = Image.fromarray(pixels)
+    turned.getexif()[0x0112] = 6
+    images = [pixels, torch.from_numpy(pixels), Image.open(io.BytesIO(jpeg(5))), turned,
+              Image.fromarray(pixels).convert("CMYK"), pixels[..., 0]]  # fmt: skip
+    clf = classifier()
+    clf.freeze()
+    for image in images:
+        found = stream.predict(image, probs=True, learn=False).probs
+        assert found == clf.predict(image).probs.tolist()
+    many = stream.predict_many(np.stack([pixels, pixels[::-1]]), learn=False)
+    assert len(many) == 2
+
+
+def test_what_is_no_image_is_refused_with_the_mend(stream):
+    with pytest.raises(InputError, match="give a path, bytes, a Pillow image or uint8 pixels"):
+        stream.predict(None)
+    with pytest.raises(InputError, match="give uint8"):
+        stream.predict(np.zeros((4, 4, 3)))
+    with pytest.raises(InputError, match="cannot read 'None'"):
+        stream.take_over(None)
