@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -349,3 +350,18 @@ def _write_old(path, tensors, facts):
     from safetensors.torch import save
 
     path.write_bytes(save(tensors, metadata={"adte": json.dumps(facts)}))
+
+
+@pytest.mark.parametrize("other", ["warm.adte", Path("warm.adte"), None, {"seen": 3}], ids=repr)
+def test_only_a_classifier_is_merged(model, other):
+    clf = make(model)
+    with pytest.raises(InputError, match=r"is no classifier; .* merge\(Classifier.load\(PATH\)\)"):
+        clf.merge(other)
+
+
+@pytest.mark.parametrize("verb", ["step", "predict", "learn", "step_many", "predict_many"])
+def test_a_method_asks_for_samples(verb):
+    logits = torch.zeros(4, 3)
+    given = [logits] if verb.endswith("many") else logits
+    with pytest.raises(InputError, match=r"Tensor is neither a Sample .* as Sample\(logits\)"):
+        getattr(create_method("adte"), verb)(given)

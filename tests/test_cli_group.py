@@ -114,6 +114,32 @@ def test_the_shell_can_complete():
     assert "_ADTE_COMPLETE=bash_source" in call("--help").output
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize("args", [
+    ("methods",), ("methods", "--json"), ("--help",),
+    pytest.param(("compare", "--methods", "se", "--limit", 2), marks=pytest.mark.slow),
+    pytest.param(("demo",), marks=pytest.mark.slow),
+], ids=lambda args: " ".join(map(str, args)))  # fmt: skip
+def test_a_full_standard_output_is_one_sentence(args):
+    args = map(str, args)
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-m", "adte", *args], stdout=full,
+                              stderr=subprocess.PIPE, text=True)  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    *_, last = done.stderr.splitlines()
+    assert last.startswith("error: cannot write standard output: the disk is full; free some space")
+    assert "Traceback" not in done.stderr
+    assert "Exception" not in done.stderr
+
+
+def test_other_errors_of_the_system_stay_what_they_are(monkeypatch):
+    def broken(*_, **__):
+        raise FileNotFoundError(2, "a mistake of ours")
+
+    monkeypatch.setattr("adte.console.table", broken)
+    assert isinstance(call("methods").exception, FileNotFoundError)
+
+
 # --------------------------------------------------------------------------- nothing destroyed
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -65,6 +66,16 @@ def test_point_1_json_takes_no_photo(photos, tmp_path):
     assert result.exit_code == 0, result.output
     assert [r["path"] for r in facts(result)["rows"]] == [str(p) for p in paths]
     assert [p.read_bytes() for p in paths] == before
+
+
+@pytest.mark.parametrize("name", ["j.txt", "facts", "missing.jpg"])
+def test_point_1_a_file_for_json_is_called_so(name, photo):
+    """It would be taken for an image, after all the work."""
+    result = predict(photo, "--json", name, "--out", "o.csv")
+    assert result.exit_code == 2
+    assert f"--json '{name}' is neither a file for JSON, which ends in .json," in result.output
+    assert os.listdir() == ["photo.png"]
+    assert predict("--json", "--top", 1, photo).exit_code == 0
 
 
 @pytest.mark.parametrize("option", ["--out", "--json", "--state"])
@@ -441,3 +452,117 @@ def test_a_frozen_run_only_reads_the_state(photos):
     assert "was written with another state" in other.output
     missing = call("predict", photos, "--state", "no.adte", "--freeze")
     assert "'no.adte' does not exist" in missing.output
+
+
+# --------------------------------------------------------------------------- what was done before
+
+
+@pytest.mark.parametrize("out", ["o.csv", "o.jsonl", "o.json"])
+def test_a_mended_image_is_tried_again(out, photos):
+    assert predict(photos, "--out", out).exit_code == 2
+    again = predict(photos, "--out", out)  # still broken: nothing changes
+    assert "0 images labelled, 5 done before, 1 could not be read" in again.stderr
+    before = Path(out).read_text()
+    assert before.count("001x.jpg as an image") <= 1
+    picture(photos / "001x.png", 7).rename(photos / "001x.jpg")
+    mended = predict(photos, "--out", out)
+    assert mended.exit_code == 0, mended.output
+    assert "1 image labelled, 5 done before" in mended.stderr
+    assert f"{out} (6 rows)" in mended.stderr
+    text = Path(out).read_text()
+    assert text.count("001x.jpg") == 1
+    assert "cannot read" not in text
+    assert seen(Path(f"{out}.adte")) == 6
+    assert "0 images labelled, 6 done before" in predict(photos, "--out", out).stderr
+    assert Path(out).read_text() == text
+
+
+def test_another_confidence_is_refused(photos):
+    found = facts(predict(photos, "--json"))["rows"]
+    middle = sorted(r["confidence"] for r in found if not r["error"])[2]
+    predict(photos, "--out", "o.csv", "--min-confidence", middle)
+    before = Path("o.csv").read_bytes()
+    for other in ((), ("--min-confidence", 0), ("--min-confidence", 1)):
+        result = predict(photos, "--out", "o.csv", *other)
+        assert result.exit_code == 2
+        assert "'o.csv' has rows of another --min-confidence than" in result.output
+        assert Path("o.csv").read_bytes() == before
+    same = predict(photos, "--out", "o.csv", "--min-confidence", middle)
+    assert "0 images labelled, 5 done before" in same.stderr
+
+
+def test_a_frozen_run_says_what_was_learned_before(photos):
+    predict(photos / "000.png", "--out", "o.csv")
+    result = predict(photos, "--out", "o.csv", "--freeze")
+    assert "note: 1 image of 'o.csv' was learned from before; --freeze" in result.stderr
+    assert seen(Path("o.csv.adte")) == 1
+
+
+def test_rows_that_are_gone_are_not_learned_again_in_silence(photos):
+    predict(photos, "--out", "o.csv")
+    Path("o.csv").unlink()
+    before = Path("o.csv.adte").read_bytes()
+    result = predict(photos, "--out", "o.csv")
+    assert result.exit_code == 2
+    assert "'o.csv' is gone or empty, but its state has seen 5 images" in result.output
+    assert Path("o.csv.adte").read_bytes() == before
+    assert not Path("o.csv").exists()
+    goes_on = predict(photos, "--out", "o.csv", "--state", "o.csv.adte")
+    assert "note: 'o.csv' is gone or empty" in goes_on.stderr
+    assert seen(Path("o.csv.adte")) == 10
+    Path("o.csv").unlink()
+    predict(photos, "--out", "o.csv", "--force")
+    assert seen(Path("o.csv.adte")) == 5
+
+
+def test_no_state_where_nothing_was_learned(photos):
+    result = call("learn", "missing.zip", photos / "001x.jpg", *CLASSES, "--state", "w.adte")
+    assert result.exit_code == 2
+    assert "0 images learned, 2 could not be read" in result.stderr
+    assert "written" not in result.stderr
+    assert not Path("w.adte").exists()
+    call("learn", photos, *CLASSES, "--state", "w.adte")
+    call("learn", "missing.zip", "--state", "w.adte")
+    assert seen(Path("w.adte")) == 5
+
+
+@pytest.mark.parametrize(
+    ("args", "again"),
+    [
+        (("learn", "--state", "s.adte"), "would learn the first 2 images again; give those that"),
+        (("predict", "--state", "s.adte"), "would learn the first 2 images again; give those that"),
+        (("predict", "--out", "o.csv"), "goes on from it where it can"),
+    ],
+    ids=["learn", "state", "out"],
+)
+def test_an_interrupt_says_what_the_same_command_does(args, again, photos, monkeypatch):
+    shown = []
+
+    def show(self, image):
+        shown.append(image)
+        if len(shown) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("adte.cli._screen.Screen.show", show)
+    verb, *rest = args
+    result = call(verb, photos, *CLASSES, *rest)
+    assert result.exit_code == 130
+    assert f"and the same command {again}" in result.stderr
+
+
+def test_a_full_standard_output_costs_no_other_output(photos, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("adte.console.line", full)
+    result = predict(photos, "--out", "o.csv")
+    assert result.exit_code == 2
+    assert is_clean(result)
+    assert "error: cannot write standard output: the disk is full" in result.stderr
+    assert len(rows(Path("o.csv"))) == seen(Path("o.csv.adte")) == 1
+
+
+def test_the_example_of_a_setting_is_one_that_the_default_uses(photo):
+    assert "write it as in base=2" in predict(photo, "--set", "beta").stderr
+    plain = facts(predict(photo, "--json"))["rows"]
+    assert facts(predict(photo, "--set", "base=2", "--json"))["rows"] != plain

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from adte import InputError
-from adte.config import KEYS, find_config, load_config
+from adte.cli import main
+from adte.config import KEYS, VERBS, find_config, load_config
+from adte.files import load_state
+from predicting import call, pictures
 
 GOOD = """
 [defaults]
@@ -141,3 +144,29 @@ def test_every_key_may_stand_in_every_table(place):
     lines = "\n".join(f"{key} = {examples[wanted]}" for key, wanted in KEYS.items())
     write(place / "work" / "adte.toml", f"[defaults]\n{lines}\n[serve]\n{lines}\n")
     assert load_config().defaults("serve").keys() == KEYS.keys()
+
+
+def test_every_verb_that_takes_a_model_has_defaults_of_ones_own():
+    verbs = {n for n, c in main.commands.items() if any("--model" in p.opts for p in c.params)}
+    assert {"predict", "learn", "paper", "study"} <= verbs
+    assert verbs - {"state"} <= set(VERBS)  # whose model is that of the streams
+
+
+def test_learn_takes_them(place):
+    write(place / "work" / "adte.toml", '[defaults]\nmodel = "tiny"\nviews = 3\nmethod = "se"\n')
+    pictures(Path("photos"), 2)
+    result = call("learn", "photos", "--classes", "a, b", "--state", "l.adte")
+    assert result.exit_code == 0, result.output
+    facts = load_state("l.adte")[1]
+    assert (facts["method"], facts["views"]["count"]) == ("se", 3)
+
+
+def test_studies_take_them_for_images_alone(place, monkeypatch):
+    """The embedded bundles and a cache were encoded before, by a model of their own."""
+    monkeypatch.setenv("ADTE_MODEL", "no-such-model")
+    pictures(Path("lab"), 1)
+    refused = call("paper", "two-classes", "--data", "folder:lab", "--out", "out")
+    assert refused.exit_code == 2
+    assert "no-such-model" in refused.output
+    result = call("paper", "two-classes", "--preset", "tiny", "--out", "out")
+    assert result.exit_code == 0, result.output

@@ -214,3 +214,15 @@ def test_a_path_like_object_is_a_path(tmp_path: Path) -> None:
 
     put(tmp_path, "1.png")
     assert np.array_equal(load_image(Somewhere()), PIXELS)
+
+
+def test_an_image_that_may_not_be_read_says_so(tmp_path, monkeypatch):
+    path = tmp_path / "a.png"
+    Image.new("RGB", (4, 4)).save(path)
+
+    def refuse(*args, **more):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Image, "open", refuse)
+    with pytest.raises(InputError, match=r"Permission denied\); check its permissions"):
+        load_image(path)

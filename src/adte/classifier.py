@@ -16,6 +16,7 @@ from adte.batch import Batch, Context, Prediction, Sample
 from adte.errors import InputError, StateError, unknown
 from adte.facts import read_state
 from adte.files import load_state, save_state
+from adte.files.whole import brief
 from adte.images import find_images
 from adte.methods import Method, create_method
 from adte.methods.registry import method_info
@@ -366,6 +367,10 @@ class Classifier:
         the default learns of an image depends a little on those before it; merged sums are nearly
         those of one stream.
         """
+        if not isinstance(other, Classifier):
+            raise InputError(
+                f"{brief(other)} is no classifier; merge one, as in merge(Classifier.load(PATH))"
+            )
         if other is self:
             raise StateError("cannot merge a classifier into itself; give another one")
         if self.frozen:

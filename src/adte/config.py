@@ -33,7 +33,8 @@ from adte.errors import InputError, unknown
 
 __all__ = ["ENVIRONMENT", "KEYS", "VERBS", "Config", "Setting", "find_config", "load_config"]
 
-VERBS = ("predict", "eval", "compare", "sweep", "extract", "replay", "bench", "serve")
+VERBS = ("predict", "learn", "eval", "compare", "sweep", "extract", "replay", "paper", "study",
+         "bench", "serve")  # fmt: skip
 KEYS = {
     "model": "a text",
     "weights": "a text",

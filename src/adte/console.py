@@ -167,6 +167,7 @@ def emit_json(data: Any, path: str) -> None:
         text = json.dumps(data, indent=2) + "\n"
     if path == "-":
         sys.stdout.write(text)
+        sys.stdout.flush()  # what it cannot take is known here, not at the very end
         return
 
     def write(name: str) -> None:

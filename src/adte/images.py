@@ -220,7 +220,10 @@ def _read(source: Any, fraction: Callable[[int, int], int] | None) -> Picture:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
         reason = reason.partition(" <_io.")[0]  # where in memory it lay says nothing
         why = f"cannot read {name} as an image ({reason or type(error).__name__})"
-        raise InputError(f"{why}; give a complete file that Pillow can read") from error
+        mend = "give a complete file that Pillow can read"
+        if isinstance(error, PermissionError):
+            mend = "check its permissions"
+        raise InputError(f"{why}; {mend}") from error
 
 
 def _picture(pixels: Pixels) -> Picture:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import tempfile
@@ -153,6 +154,17 @@ def test_kinds_of_files(here):
     assert {name: kind_of(name) for name in wanted} == wanted
     save_state("weights", {"a": torch.zeros(1)}, {"kind": "class weights"})
     assert kind_of("weights") == "other"
+
+
+def test_a_file_that_cannot_be_read_is_called_so(here, monkeypatch):
+    """Not a file of another's, which --force would write over. The administrator may read all."""
+
+    def denied(*_):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(claims, "open", denied, raising=False)
+    with pytest.raises(InputError, match=r"old.adte': Permission denied; check its perm"):
+        claim([Target("--state", "old.adte", "state")])
 
 
 # --------------------------------------------------------------------------- locks

@@ -398,3 +398,9 @@ def test_class_names_that_cannot_be_read(tmp_path):
     for text in ("@", f"@{tmp_path}"):
         with pytest.raises(InputError, match="cannot be read"):
             read_classes(text)
+
+
+def test_an_object_store_is_told_what_reads_it():
+    ((_, error),) = expand(["s3://bucket/x"])
+    assert "check the path" not in str(error)
+    assert "copy the files here, or give --engine ray" in str(error)

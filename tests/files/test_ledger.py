@@ -8,6 +8,7 @@ import random
 import shutil
 import signal
 import time
+from hashlib import blake2b
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from adte import InputError
 from adte.files import load_state
 from adte.files.ledger import Ledger
 from adte.files.outputs import open_output
+from adte.labelling.run import Rows
 from ledger_run import Run, row
 from processes import Processes
 
@@ -46,13 +48,15 @@ def test_point_4_what_is_done_is_not_done_again(name, tmp_path):
     ledger = Ledger(path)
     assert ledger.rows == 3
     with ledger.resume() as out:
-        assert [ledger.take(n) for n in ("0.jpg", "./0.jpg", "0.jpg")] == [True, True, False]
+        taken = [ledger.take(n) for n in ("0.jpg", "./0.jpg", "0.jpg")]
+        assert [done and done.name for done in taken] == ["0.jpg", "0.jpg", None]
         assert ledger.take("1.jpg")
         assert not ledger.take("2.jpg")
         out.write(row("2.jpg", "broken"))
     ledger = Ledger(path)
     ledger.resume().close()
-    assert ledger.failed == ["2.jpg"]
+    assert ledger.take("2.jpg") is None  # an image that failed is tried again
+    assert [ledger.failure("2.jpg") for _ in range(2)] == [3, None]
     assert names(path) == ["0.jpg", "1.jpg", "0.jpg", "2.jpg"]
     assert os.listdir(tmp_path) == [name]
 
@@ -156,6 +160,64 @@ def test_point_4_a_changed_output_is_refused(name, tmp_path):
         assert all(ledger.take(f"{i}.jpg") for i in range(3))
 
 
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("killed", [False, True], ids=["finished", "killed"])
+def test_a_mended_image_takes_the_place_of_its_error(name, killed, tmp_path):
+    """No state covers a row with an error, so one may go whenever it likes."""
+    path, state = tmp_path / name, tmp_path / "s.adte"
+    with open_output(path) as out:
+        out.write(row("bad.jpg", "broken"))
+        out.write(row("0.jpg"))
+        out.write(row("worse.jpg", "broken"))
+        marks = out.mark(state)
+    ledger = Ledger(path)
+    out = ledger.resume(ledger.covered(state, marks))
+    assert not ledger.take("bad.jpg")
+    out.drop(ledger.failure("bad.jpg"))
+    out.write(row("bad.jpg"))
+    after = out.mark(state, marks)
+    if killed:
+        out._file.close()
+    else:
+        out.close()
+        assert out.rows == 3
+    for _ in range(2):  # the first tidies up after a killed run
+        ledger = Ledger(path)
+        with ledger.resume(ledger.covered(state, after)):
+            assert ledger.take("bad.jpg")
+            assert not ledger.take("bad.jpg")
+            assert ledger.take("0.jpg")
+            assert ledger.failure("bad.jpg") is None
+        assert names(path) == ["0.jpg", "worse.jpg", "bad.jpg"]
+    assert os.listdir(tmp_path) == [name]
+
+
+def test_rows_with_an_error_stay_behind_what_is_covered(tmp_path):
+    path, state = tmp_path / "a.csv", tmp_path / "s.adte"
+    with open_output(path) as out:
+        out.write(row("0.jpg"))
+        marks = out.mark(state)
+        out.write(row("bad.jpg", "broken"))
+        out.write(row("1.jpg"))  # the state has not learned from it
+    ledger = Ledger(path)
+    ledger.resume(ledger.covered(state, marks)).close()
+    assert names(path) == ["0.jpg", "bad.jpg"]
+
+
+def test_marks_that_counted_errors_are_still_read(tmp_path):
+    path, state = tmp_path / "a.jsonl", tmp_path / "s.adte"
+    fill(path, ["0.jpg"])
+    with Ledger(path).resume() as out:
+        out.write(row("bad.jpg", "broken"))
+        out.write(row("1.jpg"))
+    lines = path.read_bytes().splitlines(keepends=True)
+    digest = blake2b(b"".join(lines[:2]), digest_size=16).hexdigest()
+    marks = {"a.jsonl": {"rows": 2, "digest": digest, "folder": "."}}
+    ledger = Ledger(path)
+    ledger.resume(ledger.covered(state, marks)).close()
+    assert names(path) == ["0.jpg", "bad.jpg"]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
@@ -251,6 +313,57 @@ def test_point_4_each_image_once_whenever_it_is_killed(name, count, every, kills
     assert load_state(state)[1]["learned"] == images
     assert not [n for n in os.listdir(folder) if n not in (name, "s.adte")]
     shutil.rmtree(folder)
+
+
+class Failing(Run):
+    """Some images cannot be read; what of that is there already is not written again."""
+
+    bad: frozenset[str] = frozenset()
+
+    def go(self) -> None:
+        learned: list[str] = []
+        self.marks = {}
+        if self.state.exists():
+            facts = load_state(self.state)[1]
+            learned, self.marks = facts["learned"], facts["outputs"]
+        ledger = Ledger(self.path)
+        self.out = ledger.resume(ledger.covered(self.state, self.marks))
+        rows = Rows(self.out, ledger)
+        self.step()
+        self.save(learned)
+        for i, name in enumerate(self.images):
+            if rows.take(name):
+                continue
+            learned += [] if name in self.bad else [name]
+            self.step()
+            rows.write(row(name, "broken" if name in self.bad else None))
+            self.step()
+            if i % self.every == 0:
+                self.save(learned)
+        self.save(learned)
+        self.out.close()
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_mended_images_are_learned_once_whenever_it_is_killed(name, tmp_path):
+    rng = random.Random(0)
+    for turn in range(30):
+        folder = tmp_path / str(turn)
+        folder.mkdir()
+        images = [f"{i}.jpg" for i in range(rng.randrange(1, 8))]
+        first = frozenset(n for n in images if rng.random() < 0.5)
+        last = frozenset(n for n in first if rng.random() < 0.3)
+        run = Failing(folder / name, folder / "s.adte", images, 3)
+        for bad in (first, first, last, last):
+            run.bad = bad
+            run.killed_after(rng.randrange(25), rng.choice([b"", b"{", b'{"path": "x']))
+        run.bad, run.left = last, -1
+        run.go()
+        done = Ledger(folder / name).done
+        assert sorted(d.name for d in done) == images
+        assert {d.name for d in done if d.failed} == last
+        learned = load_state(folder / "s.adte")[1]["learned"]
+        assert learned == [d.name for d in done if not d.failed]
 
 
 RUN = """

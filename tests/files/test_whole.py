@@ -303,3 +303,14 @@ def test_files_are_those_of_safetensors():
     parts = whole._safetensors(tensors, metadata)
     plain = {name: x.contiguous() for name, x in tensors.items()}
     assert b"".join(parts) == safetensors.torch.save(plain, metadata)
+
+
+def test_a_state_that_cannot_be_read_is_not_called_damaged(tmp_path, monkeypatch):
+    save_state(tmp_path / "s.adte", {}, {})
+
+    def denied(*_):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(whole, "open", denied, raising=False)
+    with pytest.raises(InputError, match=r"cannot be read \(Permission denied\); check its"):
+        load_state(tmp_path / "s.adte")

@@ -8,8 +8,6 @@ import click
 
 __all__ = ["own_defaults"]
 
-VERBS = ("predict", "eval", "compare", "sweep", "extract", "replay", "bench")
-
 
 def own_defaults(ctx: click.Context) -> dict[str, Any]:
     """Defaults for the parameters of the verb that is about to run, by name of the parameter."""

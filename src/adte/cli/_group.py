@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, NoReturn
 
 import click
 
@@ -15,7 +17,9 @@ from adte import __version__
 from adte.cli._config import own_defaults
 from adte.cli._outputs import add_force, writable
 from adte.errors import AdteError, InputError
+from adte.files.whole import reason
 
+AGAIN = "adte.again"  # in a context: what the same command would do after an interrupt
 COUNT = click.IntRange(min=1)
 SEED = click.IntRange(min=0)
 
@@ -26,7 +30,7 @@ JSON = click.option(
 )  # fmt: skip
 SET = click.option(
     "--set", "settings", multiple=True, metavar="NAME=VALUE",
-    help="Option of the method, as in beta=0.8; may be repeated. `adte methods NAME` lists them.",
+    help="Option of the method, as in base=2; may be repeated. `adte methods NAME` lists them.",
 )  # fmt: skip
 
 
@@ -52,9 +56,23 @@ class Verb(click.Command):
                 follows = args[i + 1] if i + 1 < len(args) else ""
                 takes = follows == "-" or follows.endswith(".json") or follows.startswith("/dev/")
                 if not takes:
+                    self._check_follows(follows)
                     out[-1] = "--json=-"
-        ctx.default_map = {**own_defaults(ctx), **(ctx.default_map or {})}
+        own = own_defaults(ctx)
+        if ctx.info_name in ("paper", "study") and not _names_images(out):
+            own = {}  # what was encoded before has its own model and views
+        ctx.default_map = {**own, **(ctx.default_map or {})}
         return super().parse_args(ctx, out)
+
+    def _check_follows(self, word: str) -> None:
+        """Refuse a name for the JSON that would be taken for an image."""
+        if not {"images", "json_to"} <= {p.name for p in self.params}:
+            return
+        if word and not word.startswith("-") and "://" not in word and not os.path.lexists(word):
+            raise InputError(
+                f"--json {word!r} is neither a file for JSON, which ends in .json, nor an image "
+                "that is there; write it as in --json facts.json"
+            )
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Options under the headings that they have, see `Section`."""
@@ -66,6 +84,14 @@ class Verb(click.Command):
         for heading, records in sections.items():
             with formatter.section(heading):
                 formatter.write_dl(records)
+
+
+def _names_images(words: Sequence[str]) -> bool:
+    """Whether `--data` names images, and no cache."""
+    after = zip(words, [*words[1:], ""], strict=True)
+    named = [b if a == "--data" else a.removeprefix("--data=") for a, b in after
+             if a == "--data" or a.startswith("--data=")]  # fmt: skip
+    return bool(named) and not any(name.startswith("cache:") for name in named)
 
 
 class Verbs(click.Group):
@@ -99,6 +125,23 @@ def _orderly_end() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
+def _end_unwritten(error: OSError) -> NoReturn:
+    """End where standard output takes no more: a full disk is said, a reader who left is not."""
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EPIPE):
+        raise error
+    with suppress(OSError, ValueError):  # what it still holds would fail again when Python ends
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+    if error.errno == errno.EPIPE:
+        sys.exit(1)
+    if isinstance(ended := error.__context__, SystemExit) and ended.code:
+        sys.exit(ended.code)  # it was said before
+    said = "standard output" if error.filename is None else repr(error.filename)
+    click.echo(f"error: cannot write {said}: {reason(error)}", err=True)
+    sys.exit(2)
+
+
 class Main(Verbs):
     """Bad input ends in one sentence and exit code 2, not in a traceback."""
 
@@ -109,7 +152,14 @@ class Main(Verbs):
             if hasattr(stream, "reconfigure"):  # a letter that the terminal lacks stops nothing
                 stream.reconfigure(errors="backslashreplace")
         with _orderly_end():
-            return super().main(*args, **extra)
+            try:
+                try:
+                    return super().main(*args, **extra)
+                finally:
+                    if sys.stdout is not None:
+                        sys.stdout.flush()
+            except OSError as error:
+                _end_unwritten(error)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -121,8 +171,9 @@ class Main(Verbs):
             how, code = (
                 ("terminated", 143) if isinstance(error, Terminated) else ("interrupted", 130)
             )
-            click.echo(f"{how}; what was written is whole, and the same command goes on from it "
-                       "where it can", err=True)  # fmt: skip
+            goes_on = "the same command goes on from it where it can"
+            again = ctx.meta.get(AGAIN, goes_on)
+            click.echo(f"{how}; what was written is whole, and {again}", err=True)
             ctx.exit(code)
 
 
@@ -153,7 +204,7 @@ def read_settings(method: str, texts: tuple[str, ...]) -> dict[str, Any]:
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not name:
-            raise InputError(f"--set {text!r} is not NAME=VALUE; write it as in beta=0.8")
+            raise InputError(f"--set {text!r} is not NAME=VALUE; write it as in base=2")
         if name in pairs:
             raise InputError(f"--set {name} was given twice; give it once")
         pairs[name] = value

@@ -12,7 +12,7 @@ from adte.files.claims import Target, claim
 from adte.files.rows import is_output
 from adte.files.whole import is_special
 
-__all__ = ["add_force", "table_file", "writable"]
+__all__ = ["add_force", "forced", "table_file", "writable"]
 
 _FORCE = "adte.force"  # in a context: whether such files may go
 
@@ -28,6 +28,11 @@ _OURS = (
 )
 
 
+def forced(ctx: click.Context) -> bool:
+    """Whether `--force` was given; True where a verb has none."""
+    return bool(ctx.meta.get(_FORCE, True))
+
+
 def writable(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """Refuse a file that cannot be written, or that is another's, before any work is done for it.
 
@@ -36,7 +41,7 @@ def writable(ctx: click.Context, param: click.Parameter, value: str | None) -> s
     if value is None or value == "-":
         return value
     claim([Target(param.opts[0], value)], force=True)
-    if ctx.meta.get(_FORCE, True) or is_special(value) or _is_ours(value):
+    if forced(ctx) or is_special(value) or _is_ours(value):
         return value
     raise InputError(
         f"{param.opts[0]} {value!r} exists and is not an output of adte; give another name, or "

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from adte import console
-from adte.cli._group import COUNT, JSON, SET, main, read_settings
+from adte.cli._group import AGAIN, COUNT, JSON, SET, main, read_settings
 from adte.cli._options import ENGINE, FINITE, Count, Section, was_given
 from adte.errors import InputError
 from adte.facts import VIEWS, WORD
@@ -113,10 +113,27 @@ def predict(**o: Any) -> None:
             from adte.cluster.label import ClusterJob
 
             job = ClusterJob(inputs, _wanted(o), **asked, cluster=cluster)
-        try:
-            job.run(screen)
-        finally:
-            screen.close(job.report)
+        _run(job, screen)
+
+
+def _run(job: Any, screen: Any) -> None:
+    """Run a job and sum it up; an interrupt says what the same command would do."""
+    from adte.files.outputs import is_stream
+    from adte.labelling.run import counted
+
+    try:
+        job.run(screen)
+    except KeyboardInterrupt:
+        keeps_rows = job.out is not None and not is_stream(job.out)
+        if job.state is not None and not (job.freeze or keeps_rows) and job.report.labelled:
+            first = counted(job.report.labelled, "image")
+            click.get_current_context().meta[AGAIN] = (
+                f"the same command would learn the first {first} again; give those that are left, "
+                "or another --state"
+            )
+        raise
+    finally:
+        screen.close(job.report)
     if not job.report.is_good:
         raise click.exceptions.Exit(2)
 
@@ -174,12 +191,7 @@ def learn(**o: Any) -> None:
     with console.notes(not o["quiet"]):
         job = Job(o["images"], _wanted(o), state=o["state"], batch=o["batch"], workers=o["workers"])
         job.report.verb = "learned"
-        try:
-            job.run(screen)
-        finally:
-            screen.close(job.report)
-    if not job.report.is_good:
-        raise click.exceptions.Exit(2)
+        _run(job, screen)
 
 
 @main.command()

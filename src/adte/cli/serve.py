@@ -9,7 +9,7 @@ import click
 from adte import console
 from adte.cli._group import COUNT, JSON, main
 from adte.cli._options import ENGINE, FINITE, Section, options_of
-from adte.cli._outputs import _FORCE
+from adte.cli._outputs import forced
 from adte.cluster.connect import ClusterOptions
 from adte.errors import InputError, MissingExtra
 from adte.evaluate.source import Source
@@ -178,7 +178,7 @@ def state(folder: str, action: str, words: tuple[str, ...], json_to: str | None,
         before, after = admin.prune(folder)
         click.echo(f"{before:,} bytes before, {after:,} after", err=True)
         return
-    more = {"force": click.get_current_context().meta[_FORCE]} if action == "export" else {}
+    more = {"force": forced(click.get_current_context())} if action == "export" else {}
     click.echo(getattr(admin, f"{action}_")(folder, *words, **more, **_of_model(o)), err=True)
 
 

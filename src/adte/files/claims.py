@@ -246,8 +246,13 @@ def kind_of(path: StrPath) -> Literal["rows", "state", "other"] | None:
             head = f.read(1 << 20)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError):
+    except (IsADirectoryError, ValueError):
         return "other"
+    except OSError as error:
+        raise InputError(
+            f"cannot read {os.fspath(path)!r}: {error.strerror}; check its permissions, or give "
+            "another name"
+        ) from error
     if not head:
         return None
     return "rows" if is_output(head) else "state" if _is_state(path) else "other"

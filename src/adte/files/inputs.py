@@ -61,7 +61,10 @@ def _expand(name: str, limit: int) -> Iterator[Item]:
         mode = os.stat(name).st_mode
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        yield name, InputError(f"cannot open {name!r} ({reason}); check the path")
+        mend = "check the path"
+        if "://" in name:
+            mend = "copy the files here, or give --engine ray, which reads object stores"
+        yield name, InputError(f"cannot open {name!r} ({reason}); {mend}")
         return
     if stat.S_ISDIR(mode):
         yield from _folder(name)
@@ -121,7 +124,7 @@ def _pipe(name: str, limit: int) -> Source:
         with open(name, "rb") as file:
             return _read(file, repr(name), limit)
     except OSError as error:
-        return InputError(f"cannot read {name!r} ({error.strerror}); check the path")
+        return InputError(f"cannot read {name!r} ({error.strerror}); check its permissions")
 
 
 def _read(file: IO[bytes], said: str, limit: int) -> Source:

@@ -3,19 +3,21 @@
 A state file holds, beside what was learned, how many rows of which output it covers (`Mark`). Both
 change in one step, since a state is written whole. `Ledger` reads an output that is there already
 and cuts it to the rows that the state covers. Rows after these were written, but the saved state
-has not learned from them: their images are predicted again.
+has not learned from them: their images are predicted again. Rows that report an error taught
+nothing, and no state covers them: their images are tried again, and a row without an error takes
+the place of theirs.
 """
 
 from __future__ import annotations
 
 import csv
 import os
-from collections import Counter
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from adte.errors import InputError
 from adte.files.outputs import (
@@ -35,11 +37,13 @@ from adte.files.whole import StrPath, target_of, write_whole
 
 __all__ = ["Ledger"]
 
+T = TypeVar("T")
+
 
 class Ledger:
     """What an output that is there already has done. Reading it changes nothing.
 
-    A row that reports an error is done like any other. In use, with a state:
+    In use, with a state:
 
         ledger = Ledger("labels.csv", top=5)
         with ledger.resume(ledger.covered("shop.adte", marks)) as out:
@@ -60,8 +64,8 @@ class Ledger:
         self._ends: list[int] = []  # bytes from the beginning to the end of each row
         self._seen: int | None = None  # bytes of the file, where it is the one to go on with
         self._damaged = False
-        self._kept = 0
-        self._left: Counter[str] = Counter()
+        self._left: dict[str, deque[Done]] = defaultdict(deque)  # by absolute path
+        self._failed: dict[str, deque[int]] = defaultdict(deque)
         if is_stream(path):
             return
         part = part_of(path) if self._fmt == "json" else target_of(path)
@@ -79,9 +83,9 @@ class Ledger:
         return len(self._done)
 
     @property
-    def failed(self) -> list[str]:
-        """The images whose rows report an error, of the rows that were kept."""
-        return [done.name for done in self._done[: self._kept] if done.failed]
+    def done(self) -> list[Done]:
+        """What the rows say, in order."""
+        return self._done
 
     def _read(self) -> None:
         lines = self._lines()
@@ -119,14 +123,29 @@ class Ledger:
                 elif line not in (b"[\n", b"]\n"):
                     yield line.removesuffix(b"\n").removesuffix(b",") + b"\n"
 
-    def _digest(self, rows: int) -> blake2b:
-        """Of the first rows, and of the names of the columns."""
+    def _digest(self, rows: int, failed: bool = False) -> blake2b:
+        """Of the names of the columns and the first rows, of which `failed` counts those too that
+        report an error.
+        """
         digest = blake2b(self._form.head, digest_size=16)
-        if rows:
-            start = 1 if self._form.head else 0
-            for line in islice(self._lines(), start, start + rows):
-                digest.update(line)
+        lines = islice(self._lines(), 1 if self._form.head else 0, None)
+        some = (x for x, done in zip(lines, self._done, strict=False) if failed or not done.failed)
+        for line in islice(some, rows):
+            digest.update(line)
         return digest
+
+    def _stay(self, mark: Mark) -> int | None:
+        """How many rows stay, or None if these are not the rows that the mark is of.
+
+        Rows that report an error stay up to the first row that is not covered.
+        """
+        good = [i for i, done in enumerate(self._done) if not done.failed]
+        if mark.rows <= len(good) and mark.digest in ("", self._digest(mark.rows).hexdigest()):
+            return [*good, self.rows][mark.rows]
+        if mark.rows > self.rows:
+            return None
+        old = self._digest(mark.rows, failed=True)  # marks counted rows with an error once
+        return mark.rows if mark.digest == old.hexdigest() else None
 
     def covered(self, state: StrPath, marks: Mapping[str, Any] | None = None) -> Mark:
         """How much of this output a state covers, by what its header says under "outputs".
@@ -143,22 +162,29 @@ class Ledger:
             )
         return Mark(**found)
 
+    def lost(self, state: StrPath, marks: Mapping[str, Any] | None = None) -> int:
+        """Rows that a state covers of an output that has none any more."""
+        found = None if self.rows else (marks or {}).get(mark_key(self.path, state))
+        return 0 if found is None else Mark(**found).rows
+
     def resume(self, covered: Mark | int | None = None) -> Output:
-        """The output, cut to its first `covered` rows and open for more; None keeps all rows."""
+        """The output, cut to its first `covered` rows and open for more; None keeps all rows.
+
+        Rows that report an error are not counted.
+        """
         if is_stream(self.path):
             return open_output(self.path, self._fmt, self.top)
         if isinstance(covered, Mark):
             mark = covered
         else:
-            mark = Mark(self.rows if covered is None else covered, folder=here(self.path))
-        rows = mark.rows
-        changed = rows > self.rows or (covered is None and self._damaged)
-        if changed or (mark.digest and self._digest(rows).hexdigest() != mark.digest):
+            all_good = sum(not done.failed for done in self._done)
+            mark = Mark(all_good if covered is None else covered, folder=here(self.path))
+        rows = self._stay(mark)
+        if rows is None or (covered is None and self._damaged):
             raise InputError(
                 f"{self.path!r} was changed since it was written, or a line of it is damaged; put "
                 "it back as it was, give another name, or --force to begin again"
             )
-        self._kept = rows
         if self._is_list and rows:
             first = b"".join(islice(self._lines(), rows))
             self._place = write_whole(
@@ -166,16 +192,29 @@ class Ledger:
             )
             self._is_list = False
         size = self._ends[rows - 1] if rows else 0
-        kept = Kept(rows, size, self._digest(rows), self._seen)
+        good = sum(not done.failed for done in self._done[:rows])
+        kept = Kept(rows, good, size, self._digest(good), self._seen)
         out = open_at(self.path, self._form, self._fmt, kept)
         base = os.path.realpath(Path(os.path.realpath(self.path)).parent / mark.folder)
-        self._left = Counter(str(Path(base, done.name)) for done in self._done[:rows])
+        for i, done in enumerate(self._done[:rows]):
+            key = str(Path(base, done.name))
+            if done.failed:
+                self._failed[key].append(i)
+                continue
+            self._left[key].append(done)
+            if self._failed[key]:  # tried again by a run that was killed
+                out.drop(self._failed[key].popleft())
         return out
 
-    def take(self, name: str) -> bool:
-        """Whether an image has a row already; asked once per image, as names may repeat."""
-        key = str(Path(os.getcwd(), name))
-        if not self._left[key]:
-            return False
-        self._left[key] -= 1
-        return True
+    def take(self, name: str) -> Done | None:
+        """The row without an error that an image has; asked once per image, as names may repeat."""
+        return _next(self._left, name)
+
+    def failure(self, name: str) -> int | None:
+        """The number of the row that reports an error of an image; asked once per image too."""
+        return _next(self._failed, name)
+
+
+def _next(by_path: Mapping[str, deque[T]], name: str) -> T | None:
+    found = by_path.get(str(Path(os.getcwd(), name)))
+    return found.popleft() if found else None

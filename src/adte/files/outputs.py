@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
@@ -38,11 +38,11 @@ Kind = Literal["file", "part", "stream", "list"]  # part and list: a JSON list, 
 
 @dataclass(frozen=True)
 class Mark:
-    """How much of an output a state covers.
+    """How much of an output a state covers. Rows that report an error are no part of it.
 
     Attributes:
-        rows: of the output, from its beginning, whose images the state has learned from.
-        digest: of the bytes up to there.
+        rows: of the output, from its beginning, whose images the state knows.
+        digest: of the bytes of these, and of the names of the columns.
         folder: where relative names of images start, as seen from the output's own folder.
     """
 
@@ -55,9 +55,10 @@ def format_of(path: StrPath, fmt: str | None) -> str:
     """The format of an output, by its name unless it is given."""
     fmt = fmt or SUFFIXES.get(Path(path).suffix.lower()) or ("jsonl" if is_stream(path) else None)
     if fmt is None:
+        parquet = Path(path).suffix.lower() == ".parquet"
         raise InputError(
             f"the name {os.fspath(path)!r} does not say which format to write; end it in "
-            f"{', '.join(SUFFIXES)}"
+            f"{', '.join(SUFFIXES)}{', or give --engine ray for .parquet' if parquet else ''}"
         )
     if fmt not in SUFFIXES.values():
         raise unknown("format", fmt, set(SUFFIXES.values()))
@@ -109,6 +110,8 @@ class Output:
         self.path, self.rows = os.fspath(path), 0
         self._form, self._file, self._kind = form, file, kind
         self._digest, self._size = blake2b(digest_size=16), 0
+        self._good = 0  # rows without an error
+        self._dropped: set[int] = set()
         self._is_open = True
 
     def write(self, row: Row) -> None:
@@ -116,10 +119,16 @@ class Output:
         line = self._form.line(row)
         if self._kind == "list":
             line = (b",\n" if self.rows else b"[\n") + line.removesuffix(b"\n")
-        self._put(line)
+        good = not row.get("error")
+        self._put(line, good)
         self.rows += 1
+        self._good += good
 
-    def _put(self, data: bytes) -> None:
+    def drop(self, number: int) -> None:
+        """Take a row that reports an error out when the file is finished; no mark covers it."""
+        self._dropped.add(number)
+
+    def _put(self, data: bytes, covered: bool = True) -> None:
         rest = memoryview(data)
         try:
             while rest:
@@ -133,7 +142,8 @@ class Output:
                     self._file.truncate(self._size)
             raise self._failure(error) from error
         self._size += len(data)
-        self._digest.update(data)
+        if covered:
+            self._digest.update(data)
 
     def _sync(self) -> None:
         if self._kind in ("file", "part"):
@@ -158,7 +168,7 @@ class Output:
         self._sync()
         key = mark_key(self.path, state)
         others = [(k, v) for k, v in (marks or {}).items() if k != key]
-        mark = Mark(self.rows, self._digest.hexdigest(), here(self.path))
+        mark = Mark(self._good, self._digest.hexdigest(), here(self.path))
         return {**dict(others[1 - KEEP :]), key: asdict(mark)}
 
     def close(self) -> None:
@@ -175,13 +185,30 @@ class Output:
         finally:
             if self.path != "-":
                 self._file.close()  # and its lock goes
+        if self._dropped and self._kind == "file":
+            self._rewrite()
+        self.rows -= len(self._dropped)
+
+    def _stay(self, lines: Iterable[bytes]) -> Iterator[bytes]:
+        """The lines but for those of dropped rows."""
+        first = 1 if self._form.head else 0
+        return (line for i, line in enumerate(lines, -first) if i not in self._dropped)
+
+    def _rewrite(self) -> None:
+        place = Path(self._file.name)
+
+        def write(name: str) -> None:
+            with open(place, "rb") as lines, open(name, "wb") as out:
+                out.writelines(self._stay(lines))
+
+        write_whole(place, write)
 
     def _assemble(self) -> None:
         part = Path(self._file.name)
 
         def write(name: str) -> None:
             with open(part, "rb") as lines, open(name, "wb") as out:
-                for i, line in enumerate(lines):
+                for i, line in enumerate(self._stay(lines)):
                     out.write((b",\n" if i else b"[\n") + line.removesuffix(b"\n"))
                 out.write(b"\n]\n" if self.rows else b"[\n]\n")
 
@@ -229,9 +256,11 @@ def open_output(path: StrPath, fmt: str | None = None, top: int = 0) -> Output:
 
 
 class Kept(NamedTuple):
-    """The rows that stay: how many, their bytes, and the size of the file when it was read."""
+    """The rows that stay: how many, without an error too, their bytes, and the size of the file
+    when it was read."""
 
     rows: int
+    good: int
     size: int
     digest: blake2b
     seen: int | None
@@ -257,7 +286,8 @@ def open_at(path: StrPath, form: Csv | Lines, fmt: str, kept: Kept | None = None
         except OSError as error:
             raise InputError(f"cannot write {os.fspath(path)!r}: {reason(error)}") from error
         if kept is not None and kept.rows:
-            out.rows, out._size, out._digest = kept.rows, kept.size, kept.digest
+            out.rows, out._good = kept.rows, kept.good
+            out._size, out._digest = kept.size, kept.digest
         else:
             out._put(form.head)
         stack.pop_all()  # the output closes it

@@ -66,9 +66,12 @@ def _plain(value: Any) -> Any:
 
 
 class Done(NamedTuple):
-    """What is read back of a row."""
+    """What is read back of a row; a label of None was unsure, or the image could not be read."""
 
     name: str
+    label: str | None
+    confidence: float | None
+    learned: bool
     failed: bool
 
 
@@ -98,7 +101,11 @@ class Csv:
         (cells,) = csv.reader([line.decode().removesuffix("\n")], strict=True)
         if len(cells) != len(self.columns):
             raise ValueError("another number of columns")
-        return Done(unescape_name(cells[0]), bool(cells[COLUMNS.index("error")]))
+        name, label, confidence, _, learned, error = cells[: len(COLUMNS)]
+        sure = float(confidence) if confidence else None
+        return Done(
+            unescape_name(name), unescape_name(label) or None, sure, learned == "true", bool(error)
+        )
 
     def is_torn(self, line: bytes) -> bool:
         """Whether a line may be the beginning of a row; under our head any line may."""
@@ -119,7 +126,14 @@ class Lines:
         row = json.loads(line)
         if not _is_row(row):
             raise ValueError("not a row")
-        return Done(unescape_name(row["path"]), row["error"] is not None)
+        label, sure = row["label"], row["confidence"]
+        return Done(
+            unescape_name(row["path"]),
+            unescape_name(label) if isinstance(label, str) and label else None,
+            float(sure) if isinstance(sure, int | float) else None,
+            row["learned"] is True,
+            bool(row["error"]),
+        )
 
     def is_torn(self, line: bytes) -> bool:
         """Whether a line may be the beginning of a row, or room that a crash left empty."""

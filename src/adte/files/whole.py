@@ -299,6 +299,12 @@ def load_state(path: StrPath) -> tuple[dict[str, Tensor], dict[str, Any]]:
             raise InputError(f"state file {name!r} is not a file; check the path")
         raise InputError(f"state file {name!r} does not exist; check the path")
     try:
+        open(path, "rb").close()  # safetensors calls any failure to open it a file that is missing
+    except OSError as error:
+        raise InputError(
+            f"state file {name!r} cannot be read ({error.strerror}); check its permissions"
+        ) from error
+    try:
         with safe_open(name, framework="pt") as f:
             header = (f.metadata() or {}).get(KEY)
             tensors = {k: f.get_tensor(k) for k in f.keys()}  # noqa: SIM118

@@ -23,7 +23,6 @@ from adte.files.inputs import STDIN, Item, expand, is_archive
 from adte.files.ledger import Ledger
 from adte.files.outputs import Mark, is_stream, open_output
 from adte.files.whole import StrPath, is_special, load_state
-from adte.labelling.past import read_past
 from adte.labelling.run import Listener, Report, Rows, Run, Saving, counted
 from adte.labelling.saved import Saved, Wanted, open_classifier
 from adte.labelling.sorting import Sorting
@@ -91,7 +90,7 @@ class Job:
             if was_frozen and not self.freeze:
                 listener.note("this state is frozen: images are labelled, nothing is learned")
             clf.frozen = was_frozen or self.freeze
-            rows = self._rows(clf, keep, marks)
+            rows = self._rows(clf, keep, marks, listener)
             saving = Saving(clf, keep.path, marks, rows.out, was_frozen) if keep else None
             run = Run(clf, rows, saving, self.report, self.top, self.min_confidence)
             listener.begin(clf, names)
@@ -158,17 +157,52 @@ class Job:
             )
         return read_state(load_state(keep.path)[1], keep.path)["outputs"] or {}
 
-    def _rows(self, clf: Classifier, keep: Saved | None, marks: dict[str, Any]) -> Rows:
+    def _rows(
+        self,
+        clf: Classifier,
+        keep: Saved | None,
+        marks: dict[str, Any],
+        listener: Listener | None = None,
+    ) -> Rows:
         if self.out is None:
             return Rows()
         top = min(self.top, len(clf.classes))
         if self.force:
             return Rows(open_output(self.out, top=top))
         ledger = Ledger(self.out, top=top)
-        mark = ledger.covered(keep.path, marks) if keep else Mark()
-        out = ledger.resume(mark)
-        past = read_past(self.out, mark.folder) if out.rows else {}
-        return Rows(out, ledger.take, past)
+        mark = Mark()
+        if keep is not None:
+            mark = ledger.covered(keep.path, marks)
+            self._check_past(ledger, clf, ledger.lost(keep.path, marks), listener or Listener())
+        return Rows(ledger.resume(mark), ledger)
+
+    def _check_past(self, ledger: Ledger, clf: Classifier, lost: int, listener: Listener) -> None:
+        """Refuse, or say, what does not go together with what earlier runs did."""
+        good = [row for row in ledger.done if not row.failed]
+        least = self.min_confidence
+        if any(
+            (row.label is None) != (row.confidence < least)
+            for row in good
+            if row.confidence is not None
+        ):
+            raise InputError(
+                f"{self.out!r} has rows of another --min-confidence than {least:g}; give the "
+                "one that it was written with, another --out, or --force to begin again"
+            )
+        learned = sum(row.learned for row in good)
+        if self.freeze and learned:
+            listener.note(
+                f"{counted(learned, 'image')} of {self.out!r} {'was' if learned == 1 else 'were'} "
+                "learned from before; --freeze holds for the others"
+            )
+        if lost and clf.seen and not clf.frozen:
+            said = f"{self.out!r} is gone or empty, but its state has seen {clf.seen} images"
+            if self.state is None:
+                raise InputError(
+                    f"{said}, which would be learned again; give --force to begin anew, or --state "
+                    f"{self.out}.adte to go on from what was learned"
+                )
+            listener.note(f"{said}; those that come again are learned again")
 
     # ------------------------------------------------------------------ after the work
 

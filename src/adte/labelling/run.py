@@ -15,16 +15,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from adte.batch import Batch, Prediction
 from adte.classifier import Classifier, Share, Unread
 from adte.errors import InputError
 from adte.files.inputs import Item
+from adte.files.ledger import Ledger
 from adte.files.outputs import Output
-from adte.files.rows import escape_name
-from adte.labelling.past import Past
+from adte.files.rows import Done, escape_name
 from adte.labelling.signals import Deferred
 from adte.pipeline import default_workers
 
@@ -62,7 +61,7 @@ class Report:
         verb: what was done to images, in words.
         labelled: images, those that were unsure among them.
         before: images that have a label from an earlier run.
-        unread: images that could not be read, in this run or an earlier one.
+        unread: images that could not be read.
         seen: images that the classifier has learned from, all in all.
         shares: what those are made of, largest first, where the method estimates it.
         written, failed: what became of each output, in words.
@@ -114,8 +113,22 @@ class Rows:
     """Where rows go, and what is there already."""
 
     out: Output | None = None
-    take: Callable[[str], bool] = lambda name: False
-    past: Mapping[str, Past] = field(default_factory=dict)  # by absolute path
+    ledger: Ledger | None = None
+
+    def take(self, name: str) -> Done | None:
+        """The row that an image has from an earlier run. One with an error is none."""
+        return None if self.ledger is None else self.ledger.take(name)
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        """Add a row. It takes the place of one with an error; an error twice is one row."""
+        if self.out is None:
+            return
+        failure = None if self.ledger is None else self.ledger.failure(row["path"])
+        if failure is not None and row["error"]:
+            return
+        self.out.write(row)
+        if failure is not None:
+            self.out.drop(failure)
 
 
 @dataclass
@@ -129,9 +142,21 @@ class Saving:
     frozen: bool  # as the state was, whether or not this run learns
     error: InputError | None = None
     _due: float = 0.0
+    _seen: int = 0
+
+    def __post_init__(self) -> None:
+        self._seen = self.clf.seen
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing was learned, and there is neither a state to keep nor a row to cover."""
+        learned = self.clf.seen != self._seen
+        return not learned and self.out is None and not os.path.exists(self.path)
 
     def now(self) -> None:
         """Save; a failure is kept in `error`, and the next time may go well."""
+        if self.is_idle:
+            return
         begin = time.monotonic()
         marks = self.out.mark(self.path, self.marks) if self.out else dict(self.marks)
         try:
@@ -238,8 +263,9 @@ class Run:
 
         def todo() -> Iterator[tuple[str, Any]]:
             for name, source in items:
-                if self.rows.take(name):
-                    self._before(name)
+                if done := self.rows.take(name):
+                    self.report.before += 1
+                    self.labels[name] = done.label
                     listener.skip(name)
                     continue
                 i = next(number)
@@ -258,14 +284,6 @@ class Run:
             start = end
         if names:
             yield [(names[i], errors[i]) for i in sorted(names)], None
-
-    def _before(self, name: str) -> None:
-        past = self.rows.past.get(str(Path(os.getcwd(), name)), Past(None, None))
-        if past.error:
-            self.report.unread.append(Unread(name, past.error))
-        else:
-            self.report.before += 1
-            self.labels[name] = past.label
 
     def _take_in(
         self, group: list[tuple[str, InputError | None]], encoded: Batch | None, keep: bool
@@ -290,8 +308,7 @@ class Run:
                     self._done.append(image)
                     if keep:
                         self._all.append(image.row)
-                    if self.rows.out is not None:
-                        self.rows.out.write(image.row)
+                    self.rows.write(image.row)
 
     @contextmanager
     def _mending(self) -> Iterator[None]:
@@ -336,7 +353,7 @@ class Run:
         with suppress(InputError):  # not every method estimates them
             self.report.shares = self.clf.shares
         if self.saving:
-            self._end(self._save)
+            self._end(self._save, not self.saving.is_idle)
         if self.rows.out is not None:
             self._end(self._close, self._whole or self.rows.out.rows > 0)
         if json_to is not None:
@@ -353,9 +370,10 @@ class Run:
         assert self.saving is not None
         path = self.saving.path
         if not self._whole and not self.clf.frozen:
-            raise InputError(
-                f"{path!r} is as it was at its last save; the same command goes on from there"
-            )
+            goes_on = "goes on from there"
+            if self.rows.out is None:
+                goes_on = "learns again what it had learned by then"
+            raise InputError(f"{path!r} is as it was at its last save; the same command {goes_on}")
         self.saving.now()
         if self.saving.error:
             raise self.saving.error
