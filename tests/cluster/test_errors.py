@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import signal
 import socket
 import sys
 
@@ -10,7 +12,7 @@ from click.testing import CliRunner
 
 from adte import InputError
 from adte.cli import main
-from adte.cluster.connect import ClusterOptions, connected
+from adte.cluster.connect import ClusterOptions, _own_end, connected, places
 
 PREDICT = ["predict", "nothing.jpg", "--classes", "cat, dog", "--engine", "ray"]
 
@@ -74,3 +76,81 @@ def test_options_of_a_cluster_want_one():
 def test_options_that_cannot_be(option):
     with pytest.raises(InputError, match=f"{next(iter(option))}="):
         ClusterOptions(**option)
+
+
+# --------------------------------------------------------------------------- room
+
+
+class Machines:
+    """A cluster as `places` sees one."""
+
+    def __init__(self, *resources: dict[str, float]) -> None:
+        gone = {"Alive": False, "Resources": {"CPU": 64.0, "GPU": 8.0}}
+        self.found = [gone, *({"Alive": True, "Resources": r} for r in resources)]
+
+    def nodes(self):
+        return self.found
+
+
+CORES = Machines({"CPU": 2.0})
+
+
+@pytest.mark.parametrize(("machines", "asked", "room"), [
+    (CORES, {}, 2),
+    (CORES, {"workers": 100}, 2),
+    (CORES, {"decoders": 1}, 1),
+    (CORES, {"decoders": 8}, 1),
+    (Machines({"CPU": 8.0, "GPU": 2.0}), {"gpus": 0.5}, 4),
+    (Machines({"CPU": 1.0, "GPU": 3.0}, {"GPU": 1.0}), {"gpus": 2, "decoders": 1}, 1),
+])  # fmt: skip
+def test_as_many_workers_as_there_is_room_for(machines, asked, room):
+    assert places(machines, ClusterOptions(**asked)) == room
+
+
+@pytest.mark.parametrize(("machines", "asked", "least", "said"), [
+    (CORES, {"gpus": 1}, 1, "2 CPUs and 0 GPUs, but a worker asks for 1 GPUs on one machine; "
+     "lower --cluster-gpus"),
+    (Machines({"GPU": 1.0}, {"GPU": 1.0}), {"gpus": 2}, 1, "0 CPUs and 2 GPUs, but a worker .*"),
+    (CORES, {"workers": 100}, 100, "100 workers ask for 1 CPU each; lower --cluster-workers"),
+    (Machines({"CPU": 1.0}), {"decoders": 3}, 1, "a decoder for 1 CPU; lower --cluster-decoders"),
+])  # fmt: skip
+def test_no_room_is_said_at_once(machines, asked, least, said, monkeypatch, capsys):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with pytest.raises(InputError, match=said):
+        places(machines, ClusterOptions(**asked), least)
+    assert places(machines, ClusterOptions(address="auto", **asked), least) == least  # it may grow
+    assert re.search(said.partition("; lower")[0] + "; waiting for more machines",
+                     capsys.readouterr().err.replace("\n", " "))  # fmt: skip
+
+
+# --------------------------------------------------------------------------- signals
+
+
+class Ended(KeyboardInterrupt):
+    pass
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["ours", "in Ray"])
+def test_sigterm_stays_ours(waits):
+    """Ray puts its own handler in the place of ours, and forgets which interrupt came."""
+
+    def ours(number, frame):
+        raise Ended
+
+    def rays(number, frame):
+        raise SystemExit(number)
+
+    before = signal.signal(signal.SIGTERM, ours)
+    try:
+        with pytest.raises(Ended), _own_end() as take_back:  # noqa: PT012
+            signal.signal(signal.SIGTERM, rays)
+            take_back()
+            try:
+                signal.raise_signal(signal.SIGTERM)
+            except KeyboardInterrupt:
+                if waits:
+                    raise KeyboardInterrupt from None
+                raise
+        assert signal.getsignal(signal.SIGTERM) is ours
+    finally:
+        signal.signal(signal.SIGTERM, before)

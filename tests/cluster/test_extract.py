@@ -121,3 +121,10 @@ def test_the_command_line_writes_the_same_cache(nodes, tmp_path):
         found = CliRunner().invoke(main, [*asked, "--out", str(tmp_path / out), *more])
         assert found.exit_code == 0, found.output
     assert same_files(tmp_path / "here", tmp_path / "there")
+
+
+def test_a_mended_image_is_taken_in(nodes, tmp_path):
+    plain(live(20), tmp_path / "plain", shard=16)
+    by_cluster(live(20, broken=(3,)), tmp_path / "ray")
+    assert by_cluster(live(20), tmp_path / "ray").skipped == []
+    assert same_files(tmp_path / "plain", tmp_path / "ray")

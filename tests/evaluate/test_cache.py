@@ -254,10 +254,16 @@ def test_other_prompts_need_another_name(tmp_path):
 
 def test_another_recipe_is_refused_by_name(tmp_path):
     extract(live(), tmp_path / "c", shard=4)
-    with pytest.raises(StateError, match="another views"):
+    with pytest.raises(StateError, match="another views: count: 5 there, 6 asked for; choose"):
         extract(live(views=6), tmp_path / "c", shard=4)
-    with pytest.raises(StateError, match=r"another data: \{.*'images': 11.* 'images': 9"):
+    with pytest.raises(StateError, match="another data: ") as error:
         extract(live(count=9), tmp_path / "c", shard=4)
+    assert "images: 11 there, 9 asked for; datasets 1 images: 11 there, 9" in str(error.value)
+    assert "{" not in str(error.value)
+    renamed = live()
+    renamed.recipe.data["digest"] = "other"
+    with pytest.raises(StateError, match="another data: names or order of the images; choose"):
+        extract(renamed, tmp_path / "c", shard=4)
     other = live()
     with torch.no_grad():
         other.model.project.weight.mul_(2)
@@ -299,6 +305,24 @@ def test_unreadable_images_are_counted_never_silent(tmp_path):
     strict = Live(model, stream.class_weights, broken, Views(count=3), strict=True)
     with pytest.raises(InputError):
         list(strict.images())
+
+
+def test_a_mended_image_is_taken_in(tmp_path):
+    stream, whole = live(9), live(9)
+    good = stream.stream.datasets[0].sources[2]
+    stream.stream.datasets[0].sources[2] = b"not an image"
+    folder = tmp_path / "c"
+    extract(stream, folder, shard=4)
+    before = {p.name: p.stat().st_mtime_ns for p in folder.glob("shard-*")}
+    stream.stream.datasets[0].sources[2] = good
+    cache = extract(stream, folder, shard=4)
+    assert stream.skipped == cache.skipped == []
+    assert [i.id for i in cache.images()] == [i.id for i in whole.images()]
+    changed = [p.name for p in folder.glob("shard-*") if p.stat().st_mtime_ns != before[p.name]]
+    assert changed == ["shard-00000.safetensors"]
+    extract(whole, tmp_path / "whole", shard=4)
+    for path in folder.iterdir():
+        assert path.read_bytes() == (tmp_path / "whole" / path.name).read_bytes()
 
 
 @pytest.mark.slow

@@ -136,3 +136,13 @@ def test_bad_input_is_named(given, message):
 
 def test_an_empty_table_is_one():
     assert str(Comparison([])) == ""
+
+
+def test_a_sweep_that_changes_nothing_says_so():
+    """`adte` takes Shannon's entropy, so the order of Tsallis' is idle there."""
+    remark = "All rows came out the same: these options have no effect on adte as it is set"
+    idle = [Task("adte", {"alpha": a}, title=f"alpha={a}") for a in (0.1, 0.01)]
+    assert remark in str(compare(methods=idle, limit=8))
+    told = [Task("adte", {"base": b}, title=f"base={b}") for b in (0, 10)]
+    assert "came out the same" not in str(compare(methods=told, limit=8))
+    assert "came out the same" not in str(compare(methods=idle[:1], limit=8))

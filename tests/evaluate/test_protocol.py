@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ import torch
 from adte import Sample, create_method
 from adte import functional as F
 from adte.evaluate import run
+from clusters import live
 
 
 def stream(images: int = 37, views: int = 6, classes: int = 30) -> list[tuple[Sample, int]]:
@@ -45,3 +48,21 @@ def test_reliability_and_entropy_are_of_the_very_image(name, protocol):
 def test_few_classes_have_few_tops():
     data = stream(images=3, classes=4)
     assert run(create_method("se"), data).tcr.shape == (4,)
+
+
+@pytest.mark.parametrize("protocol", ["online", "two-pass"])
+def test_seconds_are_of_the_method_and_not_of_its_images(protocol):
+    """A table may hold a live run beside replayed ones."""
+    slow = live(12, seconds=0.05, views=2)
+    assert run(create_method("zero-shot"), slow, protocol).seconds < 0.3  # the images take 0.6 s
+
+    class Slow(type(create_method("zero-shot"))):
+        def learn(self, batch):
+            time.sleep(0.05)
+            return super().learn(batch)
+
+        def step(self, batch):
+            time.sleep(0.05)
+            return super().step(batch)
+
+    assert run(Slow(), live(2, views=2), protocol).seconds >= 0.05

@@ -189,7 +189,7 @@ def test_sections_are_what_can_be_compared(runs, tmp_path):
     assert len(page.ids) == len(set(page.ids))  # drawings share no names
     for link in page.links:
         assert link.startswith("#") or (tmp_path / unquote(link)).is_file()
-    with open(runs / "table.csv", encoding="utf-8") as f:
+    with open(tmp_path / "page-table.csv", encoding="utf-8") as f:
         assert {line["table"] for line in csv.DictReader(f)} == {s.title for s in sections}
 
 
@@ -331,9 +331,23 @@ def test_the_verb(runs, tmp_path):
     result = CliRunner().invoke(main, ["report", str(runs), "--out", str(tmp_path / "p.html")])
     assert result.exit_code == 0, result.output
     assert result.output.split() == [
-        str(tmp_path / "p.html"), str(runs / "table.csv"), str(runs / "table.md")
+        str(tmp_path / "p.html"), str(tmp_path / "p-table.csv"), str(tmp_path / "p-table.md")
     ]  # fmt: skip
-    assert "| **" in (runs / "table.md").read_text("utf-8")
+    assert "| **" in (tmp_path / "p-table.md").read_text("utf-8")
+    assert "<code>p-table.csv</code>" in (tmp_path / "p.html").read_text("utf-8")
+
+
+def test_a_page_elsewhere_leaves_the_runs_alone(runs, tmp_path, monkeypatch):
+    """They may be read-only; a page that goes to a device has no place for tables beside it."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    folder = shutil.copytree(runs, tmp_path / "runs")
+    before = sorted((p.name, p.stat().st_mtime_ns) for p in folder.iterdir())
+    (tmp_path / "pages").mkdir()
+    runs_report([folder], tmp_path / "pages" / "mine.html")
+    assert sorted((p.name, p.stat().st_mtime_ns) for p in folder.iterdir()) == before
+    names = ["mine-table.csv", "mine-table.md", "mine.html"]
+    assert sorted(p.name for p in (tmp_path / "pages").iterdir()) == names
+    assert runs_report([folder], "/dev/null")[1:] == [folder / "table.csv", folder / "table.md"]
 
 
 def test_a_folder_without_results(tmp_path):

@@ -73,7 +73,7 @@ def test_markdown_is_percent_with_one_decimal():
     assert first == r"| a\|b | — | *33.3* (30.0…40.0) | +0.0 | **10.0** | 4.0 | 2 |"
     assert second == "| <c> | online | **50.0** | +16.7 | *20.0* | 200.0 | 1 |"
     assert caption.startswith("Accuracies in %; behind them 95 % intervals over seeds")
-    assert "ms: milliseconds per image" in caption
+    assert "ms: milliseconds per image, its views already encoded" in caption
     assert "head" not in caption  # no row has it
 
 

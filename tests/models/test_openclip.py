@@ -252,7 +252,8 @@ def test_bad_names_and_files(tmp_path, unreachable):
         ("small-ViT-B-16", {"weights": tmp_path / "none.pt"}, "does not exist"),
         ("small-ViT-B-16", {"weights": tmp_path / "broken.pt"}, "not a checkpoint or is damaged"),
         ("ViT-B-16/openai", {}, "get open_clip_model.safetensors of the hub repository "
-         "'timm/vit_base_patch16_clip_224.openai'.*pass weights="),
+         "'timm/vit_base_patch16_clip_224.openai'.*pass weights=FILE .--weights FILE on the "
+         "command line.*`adte models get ViT-B-16/openai --from PLACE`"),
         ("small-SigLIP", {"weights": "random"}, "tokenizer.json.*'nobody/has-this'.*tokenizer="),
         ("small-SigLIP", {"weights": "random", "tokenizer": "x"}, "folder 'x' does not exist"),
         ("small-SigLIP", {"weights": "random", "tokenizer": tmp_path}, "holds no tokenizer"),

@@ -119,12 +119,12 @@ def _words(text: str) -> Any:
 def sweep(
     grid_texts: tuple[str, ...], method: str, protocol: Any, seeds: int, **values: Any
 ) -> None:
-    """Run a method over every combination of option values, as in `adte sweep beta=0.5,0.9`."""
+    """Run a method over every combination of option values, as in `adte sweep base=0,5,10`."""
     from adte.evaluate.running.tasks import grid
 
     for text in grid_texts:
         if "=" not in text:
-            raise InputError(f"{text!r} is not NAME=VALUES; write it as in beta=0.5,0.9")
+            raise InputError(f"{text!r} is not NAME=VALUES; write it as in base=0,5,10")
     tasks = grid(method, grid_texts, protocol, range(seeds))
     _run(SOURCE.take(values), tasks, values)
 

@@ -120,7 +120,7 @@ def _serve_far(o: dict[str, Any], cluster: ClusterOptions, port: int, **settings
     settings |= {name: o[name] for name in ("snapshot", "workers", "window", "disk")}
     tower = Tower.of(model, o["weights"], o["device"])
     app = application(tower, o["folder"], cluster.workers or 1, cluster.gpus, **settings)
-    answer(app, o["host"], port, lambda text: click.echo(text, err=True), cluster)
+    answer(app, o["host"], port, lambda text: click.echo(text, err=True), cluster, o["drain"])
 
 
 ACTIONS = ("list", "verify", "export", "import", "merge", "prune")

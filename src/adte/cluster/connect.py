@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
+import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from adte import console
 from adte.errors import InputError, MissingExtra
 from adte.options import option
 
@@ -74,24 +77,68 @@ def connected(options: ClusterOptions | None = None) -> Iterator[Any]:
     if ray.is_initialized():
         yield ray
         return
-    address = options.address or os.environ.get("RAY_ADDRESS")
+    address = _address(options)
     said: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     if address is None:
         said |= {"address": "local", "include_dashboard": False}
     else:
         _check_reachable(address)
         said |= {"address": address}
+    with _own_end() as take_back:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # Ray's own, of versions to come
+                ray.init(**said)
+        except (ConnectionError, RuntimeError, ValueError, TimeoutError, OSError) as error:
+            raise _unreachable(address or "of this machine", error) from error
+        except SystemExit:  # Ray's way to answer a SIGTERM while it starts
+            take_back()
+            signal.raise_signal(signal.SIGTERM)
+            raise
+        take_back()
+        _quieten(ray)
+        try:
+            yield ray
+        finally:
+            ray.shutdown()
+
+
+def _address(options: ClusterOptions) -> str | None:
+    """Of a cluster that is there already; None where one is started on this machine."""
+    address = options.address or os.environ.get("RAY_ADDRESS")
+    return None if address == "local" else address
+
+
+@contextmanager
+def _own_end() -> Iterator[Callable[[], None]]:
+    """Keep the handler of SIGTERM that was there: Ray puts its own in its place when it starts.
+
+    What this gives takes the signal back, after that. What the handler raises while Ray waits comes
+    out of Ray as a plain `KeyboardInterrupt`; here it is itself again.
+    """
+    old, raised = signal.getsignal(signal.SIGTERM), list[BaseException]()
+
+    def come(number: int, frame: Any) -> None:
+        assert callable(old)
+        try:
+            old(number, frame)
+        except BaseException as error:
+            raised.append(error)
+            raise
+
+    def take_back() -> None:
+        if callable(old) and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, come)
+
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Ray's own, of versions to come
-            ray.init(**said)
-    except (ConnectionError, RuntimeError, ValueError, TimeoutError, OSError) as error:
-        raise _unreachable(address or "of this machine", error) from error
-    _quieten(ray)
-    try:
-        yield ray
+        yield take_back
+    except KeyboardInterrupt as error:
+        if raised and error is not raised[0]:
+            raise raised[0] from None
+        raise
     finally:
-        ray.shutdown()
+        if signal.getsignal(signal.SIGTERM) is come:
+            signal.signal(signal.SIGTERM, old)
 
 
 def _check_reachable(address: str) -> None:
@@ -129,9 +176,29 @@ def _quieten(ray: Any) -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
 
 
-def places(ray: Any, options: ClusterOptions) -> int:
-    """How many workers with a model the cluster has room for."""
-    have = ray.cluster_resources()
-    room = have.get("GPU", 0) / options.gpus if options.gpus else have.get("CPU", 1)
-    room = max(1, int(room) - (0 if options.gpus else options.decoders))
+def places(ray: Any, options: ClusterOptions, least: int = 1) -> int:
+    """How many workers with a model the cluster has room for.
+
+    Fewer than `least` are refused on a cluster of this machine, which does not grow. One whose
+    address was given may, so its workers are waited for, with a note of what for.
+    """
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    cores, gpus = (sum(node.get(kind, 0.0) for node in nodes) for kind in ("CPU", "GPU"))
+    if options.gpus:  # a worker has its GPUs on one machine
+        room = sum(int(node.get("GPU", 0.0) / options.gpus + 1e-9) for node in nodes)
+        if options.decoders and cores < 1:
+            room = 0
+    else:  # decoders are a pool of one or more
+        room = int(max(cores - options.decoders, min(1, cores - bool(options.decoders))))
+    if room < least:
+        workers = "a worker asks" if least == 1 else f"{least} workers ask"
+        each = f"{options.gpus:g} GPUs on one machine" if options.gpus else "1 CPU"
+        lack = f"the cluster has {cores:g} CPUs and {gpus:g} GPUs, but {workers} for {each}"
+        lack += " each" * (least > 1) + ", a decoder for 1 CPU" * (options.decoders > 0)
+        if _address(options) is not None:
+            console.say(f"note: {lack}; waiting for more machines")
+            return least
+        asked = {"workers": least > 1, "gpus": options.gpus, "decoders": options.decoders}
+        lower = " or ".join(f"--cluster-{name}" for name, value in asked.items() if value)
+        raise InputError(f"{lack}; lower {lower}")
     return min(room, options.workers) if options.workers else room

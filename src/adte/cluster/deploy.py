@@ -12,16 +12,20 @@ therefore lies on a disk that it finds wherever it comes up.
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from adte.cluster.connect import ClusterOptions, connected, import_ray
+from adte.cluster.connect import ClusterOptions, connected, import_ray, places
 from adte.cluster.worker import Tower
 from adte.errors import InputError, MissingExtra
 from adte.pipeline import Pipeline
@@ -34,6 +38,7 @@ __all__ = ["answer", "application", "deploy"]
 
 NAME = "adte"
 CONNECTIONS = 1024  # requests under way at a time
+LEAVE = 5.0  # seconds for answers to leave, once all is through
 
 
 class Far(NamedTuple):
@@ -105,13 +110,19 @@ class Owner:
     def __init__(self, handle: Any, tower: Tower, folder: str, settings: dict[str, Any]) -> None:
         self.service = _opened(folder, tower, settings)
         self.service.engine = Spread(self.service.engine, handle)  # type: ignore[assignment]
+        self.ending = False
 
     def __serve_build_asgi_app__(self) -> Any:
         return make_app(self.service)
 
     def check_health(self) -> None:
-        if not self.service.engine.alive:
+        if not self.service.engine.alive and not self.ending:
             raise RuntimeError("the service has ended")
+
+    async def finish(self) -> None:
+        """Do what was accepted, while there are towers still; what comes now is refused."""
+        self.ending = True
+        await asyncio.to_thread(self.service.close)
 
 
 def _opened(folder: str, tower: Tower, settings: dict[str, Any], patience: float = 30) -> Service:
@@ -152,7 +163,8 @@ def application(
         num_replicas=1,
         max_ongoing_requests=CONNECTIONS,
         ray_actor_options={"num_cpus": 0},
-        graceful_shutdown_timeout_s=30,
+        graceful_shutdown_timeout_s=LEAVE,
+        graceful_shutdown_wait_loop_s=0.1,
     )
     # An image of each stream at a time in the tower would leave replicas idle.
     settings["workers"] = max(settings.get("workers") or 0, 2 * replicas)
@@ -184,15 +196,38 @@ def deploy(app: Any, host: str = "127.0.0.1", port: int = 8017) -> None:
 
 
 def answer(
-    app: Any, host: str, port: int, say: Callable[[str], None], options: ClusterOptions
+    app: Any,
+    host: str,
+    port: int,
+    say: Callable[[str], None],
+    options: ClusterOptions,
+    drain: float = 30.0,
 ) -> None:
-    """Answer until a signal comes."""
-    with connected(options):
-        deploy(app, host, port)
-        say(f"serving on http://{host}:{port}, by a Ray cluster")
+    """Answer until a signal comes, then finish what is under way, `drain` seconds at most."""
+    serve = _serve()
+    with connected(options) as ray:
+        places(ray, options, least=options.workers or 1)  # Ray would wait for them, without a word
         try:
-            while True:
-                time.sleep(3600)
+            deploy(app, host, port)
+            say(f"serving on http://{host}:{port}, by a Ray cluster")
+            _until_asked()
+            with suppress(TimeoutError, ray.exceptions.RayError):
+                serve.get_app_handle(NAME).finish.remote().result(timeout_s=drain)
+            serve.delete(NAME)  # before the way in, so that answers leave
         finally:
-            _serve().shutdown()
-            say("ended; what was acknowledged is on the disk")
+            serve.shutdown()
+    say("ended; what was acknowledged is on the disk")
+
+
+def _until_asked() -> None:
+    """Wait for a signal; a second one does not wait for the end."""
+    asked, old = threading.Event(), dict[int, Any]()
+
+    def end(number: int, frame: object) -> None:
+        asked.set()
+        for known, handler in old.items():
+            signal.signal(known, handler)
+
+    for known in (signal.SIGTERM, signal.SIGINT):
+        old[known] = signal.signal(known, end)
+    asked.wait()

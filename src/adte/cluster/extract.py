@@ -17,8 +17,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from copy import copy
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -59,7 +58,6 @@ def extract(
     """
     options = options or ClusterOptions()
     folder = claim_folder("--out", folder)
-    todo = _missing(folder, len(live), shard)
     work = Work(
         tower or Tower.of(live.model),
         live.views,
@@ -70,22 +68,14 @@ def extract(
     )
     mine = copy(live)
     with connected(options) as ray:
-        mine.pipeline = Fed(live.model, live.views, feed=features(ray, work, todo, options))
+        mine.pipeline = Fed(
+            live.model, live.views, spread=lambda keys: features(ray, work, keys, options)
+        )
         try:
             return write_cache(mine, folder, prompt_set, frequency, shard, tick)
         finally:
             mine.pipeline.close()
             live.skipped = mine.skipped
-
-
-def _missing(folder: Path, images: int, shard: int) -> NDArray[np.int64]:
-    """The images of shards that are not there yet."""
-    starts = range(0, images, shard)
-    there = [(folder / f"shard-{n:05d}.safetensors").exists() for n in range(len(starts))]
-    todo = [
-        np.arange(s, min(s + shard, images)) for s, y in zip(starts, there, strict=True) if not y
-    ]
-    return np.concatenate(todo) if todo else np.zeros(0, np.int64)
 
 
 def _roots(stream: Stream) -> list[str]:
@@ -106,15 +96,20 @@ class Sources:
 
 @dataclass(eq=False)
 class Fed(Pipeline):
-    """A pipeline whose tower is elsewhere: what was asked for comes back encoded, in order."""
+    """A pipeline whose tower is elsewhere: what was asked for comes back encoded, in order.
 
-    feed: Any = None  # an iterator of (key, features or an error)
+    `spread` makes of the keys an iterator of (key, features or an error).
+    """
+
+    spread: Any = None
+    feed: Any = field(default=None, init=False)
 
     def __call__(
         self, items: Any, failed: Any = None, at_once: int | None = None
     ) -> Iterator[Encoded[Any]]:
-        for key, _ in items:
-            number, found = next(self.feed)
+        keys = np.fromiter((key for key, _ in items), np.int64)
+        self.feed = self.spread(keys)
+        for key, (number, found) in zip(keys.tolist(), self.feed, strict=True):
             assert number == key, f"image {number} came in the place of {key}"
             if not isinstance(found, InputError):
                 yield Encoded(key, torch.from_numpy(found))
@@ -124,7 +119,8 @@ class Fed(Pipeline):
                 failed(key, found)
 
     def close(self) -> None:
-        self.feed.close()
+        if self.feed is not None:
+            self.feed.close()
 
 
 # --------------------------------------------------------------------------- Ray Data

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from adte.data import StreamOptions
 from adte.errors import InputError, unknown
 from adte.evaluate.features.stream import FeatureStream
 from adte.evaluate.report.tables import Grid, rows_table, save_table, terminal_table
+from adte.evaluate.running.metrics import list_metrics
 from adte.evaluate.running.protocol import BATCH, PROTOCOLS, Protocol
 from adte.evaluate.running.results import Record, Results
 from adte.evaluate.running.tasks import Outcome, Task, aggregate, method_tasks, run_tasks
@@ -19,6 +21,8 @@ from adte.evaluate.source import Source, needs_of
 from adte.prompts import Prompts
 
 __all__ = ["Comparison", "Listener", "compare", "compare_tasks", "tasks_for"]
+
+COSTS = ("seconds", "images_per_s", "peak_memory")  # figures that no two runs have in common
 
 
 class Comparison(list[dict[str, Any]]):
@@ -51,8 +55,27 @@ class Comparison(list[dict[str, Any]]):
 
     @property
     def small(self) -> Grid:
-        """The columns that have room in a terminal."""
-        return terminal_table(self, self.title)
+        """The columns that have room in a terminal, and a remark where all rows are the same."""
+        grid = terminal_table(self, self.title)
+        return replace(grid, caption="\n".join(filter(None, [grid.caption, self.remark])))
+
+    @property
+    def remark(self) -> str:
+        """That the options of a sweep made no difference, if they made none."""
+        methods = {r.conditions.method for r in self.records}
+        options, figures = (
+            {json.dumps([r[k] for k in keys], sort_keys=True, default=str) for r in self}
+            for keys in (
+                ["options"],
+                ["protocol", *(m.name for m in list_metrics() if m.plain and m.name not in COSTS)],
+            )
+        )
+        if len(methods) != 1 or len(options) < 2 or len(figures) > 1:
+            return ""
+        return (
+            f"All rows came out the same: these options have no effect on {methods.pop()} as it is "
+            "set, on these images."
+        )
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the table as .csv, .md or .html."""

@@ -243,7 +243,8 @@ def _fetch(arch: str, tag: str, facts: dict[str, Any], open_clip: Any) -> str:
         wanted = url
     raise InputError(
         f"the weights of {arch}/{tag} are not on this machine and cannot be downloaded; get "
-        f"{wanted} elsewhere, put it anywhere on this machine and pass weights=ITS_PATH"
+        f"{wanted} elsewhere and pass weights=FILE (--weights FILE on the command line), or bring "
+        f"a copy of the weights by `adte models get {arch}/{tag} --from PLACE`"
     )
 
 

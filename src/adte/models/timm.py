@@ -127,7 +127,7 @@ def _fetch(name: str, facts: dict[str, Any]) -> str:
     wanted = f"model.safetensors of the hub repository {repo!r}" if repo else url
     raise InputError(
         f"the weights of timm:{name} are not on this machine and cannot be downloaded; get "
-        f"{wanted} elsewhere, put it anywhere on this machine and pass weights=ITS_PATH"
+        f"{wanted} elsewhere and pass weights=FILE (--weights FILE on the command line)"
     )
 
 

@@ -61,7 +61,8 @@ def extract(
     """Write the features of a live stream to a folder, or go on where an earlier call stopped.
 
     `frequency` is how often the model saw each class in training, where that is known. `tick` is
-    told how many images are done, those found on disk included.
+    told how many images are done, those found on disk included. Images that an earlier call could
+    not read are tried again; a shard is made anew where one of its own can be read by now.
     """
     if live.part is not None:
         raise InputError(
@@ -81,15 +82,26 @@ def extract(
         stop = min(start + shard, len(live))
         if (path := shards.place(folder, number)).exists():
             _, header = shards.load(path)  # raises if it is damaged
-            skipped += [Skipped(**s) for s in header["skipped"]]
-            tick(stop - start)
-        else:
-            todo.append((path, range(start, stop)))
+            lost = [Skipped(**s) for s in header["skipped"]]
+            if not any(_reads(live, s.position) for s in lost):
+                skipped += lost
+                tick(stop - start)
+                continue
+        todo.append((path, range(start, stop)))
     part = copy(live)  # not `replace`, which would describe the stream anew
     part.part = [i for _, places in todo for i in places]
     lost = _write(part, todo, tick)
     live.skipped = sorted(skipped + lost, key=lambda s: s.position)
     return Cache(folder, prompt_set)
+
+
+def _reads(live: Live, index: int) -> bool:
+    """Whether an image that could not be read can be by now."""
+    try:
+        live.pipeline.picture(lambda: live.stream[index].source)
+    except InputError:
+        return False
+    return True
 
 
 def _write(
@@ -171,12 +183,44 @@ def _check_recipe(folder: Path, wanted: Recipe) -> None:
             )
 
 
+FOLLOW = ("changes", "digest")  # facts of a stream that follow from its images and their order
+TOLD = 5  # differences that are named
+
+
 def _difference(there: Any, asked: Any) -> str:
-    """What differs, short: of two dicts, the entries that do."""
+    """What differs, field by field.
+
+    >>> _difference({"limit": None, "images": 24}, {"limit": 5, "images": 5})
+    'limit: none there, 5 asked for; images: 24 there, 5 asked for'
+    """
+    every = dict(_fields(there, asked))
+    found = [f"{name.replace('_', ' ')}: {said}" if name else said
+             for name, said in every.items() if name not in FOLLOW]  # fmt: skip
+    if not found:
+        return "names or order of the images" if every else "the same words, other numbers"
+    more = [f"and {len(found) - TOLD} more"] if len(found) > TOLD else []
+    return "; ".join(found[:TOLD] + more)
+
+
+def _fields(there: Any, asked: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """Name and difference of every field that differs, those of fields within too."""
     if isinstance(there, dict) and isinstance(asked, dict):
-        keys = [k for k in {**there, **asked} if there.get(k) != asked.get(k)]
-        there, asked = ({k: d.get(k) for k in keys} for d in (there, asked))
-    return f"{str(there)[:80]} there, {str(asked)[:80]} asked for"
+        for key in {**there, **asked}:
+            yield from _fields(there.get(key), asked.get(key), f"{name} {key}".strip())
+    elif isinstance(there, list) and isinstance(asked, list) and len(there) == len(asked):
+        for i, (a, b) in enumerate(zip(there, asked, strict=True), 1):
+            yield from _fields(a, b, f"{name} {i}".strip())
+    elif there != asked:
+        yield name, f"{_brief(there)} there, {_brief(asked)} asked for"
+
+
+def _brief(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, (list, dict)):
+        return f"{len(value)} entries"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"
 
 
 def read_recipe(folder: Path) -> Recipe:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,6 +24,8 @@ from adte.evaluate.features.recipe import Recipe
 from adte.models.base import Model
 
 __all__ = ["FeatureStream", "Fewer", "Held", "Image", "Narrowed", "first", "part", "shuffle"]
+
+_NO_CLOCK: AbstractContextManager[Any] = nullcontext()
 
 
 class Image(NamedTuple):
@@ -88,16 +91,23 @@ class FeatureStream(ABC):
         r = self.recipe
         return Context(self.class_weights, r.scale, self.model, list(r.classes), r.bias, r.unit)
 
-    def batches(self, size: int) -> Iterator[tuple[Batch, list[Image]]]:
-        """At most `size` images at a time, as a method sees them, and what is known of each."""
+    def batches(
+        self, size: int, clock: AbstractContextManager[Any] = _NO_CLOCK
+    ) -> Iterator[tuple[Batch, list[Image]]]:
+        """At most `size` images at a time, as a method sees them, and what is known of each.
+
+        `clock` is entered where features become a batch, not where images are read and encoded.
+        """
         context = self.context
         device = self.class_weights.device
         for group in _groups(self.images(), size):
-            features = torch.stack([i.features.to(device) for i in group])
             kept = [i.pixels for i in group if i.pixels is not None]
             pixels = torch.stack(kept) if len(kept) == len(group) else None
             keys = tuple(i.id for i in group)
-            yield context.batch(features, pixels, keys), [i._replace(pixels=None) for i in group]
+            with clock:
+                features = torch.stack([i.features.to(device) for i in group])
+                batch = context.batch(features, pixels, keys)
+            yield batch, [i._replace(pixels=None) for i in group]
 
     def __iter__(self) -> Iterator[tuple[Sample, int]]:
         """One image at a time, as a person would bring it."""
@@ -177,7 +187,9 @@ class Given(FeatureStream):
     def images(self) -> Iterator[Image]:
         return (Image(s.batch.require("features")[0], label) for s, label in self.samples)
 
-    def batches(self, size: int) -> Iterator[tuple[Batch, list[Image]]]:
+    def batches(
+        self, size: int, clock: AbstractContextManager[Any] = _NO_CLOCK
+    ) -> Iterator[tuple[Batch, list[Image]]]:
         done = 0
         for batch in Batch.runs((s.batch for s, _ in self.samples), size):
             labels = [label for _, label in self.samples[done : done + len(batch)]]

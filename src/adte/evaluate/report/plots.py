@@ -169,7 +169,7 @@ def _cost(section: Section, ax: Any) -> str:
     _label_points(ax, front)
     return (
         "Time against accuracy. The line joins the methods that none beats in both, which are "
-        "named; time is what the method itself takes, and the views where they are made live."
+        "named; time is what the method itself takes, the views already encoded."
     )
 
 

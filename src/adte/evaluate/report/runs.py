@@ -17,6 +17,7 @@ from adte.evaluate.report.sections import Entry, Section, read_sections
 from adte.evaluate.report.tables import Column, Grid, rows_table, save_table
 from adte.evaluate.running.metrics import list_metrics
 from adte.files import write_whole
+from adte.files.whole import is_special
 
 __all__ = ["runs_report"]
 
@@ -31,26 +32,32 @@ def runs_report(
 ) -> list[Path]:
     """Write the page of one results folder or several, and their tables as CSV and Markdown.
 
-    The page goes to `out`, by default `report.html` in the first folder; the tables, `table.csv`
-    and `table.md`, go into the first folder. Without matplotlib the page has no plots and says so.
-    `only` names the runs to show, by key; all by default. `extra` is HTML for the end of the page.
+    The page goes to `out`, by default `report.html` in the first folder. The tables lie beside it:
+    `table.csv` and `table.md`, or `NAME-table.csv` and `NAME-table.md` where `out` is NAME.html; of
+    a page that goes to a device they are in the first folder. Without matplotlib the page has no
+    plots and says so. `only` names the runs to show, by key; all by default. `extra` is HTML for
+    the end of the page.
     """
     sections = read_sections(folders, only)
     home = Path(folders[0])
     target = home / "report.html" if out is None else Path(out)
+    tables = home / "table"
+    if out is not None and not is_special(out):
+        tables = target.with_name(f"{target.stem}-table")
     grids = [_table(s) for s in sections]
     parts = [_summary(sections)]
     for number, section in enumerate(sections, 1):
         parts += _section(section, f"s{number}", target.parent)
     parts.append(
-        f"{extra}<footer><p>Made by adte {__version__}. The tables lie in <code>table.csv</code>, "
-        "for computing, and <code>table.md</code>, for documents.</p></footer>\n"
+        f"{extra}<footer><p>Made by adte {__version__}. The tables lie in "
+        f"<code>{html.escape(tables.name)}.csv</code>, for computing, and "
+        f"<code>{html.escape(tables.name)}.md</code>, for documents.</p></footer>\n"
     )
     text = page(title, parts)
     return [
         write_whole(target, lambda name: Path(name).write_text(text, "utf-8")),
-        save_table(home / "table.csv", grids),
-        save_table(home / "table.md", grids),
+        save_table(f"{tables}.csv", grids),
+        save_table(f"{tables}.md", grids),
     ]
 
 

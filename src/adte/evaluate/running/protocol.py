@@ -72,7 +72,8 @@ class Run:
     Attributes:
         truth: probability of the true class; rank: of the true class, 0 = predicted.
         entropy: Shannon's, of the predicted distribution, in nats.
-        seconds: of the tower, where it ran, and of the method; our own metrics do not count.
+        seconds: of the method, from features on: neither reading and encoding images nor our own
+            metrics count, so that live runs and replays mean the same.
         tcr: (K,) Tcr_1 … Tcr_K of the kept views, mean of images.
         frequency: how often the model saw each class in training, where that is known.
         log_prior: what the method held for the class prior at the end, if it held one.
@@ -132,7 +133,7 @@ def run(
         stream = Given(stream, Recipe(model="", classes=()))
     clock = _Clock()
     if protocol == "two-pass":
-        for some, images in clock.through(stream.batches(batch)):
+        for some, images in stream.batches(batch, clock):
             with clock:
                 method.learn(some)
             for _ in images:
@@ -140,7 +141,7 @@ def run(
     rows: list[Tensor] = []
     known: list[Image] = []
     tcr: Tensor | None = None
-    for some, images in clock.through(stream.batches(batch)):
+    for some, images in stream.batches(batch, clock):
         with clock:
             out = act(method, protocol, some)
             probs = out.probs.float().cpu()  # the device has finished when they are here
@@ -180,24 +181,19 @@ _NOTHING = torch.empty(0)  # in the place of features that nobody looks at any m
 
 
 class _Clock:
-    """Seconds spent in making batches and in the method."""
+    """Seconds spent within it, but not those of the tower: its features are waited for first.
+
+    Only the stream that they come on is: the tower may be busy with the next images meanwhile.
+    """
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self._start = 0.0
 
     def __enter__(self) -> None:
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            torch.cuda.current_stream().synchronize()
         self._start = time.perf_counter()
 
     def __exit__(self, *_: object) -> None:
         self.seconds += time.perf_counter() - self._start
-
-    def through(
-        self, batches: Iterator[tuple[Batch, list[Image]]]
-    ) -> Iterator[tuple[Batch, list[Image]]]:
-        while True:
-            with self:
-                item = next(batches, None)
-            if item is None:
-                return
-            yield item

@@ -1,0 +1,91 @@
+"""A cluster of this machine, asked to end: as without Ray."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+
+import adte
+from serving import jpeg
+
+pytest.importorskip("ray")
+pytest.importorskip("fastapi")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM to handle"),
+]
+
+
+@contextmanager
+def started(*words):
+    """A process of its own, with a Ray of its own."""
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    env.pop("RAY_ADDRESS", None)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "adte", *map(str, words), "--engine", "ray"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=env,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
+def test_serve_answers_what_is_under_way(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    words = ("serve", "--state", tmp_path / "state", "--port", port, "--cluster-workers", 1)
+    with started(*words) as process:
+        line = next(x for x in process.stderr if x.startswith("serving on "))
+        client = adte.Client(line.split()[2].rstrip(","), retries=0)
+        stream = client.create(["cat", "dog"], id="shop", views=64)
+        found = []
+        asked = threading.Thread(
+            target=lambda: found.extend(stream.predict_many([jpeg(i) for i in range(8)]))
+        )
+        asked.start()
+        time.sleep(1.5)  # eight images of 64 views take longer
+        assert not found
+        process.send_signal(signal.SIGTERM)
+        err = process.stderr.read()
+        asked.join(60)
+        assert process.wait(60) == 0, err
+        client.close()
+    assert len(found) == 8
+    assert "ended; what was acknowledged is on the disk" in err
+    assert "SIGTERM received" not in err
+
+
+def test_predict_ends_in_a_sentence(tmp_path):
+    (tmp_path / "photos").mkdir()
+    for i in range(300):
+        (tmp_path / "photos" / f"{i:03d}.jpg").write_bytes(jpeg(i))
+    out = tmp_path / "rows.csv"
+    words = ("predict", tmp_path / "photos", "--classes", "cat, dog", "--out", out)
+    with started(*words) as process:
+        until = time.monotonic() + 200
+        while not (out.exists() and out.read_text().count("\n") > 3):
+            assert process.poll() is None, process.stderr.read()
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        err = process.stderr.read()
+        assert process.wait(60) == 143, err
+    assert "\nterminated; what was written is whole" in err
+    assert 3 < out.read_text().count("\n") < 300
