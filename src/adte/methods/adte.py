@@ -62,7 +62,7 @@ class Adte(Selector):
     >>> method = create_method("adte")
     >>> z = torch.tensor([[2.0, 0.5, 0.1], [0.2, 3.0, 0.1], [1.0, 1.1, 0.9], [0.0, 0.5, 2.5]])
     >>> [method.step(Sample(image)).index for image in (z, z.roll(1, 1), z)]
-    [1, 2, 1]
+    [0, 1, 0]
     """
 
     likeness: float = option(
