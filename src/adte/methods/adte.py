@@ -130,8 +130,10 @@ class Adte(Selector):
             return out
         assert prior.trust is not None
         probs = out.probs
-        late = torch.arange(len(probs), device=probs.device) >= prior.since
-        trusted = torch.where(late, prior.trust.to(probs).square(), 0.0)[:, None]
+        trusted = prior.trust.to(probs).square().expand(len(probs))[:, None]
+        if prior.since:  # images that came before the prior is in force
+            late = torch.arange(len(probs), device=probs.device) >= prior.since
+            trusted = torch.where(late[:, None], trusted, 0.0)
         added = self.likeness * batch.context.scale * trusted * alike.to(probs)
         z = probs.clamp_min(torch.finfo(probs.dtype).tiny).log().scatter_add_(1, classes, added)
         return replace(out, probs=F.log_probs(z / (1 + trusted / 3)).exp())
