@@ -49,7 +49,8 @@ from adte.data.registry import load_dataset
 from adte.evaluate.features.cache import extract
 from adte.evaluate.features.live import Live
 from adte.files.inputs import expand
-from adte.labelling.run import Listener, Report, Rows, Run
+from adte.labelling import Listener, Report
+from adte.labelling.run import Rows, Run
 from adte.models import load_model
 from adte.models.base import Model
 from adte.pipeline.way import GROUP, Pipeline

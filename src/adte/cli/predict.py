@@ -119,7 +119,7 @@ def predict(**o: Any) -> None:
 def _run(job: Any, screen: Any) -> None:
     """Run a job and sum it up; an interrupt says what the same command would do."""
     from adte.files.outputs import is_stream
-    from adte.labelling.run import counted
+    from adte.labelling.report import counted
 
     try:
         job.run(screen)

@@ -1,7 +1,7 @@
 """Labelling a folder of images: what `adte predict` does, for the command line and for others."""
 
 from adte.labelling.job import Job
-from adte.labelling.run import Labelled, Listener, Report
+from adte.labelling.report import Labelled, Listener, Report
 from adte.labelling.saved import Wanted
 from adte.labelling.sorting import Undone, undo
 

@@ -23,7 +23,8 @@ from adte.files.inputs import STDIN, Item, expand, is_archive
 from adte.files.ledger import Ledger
 from adte.files.outputs import Mark, is_stream, open_output
 from adte.files.whole import StrPath, is_special, load_state
-from adte.labelling.run import Listener, Report, Rows, Run, Saving, counted
+from adte.labelling.report import Listener, Report, counted
+from adte.labelling.run import Rows, Run, Saving
 from adte.labelling.saved import Saved, Wanted, open_classifier
 from adte.labelling.sorting import Sorting
 
