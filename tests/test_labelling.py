@@ -105,6 +105,24 @@ def test_an_interrupt_writes_the_rows_that_wait(tmp_path, monkeypatch):
     assert (again.labelled, again.before, again.seen) == (4, 2, 6)
 
 
+def test_where_learning_fails_the_rows_before_are_written(tmp_path, monkeypatch):
+    folder = pictures(tmp_path / "photos", 6)[0].parent
+    monkeypatch.setattr(run, "behind", lambda clf: 1)
+    start, calls = adte.Classifier.start, []
+
+    def failing(self, batch):
+        calls.append(batch)
+        if len(calls) == 3:
+            raise InputError("no memory is left")
+        return start(self, batch)
+
+    monkeypatch.setattr(adte.Classifier, "start", failing)
+    recorder = Recorder()
+    with pytest.raises(InputError, match="no memory"):
+        Job([str(folder)], WANTED, batch=2, workers=0).run(recorder)
+    assert len(recorder.names) == 4
+
+
 def test_behind_a_row_that_failed_none_is_written(tmp_path, monkeypatch):
     """The state stays at its last save, and the same command goes on from there."""
     folder = pictures(tmp_path / "photos", 6)[0].parent

@@ -312,12 +312,14 @@ def test_a_mended_image_is_taken_in(tmp_path):
     good = stream.stream.datasets[0].sources[2]
     stream.stream.datasets[0].sources[2] = b"not an image"
     folder = tmp_path / "c"
-    extract(stream, folder, shard=4)
+    early = extract(stream, folder, shard=4)
     before = {p.name: p.stat().st_mtime_ns for p in folder.glob("shard-*")}
     stream.stream.datasets[0].sources[2] = good
     cache = extract(stream, folder, shard=4)
     assert stream.skipped == cache.skipped == []
     assert [i.id for i in cache.images()] == [i.id for i in whole.images()]
+    with pytest.raises(StateError, match="made anew meanwhile; open the cache again"):
+        list(early.images())
     changed = [p.name for p in folder.glob("shard-*") if p.stat().st_mtime_ns != before[p.name]]
     assert changed == ["shard-00000.safetensors"]
     extract(whole, tmp_path / "whole", shard=4)

@@ -170,6 +170,7 @@ def test_what_leaves_likeness_out_keeps_no_features(options: dict[str, Any]) -> 
         found, want = likened.step(sample), alone.step(Sample(sample.logits))
         assert torch.equal(found.probs, want.probs)
     assert not any(k.startswith("like.") for k in likened.state_dict())
+    assert likened.step(Sample(samples[0].logits)).probs.shape == (20,)  # and takes either
 
 
 def test_logits_alone_are_predicted_without_likeness() -> None:

@@ -200,5 +200,5 @@ def places(ray: Any, options: ClusterOptions, least: int = 1) -> int:
             return least
         asked = {"workers": least > 1, "gpus": options.gpus, "decoders": options.decoders}
         lower = " or ".join(f"--cluster-{name}" for name, value in asked.items() if value)
-        raise InputError(f"{lack}; lower {lower}")
+        raise InputError(f"{lack}; {f'lower {lower}' if lower else 'give it a machine with a CPU'}")
     return min(room, options.workers) if options.workers else room

@@ -228,6 +228,7 @@ def _until_asked() -> None:
         for known, handler in old.items():
             signal.signal(known, handler)
 
-    for known in (signal.SIGTERM, signal.SIGINT):
-        old[known] = signal.signal(known, end)
+    if threading.current_thread() is threading.main_thread():  # others cannot be asked
+        for known in (signal.SIGTERM, signal.SIGINT):
+            old[known] = signal.signal(known, end)
     asked.wait()

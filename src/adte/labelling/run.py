@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from adte.batch import Batch, Prediction
 from adte.classifier import Classifier, Unread
@@ -132,7 +132,7 @@ class Run:
         self._all: list[dict[str, Any]] = []  # rows, for the JSON at the end
         self._learned: deque[_Learned] = deque()  # groups whose rows are yet to be written
         self._done: list[Labelled] = []  # images whose rows were written and not shown
-        self._torn = False  # whether something failed between learning and writing
+        self._torn: set[str] = set()  # what was being changed when something failed
 
     def go(
         self,
@@ -214,7 +214,7 @@ class Run:
     def _take_in(
         self, group: list[tuple[str, InputError | None]], encoded: Batch | None, keep: bool
     ) -> None:
-        with self._mending():
+        with self._mending("state"):
             found = list if encoded is None else self.clf.start(encoded)
             self._learned.append(_Learned(group, found))
         due = self.saving is not None and self.saving.due
@@ -225,8 +225,8 @@ class Run:
 
     def _catch_up(self, keep: bool, behind: int = 0) -> None:
         """Write the rows of what was learned, but for the last groups; none behind a failure."""
-        while len(self._learned) > behind and not self._torn:
-            with self._mending():
+        while len(self._learned) > behind and "rows" not in self._torn:
+            with self._mending("rows"):
                 group, found = self._learned.popleft()
                 predictions = iter(found())
                 for name, error in group:
@@ -237,11 +237,11 @@ class Run:
                     self.rows.write(image.row)
 
     @contextmanager
-    def _mending(self) -> Iterator[None]:
+    def _mending(self, what: Literal["state", "rows"]) -> Iterator[None]:
         """What ends in between leaves the state and the rows torn apart."""
-        self._torn = True
+        self._torn.add(what)
         yield
-        self._torn = False
+        self._torn.remove(what)
 
     @property
     def _whole(self) -> bool:

@@ -86,12 +86,12 @@ class Adte(Selector):
         return super().entries() | (likeness.ENTRIES if self.likens else {})
 
     def sizes(self, batch: Batch) -> dict[str, int]:
-        there = batch.features is not None and batch.context.unit
+        there = self.likens and batch.context.unit and batch.features is not None
         return super().sizes(batch) | ({} if there else {"D": 0})
 
     def evidence(self, batch: Batch) -> Tensor:
         """What the prior learns from (B, L), and the feature (B, D), side by side."""
-        if not (self.likens and self.sizes(batch)["D"]):
+        if not self.sizes(batch)["D"]:
             return self.prior.evidence(batch.logits)
         items, weights = self.prior.weighed(batch.logits)
         x = features_of(batch).detach()

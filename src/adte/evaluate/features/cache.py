@@ -355,10 +355,16 @@ class Cache(FeatureStream):
         assert isinstance(out, Cache)
         return out
 
+    def _shard(self, number: int) -> Shard:
+        path = self.shards[number]
+        if shards.count_of(path) != self._starts[number + 1] - self._starts[number]:
+            raise StateError(f"{str(path)!r} was made anew meanwhile; open the cache again")
+        return Shard.open(path)
+
     def images(self) -> Iterator[Image]:
         order = np.arange(len(self)) if self.order is None else self.order
         where = np.searchsorted(self._starts, order, side="right") - 1
         for s, index in zip(where.tolist(), order.tolist(), strict=True):
             if s not in self._opened:
-                self._opened[s] = Shard.open(self.shards[s])
+                self._opened[s] = self._shard(s)
             yield self._opened[s][index - int(self._starts[s])]

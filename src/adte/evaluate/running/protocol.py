@@ -191,9 +191,15 @@ class _Clock:
         self._start = 0.0
 
     def __enter__(self) -> None:
-        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            torch.cuda.current_stream().synchronize()
+        _wait()
         self._start = time.perf_counter()
 
     def __exit__(self, *_: object) -> None:
+        _wait()
         self.seconds += time.perf_counter() - self._start
+
+
+def _wait() -> None:
+    """Until a GPU has done what this stream was told."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.current_stream().synchronize()
