@@ -9,6 +9,7 @@ import torch
 from adte.files import load_state, save_state
 from adte.files.ledger import Ledger
 from adte.files.outputs import Output
+from adte.labelling.run import Rows
 
 
 def row(name: str, error: str | None = None) -> dict[str, object]:
@@ -21,7 +22,12 @@ class Killed(Exception):
 
 
 class Run:
-    """A run over images that keeps its state as a classifier would, and may be killed at a step."""
+    """A run over images that keeps its state as a classifier would, and may be killed at a step.
+
+    `bad` are images that cannot be read.
+    """
+
+    bad: frozenset[str] = frozenset()
 
     def __init__(self, path: Path, state: Path, images: list[str], every: int) -> None:
         self.path, self.state, self.images, self.every = path, state, images, every
@@ -48,14 +54,15 @@ class Run:
             learned, self.marks = facts["learned"], facts["outputs"]
         ledger = Ledger(self.path)
         self.out = ledger.resume(ledger.covered(self.state, self.marks))
+        rows = Rows(self.out, ledger)
         self.step()
         self.save(learned)
         for name in self.images:
-            if ledger.take(name):
+            if rows.take(name):
                 continue
-            learned.append(name)
+            learned += [] if name in self.bad else [name]
             self.step()
-            self.out.write(row(name))
+            rows.write(row(name, "broken" if name in self.bad else None))
             self.step()
             if self.out.rows % self.every == 0:
                 self.save(learned)

@@ -358,12 +358,8 @@ class Predictions:
     def __iter__(self) -> Iterator[Prediction]:
         return (self[i] for i in range(len(self)))
 
-    def host(self) -> Predictions:
-        """The same on the host: all of it comes over at once."""
-        return self.sent()()
-
     def sent(self) -> Callable[[], Predictions]:
-        """The same on its way to the host; the call that is returned waits until it is there."""
+        """The same on its way to the host, all at once; the call waits until it is there."""
         if self.probs.device.type != "cuda":
             return lambda: self
         there = {n: x for n in _ROWS if (x := getattr(self, n)) is not None}

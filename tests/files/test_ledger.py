@@ -19,7 +19,6 @@ from adte import InputError
 from adte.files import load_state
 from adte.files.ledger import Ledger
 from adte.files.outputs import open_output
-from adte.labelling.run import Rows
 from ledger_run import Run, row
 from processes import Processes
 
@@ -315,35 +314,6 @@ def test_point_4_each_image_once_whenever_it_is_killed(name, count, every, kills
     shutil.rmtree(folder)
 
 
-class Failing(Run):
-    """Some images cannot be read; what of that is there already is not written again."""
-
-    bad: frozenset[str] = frozenset()
-
-    def go(self) -> None:
-        learned: list[str] = []
-        self.marks = {}
-        if self.state.exists():
-            facts = load_state(self.state)[1]
-            learned, self.marks = facts["learned"], facts["outputs"]
-        ledger = Ledger(self.path)
-        self.out = ledger.resume(ledger.covered(self.state, self.marks))
-        rows = Rows(self.out, ledger)
-        self.step()
-        self.save(learned)
-        for i, name in enumerate(self.images):
-            if rows.take(name):
-                continue
-            learned += [] if name in self.bad else [name]
-            self.step()
-            rows.write(row(name, "broken" if name in self.bad else None))
-            self.step()
-            if i % self.every == 0:
-                self.save(learned)
-        self.save(learned)
-        self.out.close()
-
-
 @pytest.mark.parametrize("name", FORMATS)
 def test_mended_images_are_learned_once_whenever_it_is_killed(name, tmp_path):
     rng = random.Random(0)
@@ -353,7 +323,7 @@ def test_mended_images_are_learned_once_whenever_it_is_killed(name, tmp_path):
         images = [f"{i}.jpg" for i in range(rng.randrange(1, 8))]
         first = frozenset(n for n in images if rng.random() < 0.5)
         last = frozenset(n for n in first if rng.random() < 0.3)
-        run = Failing(folder / name, folder / "s.adte", images, 3)
+        run = Run(folder / name, folder / "s.adte", images, 3)
         for bad in (first, first, last, last):
             run.bad = bad
             run.killed_after(rng.randrange(25), rng.choice([b"", b"{", b'{"path": "x']))
