@@ -7,8 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -55,19 +55,15 @@ def test_serve_answers_what_is_under_way(tmp_path):
         line = next(x for x in process.stderr if x.startswith("serving on "))
         client = adte.Client(line.split()[2].rstrip(","), retries=0)
         stream = client.create(["cat", "dog"], id="shop", views=64)
-        found = []
-        asked = threading.Thread(
-            target=lambda: found.extend(stream.predict_many([jpeg(i) for i in range(8)]))
-        )
-        asked.start()
-        time.sleep(1.5)  # eight images of 64 views take longer
-        assert not found
-        process.send_signal(signal.SIGTERM)
-        err = process.stderr.read()
-        asked.join(60)
+        with ThreadPoolExecutor(1) as asking:
+            asked = asking.submit(stream.predict_many, [jpeg(i) for i in range(8)])
+            while "adte_waiting_images 8" not in client.call("GET", "/metrics").decode():
+                assert not asked.done(), "eight images of 64 views take longer"
+            process.send_signal(signal.SIGTERM)
+            err = process.stderr.read()
+            assert len(asked.result(60)) == 8
         assert process.wait(60) == 0, err
         client.close()
-    assert len(found) == 8
     assert "ended; what was acknowledged is on the disk" in err
     assert "SIGTERM received" not in err
 
