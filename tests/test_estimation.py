@@ -48,7 +48,11 @@ def naive_log_prior(seen: list[Array], answers: list[Array]) -> tuple[Array, Arr
     agreed = sum(answers[i] @ answers[j] for i in range(n) for j in range(i))
     c = (2 + agreed) / (2 + n * (n - 1) / 2 / L)
     trust = max(0.0, 1 - 1 / c)
-    alpha = (1 - c / L) / (c - 1) if c > 1 else 1e3
+    held = np.array([min(1.0, 2 * max(n / L, 1.0) / x) for x in np.sum(answers, 0)])
+    parts = [held * answer for answer in answers]
+    agreed, m = sum(parts[i] @ parts[j] for i in range(n) for j in range(i)), np.sum(parts)
+    rest = (2 + agreed) / (2 + max(m, 1.0) * (max(m, 1.0) - 1) / 2 / L)
+    alpha = (1 - rest / L) / (rest - 1) if rest > 1 else 1e3
     alpha = min(max(alpha, 0.05), 1e3)
     pi = (np.sum(answers, 0) + alpha) / (n + L * alpha)
     shown = trust * np.log(L * pi)
@@ -126,7 +130,7 @@ def test_the_default_is_what_its_docstring_says() -> None:
         z = 2 * rng.normal(size=(7, L)) + rng.normal(size=L) + np.eye(L)[n % 2] * 3
         want, half = naive_log_prior(seen, answers) if seen else (flat, flat)
         got = method.step(Sample(torch.from_numpy(z)))
-        np.testing.assert_allclose(got.probs, soft_answer(z, want, 5.0), atol=1e-6)
+        np.testing.assert_allclose(got.probs, soft_answer(z, want, 2.0), atol=1e-6)
         if seen:
             np.testing.assert_allclose(got.prior, np.exp(want), atol=1e-6)
         else:
@@ -151,6 +155,18 @@ def test_frequencies_that_are_equal_are_not_trusted() -> None:
     log_pi, trust = frequencies(counts, counts, 140)
     assert trust == 0
     assert not log_pi.any()
+
+
+def test_few_that_stand_out_say_nothing_of_the_others() -> None:
+    """Two classes make half of a stream, 98 the rest, alike: none of those is taken for rare."""
+    counts = np.concatenate([[98.0, 98.0], np.tile([1.0, 2.0, 3.0], 33)[:98]])
+    log_pi, trust = frequencies(counts, counts, int(counts.sum()))
+    assert trust > 0.9
+    assert log_pi[:2].min() > log_pi[2:].max()
+    assert log_pi[2:].min() > -0.1
+    few = np.concatenate([[98.0, 98.0], np.zeros(98)])  # the others are not shown at all
+    log_pi, _ = frequencies(few, few, 196)
+    assert log_pi[2:].max() < -1.5
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -95,7 +95,7 @@ def naive(samples: list[Sample], share: float) -> list[Array]:
 def test_it_is_what_its_docstring_says(classes: int, shown: int, views: int) -> None:
     samples, _ = stream(classes, 25, shown, views)
     method = create_method("adte")
-    for sample, want in zip(samples, naive(samples, 5 / (5 + classes)), strict=True):
+    for sample, want in zip(samples, naive(samples, 2 / (2 + classes)), strict=True):
         assert_close(method.step(sample).probs.double(), torch.from_numpy(want),
                      rtol=1e-3, atol=1e-5)  # fmt: skip
 

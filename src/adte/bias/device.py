@@ -14,12 +14,13 @@ import triton  # type: ignore[import-not-found,import-untyped,unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found,import-untyped,unused-ignore]
 from torch import Tensor
 
-from adte.bias.host import DEEP, FEW, LEAST, MOST, PAIRS, STEPS
+from adte.bias.host import DEEP, FEW, LEAST, MOST, PAIRS, SHARE, STEPS
 
 __all__ = ["follow"]
 
 _PAIRS, _LEAST, _MOST = tl.constexpr(PAIRS), tl.constexpr(LEAST), tl.constexpr(MOST)
 _DEEP, _FEW, _STEPS = tl.constexpr(DEEP), tl.constexpr(FEW), tl.constexpr(STEPS)
+_SHARE = tl.constexpr(SHARE)
 _TOP = tl.constexpr((1 << 63) - 1)
 
 
@@ -54,16 +55,23 @@ def _follow(
         n = tl.full((), 1.0, tl.float64) * (seen + b)
         each = n / L
 
-        agree = tl.zeros((BLOCK,), tl.float64)
+        agree, agree_rest = tl.zeros((BLOCK,), tl.float64), tl.zeros((BLOCK,), tl.float64)
+        counts = tl.zeros((BLOCK,), tl.float64)
         for start in range(0, classes, BLOCK):
             at, inside = _some(start, classes, BLOCK)
             answers = tl.load(sums + classes + at, mask=inside, other=0.0)
-            agree += answers * answers - tl.load(sums + 2 * classes + at, mask=inside, other=0.0)
-        c = (tl.sum(agree, 0) / 2 + _PAIRS) / (n * (n - 1) / 2 / L + _PAIRS)
+            squares = tl.load(sums + 2 * classes + at, mask=inside, other=0.0)
+            most = _SHARE * tl.maximum(each, 1.0)
+            part = tl.minimum(1.0, most / tl.maximum(answers, 1e-300))
+            agree += answers * answers - squares
+            agree_rest += part * part * (answers * answers - squares)
+            counts += part * answers
+        c = _concentration(tl.sum(agree, 0), n, L)
+        rest = _concentration(tl.sum(agree_rest, 0), tl.maximum(tl.sum(counts, 0), 1.0), L)
         uneven = c > 1.0
         trust = tl.where(uneven, 1.0 - 1.0 / c, 0.0)
-        alpha = (1.0 - c / L) / tl.where(uneven, c - 1.0, 1.0)
-        alpha = tl.where(uneven, tl.minimum(tl.maximum(alpha, _LEAST), _MOST), _MOST)
+        alpha = (1.0 - rest / L) / tl.where(rest > 1.0, rest - 1.0, 1.0)
+        alpha = tl.where(rest > 1.0, tl.minimum(tl.maximum(alpha, _LEAST), _MOST), _MOST)
         extra = tl.maximum(each_class / (1.0 - trust), in_all / L)
         tl.store(trusts + b, trust)
 
@@ -93,6 +101,11 @@ def _follow(
 
         if b < images:
             _take_in(sums, items + b * classes, bias, shown, classes, BLOCK)
+
+
+@triton.jit  # type: ignore[untyped-decorator,unused-ignore]
+def _concentration(twice_agreed, n, L):
+    return (twice_agreed / 2 + _PAIRS) / (n * (n - 1) / 2 / L + _PAIRS)
 
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]

@@ -19,6 +19,7 @@ Array = NDArray[np.float64]
 
 PAIRS = 2.0  # pairs that agree as chance has it, taken as seen before the first image
 LEAST, MOST = 0.05, 1e3  # images per class that the frequencies are smoothed by
+SHARE = 2.0  # times its equal share, what a class counts for at most where that is chosen
 DEEP = -40.0  # a log-probability below says no more than this
 STEPS = 2  # towards the slope: the first is of what uniform predictions have flattened
 FEW = 40.0  # classes whose slope is believed by half
@@ -75,7 +76,7 @@ def _median(x: Array) -> float:
     return float(low + high) / 2
 
 
-def concentration(answers: Array, squares: Array, seen: int) -> float:
+def concentration(answers: Array, squares: Array, seen: float) -> float:
     """How much more often two images share a class than they would at equal frequencies.
 
     With r the class probabilities of an image, images i and j share a class with probability
@@ -94,16 +95,23 @@ def concentration(answers: Array, squares: Array, seen: int) -> float:
 def frequencies(answers: Array, squares: Array, seen: int) -> tuple[Array, float]:
     """log(L π̂) of each class, and the trust g in it.  (L,), (L,) → (L,)
 
-    π̂ is the mean of the Dirichlet posterior, (N + α)/(n + L α), whose α has the concentration c
-    that was counted: c = L (1 + α)/(1 + L α). The trust is the share of agreements that chance does
-    not explain, g = 1 − 1/c: nothing on a stream of equally frequent classes, nearly all of it
-    where 40 of 1,000 are shown.
+    The trust is the share of agreements that chance does not explain, g = 1 − 1/c: nothing on a
+    stream of equally frequent classes, nearly all of it where 40 of 1,000 are shown.
+
+    π̂ is the mean of the Dirichlet posterior, (N + α)/(n + L α), whose α has a concentration that
+    was counted: c' = L (1 + α)/(1 + L α). Two classes that half of the stream is of say nothing
+    of how rare the others are, so in c' no class counts for more than twice its equal share.
     """
     c = concentration(answers, squares, seen)
     if c <= 1:
         return np.zeros_like(answers), 0.0
-    alpha = min(max((1 - c / len(answers)) / (c - 1), LEAST), MOST)
-    return np.log((answers + alpha) / (seen / len(answers) + alpha)), 1 - 1 / c
+    each = seen / len(answers)
+    part = np.minimum(1.0, SHARE * max(each, 1.0) / np.maximum(answers, TINY))
+    held = part * answers
+    rest = concentration(held, part * part * squares, max(float(held.sum()), 1.0))
+    alpha = (1 - rest / len(answers)) / (rest - 1) if rest > 1 else MOST
+    alpha = min(max(alpha, LEAST), MOST)
+    return np.log((answers + alpha) / (each + alpha)), 1 - 1 / c
 
 
 def joint(

@@ -42,7 +42,7 @@ class Adte(Selector):
     2. From what images said, the model's bias b and the stream's frequencies π̂ are told apart by
        how often images agree (`adte.bias`); log p̃ = b − g·log(L π̂), g the trust in frequencies.
     3. Every view's logits are adjusted by −log p̃, weighed anew and averaged. The base view alone
-       makes a share 5/(5 + L) of the answer p.
+       makes a share 2/(2 + L) of the answer p.
     4. Where few of many names are shown, texts alone cannot say which of two like names is meant;
        the images that came before can. With x the feature of an image (the mean of its views by
        their weights, of unit length), m the mean of all so far, r the answers by which the prior
@@ -159,7 +159,7 @@ preset(
     adjust="before",
     ratio=1.0,
     soft=1.0,
-    base=5.0,
+    base=2.0,
     estimator="joint",
     item="soft",
 )
