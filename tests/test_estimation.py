@@ -147,12 +147,12 @@ def test_concentration_is_the_classes_over_those_in_use() -> None:
     for used in (1, 5, 50):
         counts = np.zeros(50)
         counts[:used] = 2000 / used
-        assert concentration(counts, counts, 2000) == pytest.approx(50 / used, rel=0.03)
+        assert concentration(counts, counts) == pytest.approx(50 / used, rel=0.03)
 
 
 def test_frequencies_that_are_equal_are_not_trusted() -> None:
     counts = np.full(20, 7.0)
-    log_pi, trust = frequencies(counts, counts, 140)
+    log_pi, trust = frequencies(counts, counts)
     assert trust == 0
     assert not log_pi.any()
 
@@ -160,12 +160,12 @@ def test_frequencies_that_are_equal_are_not_trusted() -> None:
 def test_few_that_stand_out_say_nothing_of_the_others() -> None:
     """Two classes make half of a stream, 98 the rest, alike: none of those is taken for rare."""
     counts = np.concatenate([[98.0, 98.0], np.tile([1.0, 2.0, 3.0], 33)[:98]])
-    log_pi, trust = frequencies(counts, counts, int(counts.sum()))
+    log_pi, trust = frequencies(counts, counts)
     assert trust > 0.9
     assert log_pi[:2].min() > log_pi[2:].max()
     assert log_pi[2:].min() > -0.1
     few = np.concatenate([[98.0, 98.0], np.zeros(98)])  # the others are not shown at all
-    log_pi, _ = frequencies(few, few, 196)
+    log_pi, _ = frequencies(few, few)
     assert log_pi[2:].max() < -1.5
 
 
@@ -180,8 +180,8 @@ def test_classes_hardly_seen_are_told_by_what_all_images_say_of_them(seed: int) 
     for row in torch.from_numpy(np.log(oracle.softmax(z))):
         prior.observe(row)
     sums = Sums(*(prior.state[name].numpy() for name in Sums._fields))
-    with_logs = np.corrcoef(truth, joint(sums, n).bias)[0, 1]
-    without = np.corrcoef(truth, joint(sums._replace(logs=np.zeros(L)), n).bias)[0, 1]
+    with_logs = np.corrcoef(truth, joint(sums).bias)[0, 1]
+    without = np.corrcoef(truth, joint(sums._replace(logs=np.zeros(L))).bias)[0, 1]
     assert with_logs > without + 0.05, (with_logs, without)
 
 
@@ -191,9 +191,7 @@ def test_logs_that_tell_another_tale_are_not_followed() -> None:
     total = rng.random(50) * 4
     flat, logs = np.full(50, 2.0), -10 * total
     sums = Sums(total, flat, flat / 50, flat, logs)
-    np.testing.assert_array_equal(
-        joint(sums, 100).bias, joint(sums._replace(logs=0 * logs), 100).bias
-    )
+    np.testing.assert_array_equal(joint(sums).bias, joint(sums._replace(logs=0 * logs)).bias)
 
 
 def test_a_few_images_change_little() -> None:
@@ -245,6 +243,51 @@ def test_merging_adds_the_sums() -> None:
         assert_close(a.state[name], value, rtol=0, atol=0)
     kept = {"seen", "total", "answers", "squares", "labels", "logs"}
     assert set(want) == kept  # linear in the classes
+
+
+def test_another_stream_begins_with_the_bias_alone() -> None:
+    """Learned where all classes come alike, used where two do: no worse than without."""
+    model = 0.7 * np.random.default_rng(0).normal(size=40)
+
+    def stream(n: int, shown: int, seed: int) -> torch.Tensor:
+        rng = np.random.default_rng(seed)
+        z = rng.normal(size=(n, 40)) + model
+        z[np.arange(n), rng.integers(0, shown, n)] += 3
+        return torch.from_numpy(np.log(oracle.softmax(z)))[:, None]
+
+    method = create_method("adte")
+    method.learn(Batch(stream(2000, 40, 1)))
+    assert method.class_prior is not None
+    learned = method.class_prior.log_prior
+    method.begin()
+    state = method.state_dict()
+    assert int(state["prior.seen"]) == 2000
+    assert not any(state[f"prior.{name}"].any() for name in ("answers", "squares", "labels"))
+    assert np.corrcoef(method.class_prior.log_prior, learned)[0, 1] > 0.99
+    assert np.corrcoef(method.class_prior.log_prior, model)[0, 1] > 0.95
+    before = method.state_dict()
+    method.begin()  # nothing came since
+    assert_close(method.state_dict(), before, rtol=0, atol=0)
+
+    few = Batch(stream(60, 2, 2))
+    kept = create_method("adte")
+    kept.learn(Batch(stream(2000, 40, 1)))
+    begun, went_on = (m.step(few).probs[30:, :2].sum(1).mean() for m in (method, kept))
+    assert float(begun) > float(went_on) + 0.05
+
+
+@pytest.mark.parametrize("known", ["equal", "as-they-come"])
+def test_what_the_user_knows_holds_for_another_stream(known: str) -> None:
+    method = create_method("adte", frequencies=known)
+    method.learn(Batch(torch.from_numpy(items(10, 300, 4, shown=3))[:, None]))
+    assert method.class_prior is not None
+    before = method.class_prior.log_prior
+    method.begin()
+    after = method.class_prior.log_prior
+    if known == "equal":
+        assert_close(after, before)
+    else:
+        assert float(after.max() - after.min()) < 1e-9
 
 
 def test_learn_first_reads_what_it_has_just_learned() -> None:
@@ -299,7 +342,7 @@ def test_a_device_follows_the_stream_as_the_host_does() -> None:
 
 def test_shares_of_sure_images_are_counts_with_the_usual_interval() -> None:
     counts = np.array([30.0, 10.0, 0.0])
-    found = shares(Sums(*[counts] * 5), 40)
+    found = shares(Sums(*[counts] * 5))
     np.testing.assert_allclose(found.share, counts / 40)
     n, z = 40, 1.96
     for s, low, high in zip(*(x.tolist() for x in found), strict=True):
@@ -311,22 +354,22 @@ def test_shares_of_sure_images_are_counts_with_the_usual_interval() -> None:
 
 def test_unsure_images_widen_the_interval() -> None:
     counts = np.array([30.0, 10.0])
-    sure = shares(Sums(*[counts] * 5), 40)
-    unsure = shares(Sums(counts, counts, counts / 2, counts, counts), 40)
+    sure = shares(Sums(*[counts] * 5))
+    unsure = shares(Sums(counts, counts, counts / 2, counts, counts))
     assert bool((unsure.high - unsure.low > sure.high - sure.low).all())
-    nothing = shares(Sums(*[0 * counts] * 5), 0)
+    nothing = shares(Sums(*[0 * counts] * 5))
     assert float(nothing.low.max()) == 0
     assert float(nothing.high.min()) > 0.7
 
 
 def test_labels_count_as_far_as_frequencies_are_trusted() -> None:
     answers, labels = np.array([5.0, 5.0, 5.0, 5.0]), np.array([20.0, 0.0, 0.0, 0.0])
-    even = shares(Sums(answers, answers, answers / 4, labels, answers), 20)
+    even = shares(Sums(answers, answers, answers / 4, labels, answers))
     np.testing.assert_allclose(even.share, 0.25)
     answers = np.array([17.0, 1.0, 1.0, 1.0])
-    _, trust = frequencies(answers, answers / 2, 20)
+    _, trust = frequencies(answers, answers / 2)
     assert trust > 0.5
-    found = shares(Sums(answers, answers, answers / 2, labels, answers), 20)
+    found = shares(Sums(answers, answers, answers / 2, labels, answers))
     np.testing.assert_allclose(found.share, ((1 - trust) * answers + trust * labels) / 20)
 
 

@@ -271,10 +271,15 @@ def test_a_warm_start_leaves_its_state_alone(tmp_path):
     before = warm.read_bytes()
     assert is_clean(predict(tmp_path / "in", "--start", warm, "--out", out))
     assert warm.read_bytes() == before
-    assert seen(Path(f"{out}.adte")) == 8
+    assert seen(Path(f"{out}.adte")) == 4
+    ours, theirs = (load_state(p)[0] for p in (f"{out}.adte", warm))
+    assert float(ours["prior.answers"].sum()) == pytest.approx(4)  # frequencies are its own
+    assert float(ours["prior.total"].sum()) == pytest.approx(8)
+    assert int(ours["prior.seen"]) == 8
+    assert float(theirs["prior.answers"].sum()) == pytest.approx(4)
     again = predict(tmp_path / "in", "--start", warm, "--out", out)  # all done: nothing learned
     assert is_clean(again)
-    assert seen(Path(f"{out}.adte")) == 8
+    assert seen(Path(f"{out}.adte")) == 4
     wrong = call("predict", tmp_path / "in", "--start", warm, "--classes", "a, b", "--out", "x.csv")
     assert wrong.exit_code == 2
     assert "--start" in wrong.stderr

@@ -259,9 +259,9 @@ class Classifier:
         with self._lock:
             prior = getattr(self.method, "class_prior", None)
             found = None if prior is None else prior.shares
+        if self.seen == 0:
+            raise InputError("no image was seen yet, so there are no shares; predict some")
         if found is None or len(found.share) != len(self.classes):
-            if self.seen == 0:
-                raise InputError("no image was seen yet, so there are no shares; predict some")
             raise InputError(
                 f"method {self.method.name!r} does not estimate shares; use method='adte'"
             )
@@ -284,6 +284,14 @@ class Classifier:
         """Forget what was learned from the stream."""
         with self._lock:
             self.method.reset()
+            self.seen = 0
+
+    def begin(self) -> None:
+        """Begin another stream with what was learned: the model's bias stays, and what classes look
+        like; how often they came is of the last stream, and forgotten.
+        """
+        with self._lock:
+            self.method.begin()
             self.seen = 0
 
     @property

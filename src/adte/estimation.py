@@ -93,8 +93,8 @@ class Shares(NamedTuple):
     high: Tensor
 
 
-def shares(sums: Sums, seen: int, deviations: float = 1.96) -> Shares:
-    """What a stream of n images is made of.  (L,) each
+def shares(sums: Sums, deviations: float = 1.96) -> Shares:
+    """What a stream of n = Σ N images is made of.  (L,) each
 
     Where classes are about equally frequent the mean answer N/n is the better estimate, where few
     are shown counting labels is; so the share is s = (1 − g)·N/n + g·labels/n, with the trust g in
@@ -105,11 +105,11 @@ def shares(sums: Sums, seen: int, deviations: float = 1.96) -> Shares:
 
     >>> import numpy as np
     >>> counts = np.array([30.0, 10.0, 0.0])
-    >>> shares(Sums(counts, counts, np.array([28.0, 9.0, 0.0]), counts, counts), 40).high
+    >>> shares(Sums(counts, counts, np.array([28.0, 9.0, 0.0]), counts, counts)).high
     tensor([0.8763, 0.4124, 0.0876], dtype=torch.float64)
     """
-    n = max(seen, 1)
-    _, trust = frequencies(sums.answers, sums.squares, seen)
+    n = max(float(sums.answers.sum()), 1.0)
+    _, trust = frequencies(sums.answers, sums.squares)
     s = torch.from_numpy(sums.answers + trust * (sums.labels - sums.answers)) / n
     doubt = torch.from_numpy(sums.answers - sums.squares).clamp_min(0) / n
     spread = (s * (1 - s)).clamp_min(FLOOR)

@@ -35,7 +35,7 @@ __all__ = ["PriorOptions", "Reading"]
 Array = NDArray[np.float64]
 X = TypeVar("X", Array, Tensor)
 Follow = Callable[
-    [Tensor, int, Tensor, tuple[float, float], float], tuple[Tensor, Tensor, Tensor, Tensor]
+    [Tensor, Tensor, tuple[float, float], float], tuple[Tensor, Tensor, Tensor, Tensor]
 ]  # `adte.bias.device.follow`
 
 BANKS = ("all", "gap", "gap-larger", "fifo", "reservoir")
@@ -232,11 +232,25 @@ class PriorOptions:
         since = 1 << 62 if early else 0
         if self.estimator != "joint":
             return Reading(self.log_prior(state)[None], since)
-        sums, seen = _sums(state), int(state["seen"])
-        known = self._joint(sums, seen)
+        sums = _sums(state)
+        known = self._joint(sums)
         uneven = torch.from_numpy(self._uneven(sums.total, known.bias, known.shown))[None]
-        there = self._told(uneven, seen).to(state["total"].device)
+        there = self._told(uneven, int(state["seen"])).to(state["total"].device)
         return Reading(there, since, there.new_tensor([known.trust]))
+
+    def begin(self, state: State) -> None:
+        """Make it, in place, what another stream begins with: what the model favours stays.
+
+        How often classes came is forgotten, where the joint estimate tells the two apart; the
+        other estimates do not.
+        """
+        if self.estimator != "joint":
+            return
+        sums, there = _sums(state), state["total"].device
+        new = bias.begun(sums, (self.smoothing, self.smoothing_total), self.clip)
+        if self.frequencies == "equal":  # all that is uneven is the model's
+            new = new._replace(total=sums.total)
+        state.update({k: torch.from_numpy(v).to(there) for k, v in new._asdict().items()})
 
     def observe(self, state: State, log_p: Tensor, label: int | None = None) -> bool:
         """Take in one prediction (L,), in place; True if the bank keeps it."""
@@ -267,13 +281,13 @@ class PriorOptions:
         if (follow := _follower(items.device)) is not None:
             return self._follow_there(follow, state, items, before, learn_first)
         sums, answers = _sums(state), []
-        known = [self._joint(sums, before)]
+        known = [self._joint(sums)]
         rows = [self._uneven(sums.total, known[0].bias, known[0].shown)]
         both = torch.stack([items, items.exp()]).cpu().numpy()  # one question to the device
         for seen, (log_p, p) in enumerate(zip(*both, strict=True), before + 1):
             answers.append(bias.take_in(sums, log_p, p, known[-1].bias, known[-1].shown))
             if learn_first or seen < before + len(items):
-                known.append(self._joint(sums, seen))
+                known.append(self._joint(sums))
                 rows.append(self._uneven(sums.total, known[-1].bias, known[-1].shown))
         if items.device.type == "cpu":
             kept = tuple(torch.from_numpy(v) for v in sums)
@@ -292,7 +306,7 @@ class PriorOptions:
         """The same on the items' device, without a question to it."""
         names, smoothing = bias.Sums._fields, (self.smoothing, self.smoothing_total)
         sums = torch.stack([state[name] for name in names])
-        favoured, shown, totals, trust = follow(sums, before, items, smoothing, self.clip)
+        favoured, shown, totals, trust = follow(sums, items, smoothing, self.clip)
         state.update(zip(names, sums.unbind(), strict=True))
         by_then = slice(1, None) if learn_first else slice(0, -1)
         rows = self._uneven(totals[by_then], favoured[by_then], shown[by_then])
@@ -324,8 +338,8 @@ class PriorOptions:
             return self._log(state["solution"])
         return self.read(state).log_prior[0]
 
-    def _joint(self, sums: bias.Sums, seen: int) -> bias.Joint:
-        return bias.joint(sums, seen, (self.smoothing, self.smoothing_total), self.clip)
+    def _joint(self, sums: bias.Sums) -> bias.Joint:
+        return bias.joint(sums, (self.smoothing, self.smoothing_total), self.clip)
 
     def _uneven(self, total: X, favoured: X, shown: X) -> X:
         """What is to be divided by, by what is known of the frequencies; not normalised yet."""
@@ -341,7 +355,7 @@ class PriorOptions:
 
     def shares(self, state: State) -> Shares | None:
         """The share of every class in what was seen, with an interval; the joint estimate's."""
-        return shares(_sums(state), int(state["seen"])) if self.estimator == "joint" else None
+        return shares(_sums(state)) if self.estimator == "joint" else None
 
     def _smoothing(self, classes: int) -> float:
         """Uniform predictions a class."""
@@ -407,7 +421,7 @@ def _follower(device: torch.device) -> Follow | None:
     sums = torch.zeros(5, 2, dtype=torch.float64, device=device)
     room = compiled(
         "adte.bias.device",
-        lambda room: room.follow(sums, 0, sums[:1].clone(), (1.0, 1.0), 1.0),
+        lambda room: room.follow(sums, sums[:1].clone(), (1.0, 1.0), 1.0),
         "the prior is followed",
     )
     follow: Follow | None = None if room is None else room.follow

@@ -32,9 +32,7 @@ def by_cluster(stream, folder, **said):
     return extract(stream, folder, shard=16, tower=tower, options=options, **said)
 
 
-@pytest.mark.parametrize("options", [
-    {"workers": 1}, {"workers": 2}, {"workers": 1, "decoders": 1}, {"workers": 4},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize("options", [{"workers": 1, "decoders": 1}, {"workers": 4}], ids=str)
 def test_shards_are_those_of_one_machine(nodes, tmp_path, options):
     if options["workers"] == 4:
         nodes.grow(4)

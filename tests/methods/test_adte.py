@@ -58,8 +58,8 @@ def naive(samples: list[Sample], share: float) -> list[Array]:
         r = np.array(answers).reshape(-1, L)
         total, logs = (np.sum(x, 0) + np.zeros(L) for x in (predicted, np.log(predicted)))
         sums = Sums(total, r.sum(0), (r * r).sum(0), np.zeros(L), logs)
-        known = joint(sums, n)
-        _, g = frequencies(sums.answers, sums.squares, n)
+        known = joint(sums)
+        _, g = frequencies(sums.answers, sums.squares)
 
         def mixed(z: Array) -> tuple[Array, Array]:
             p = oracle.softmax(z)

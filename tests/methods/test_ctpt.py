@@ -57,10 +57,10 @@ def test_class_weights_end_up_further_apart_than_tpts():
     _, samples = slow.world(6)
     ours, theirs = CTPT(), TPT()
     for s in samples:
-        e = ours.begin(s.batch)
+        e = ours.episode(s.batch)
         start = float(dispersion(e.learner.initial_weights))
         mine = float(dispersion(ours.tuned(e)[0]))
-        assert mine > max(start, float(dispersion(theirs.tune(theirs.begin(s.batch))[0])))
+        assert mine > max(start, float(dispersion(theirs.tune(theirs.episode(s.batch))[0])))
 
 
 def test_bad_option():

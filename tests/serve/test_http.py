@@ -190,6 +190,7 @@ def test_retries_at_the_same_time_teach_once(open_house):
         (b'{"classes": ["a"], "views": 257}', "views"),
         (b'{"classes": ["a"], "protocol": "two-pass"}', "protocol"),
         (b'{"classes": ["a"], "state": "!"}', "base64"),
+        (b'{"classes": ["a"], "start": "!"}', "base64"),
         (b'{"classes": ["a"], "state": "QUJD"}', "state"),
         (b'{"classes": ["a"], "seed": -1}', "seed"),
         (b'{"classes": [' + b"[" * 5000 + b"]" * 5000 + b"]}", ""),

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from adte import list_methods
+from adte.serve.client import ServiceError
 from adte.serve.jobs import Predict
 from adte.serve.service import Service
 from adte.serve.streams import Stream
@@ -131,11 +132,21 @@ def test_export_and_import(tmp_path):
         expected = here.predict(IMAGES[6]).probs.tolist()
         for stream in (one, two, three):
             assert stream.predict(IMAGES[6], probs=True).probs == expected
+        four = made(client, "four", start=base64.b64encode(file.read_bytes()).decode())
+        assert four.facts()["seen"] == 0
+        other = classifier(model)
+        other.load_state(file)
+        other.begin()
+        assert four.predict(IMAGES[6], probs=True).probs == other.predict(IMAGES[6]).probs.tolist()
+        with pytest.raises(ServiceError, match="give one of them"):
+            made(client, "five", start="QUJD", state="QUJD")
     with running(tmp_path / "s", model=model) as (client, service):
         assert service.notes == []
         expected = here.predict(IMAGES[7]).probs.tolist()
         for id in ("one", "two", "three"):
             assert client.stream(id).predict(IMAGES[7], probs=True).probs == expected
+        expected = other.predict(IMAGES[7]).probs.tolist()
+        assert client.stream("four").predict(IMAGES[7], probs=True).probs == expected
 
 
 @pytest.mark.parametrize("method", ["adte", "adte-paper"])

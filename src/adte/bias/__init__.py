@@ -11,6 +11,7 @@ its classes repeats them, so its images agree with each other more often than ch
 from adte.bias.host import (
     Joint,
     Sums,
+    begun,
     concentration,
     frequencies,
     joint,
@@ -20,5 +21,6 @@ from adte.bias.host import (
 )
 
 __all__ = [
-    "Joint", "Sums", "concentration", "frequencies", "joint", "redescending", "softmax", "take_in",
+    "Joint", "Sums", "begun", "concentration", "frequencies", "joint", "redescending", "softmax",
+    "take_in",
 ]  # fmt: skip

@@ -25,7 +25,7 @@ _TOP = tl.constexpr((1 << 63) - 1)
 
 
 def follow(
-    sums: Tensor, seen: int, items: Tensor, smoothing: tuple[float, float], deviations: float
+    sums: Tensor, items: Tensor, smoothing: tuple[float, float], deviations: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Take in log-probabilities (B, L) in order; `sums` (5, L), as the fields of `Sums`, in place.
 
@@ -38,7 +38,7 @@ def follow(
     block = max(64, min(4096, triton.next_power_of_2(classes)))
     with torch.cuda.device(items.device) if items.is_cuda else nullcontext():
         _follow[(1,)](
-            sums, items.contiguous(), bias, shown, totals, trust, images, seen, classes,
+            sums, items.contiguous(), bias, shown, totals, trust, images, classes,
             *smoothing, deviations, BLOCK=block, num_warps=max(2, min(32, block // 64)),
         )  # fmt: skip
     return bias, shown, totals, trust
@@ -46,13 +46,18 @@ def follow(
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
 def _follow(
-    sums, items, biases, frequencies, totals, trusts, images, seen, classes, each_class, in_all,
+    sums, items, biases, frequencies, totals, trusts, images, classes, each_class, in_all,
     deviations, BLOCK: tl.constexpr,
 ):  # fmt: skip
     L = tl.full((), 1.0, tl.float64) * classes
+    counts = tl.zeros((BLOCK,), tl.float64)
+    for start in range(0, classes, BLOCK):
+        at, inside = _some(start, classes, BLOCK)
+        counts += tl.load(sums + classes + at, mask=inside, other=0.0)
+    before = tl.sum(counts, 0)
     for b in range(0, images + 1):
         bias, shown, total = biases + b * classes, frequencies + b * classes, totals + b * classes
-        n = tl.full((), 1.0, tl.float64) * (seen + b)
+        n = before + b
         each = n / L
 
         agree, agree_rest = tl.zeros((BLOCK,), tl.float64), tl.zeros((BLOCK,), tl.float64)
@@ -67,7 +72,7 @@ def _follow(
             agree_rest += part * part * (answers * answers - squares)
             counts += part * answers
         c = _concentration(tl.sum(agree, 0), n, L)
-        rest = _concentration(tl.sum(agree_rest, 0), tl.maximum(tl.sum(counts, 0), 1.0), L)
+        rest = _concentration(tl.sum(agree_rest, 0), tl.sum(counts, 0), L)
         uneven = c > 1.0
         trust = tl.where(uneven, 1.0 - 1.0 / c, 0.0)
         alpha = (1.0 - rest / L) / tl.where(rest > 1.0, rest - 1.0, 1.0)
@@ -105,7 +110,7 @@ def _follow(
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
 def _concentration(twice_agreed, n, L):
-    return (twice_agreed / 2 + _PAIRS) / (n * (n - 1) / 2 / L + _PAIRS)
+    return (twice_agreed / 2 + _PAIRS) / (tl.maximum(n * (n - 1), 0.0) / 2 / L + _PAIRS)
 
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
-    "Joint", "Sums", "concentration", "frequencies", "joint", "redescending", "softmax", "take_in",
+    "Joint", "Sums", "begun", "concentration", "frequencies", "joint", "redescending", "softmax",
+    "take_in",
 ]  # fmt: skip
 
 Array = NDArray[np.float64]
@@ -76,23 +77,23 @@ def _median(x: Array) -> float:
     return float(low + high) / 2
 
 
-def concentration(answers: Array, squares: Array, seen: float) -> float:
+def concentration(answers: Array, squares: Array) -> float:
     """How much more often two images share a class than they would at equal frequencies.
 
     With r the class probabilities of an image, images i and j share a class with probability
     r_i·r_j. Over all pairs of n images that makes ½ (Σ N_l² − Σ Q_l) agreements, from N = Σ r and
-    Q = Σ r² alone; equal frequencies make ½ n (n − 1)/L. Their ratio is L Σ π², one over the share
-    of the classes that are in use. Two pairs that agree as chance has it are taken as seen.
+    Q = Σ r² alone, and n = Σ N_l; equal frequencies make ½ n (n − 1)/L. Their ratio is L Σ π², one
+    over the share of the classes in use. Two pairs that agree as chance has it are taken as seen.
 
     >>> sure = np.array([10.0, 10.0, 0.0, 0.0])  # 20 images of two classes in four
-    >>> round(concentration(sure, sure, 20), 4)
+    >>> round(concentration(sure, sure), 4)
     1.8586
     """
-    agreed = float((answers * answers - squares).sum()) / 2
-    return (agreed + PAIRS) / (seen * (seen - 1) / 2 / len(answers) + PAIRS)
+    agreed, n = float((answers * answers - squares).sum()) / 2, float(answers.sum())
+    return (agreed + PAIRS) / (max(n * (n - 1), 0.0) / 2 / len(answers) + PAIRS)
 
 
-def frequencies(answers: Array, squares: Array, seen: int) -> tuple[Array, float]:
+def frequencies(answers: Array, squares: Array) -> tuple[Array, float]:
     """log(L π̂) of each class, and the trust g in it.  (L,), (L,) → (L,)
 
     The trust is the share of agreements that chance does not explain, g = 1 − 1/c: nothing on a
@@ -102,23 +103,19 @@ def frequencies(answers: Array, squares: Array, seen: int) -> tuple[Array, float
     was counted: c' = L (1 + α)/(1 + L α). Two classes that half of the stream is of say nothing
     of how rare the others are, so in c' no class counts for more than twice its equal share.
     """
-    c = concentration(answers, squares, seen)
+    c = concentration(answers, squares)
     if c <= 1:
         return np.zeros_like(answers), 0.0
-    each = seen / len(answers)
+    each = float(answers.sum()) / len(answers)
     part = np.minimum(1.0, SHARE * max(each, 1.0) / np.maximum(answers, TINY))
-    held = part * answers
-    rest = concentration(held, part * part * squares, max(float(held.sum()), 1.0))
+    rest = concentration(part * answers, part * part * squares)
     alpha = (1 - rest / len(answers)) / (rest - 1) if rest > 1 else MOST
     alpha = min(max(alpha, LEAST), MOST)
     return np.log((answers + alpha) / (each + alpha)), 1 - 1 / c
 
 
 def joint(
-    sums: Sums,
-    seen: int,
-    smoothing: tuple[float, float] = (1.0, 20.0),
-    deviations: float = 2.0,
+    sums: Sums, smoothing: tuple[float, float] = (1.0, 20.0), deviations: float = 2.0
 ) -> Joint:
     """The model's bias b, and the stream's frequencies f as far as trusted.  (L,) each
 
@@ -138,8 +135,8 @@ def joint(
             stream that shows one in c of its classes takes c times the images to say as much of a
             bias, so the first is multiplied by c.
     """
-    log_pi, trust = frequencies(sums.answers, sums.squares, seen)
-    each = seen / len(log_pi)
+    log_pi, trust = frequencies(sums.answers, sums.squares)
+    each = float(sums.answers.sum()) / len(log_pi)
     extra = max(smoothing[0] / (1 - trust), smoothing[1] / len(log_pi))
     told = trust / 2 * np.log((sums.answers + extra) / (each + extra)) if trust else 0.0
     uneven = np.log(np.maximum(sums.total + extra, TINY)) - told
@@ -166,6 +163,17 @@ def take_in(sums: Sums, log_p: Array, p: Array, bias: Array, shown: Array) -> Ar
     sums.labels[(z + shown).argmax()] += 1
     np.add(sums.logs, np.maximum(log_p, DEEP), out=sums.logs)
     return answer
+
+
+def begun(
+    sums: Sums, smoothing: tuple[float, float] = (1.0, 20.0), deviations: float = 2.0
+) -> Sums:
+    """What another stream begins with: the bias, as so many predictions, and no frequencies."""
+    if not sums.answers.any():
+        return sums
+    none = np.zeros_like(sums.answers)
+    total = sums.total.sum() * softmax(joint(sums, smoothing, deviations).bias)
+    return Sums(total, none, none.copy(), none.copy(), sums.logs)
 
 
 def softmax(x: Array) -> Array:

@@ -54,7 +54,8 @@ OUTPUTS = Section(
     click.option("--freeze", is_flag=True, help="Predict without learning; --state is only read."),
     click.option("--start", metavar="FILE",
                  help="A state to begin from where --state does not exist yet, such as one of "
-                 "`adte learn`; it is only read."),
+                 "`adte learn`: what it knows of the model, not how often classes came. It is "
+                 "only read."),
     click.option("--force", is_flag=True,
                  help="Write over files that are not of adte's making, and begin --out anew."),
     click.option("--sort-into", metavar="FOLDER",

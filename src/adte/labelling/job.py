@@ -41,7 +41,7 @@ class Job:
         json_to: all facts of this run as one JSON file, at the end.
         state: what was learned, gone on from and saved. An output without one has its own beside
             it, OUT.adte.
-        start: what to begin from where there is no state yet; only read.
+        start: what another stream learned, to begin from where there is no state yet; only read.
         freeze: do not learn; then `state` is only read.
         force: write over files of others, and begin an output anew.
         min_confidence: an image below it gets no label.
@@ -143,8 +143,10 @@ class Job:
         if keep and there and (self.state is not None or not self.force):
             return open_classifier(self.wanted, keep)
         if self.start is not None:
-            begin = Saved(self.start, f"--start {self.start!r}")
-            return open_classifier(self.wanted, begin)[0], {}
+            clf, _ = open_classifier(self.wanted, Saved(self.start, f"--start {self.start!r}"))
+            if not clf.frozen:
+                clf.begin()
+            return clf, {}
         return self.wanted.new(), {}
 
     def _marks(self, clf: Classifier, keep: Saved) -> dict[str, Any]:

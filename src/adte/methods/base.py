@@ -85,6 +85,10 @@ class Method:
     def refresh(self, state: State) -> None:
         """Make the derived entries anew, in place, after loading or merging."""
 
+    def begun(self, state: State) -> State:
+        """What another stream begins with, of a state that is the method's to change: all of it."""
+        return state
+
     def bind(self, context: Context) -> None:
         """Prepare for a stream: called when the model, the classes or their weights are others."""
 
@@ -187,6 +191,11 @@ class Method:
     def reset(self) -> None:
         """Forget everything learned."""
         self._state, self._sizes = None, {}
+
+    def begin(self) -> None:
+        """Begin another stream: what was learned of the model stays, of the last stream it goes."""
+        if self._state is not None:
+            self._state = self.begun(declared.copy(self._state))
 
     def state_dict(self) -> State:
         """A copy of what was learned; empty before the first image."""
@@ -334,6 +343,13 @@ class PriorMethod(Method):
             inner = unprefixed(state)
             self.prior.refresh(inner)
             state.update(prefixed(inner))
+
+    def begun(self, state: State) -> State:
+        if self.tracks:
+            inner = unprefixed(state)
+            self.prior.begin(inner)
+            state.update(prefixed(inner))
+        return state
 
     def track(self, state: State, logits: Tensor) -> None:
         """Take images (B, V, L) into the prior's part of the state, in place."""

@@ -154,7 +154,7 @@ class DynaPrompt(PromptMethod):
     @off_record
     def _adapt(self, state: State, image: Batch) -> tuple[Prediction, State]:
         """The prediction, and the buffer after it."""
-        e = self.begin(image, self.read_prior(state, image))
+        e = self.episode(image, self.read_prior(state, image))
         initial, weights_of = e.learner.initial, e.learner.class_weights
         deltas, order, uses = self._buffer(state, initial)
         first = order[0]  # the slot of v₀: an unused one; if there is none, the oldest is freed

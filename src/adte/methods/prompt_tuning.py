@@ -271,7 +271,7 @@ class PromptMethod(MeasuredMethod):
     @off_record
     def decide(self, batch: Batch, readouts: Any) -> Predictions:
         each = images(batch, readouts)
-        return Predictions.stack([self.adapt(self.begin(image, prior)) for image, prior in each])
+        return Predictions.stack([self.adapt(self.episode(image, prior)) for image, prior in each])
 
     def learner(self, batch: Batch) -> PromptLearner:
         """That of the batch's model and classes; made anew for others, or if the model moved."""
@@ -286,7 +286,7 @@ class PromptMethod(MeasuredMethod):
             known = self._learner = PromptLearner(model, classes, self.context, self.chunk)
         return known
 
-    def begin(self, image: Batch, log_prior: Tensor | None = None) -> Episode:
+    def episode(self, image: Batch, log_prior: Tensor | None = None) -> Episode:
         """An image, a batch of one, before its learner."""
         features = features_of(image)[0]
         prior = None if log_prior is None else log_prior.to(features, copy=True)

@@ -189,18 +189,25 @@ def _made(service: Service, id: str, asked: dict[str, Any], token: bytes | None)
         plan = Stream.plan(asked, service.limits)
         stream = Stream.make(id, plan, service.model, now(), token, service.limits)
         warm = None
+        if asked["state"] is not None and asked["start"] is not None:
+            raise InputError("state goes on and start begins; give one of them")
         if asked["state"] is not None:
-            try:
-                data = base64.b64decode(asked["state"], validate=True)
-            except (binascii.Error, ValueError):
-                raise InputError("state is no base64; encode an export") from None
-            warm = stream.change("state", data)
+            warm = stream.change("state", _decoded("state", asked["state"]))
+        elif asked["start"] is not None:
+            warm = stream.begin(_decoded("start", asked["start"]))
     except AdteError as error:
         raise refusal(error) from None
     except (TypeError, ValueError, ArithmeticError, RuntimeError) as error:
         raise Refused(422, "request", "a stream with these options does not work "
                       f"({type(error).__name__}); check them") from error  # fmt: skip
     return Call(call=lambda keeper: keeper.create(stream, warm), alone=True)
+
+
+def _decoded(name: str, text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise InputError(f"{name} is no base64; encode an export") from None
 
 
 def refused_fields(error: ValidationError) -> Refused:

@@ -36,7 +36,8 @@ class New(Model):
     views: int = Field(64, ge=1, le=100_000)
     seed: int = Field(0, ge=0, lt=1 << 53)
     protocol: Literal["online", "frozen", "episodic"] = "online"
-    state: str | None = Field(None, description="a warm state: an export, in base64")
+    state: str | None = Field(None, description="a state to go on from: an export, in base64")
+    start: str | None = Field(None, description="a state to begin with: its bias, no frequencies")
 
     @field_validator("classes", "templates", "descriptions", "method", "options")
     @classmethod

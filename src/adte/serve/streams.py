@@ -250,6 +250,12 @@ class Stream:
         self.seq += 1
         return Event(kind, 0, data)
 
+    def begin(self, data: bytes) -> Event:
+        """Begin with what another stream learned."""
+        self.change("state", data)
+        self.clf.begin()
+        return Event("state", 0, dump(self.clf))
+
     def _change(self, kind: Kind, data: bytes, trusted: bool) -> None:
         if kind == "freeze":
             self.clf.freeze()

@@ -168,12 +168,15 @@ def check_reset(name: str) -> None:
 
 
 def check_save_load(name: str) -> None:
-    """A saved and reloaded state continues with identical predictions."""
+    """A saved and reloaded state continues with identical predictions; another stream begins so."""
     method, twin = create_method(name), create_method(name)
     for sample in samples(12):
         method.step(sample)
     twin.load_state_dict(copy.deepcopy(method.state_dict()))
-    for sample in samples()[12:]:
+    for i, sample in enumerate(samples()[12:]):
+        if i == 4:
+            method.begin()
+            twin.load_state_dict(copy.deepcopy(method.state_dict()))
         same(method.step(sample), twin.step(sample))
 
 
