@@ -563,6 +563,6 @@ def test_a_full_standard_output_costs_no_other_output(photos, monkeypatch):
 
 
 def test_the_example_of_a_setting_is_one_that_the_default_uses(photo):
-    assert "write it as in base=2" in predict(photo, "--set", "beta").stderr
+    assert "write it as in base=5" in predict(photo, "--set", "beta").stderr
     plain = facts(predict(photo, "--json"))["rows"]
-    assert facts(predict(photo, "--set", "base=2", "--json"))["rows"] != plain
+    assert facts(predict(photo, "--set", "base=5", "--json"))["rows"] != plain

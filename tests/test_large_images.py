@@ -280,10 +280,9 @@ def test_odd_sizes_match_pillow(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_a_thousand_crops_of_photographs_match_pillow(
-    kernel: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    photos = sorted(PHOTOS.glob("*.jpg"))[:125]
+def test_crops_of_photographs_match_pillow(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand by the kernel that most machines have, a third of that by the others."""
+    photos = sorted(PHOTOS.glob("*.jpg"))[: 125 if kernel == "uint8" else 42]
     if not photos:
         pytest.skip(f"no photos in {PHOTOS}")
     monkeypatch.setenv("ADTE_VIEWS", kernel)
@@ -294,4 +293,4 @@ def test_a_thousand_crops_of_photographs_match_pillow(
         worst = max(worst, np.abs(made - pillow(pixels, views.plan(pixels), 224)).max())
         seen += len(made)
     assert worst <= TOLERANCE
-    assert seen >= min(1000, 8 * len(photos))
+    assert seen == 8 * len(photos)

@@ -95,7 +95,7 @@ def test_tuning_makes_the_kept_views_surer():
     _, samples = slow.world(10)
     method = TPT(keep=0.5)
     for sample in samples:
-        e = method.begin(sample.batch)
+        e = method.episode(sample.batch)
         weights, _, kept = method.tune(e)
         before = method.loss(e.take(kept).logits(e.learner.initial_weights))
         assert method.loss(e.take(kept).logits(weights)) < before

@@ -30,7 +30,7 @@ JSON = click.option(
 )  # fmt: skip
 SET = click.option(
     "--set", "settings", multiple=True, metavar="NAME=VALUE",
-    help="Option of the method, as in base=2; may be repeated. `adte methods NAME` lists them.",
+    help="Option of the method, as in base=5; may be repeated. `adte methods NAME` lists them.",
 )  # fmt: skip
 
 
@@ -204,7 +204,7 @@ def read_settings(method: str, texts: tuple[str, ...]) -> dict[str, Any]:
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not name:
-            raise InputError(f"--set {text!r} is not NAME=VALUE; write it as in base=2")
+            raise InputError(f"--set {text!r} is not NAME=VALUE; write it as in base=5")
         if name in pairs:
             raise InputError(f"--set {name} was given twice; give it once")
         pairs[name] = value
