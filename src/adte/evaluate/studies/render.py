@@ -117,7 +117,12 @@ def draw(plot: Figure, ax: Any) -> str:
             ax.fill_between(s.x, low, high, color=colour, alpha=0.15, linewidth=0)
     if plot.log_x:
         ax.set_xscale("log")
-        ax.xaxis.set_major_formatter("{x:g}")
+        at = sorted({x for s in plot.series for x in s.x})
+        if len(at) <= 8:  # what was tried, and no numbers between
+            ax.set_xticks(at, [f"{x:g}" for x in at])
+            ax.minorticks_off()
+        else:
+            ax.xaxis.set_major_formatter("{x:g}")
     ax.set(xlabel=plot.x, ylabel="accuracy, %" if percent else plot.y)
     legend(ax)
     return plot.title
