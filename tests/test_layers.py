@@ -21,6 +21,7 @@ FLOORS = (
     ("models",),
     ("batch", "prompts"),
     ("methods", "pipeline", "simulate", "facts"),
+    ("fit",),
     ("classifier", "bench"),
     ("console",),
     ("labelling", "evaluate"),

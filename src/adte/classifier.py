@@ -14,14 +14,12 @@ from torch import Tensor
 
 from adte.batch import Batch, Context, Prediction, Sample
 from adte.errors import InputError, StateError, unknown
-from adte.facts import read_state
-from adte.files import load_state, save_state
+from adte.files import save_state
 from adte.files.whole import brief
+from adte.fit import check_fit, check_weights, read_learned
 from adte.images import find_images
 from adte.methods import Method, create_method
-from adte.methods.registry import method_info
 from adte.models import Model, check_model, load_model
-from adte.options import build
 from adte.pipeline import Pipeline
 from adte.prompts import SINGLE, Prompts, Templates, check_classes, class_weights
 from adte.views import Views
@@ -331,7 +329,7 @@ class Classifier:
         dtype: str | None = None,
     ) -> Classifier:
         """A classifier as it was saved; pass the model where its name cannot be loaded here."""
-        tensors, facts = _read(path)
+        tensors, facts = read_learned(path)
         if model is not None and model.name != facts["model"]:
             raise StateError(
                 f"{str(path)!r} was saved with model {facts['model']!r}, but "
@@ -354,7 +352,7 @@ class Classifier:
             device=device,
             dtype=dtype,
         )
-        clf._check_model(str(path), facts)
+        check_weights(str(path), facts, clf.facts)
         clf.auto = clf.pipeline.auto = facts["auto"]
         clf.method.load_state_dict(tensors)
         clf.frozen, clf.seen = facts["frozen"], facts["seen"]
@@ -362,8 +360,8 @@ class Classifier:
 
     def load_state(self, path: str | os.PathLike[str]) -> None:
         """Take over what another classifier of the same kind has learned."""
-        tensors, facts = _read(path)
-        self._check_fit(repr(str(path)), facts)
+        tensors, facts = read_learned(path)
+        check_fit(repr(str(path)), facts, self.facts)
         with self._lock:
             self.method.load_state_dict(tensors)
             self.seen = facts["seen"]
@@ -383,46 +381,10 @@ class Classifier:
             raise StateError("cannot merge a classifier into itself; give another one")
         if self.frozen:
             raise StateError("this classifier is frozen; call unfreeze() before merge()")
-        self._check_fit("the other classifier", other.facts)
+        check_fit("the other classifier", other.facts, self.facts)
         with self._lock:
             self.method.merge(other.method)
             self.seen += other.seen
-
-    def _check_model(self, what: str, facts: dict[str, Any]) -> None:
-        theirs, mine = facts.get("fingerprint"), self.model.fingerprint
-        if theirs is not None and theirs != mine:
-            raise StateError(
-                f"{what} was saved with other weights of model {facts['model']!r} (fingerprint "
-                f"{theirs}, here {mine}); use the weights that it was saved with"
-            )
-
-    def _check_fit(self, what: str, facts: dict[str, Any]) -> None:
-        """Refuse what was learned by another kind of classifier."""
-        mine = self.facts
-        if facts["classes"] != self.classes:
-            theirs, ours = facts["classes"], self.classes
-            where = next(
-                (i for i, (a, b) in enumerate(zip(theirs, ours, strict=False)) if a != b), None
-            )
-            detail = (
-                f"class {where} is {theirs[where]!r} there and {ours[where]!r} here"
-                if where is not None
-                else f"{len(theirs)} classes there, {len(ours)} here"
-            )
-            raise StateError(f"{what} has other classes ({detail}); use the same classes")
-        for key in ("model", "method"):
-            if facts[key] != mine[key]:
-                raise StateError(
-                    f"{what} has {key} {facts[key]!r}, this classifier has {mine[key]!r}; "
-                    f"use the same {key}"
-                )
-        self._check_model(what, facts)
-        for key in ("prompts", "views", "options"):
-            if odd := _differs(facts[key], mine[key]):
-                raise StateError(
-                    f"{what} has other {key} ({odd[0]} is {odd[1]!r} there, {odd[2]!r} here); "
-                    f"use the same {key}"
-                )
 
     # ------------------------------------------------------------------ the rest
 
@@ -456,34 +418,3 @@ def _model(model: str | Model, weights: Any, device: str | None, dtype: str | No
 def _name(number: int, image: Image) -> str:
     """What a prediction says of where it came from: the path, or its place in the list."""
     return os.fspath(image) if isinstance(image, (str, os.PathLike)) else f"image {number}"
-
-
-def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A state file of this version, or of 0.1 where what it holds still means the same."""
-    tensors, found = load_state(path)
-    facts = read_state(found, str(path))
-    if facts["format"] != 1:
-        return tensors, facts
-    if facts.get("method") == "adte":
-        facts["method"] = "adte-tsallis"  # as 0.1's default is called now
-    if facts.get("method") in ("adte-tsallis", "se", "zero-shot", "average", "te", "zero"):
-        cls = method_info(facts["method"]).cls
-        method = build(cls, {**method_info(facts["method"]).defaults, **facts["options"]})
-        known = method.entries()
-        if "prior.total" in known or not known:
-            kept = {k: v for k, v in tensors.items() if k in known}
-            seen = int(kept.get("prior.seen", 0))
-            return kept, {**facts, "options": method.params, "seen": seen}
-    raise StateError(
-        f"{str(path)!r} was saved by adte {facts.get('version', '0.1')} with method "
-        f"{facts.get('method')!r}, whose state has another form now; learn it anew"
-    )
-
-
-def _differs(theirs: Any, ours: Any) -> tuple[str, Any, Any] | None:
-    """The first fact in which two differ, as JSON has them."""
-    for key in {**ours, **theirs}:
-        a, b = (list(x) if isinstance(x, tuple) else x for x in (theirs.get(key), ours.get(key)))
-        if a != b and key != "prior.seed":
-            return key, a, b
-    return None

@@ -1,0 +1,84 @@
+"""Whether what was learned elsewhere fits a classifier: the facts of both, held side by side."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from adte.errors import StateError
+from adte.facts import read_state
+from adte.files import load_state
+from adte.methods.registry import method_info
+from adte.options import build
+
+__all__ = ["check_fit", "check_weights", "read_learned"]
+
+Facts = Mapping[str, Any]  # as `Classifier.facts` has them
+
+
+def read_learned(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A state file of this version, or of 0.1 where what it holds still means the same."""
+    tensors, found = load_state(path)
+    facts = read_state(found, str(path))
+    if facts["format"] != 1:
+        return tensors, facts
+    if facts.get("method") == "adte":
+        facts["method"] = "adte-tsallis"  # as 0.1's default is called now
+    if facts.get("method") in ("adte-tsallis", "se", "zero-shot", "average", "te", "zero"):
+        cls = method_info(facts["method"]).cls
+        method = build(cls, {**method_info(facts["method"]).defaults, **facts["options"]})
+        known = method.entries()
+        if "prior.total" in known or not known:
+            kept = {k: v for k, v in tensors.items() if k in known}
+            seen = int(kept.get("prior.seen", 0))
+            return kept, {**facts, "options": method.params, "seen": seen}
+    raise StateError(
+        f"{str(path)!r} was saved by adte {facts.get('version', '0.1')} with method "
+        f"{facts.get('method')!r}, whose state has another form now; learn it anew"
+    )
+
+
+def check_weights(what: str, theirs: Facts, ours: Facts) -> None:
+    """Refuse what was learned with other weights of the model."""
+    there, here = theirs.get("fingerprint"), ours["fingerprint"]
+    if there is not None and there != here:
+        raise StateError(
+            f"{what} was saved with other weights of model {theirs['model']!r} (fingerprint "
+            f"{there}, here {here}); use the weights that it was saved with"
+        )
+
+
+def check_fit(what: str, theirs: Facts, ours: Facts) -> None:
+    """Refuse what was learned by another kind of classifier."""
+    there, here = theirs["classes"], ours["classes"]
+    if there != here:
+        where = next((i for i, (a, b) in enumerate(zip(there, here, strict=False)) if a != b), None)
+        detail = (
+            f"class {where} is {there[where]!r} there and {here[where]!r} here"
+            if where is not None
+            else f"{len(there)} classes there, {len(here)} here"
+        )
+        raise StateError(f"{what} has other classes ({detail}); use the same classes")
+    for key in ("model", "method"):
+        if theirs[key] != ours[key]:
+            raise StateError(
+                f"{what} has {key} {theirs[key]!r}, this classifier has {ours[key]!r}; "
+                f"use the same {key}"
+            )
+    check_weights(what, theirs, ours)
+    for key in ("prompts", "views", "options"):
+        if odd := _differs(theirs[key], ours[key]):
+            raise StateError(
+                f"{what} has other {key} ({odd[0]} is {odd[1]!r} there, {odd[2]!r} here); "
+                f"use the same {key}"
+            )
+
+
+def _differs(theirs: Any, ours: Any) -> tuple[str, Any, Any] | None:
+    """The first fact in which two differ, as JSON has them."""
+    for key in {**ours, **theirs}:
+        a, b = (list(x) if isinstance(x, tuple) else x for x in (theirs.get(key), ours.get(key)))
+        if a != b and key != "prior.seed":
+            return key, a, b
+    return None
