@@ -65,7 +65,9 @@ def naive_log_prior(seen: list[Array], answers: list[Array]) -> tuple[Array, Arr
         slope = max(0.0, np.cov(uneven, logs)[0, 1] / np.var(logs, ddof=1)) * (1 - trust)
         shape = np.exp(slope * L / (L + 40) * (logs - logs.mean()))
         shape /= shape.mean()
-    bias = naive_redescending(uneven, 2.0)
+    uneven = uneven - np.median(uneven)
+    cut = min(1.0, 2 * trust)
+    bias = (1 - cut) * uneven + cut * naive_redescending(uneven, 2.0)
     return np.log(oracle.softmax(bias - shown)), bias - shown / 2
 
 
@@ -102,7 +104,12 @@ def test_joint_matches_pairs_counted_one_by_one(classes: int, shown: int) -> Non
 def test_redescending_matches_its_definition(size: int) -> None:
     for seed in range(10):
         x = np.random.default_rng(seed).standard_t(2, size)
-        np.testing.assert_allclose(redescending(x, 2.0), naive_redescending(x, 2.0), atol=1e-12)
+        whole = naive_redescending(x, 2.0)
+        np.testing.assert_allclose(redescending(x, 2.0), whole, atol=1e-12)
+        np.testing.assert_allclose(redescending(x, 2.0, 0.5), whole, atol=1e-12)
+        np.testing.assert_allclose(redescending(x, 2.0, 0.0), x - np.median(x), atol=1e-12)
+        half = (whole + x - np.median(x)) / 2
+        np.testing.assert_allclose(redescending(x, 2.0, 0.25), half, atol=1e-12)
 
 
 def test_where_half_of_the_classes_are_alike_nothing_passes_for_bias() -> None:

@@ -14,13 +14,13 @@ import triton  # type: ignore[import-not-found,import-untyped,unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found,import-untyped,unused-ignore]
 from torch import Tensor
 
-from adte.bias.host import DEEP, FEW, LEAST, MOST, PAIRS, SHARE, STEPS
+from adte.bias.host import DEEP, FEW, LEAST, MOST, PAIRS, SHARE, STEPS, SURE
 
 __all__ = ["follow"]
 
 _PAIRS, _LEAST, _MOST = tl.constexpr(PAIRS), tl.constexpr(LEAST), tl.constexpr(MOST)
 _DEEP, _FEW, _STEPS = tl.constexpr(DEEP), tl.constexpr(FEW), tl.constexpr(STEPS)
-_SHARE = tl.constexpr(SHARE)
+_SHARE, _SURE = tl.constexpr(SHARE), tl.constexpr(SURE)
 _TOP = tl.constexpr((1 << 63) - 1)
 
 
@@ -101,7 +101,8 @@ def _follow(
             x = tl.load(bias + at, mask=inside, other=0.0) - middle
             if deviations > 0:
                 back = tl.maximum(2.0 * reach - x, 0.0)
-                x = tl.where(x > reach, back, tl.maximum(x, -reach))
+                cut = tl.where(x > reach, back, tl.maximum(x, -reach))
+                x += tl.minimum(_SURE * trust, 1.0) * (cut - x)
             tl.store(bias + at, x, mask=inside)
 
         if b < images:

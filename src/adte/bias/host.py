@@ -20,6 +20,7 @@ Array = NDArray[np.float64]
 
 PAIRS = 2.0  # pairs that agree as chance has it, taken as seen before the first image
 LEAST, MOST = 0.05, 1e3  # images per class that the frequencies are smoothed by
+SURE = 2.0  # times the trust, how far what stands out is taken for a class that is repeated
 SHARE = 2.0  # times its equal share, what a class counts for at most where that is chosen
 DEEP = -40.0  # a log-probability below says no more than this
 STEPS = 2  # towards the slope: the first is of what uniform predictions have flattened
@@ -51,12 +52,14 @@ class Joint(NamedTuple):
     trust: float
 
 
-def redescending(x: Array, deviations: float) -> Array:
+def redescending(x: Array, deviations: float, trust: float = 1.0) -> Array:
     """x about its median, as far as it may pass for bias.  (L,) → (L,)
 
     In robust deviations u from the median (1.4826 times the median distance): u itself up to
     `deviations` k either side; −k below; above k it goes back to zero, max(0, 2k − u). What stands
-    out upwards is no bias but a class that the stream repeats. 0 cuts nothing.
+    out upwards is no bias but a class that the stream repeats: in full where frequencies are
+    trusted by half or more, by less where less, for where they are equal it is the model's after
+    all. 0 deviations cut nothing.
 
     >>> redescending(np.array([-8.0, -1.0, 0.0, 1.0, 5.0]), 2.0)
     array([-2.9652, -1.    ,  0.    ,  1.    ,  0.9304])
@@ -65,7 +68,8 @@ def redescending(x: Array, deviations: float) -> Array:
     if not deviations:
         return x
     reach = deviations * 1.4826 * _median(np.abs(x))
-    return np.where(x > reach, np.maximum(2 * reach - x, 0), np.maximum(x, -reach))
+    cut = np.where(x > reach, np.maximum(2 * reach - x, 0), np.maximum(x, -reach))
+    return x + min(1.0, SURE * trust) * (cut - x)
 
 
 def _median(x: Array) -> float:
@@ -119,7 +123,7 @@ def joint(
 ) -> Joint:
     """The model's bias b, and the stream's frequencies f as far as trusted.  (L,) each
 
-        f = g·log(L π̂),    b = redescending(log(M + e·s) − ½ g·log((N + e)/(n/L + e)))
+        f = g·log(L π̂),    b = redescending(log(M + e·s) − ½ g·log((N + e)/(n/L + e)), g)
 
     What could be either is split evenly: half of what is trusted of the frequencies is taken out of
     what may be bias.
@@ -147,7 +151,7 @@ def joint(
         added = np.exp(slope * logs - slope * logs.max())
         added *= extra * len(logs) / added.sum()
         uneven = np.log(np.maximum(sums.total + added, TINY)) - told
-    return Joint(redescending(uneven, deviations), trust * log_pi, trust)
+    return Joint(redescending(uneven, deviations, trust), trust * log_pi, trust)
 
 
 def take_in(sums: Sums, log_p: Array, p: Array, bias: Array, shown: Array) -> Array:
