@@ -35,7 +35,7 @@ __all__ = ["REPLICAS", "STRETCHES", "in_replicas", "merged"]
 
 REPLICAS = (1, 2, 4, 8)
 STRETCHES = (16, 64, 256)
-SAFE = (8, 64)  # what is recommended: at most so many replicas, merged every so many images
+SAFE = (8, 16)  # what is recommended: at most so many replicas, merged every so many images
 
 
 def merged(owns: Sequence[Method]) -> Method:
