@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
 from collections.abc import AsyncGenerator
 
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
+from adte.errors import InputError
 from adte.serve.limits import Limits, Refused, clipped
 
-__all__ = ["read_body", "read_images", "size_of"]
+__all__ = ["decoded", "read_body", "read_images", "size_of"]
 
 
 class _InMemory(MultiPartParser):
@@ -109,3 +112,11 @@ async def _form(request: Request, limits: Limits) -> list[bytes]:
 def _too_many(limits: Limits) -> Refused:
     return Refused(413, "images", f"more than {limits.max_images} images came in one request; "
                    "send fewer")  # fmt: skip
+
+
+def decoded(name: str, text: str) -> bytes:
+    """A file that came as base64 in a field of a JSON body."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise InputError(f"{name} is no base64; encode an export") from None

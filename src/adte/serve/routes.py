@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import json
 import secrets
 import time
@@ -23,7 +21,7 @@ from adte.methods import create_method, list_methods, method_info
 from adte.prompts import template_sets
 from adte.serve import schemas
 from adte.serve.access import new_token
-from adte.serve.bodies import read_body, read_images, size_of
+from adte.serve.bodies import decoded, read_body, read_images, size_of
 from adte.serve.jobs import Call, Change, Predict, refusal
 from adte.serve.keeper import now
 from adte.serve.limits import Refused, clipped
@@ -192,22 +190,15 @@ def _made(service: Service, id: str, asked: dict[str, Any], token: bytes | None)
         if asked["state"] is not None and asked["start"] is not None:
             raise InputError("state goes on and start begins; give one of them")
         if asked["state"] is not None:
-            warm = stream.change("state", _decoded("state", asked["state"]))
+            warm = stream.change("state", decoded("state", asked["state"]))
         elif asked["start"] is not None:
-            warm = stream.begin(_decoded("start", asked["start"]))
+            warm = stream.begin(decoded("start", asked["start"]))
     except AdteError as error:
         raise refusal(error) from None
     except (TypeError, ValueError, ArithmeticError, RuntimeError) as error:
         raise Refused(422, "request", "a stream with these options does not work "
                       f"({type(error).__name__}); check them") from error  # fmt: skip
     return Call(call=lambda keeper: keeper.create(stream, warm), alone=True)
-
-
-def _decoded(name: str, text: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        raise InputError(f"{name} is no base64; encode an export") from None
 
 
 def refused_fields(error: ValidationError) -> Refused:
