@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from pathlib import Path
 
 import pytest
 
 HERE = Path(__file__).parent
+
+# Ray's workers are at nice 15: beside other tests on two cores they would hardly run at all.
+os.environ.setdefault("RAY_worker_niceness", "0")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

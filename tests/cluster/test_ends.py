@@ -50,7 +50,8 @@ def test_serve_answers_what_is_under_way(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    words = ("serve", "--state", tmp_path / "state", "--port", port, "--cluster-workers", 1)
+    words = ("serve", "--state", tmp_path / "state", "--port", port)
+    words += ("--cluster-workers", 1, "--drain", 100)
     with started(*words) as process:
         line = next(x for x in process.stderr if x.startswith("serving on "))
         client = adte.Client(line.split()[2].rstrip(","), retries=0)
@@ -61,7 +62,7 @@ def test_serve_answers_what_is_under_way(tmp_path):
                 assert not asked.done(), "eight images of 64 views take longer"
             process.send_signal(signal.SIGTERM)
             err = process.stderr.read()
-            assert len(asked.result(60)) == 8
+            assert len(asked.result(100)) == 8
         assert process.wait(60) == 0, err
         client.close()
     assert "ended; what was acknowledged is on the disk" in err

@@ -38,7 +38,7 @@ __all__ = ["answer", "application", "deploy"]
 
 NAME = "adte"
 CONNECTIONS = 1024  # requests under way at a time
-LEAVE = 5.0  # seconds for answers to leave, once all is through
+LEAVE = 30.0  # seconds at most for answers to leave, once all is through
 
 
 class Far(NamedTuple):
