@@ -17,12 +17,12 @@ from adte import Classifier, Pipeline, Sample, Views, create_method, list_method
 from adte.batch import Batch
 from adte.bench.views import photo
 from adte.data import Dataset, make_stream
-from adte.estimators import _follower
 from adte.evaluate.features.cache import Cache, extract
 from adte.evaluate.features.live import Live
 from adte.evaluate.running.tasks import Task, perform
 from adte.machine import PeakMemory
 from adte.prior import ClassPrior, PriorOptions
+from adte.prior.joint import follower
 from adte.prompts import class_weights
 from adte.rendering import base_box, pack, plain, render, show
 from adte.rendering.render import _renderer
@@ -82,7 +82,7 @@ def test_batches_on_the_gpu_say_what_a_loop_says(name):
 @pytest.mark.parametrize("classes", [2, 300, 5001])
 def test_the_prior_is_that_of_the_host(classes):
     options = PriorOptions(estimator="joint", item="soft")
-    assert _follower(torch.device("cuda", 0)) is not None
+    assert follower(torch.device("cuda", 0)) is not None
     g = torch.Generator().manual_seed(0)
     z = 3 * torch.randn(20, classes, generator=g, dtype=torch.float64)
     z[:, :2] += 4

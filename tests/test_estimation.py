@@ -21,8 +21,7 @@ from adte import Sample, create_method
 from adte.batch import Batch
 from adte.bias import Sums, concentration, frequencies, joint, redescending
 from adte.errors import InputError
-from adte.estimation import shares
-from adte.prior import ClassPrior, PriorOptions
+from adte.prior import ClassPrior, PriorOptions, shares
 
 Array = NDArray[np.float64]
 
@@ -311,9 +310,9 @@ KERNEL = """
 import sys
 import torch
 sys.path[:0] = [{tests!r}]
-import adte.estimators as estimators
+import adte.prior.joint as room
 from adte.bias.device import follow
-from adte.prior import ClassPrior, PriorOptions
+from adte.prior import ClassPrior, PriorOptions, shares
 from test_estimation import items
 for classes, shown, known, clip in (
     (2, 2, "as-they-come", 2.0), (10, 2, "equal", 0.0), (131, 12, "auto", 3.0)
@@ -323,9 +322,9 @@ for classes, shown, known, clip in (
         options = PriorOptions(estimator="joint", frequencies=known, clip=clip)
         host, there = (ClassPrior(classes, options).state for _ in range(2))
         for part in z.split(5):
-            estimators._follower = lambda device: None
+            room.follower = lambda device: None
             want = options.scan(host, part, learn_first)
-            estimators._follower = lambda device: follow
+            room.follower = lambda device: follow
             got = options.scan(there, part, learn_first)
             torch.testing.assert_close(got.log_prior, want.log_prior, rtol=1e-7, atol=1e-7)
         assert host.keys() == there.keys()

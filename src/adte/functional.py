@@ -38,6 +38,7 @@ __all__ = [
     "tcr",
     "tsallis",
     "vote",
+    "wide",
 ]
 
 QRule = Literal["minmax", "zscore", "decimal", "sigmoid"]
@@ -52,13 +53,14 @@ _LOG_ZERO = -1e30
 _MOST, _MOST_ON_HOST = 1 << 25, 1 << 18
 
 
-def _wide(x: Tensor) -> Tensor:
+def wide(x: Tensor) -> Tensor:
+    """In float32 or wider."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def log_probs(logits: Tensor) -> Tensor:
     """Log-softmax over classes, in float32 or wider.  (…, L) → (…, L)"""
-    return torch.log_softmax(_wide(logits), dim=-1)
+    return torch.log_softmax(wide(logits), dim=-1)
 
 
 def pieces(logits: Tensor) -> Iterator[slice]:
@@ -86,7 +88,7 @@ def shannon(log_p: Tensor) -> Tensor:
     >>> shannon(torch.tensor([0.5, 0.5]).log())
     tensor(0.6931)
     """
-    log_p = _wide(log_p).clamp_min(_LOG_ZERO)
+    log_p = wide(log_p).clamp_min(_LOG_ZERO)
     return -(log_p.exp() * log_p).sum(-1)
 
 
@@ -100,7 +102,7 @@ def tsallis(log_p: Tensor, q: float | Tensor) -> Tensor:
     >>> tsallis(torch.tensor([0.5, 0.5]).log(), 2.0)
     tensor(0.5000)
     """
-    log_p = _wide(log_p).clamp_min(_LOG_ZERO)
+    log_p = wide(log_p).clamp_min(_LOG_ZERO)
     q = torch.as_tensor(q, dtype=log_p.dtype, device=log_p.device)
     _check_classes(q, log_p, "q")
     if not bool((q > 0).all()):
@@ -123,7 +125,7 @@ def adaptive_tsallis(
     """
     if form not in ("paper", "vanishing"):
         raise unknown("entropy form", form, ("paper", "vanishing"))
-    log_p = _wide(log_p)
+    log_p = wide(log_p)
     q = q.to(log_p)
     _check_classes(q, log_p, "q")
     if check:
@@ -144,7 +146,7 @@ def adaptive_tsallis(
 
 def correction(p: Tensor, q: float | Tensor) -> Tensor:
     """F(p, q) = p^q/(1 − q) + p log p: how far Tsallis lifts one class's share over Shannon's."""
-    log_p = _wide(p).log().clamp_min(_LOG_ZERO)
+    log_p = wide(p).log().clamp_min(_LOG_ZERO)
     return (q * log_p).exp() / (1 - q) + log_p.exp() * log_p
 
 
@@ -155,7 +157,7 @@ def tcr(similarities: Tensor, k: int) -> Tensor:
             f"k={k} is not between 1 and the number of classes, "
             f"{similarities.shape[-1]}; choose another k"
         )
-    return _wide(similarities).topk(k, dim=-1).values.sum(-1)
+    return wide(similarities).topk(k, dim=-1).values.sum(-1)
 
 
 # --------------------------------------------------------------------------- q from the prior
@@ -184,7 +186,7 @@ def q_from_prior(
     check_interval(alpha, beta)
     if direction not in ("released", "paper"):
         raise unknown("direction of q", direction, ("released", "paper"))
-    log_prior = _wide(log_prior)
+    log_prior = wide(log_prior)
     x = log_prior if direction == "released" else -log_prior
     if rule == "minmax":
         low, high = x.aminmax(dim=-1, keepdim=True)
@@ -265,13 +267,13 @@ def soft_mean(logits: Tensor) -> tuple[Tensor, Tensor]:
 
 def mean_probs(log_p: Tensor) -> Tensor:
     """Log of the mean distribution of the views.  (…, K, L) → (…, L)"""
-    log_p = _wide(log_p)
+    log_p = wide(log_p)
     return log_p.exp().mean(-2).clamp_min(torch.finfo(log_p.dtype).tiny).log()
 
 
 def mean_logits(logits: Tensor) -> Tensor:
     """Log-probabilities of the mean logits, the normalised geometric mean.  (…, K, L) → (…, L)"""
-    return log_probs(_wide(logits).mean(-2))
+    return log_probs(wide(logits).mean(-2))
 
 
 def vote(log_p: Tensor, order: Tensor, keep: int) -> Tensor:
@@ -282,7 +284,7 @@ def vote(log_p: Tensor, order: Tensor, keep: int) -> Tensor:
     class that scores highest in the most confident unused view wins (in the most confident view,
     if all were kept). Returns shares of the votes cast.
     """
-    log_p = _wide(log_p)
+    log_p = wide(log_p)
     keep_count(order.shape[-1], count=keep)
     ballots = log_p.argmax(-1).gather(-1, order)  # (…, V) in order of confidence
     votes = torch.zeros_like(log_p[..., 0, :])
@@ -314,6 +316,6 @@ def adjust(logits: Tensor, log_prior: Tensor, tau: float = 1.0) -> Tensor:
     Where it is applied decides the answer: on all views before the entropy, on the kept views
     before they are averaged, or on the averaged distribution. `methods.base` names the places.
     """
-    logits = _wide(logits)
+    logits = wide(logits)
     _check_classes(log_prior, logits, "the prior")
     return log_probs(logits - tau * log_prior.to(logits))

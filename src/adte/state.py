@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from adte.errors import InputError, StateError
 
-__all__ = ["Entry", "State", "check", "copy", "entry_of", "fresh", "merge", "move", "nbytes"]
+__all__ = [
+    "Entry", "State", "check", "copy", "entry_of", "fresh", "merge", "move", "nbytes", "prefixed",
+    "unprefixed",
+]  # fmt: skip
 
 State = dict[str, Tensor]
 Reduction = Literal["sum", "mean", "keep", "same", "trim", "tail", "derived"]
@@ -213,3 +216,23 @@ def _reduced(owner: str, name: str, e: Entry, ours: State, theirs: State) -> Ten
         rows = torch.arange(len(order), device=order.device)[:, None]
         return torch.cat([a, b], 1)[rows, order]
     return a.clone()
+
+
+# --------------------------------------------------------------------------- parts of a state
+
+
+def prefixed(values: Mapping[str, Any], prefix: str = "prior.") -> dict[str, Any]:
+    """Entries of a part under its name; what refers to another entry refers to it there."""
+
+    def there(value: Any) -> Any:
+        if not isinstance(value, Entry) or not (value.by or value.shift):
+            return value
+        by, shift = (name and f"{prefix}{name}" for name in (value.by, value.shift))
+        return replace(value, by=by, shift=shift)
+
+    return {f"{prefix}{k}": there(v) for k, v in values.items()}
+
+
+def unprefixed(state: State, prefix: str = "prior.") -> State:
+    """A part's own entries, by its own names."""
+    return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}

@@ -64,12 +64,12 @@ def redescending(x: Array, deviations: float, trust: float = 1.0) -> Array:
     >>> redescending(np.array([-8.0, -1.0, 0.0, 1.0, 5.0]), 2.0)
     array([-2.9652, -1.    ,  0.    ,  1.    ,  0.9304])
     """
-    x = x - _median(x)
-    if not deviations:
+    x, full = x - _median(x), min(1.0, SURE * trust)
+    if not deviations or not full:
         return x
     reach = deviations * 1.4826 * _median(np.abs(x))
     cut = np.where(x > reach, np.maximum(2 * reach - x, 0), np.maximum(x, -reach))
-    return x + min(1.0, SURE * trust) * (cut - x)
+    return x + full * (cut - x)
 
 
 def _median(x: Array) -> float:
@@ -93,8 +93,13 @@ def concentration(answers: Array, squares: Array) -> float:
     >>> round(concentration(sure, sure), 4)
     1.8586
     """
-    agreed, n = float((answers * answers - squares).sum()) / 2, float(answers.sum())
-    return (agreed + PAIRS) / (max(n * (n - 1), 0.0) / 2 / len(answers) + PAIRS)
+    n = float(answers.sum())
+    return _excess(float(answers @ answers - squares.sum()), n, len(answers))
+
+
+def _excess(agreed: float, n: float, classes: int) -> float:
+    """Pairs that agree, over those that chance would have agree; both counted twice."""
+    return (agreed + 2 * PAIRS) / (max(n * (n - 1), 0.0) / classes + 2 * PAIRS)
 
 
 def frequencies(answers: Array, squares: Array) -> tuple[Array, float]:
@@ -107,13 +112,15 @@ def frequencies(answers: Array, squares: Array) -> tuple[Array, float]:
     was counted: c' = L (1 + α)/(1 + L α). Two classes that half of the stream is of say nothing
     of how rare the others are, so in c' no class counts for more than twice its equal share.
     """
-    c = concentration(answers, squares)
+    n, classes = float(answers.sum()), len(answers)
+    c = _excess(float(answers @ answers - squares.sum()), n, classes)
     if c <= 1:
         return np.zeros_like(answers), 0.0
-    each = float(answers.sum()) / len(answers)
-    part = np.minimum(1.0, SHARE * max(each, 1.0) / np.maximum(answers, TINY))
-    rest = concentration(part * answers, part * part * squares)
-    alpha = (1 - rest / len(answers)) / (rest - 1) if rest > 1 else MOST
+    each = n / classes
+    held = np.minimum(answers, SHARE * max(each, 1.0))
+    part = held / np.maximum(answers, TINY)
+    rest = _excess(float(held @ held - part * part @ squares), float(held.sum()), classes)
+    alpha = (1 - rest / classes) / (rest - 1) if rest > 1 else MOST
     alpha = min(max(alpha, LEAST), MOST)
     return np.log((answers + alpha) / (each + alpha)), 1 - 1 / c
 
@@ -146,9 +153,10 @@ def joint(
     uneven = np.log(np.maximum(sums.total + extra, TINY)) - told
     logs = sums.logs - sums.logs.sum() / len(log_pi)
     length, believed = float(logs @ logs), (1 - trust) * len(logs) / (len(logs) + FEW)
+    low = logs - logs.max()
     for _ in range(STEPS if length else 0):
         slope = believed * max(0.0, float(uneven @ logs) / length)
-        added = np.exp(slope * logs - slope * logs.max())
+        added = np.exp(slope * low)
         added *= extra * len(logs) / added.sum()
         uneven = np.log(np.maximum(sums.total + added, TINY)) - told
     return Joint(redescending(uneven, deviations, trust), trust * log_pi, trust)

@@ -7,7 +7,8 @@ from adte.methods import tpt, difftpt, dynaprompt, mltta, bn, tent, memo, deyo  
 from adte.methods import frolic_released, tps, dpe, ctpt  # noqa: F401
 from adte.methods import onzeta, dmn, ecalp  # noqa: F401
 from adte.batch import Batch, Prediction, Predictions, Sample
-from adte.methods.base import Method, PriorMethod
+from adte.methods.base import Method
+from adte.methods.tracking import PriorMethod
 from adte.methods.registry import MethodInfo, create_method, list_methods, method_info
 from adte.methods.registry import preset, register
 

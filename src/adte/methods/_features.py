@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
+from adte import functional as F
 from adte.batch import Batch
 from adte.errors import InputError
 
@@ -19,7 +19,7 @@ def features_of(batch: Batch) -> Tensor:
             f"features of shape {tuple(features.shape[1:])} do not go with logits of shape "
             f"{tuple(batch.logits.shape[1:])}; pass one row of features per view"
         )
-    return _wide(features)
+    return F.wide(features)
 
 
 def class_weights_of(batch: Batch) -> Tensor:
@@ -33,7 +33,3 @@ def class_weights_of(batch: Batch) -> Tensor:
             f"features; pass them as (classes, dimensions) = {shape}"
         )
     return weights.to(features)
-
-
-def _wide(x: Tensor) -> Tensor:
-    return x.to(torch.promote_types(x.dtype, torch.float32))

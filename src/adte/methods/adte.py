@@ -14,12 +14,11 @@ from adte.batch import Batch, Predictions
 from adte.errors import InputError
 from adte.methods import likeness
 from adte.methods._features import features_of
-from adte.methods.base import prefixed, unprefixed
 from adte.methods.registry import preset
 from adte.methods.selector import Selector
 from adte.options import option
 from adte.prior import Reading
-from adte.state import Entry, State
+from adte.state import Entry, State, prefixed, unprefixed
 
 __all__ = ["Adte"]
 

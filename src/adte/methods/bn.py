@@ -9,10 +9,10 @@ from torch import Tensor
 from adte import functional as F
 from adte.batch import Batch, Prediction, Predictions
 from adte.errors import InputError
-from adte.methods.base import PriorMethod
 from adte.methods.image_tower import Towers
 from adte.methods.measured import ANYWHERE, images, off_record
 from adte.methods.registry import register
+from adte.methods.tracking import PriorMethod
 from adte.options import option
 from adte.prior import Reading
 

@@ -12,11 +12,11 @@ from adte import functional as F
 from adte.batch import Batch, Prediction
 from adte.errors import InputError
 from adte.methods._features import class_weights_of, features_of
-from adte.methods.base import Method, prefixed, unprefixed
+from adte.methods.base import Method
 from adte.methods.registry import register
 from adte.options import option, part
 from adte.prior import ClassPrior, PriorOptions
-from adte.state import Entry, State
+from adte.state import Entry, State, prefixed, unprefixed
 
 __all__ = ["Frolic", "gaussian_logits", "match_temperature", "shrunk_variance"]
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from adte import functional as F
 from adte.batch import Batch
 from adte.errors import InputError
 from adte.models.base import FixedClasses
@@ -38,10 +39,6 @@ Tensors = dict[str, Tensor]
 def _plain(x: Tensor) -> Tensor:
     """Without gradient, and fit for one: tensors of inference mode are copied."""
     return x.detach().clone() if x.is_inference() else x.detach()
-
-
-def _wide(x: Tensor) -> Tensor:
-    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def twin(module: Module, known: dict[int, Any] | None = None) -> Module:
@@ -81,7 +78,7 @@ def _renew(prior: float, layer: nn.Module) -> Callable[[nn.Module, Any], None]:
             if prior == 0:
                 now = None, None  # the batch's own, as in training
             else:
-                v, m = torch.var_mean(_wide(x), [0, *range(2, x.ndim)], correction=1)
+                v, m = torch.var_mean(F.wide(x), [0, *range(2, x.ndim)], correction=1)
                 now = (
                     (rho * mean + (1 - rho) * m).to(mean),
                     (rho * var + (1 - rho) * v).to(var),
@@ -116,7 +113,7 @@ class Tower(nn.Module):
         self.context, self.classes, self.bn_prior = batch.context, batch.classes, bn_prior
         self.place, self.weights = _place(model), None
         if not isinstance(model, FixedClasses):
-            self.weights = _plain(_wide(batch.require("class_weights"))).to(model.device)
+            self.weights = _plain(F.wide(batch.require("class_weights"))).to(model.device)
         elif model.dim != batch.classes:
             model = model.choose(batch.require("classes"))
         self.model = twin(model)
@@ -147,7 +144,7 @@ class Tower(nn.Module):
         return _plain(pixels[0]).to(self.like)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        f = _wide(self.model.encode_image(pixels))  # logits, where classes are fixed
+        f = F.wide(self.model.encode_image(pixels))  # logits, where classes are fixed
         if self.weights is None:
             return f
         return self.context.scale * f @ self.weights.to(f).T  # a bias changes no softmax
@@ -184,7 +181,7 @@ class Tower(nn.Module):
 
     def start(self, names: list[str]) -> Tensors:
         """The model's own values, float32 or wider."""
-        return {n: _wide(self.source[n]) for n in names}
+        return {n: F.wide(self.source[n]) for n in names}
 
 
 class Towers:

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from adte import functional as F
 from adte.batch import Batch, Prediction
-from adte.methods.base import PriorMethod
 from adte.methods.parts import Entropy
+from adte.methods.tracking import PriorMethod
 from adte.options import part
 from adte.prior import Reading
 from adte.state import State

@@ -13,11 +13,10 @@ from torch import Tensor
 
 from adte.batch import Batch, Prediction, Sample
 from adte.errors import InputError, StateError, unknown
-from adte.methods.base import prefixed
 from adte.methods.image_tower import MOMENTS, Descent, Tensors, Tower, Towers, slopes
 from adte.methods.measured import MeasuredMethod, off_record
 from adte.options import option
-from adte.state import Entry, State
+from adte.state import Entry, State, prefixed
 
 __all__ = ["NormTuner"]
 

@@ -12,9 +12,9 @@ from torch import Tensor
 from adte import functional as F
 from adte.batch import Batch, Predictions
 from adte.errors import InputError, unknown
-from adte.methods.base import PriorMethod, runs
 from adte.methods.parts import Entropy, Selection
 from adte.methods.registry import preset
+from adte.methods.tracking import PriorMethod, runs
 from adte.options import option, part
 from adte.prior import Reading
 
@@ -83,14 +83,13 @@ class Selector(PriorMethod):
 
     def _decide(self, logits: Tensor, log_prior: Tensor | None) -> Predictions:
         """(B, V, L), log p̃ (B or 1, L)"""
-        log_p = F.log_probs(logits)
-        prior = None if log_prior is None else log_prior.to(log_p)[:, None]  # (B or 1, 1, L)
-        if prior is not None and self.adjust.place == "before":
-            log_p = F.log_probs(self.adjust(log_p, prior, "before"))
+        logits = F.wide(logits)
+        prior = None if log_prior is None else log_prior.to(logits)[:, None]  # (B or 1, 1, L)
+        log_p = F.log_probs(self.adjust(logits, prior, "before"))
         entropy = self.entropy(log_p, prior)  # (B, V)
         order = F.rank_views(entropy)
         keep = self.keep.number(order.shape[-1])
-        if prior is not None and self.adjust.place == "per-view":
+        if self.adjust.place == "per-view":
             log_p = F.log_probs(self.adjust(log_p, prior, "per-view"))
         if self.keep.soft:
             probs = self.keep.mean(log_p.exp(), entropy, order[:, :keep])

@@ -14,9 +14,9 @@ from adte import functional as F
 from adte.batch import Batch, Prediction
 from adte.errors import InputError, unknown
 from adte.methods._features import features_of
-from adte.methods.base import PriorMethod
 from adte.methods.parts import Entropy, Selection
 from adte.methods.registry import register
+from adte.methods.tracking import PriorMethod
 from adte.options import option, part
 from adte.state import Entry, State
 

@@ -8,8 +8,8 @@ import torch
 
 from adte import functional as F
 from adte.batch import Batch, Predictions
-from adte.methods.base import PriorMethod, runs
 from adte.methods.registry import register
+from adte.methods.tracking import PriorMethod, runs
 from adte.prior import Reading
 
 __all__ = ["ZeroShot"]

@@ -20,8 +20,8 @@ from adte.batch import Batch, Prediction
 from adte.classifier import Classifier
 from adte.errors import InputError, StateError
 from adte.methods import create_method, method_info
-from adte.methods.base import PriorMethod
 from adte.methods.selector import Selector
+from adte.methods.tracking import PriorMethod
 from adte.models.base import Model
 from adte.options import parse
 from adte.prompts import Prompts

@@ -15,8 +15,8 @@ from adte.evaluate.studies.lab import Lab
 from adte.evaluate.studies.rows import FIXED_POINT, STAND_INS, family_like
 from adte.evaluate.studies.study import Cell, Finding, Row, study
 from adte.methods import PriorMethod, create_method
-from adte.methods.base import prefixed
 from adte.prior import ClassPrior
+from adte.state import prefixed
 
 __all__ = ["learned"]
 

@@ -24,9 +24,9 @@ from adte.evaluate.studies.rows import FIXED_POINT
 from adte.evaluate.studies.study import Finding, Row, study
 from adte.functional import log_probs
 from adte.methods import create_method
-from adte.methods.base import prefixed
 from adte.methods.norm_tuning import NormTuner
 from adte.pipeline import Pipeline
+from adte.state import prefixed
 
 __all__ = ["deyo", "deyo_on", "unimodal"]
 

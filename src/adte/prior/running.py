@@ -1,4 +1,4 @@
-"""The class prior: which classes a model favours, estimated from unlabelled predictions."""
+"""The class prior with a state of its own."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from torch import Tensor
 
 from adte import state as declared
 from adte.errors import InputError, StateError
-from adte.estimation import Shares, clipped, fixed_point
-from adte.estimators import PriorOptions, Reading
+from adte.prior.fixed import FixedPoint
+from adte.prior.joint import Shares
+from adte.prior.options import PriorOptions
 from adte.state import State
 
-__all__ = ["ClassPrior", "PriorOptions", "Reading", "Shares", "clipped", "fixed_point"]
+__all__ = ["ClassPrior"]
 
 
 class ClassPrior:
@@ -72,11 +73,12 @@ class ClassPrior:
     @property
     def matrix(self) -> Tensor:
         """A (L, L), float64: column l' is the mean distribution of the items of class l'."""
-        if self.options.estimator != "fixed-point":
+        rule = self.options.rule
+        if not isinstance(rule, FixedPoint):
             raise InputError(
                 f"the {self.options.estimator} keeps no matrix; choose estimator='fixed-point'"
             )
-        return self.options.operator(self.state)(torch.eye(self.num_classes).double()).T
+        return rule.operator(self.state)(torch.eye(self.num_classes).double()).T
 
     @property
     def prior(self) -> Tensor:

@@ -1,0 +1,102 @@
+"""Methods that hold a class prior."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from adte.batch import Batch
+from adte.methods.base import Method
+from adte.methods.parts import Adjustment
+from adte.options import part
+from adte.prior import ClassPrior, PriorOptions, Reading
+from adte.state import Entry, State, prefixed, unprefixed
+
+__all__ = ["PriorMethod", "runs"]
+
+
+@dataclass(kw_only=True, eq=False)
+class PriorMethod(Method):
+    """A method that holds a class prior, for logit adjustment or for more.
+
+    The prior is kept only if something reads it (`tracks`); without it, it keeps no state of its
+    own. Readouts are `Reading`s of the prior, for a whole batch at once; a method that is
+    `sequential` gets its images one by one, and calls `track` and `reading` itself.
+    """
+
+    sequential: ClassVar[bool] = False
+
+    adjust: Adjustment = part(Adjustment(), "logit adjustment by the class prior, and its place")
+    prior: PriorOptions = part(PriorOptions(), "how the class prior is estimated")
+
+    @property
+    def tracks(self) -> bool:
+        """Whether anything reads the prior."""
+        return self.adjust.active
+
+    @property
+    def class_prior(self) -> ClassPrior | None:
+        """The estimate so far; None before the first image, or where none is kept."""
+        if self._state is None or not self.tracks:
+            return None
+        return ClassPrior.of(self.prior, unprefixed(self._state))
+
+    def entries(self) -> dict[str, Entry]:
+        return prefixed(self.prior.entries()) if self.tracks else {}
+
+    def refresh(self, state: State) -> None:
+        if self.tracks:
+            inner = unprefixed(state)
+            self.prior.refresh(inner)
+            state.update(prefixed(inner))
+
+    def begun(self, state: State) -> State:
+        if self.tracks:
+            inner = unprefixed(state)
+            self.prior.begin(inner)
+            state.update(prefixed(inner))
+        return state
+
+    def track(self, state: State, logits: Tensor) -> None:
+        """Take images (B, V, L) into the prior's part of the state, in place."""
+        if self.tracks:
+            inner = unprefixed(state)
+            self.prior.learn(inner, self.prior.evidence(logits))
+            state.update(prefixed(inner))
+
+    def log_prior(self, state: State, like: Tensor) -> Tensor | None:
+        """log p̃ (L,) beside another tensor, if it is in use and in force."""
+        found = self.prior.read(unprefixed(state)).row(0) if self.tracks else None
+        return None if found is None else found.to(like)
+
+    def evidence(self, batch: Batch) -> Any:
+        return batch if self.sequential else self.prior.evidence(batch.logits)
+
+    def scan(self, state: State, evidence: Any) -> tuple[Any, State]:
+        if self.sequential:
+            return super().scan(state, evidence)
+        inner = unprefixed(state)
+        reading = self.prior.scan(inner, evidence, self.order == "learn-first")
+        return reading, prefixed(inner)
+
+    def absorb(self, state: State, evidence: Any) -> State:
+        if self.sequential:
+            return super().absorb(state, evidence)
+        inner = unprefixed(state)
+        self.prior.learn(inner, evidence)
+        return prefixed(inner)
+
+    def read(self, state: State, evidence: Any) -> Any:
+        if self.sequential:
+            return super().read(state, evidence)
+        return self.prior.read(unprefixed(state))
+
+
+def runs(batch: Batch, readouts: Reading | None) -> Sequence[tuple[slice, Tensor | None]]:
+    """The images of a batch by whether a prior is in force: (which, log p̃ (n or 1, L) or None)."""
+    if readouts is None:
+        return [(slice(0, len(batch)), None)]
+    return readouts.runs(len(batch))

@@ -1,0 +1,189 @@
+"""The joint estimate: the model's bias told from the stream's frequencies, image after image.
+
+The mathematics is in `adte.bias`; its state is five sums per class. On a host it is followed there,
+elsewhere by a kernel, where Triton can make one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from adte import bias
+from adte.machine import compiled
+from adte.prior.marginal import Marginal
+from adte.prior.reading import Reading
+from adte.prior.rule import FLOOR, Rule
+from adte.state import Entry, State
+
+__all__ = ["Joint", "Shares", "shares"]
+
+Array = NDArray[np.float64]
+X = TypeVar("X", Array, Tensor)
+Follow = Callable[
+    [Tensor, Tensor, tuple[float, float], float], tuple[Tensor, Tensor, Tensor, Tensor]
+]  # `adte.bias.device.follow`
+
+
+class Joint(Rule):
+    """log p̃ = b − f: divided by what the model favours, multiplied by what the stream shows.
+
+    `frequencies` says what is known: "equal" makes all that is uneven the model's, which is the
+    marginal; "as-they-come" makes it the stream's.
+    """
+
+    def entries(self) -> dict[str, Entry]:
+        return {name: Entry(("L",)) for name in bias.Sums._fields}
+
+    def observe(self, state: State, log_p: Tensor, label: int | None = None) -> bool:
+        self.scan(state, log_p[None], False)
+        return True
+
+    def scan(self, state: State, items: Tensor, learn_first: bool) -> Reading:
+        before = int(state["seen"])
+        state["seen"] += len(items)
+        if (follow := follower(items.device)) is not None:
+            return self._follow_there(follow, state, items, before, learn_first)
+        return self._follow_here(state, items, before, learn_first)
+
+    def learn(self, state: State, items: Tensor) -> None:
+        self.scan(state, items, False)
+
+    def _follow_here(self, state: State, items: Tensor, before: int, learn_first: bool) -> Reading:
+        sums, answers = _sums(state), []
+        known = [self._joint(sums)]
+        rows = [self._uneven(sums.total, known[0].bias, known[0].shown)]
+        both = torch.stack([items, items.exp()]).cpu().numpy()  # one question to the device
+        for seen, (log_p, p) in enumerate(zip(*both, strict=True), before + 1):
+            answers.append(bias.take_in(sums, log_p, p, known[-1].bias, known[-1].shown))
+            if learn_first or seen < before + len(items):
+                known.append(self._joint(sums))
+                rows.append(self._uneven(sums.total, known[-1].bias, known[-1].shown))
+        if items.device.type == "cpu":
+            kept = tuple(torch.from_numpy(v) for v in sums)
+        else:
+            kept = torch.from_numpy(np.stack(sums)).to(items.device).unbind()
+        state.update(zip(sums._fields, kept, strict=True))
+        told = self._told(torch.from_numpy(np.stack(rows[learn_first:])), before + learn_first)
+        trust = told.new_tensor([k.trust for k in known[learn_first:]])
+        said = torch.from_numpy(np.stack(answers))
+        told, trust, said = (x.to(items.device) for x in (told, trust, said))
+        return Reading(told, 0, trust, said)
+
+    def _follow_there(
+        self, follow: Follow, state: State, items: Tensor, before: int, learn_first: bool
+    ) -> Reading:
+        """The same on the items' device, without a question to it."""
+        names, o = bias.Sums._fields, self.options
+        sums = torch.stack([state[name] for name in names])
+        smoothing = (o.smoothing, o.smoothing_total)
+        favoured, shown, totals, trust = follow(sums, items, smoothing, o.clip)
+        state.update(zip(names, sums.unbind(), strict=True))
+        by_then = slice(1, None) if learn_first else slice(0, -1)
+        rows = self._uneven(totals[by_then], favoured[by_then], shown[by_then])
+        said = torch.softmax(items - favoured[:-1] + shown[:-1] / 2, -1)
+        return Reading(self._told(rows, before + learn_first), 0, trust[by_then], said)
+
+    def read(self, state: State) -> Reading:
+        sums = _sums(state)
+        known = self._joint(sums)
+        uneven = torch.from_numpy(self._uneven(sums.total, known.bias, known.shown))[None]
+        there = self._told(uneven, int(state["seen"])).to(state["total"].device)
+        return Reading(there, 0, there.new_tensor([known.trust]))
+
+    def log_prior(self, state: State) -> Tensor:
+        return self.read(state).log_prior[0]
+
+    def begin(self, state: State) -> None:
+        """How often classes came is forgotten; all else is the model's."""
+        sums, there, o = _sums(state), state["total"].device, self.options
+        new = bias.begun(sums, (o.smoothing, o.smoothing_total), o.clip)
+        if o.frequencies == "equal":
+            new = new._replace(total=sums.total)
+        state.update({k: torch.from_numpy(v).to(there) for k, v in new._asdict().items()})
+
+    def shares(self, state: State) -> Shares:
+        return shares(_sums(state))
+
+    def _joint(self, sums: bias.Sums) -> bias.Joint:
+        o = self.options
+        return bias.joint(sums, (o.smoothing, o.smoothing_total), o.clip)
+
+    def _uneven(self, total: X, favoured: X, shown: X) -> X:
+        """What is to be divided by, by what is known of the frequencies; not normalised yet."""
+        if self.options.frequencies == "equal":
+            return total + 0.0
+        return -shown if self.options.frequencies == "as-they-come" else favoured - shown
+
+    def _told(self, uneven: Tensor, seen: int) -> Tensor:
+        """log p̃ (B, L) of neighbouring images, the first of which came after `seen` others."""
+        if self.options.frequencies != "equal":
+            return torch.log_softmax(uneven, -1)
+        number = torch.arange(seen, seen + len(uneven)).to(uneven)
+        return Marginal(self.options).log_mean(uneven, number)
+
+
+def _sums(state: State) -> bias.Sums:
+    """The sums; on a host, the state's own."""
+    sums = [state[name] for name in bias.Sums._fields]
+    if sums[0].device.type == "cpu":
+        return bias.Sums(*(x.numpy() for x in sums))
+    return bias.Sums(*torch.stack(sums).cpu().numpy())  # one question to the device
+
+
+@lru_cache(maxsize=16)
+def follower(device: torch.device) -> Follow | None:
+    """What follows a stream on its device: a kernel, where Triton can make one."""
+    if device.type != "cuda":
+        return None
+    sums = torch.zeros(5, 2, dtype=torch.float64, device=device)
+    room = compiled(
+        "adte.bias.device",
+        lambda room: room.follow(sums, sums[:1].clone(), (1.0, 1.0), 1.0),
+        "the prior is followed",
+    )
+    follow: Follow | None = None if room is None else room.follow
+    return follow
+
+
+# --------------------------------------------------------------------------- what is in the stream
+
+
+class Shares(NamedTuple):
+    """The estimated share of every class in a stream, with an interval; (L,) each, float64."""
+
+    share: Tensor
+    low: Tensor
+    high: Tensor
+
+
+def shares(sums: bias.Sums, deviations: float = 1.96) -> Shares:
+    """What a stream of n = Σ N images is made of.  (L,) each
+
+    Where classes are about equally frequent the mean answer N/n is the better estimate, where few
+    are shown counting labels is; so the share is s = (1 − g)·N/n + g·labels/n, with the trust g in
+    the frequencies. Its variance has two parts: s (1 − s)/n for the images that came, and d² with
+    d = Σ r (1 − r)/n = (N − Q)/n, all that is unsure, as if images erred together. The upper end is
+    Wilson's for as many sure images as have that variance; the lower is s less so many deviations,
+    so that a class of less than an image may be none.
+
+    >>> counts = np.array([30.0, 10.0, 0.0])
+    >>> shares(bias.Sums(counts, counts, np.array([28.0, 9.0, 0.0]), counts, counts)).high
+    tensor([0.8763, 0.4124, 0.0876], dtype=torch.float64)
+    """
+    n = max(float(sums.answers.sum()), 1.0)
+    _, trust = bias.frequencies(sums.answers, sums.squares)
+    s = torch.from_numpy(sums.answers + trust * (sums.labels - sums.answers)) / n
+    doubt = torch.from_numpy(sums.answers - sums.squares).clamp_min(0) / n
+    spread = (s * (1 - s)).clamp_min(FLOOR)
+    variance = spread / n + doubt.square()
+    low = (s - deviations * variance.sqrt()).clamp_min(0)
+    z2 = deviations**2 * variance / spread  # z² over the number of sure images
+    high = (s + z2 / 2 + (z2 * spread + z2.square() / 4).sqrt()) / (1 + z2)
+    return Shares(s, low, high.clamp_max(1))
