@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 
 from adte import Classifier, InputError, StateError, Views, create_method
+from adte.files import save_state
 from adte.testing import SmallModel
 
 CLASSES = ["cat", "dog", "car", "tree"]
@@ -365,3 +366,74 @@ def test_a_method_asks_for_samples(verb):
     given = [logits] if verb.endswith("many") else logits
     with pytest.raises(InputError, match=r"Tensor is neither a Sample .* as Sample\(logits\)"):
         getattr(create_method("adte"), verb)(given)
+
+
+def test_what_prompts_are_called_decides_nothing(model, photos, tmp_path):
+    """The command line and Python name the same template otherwise."""
+    make(model, templates=["a photo of a {}."]).save(tmp_path / "a.adte")
+    clf = make(model, templates="a photo of a {}.")
+    clf.load_state(tmp_path / "a.adte")
+    clf.merge(make(model))
+    with pytest.raises(StateError, match="other prompts"):
+        make(model, templates="art of a {}").load_state(tmp_path / "a.adte")
+
+
+def test_views_that_are_drawn_as_needed_are_others(model, tmp_path):
+    make(model, views="auto").save(tmp_path / "auto.adte")
+    with pytest.raises(StateError, match="has views='auto', this classifier has a fixed number"):
+        make(model, views=64).load_state(tmp_path / "auto.adte")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda t: t["prior.total"].fill_(torch.inf), "'prior.total' holds infinite values"),
+        (lambda t: t["prior.seen"].fill_(-1), "'prior.seen' holds a negative count"),
+        (lambda t: t.update({k: v[:2] for k, v in t.items() if v.ndim}), "expected"),
+    ],
+)
+def test_what_no_stream_could_have_left_is_refused(model, photos, tmp_path, change, said):
+    clf = make(model, likeness=0.0)
+    clf.predict(photos / "00.png")
+    tensors = clf.method.state_dict()
+    change(tensors)
+    save_state(tmp_path / "bad.adte", tensors, clf.facts)
+    with pytest.raises(StateError, match=said):
+        Classifier.load(tmp_path / "bad.adte", model)
+    before = clf.method.state_dict()
+    with pytest.raises(StateError, match=said):
+        clf.load_state(tmp_path / "bad.adte")
+    assert all(torch.equal(before[k], v) for k, v in clf.method.state_dict().items())
+
+
+def test_unread_is_of_the_last_call_that_skips(model, photos, tmp_path):
+    (tmp_path / "bad.png").write_bytes(b"no image")
+    clf = make(model)
+    for _ in clf.stream([tmp_path / "bad.png", photos / "00.png"], errors="skip"):
+        clf.sample(photos / "01.png")
+    assert [Path(u.source).name for u in clf.unread] == ["bad.png"]
+    with pytest.raises(InputError, match="way with errors"):
+        clf.predict(photos / "00.png", errors="ignore")
+
+
+def test_a_list_is_learned_whole_or_not_at_all(model, photos):
+    clf = make(model)
+    with pytest.raises(InputError, match="gone"):
+        clf.learn([*sorted(photos.iterdir()), *sorted(photos.iterdir()), "gone.png"])
+    assert clf.seen == 0
+    assert clf.method.state_dict() == {}
+
+
+def test_an_image_with_nan_is_named(model, photos):
+    class Odd(SmallModel):
+        def encode_image(self, pixels):
+            return super().encode_image(pixels) * (torch.nan if pixels.mean() > 0 else 1.0)
+
+    clf = make(Odd())
+    bad = next(p for p in sorted(photos.iterdir()) if _is_nan(clf, p))
+    with pytest.raises(InputError, match=f"of '.*{bad.name}' hold NaN"):
+        clf.predict(bad)
+
+
+def _is_nan(clf, path):
+    return bool(clf.sample(path).logits.isnan().any())

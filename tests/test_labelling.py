@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from pathlib import Path
@@ -12,6 +13,7 @@ import adte
 from adte import InputError
 from adte.files import load_state
 from adte.labelling import Job, Labelled, Listener, Wanted, run
+from adte.labelling import sorting as sorting_room
 from adte.labelling.signals import Deferred
 from adte.labelling.sorting import Sorting, folder_names, undo
 from adte.testing import SmallModel
@@ -223,6 +225,122 @@ def test_an_image_comes_back_only_to_a_free_place(tmp_path):
     assert undo(sorting.path).images == 1  # the list still knows it
     assert photo.read_bytes() == data
     assert not (tmp_path / "sorted").exists()
+
+
+@pytest.mark.parametrize("way", ["copy", "move", "link"])
+def test_what_an_interrupt_left_undone_is_done_by_the_same_command(way, tmp_path, monkeypatch):
+    photos = pictures(tmp_path / "photos", 3)
+    labels = dict.fromkeys(map(str, photos), "cat")
+    whole = {p.name: p.read_bytes() for p in photos}
+
+    def fill() -> int:
+        sorting = Sorting(tmp_path / "sorted", way, [str(p) for p in photos])
+        return sorting.fill([(str(p), p) for p in photos if p.exists()], labels, ["cat"])
+
+    def interrupted(way, source, target, do=sorting_room._do):
+        if target.name == "001.png":
+            raise KeyboardInterrupt
+        do(way, source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sorting_room, "_do", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            fill()
+    assert fill() == 2
+    assert {p.name: p.read_bytes() for p in (tmp_path / "sorted" / "cat").iterdir()} == whole
+    assert fill() == 0
+    assert undo(tmp_path / "sorted" / "undo.csv").images == 3
+    assert {p.name: p.read_bytes() for p in photos} == whole
+
+
+def test_a_torn_copy_has_no_name(tmp_path, monkeypatch):
+    (photo,) = pictures(tmp_path / "photos", 1)
+    sorting = Sorting(tmp_path / "sorted", "copy", [str(photo)])
+
+    def torn(source, target):
+        Path(target).write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr("adte.labelling.sorting.shutil.copy2", torn)
+    with pytest.raises(InputError, match="the disk is full"):
+        sorting.fill([(str(photo), photo)], {str(photo): "cat"}, ["cat"])
+    assert list((tmp_path / "sorted" / "cat").iterdir()) == []
+
+
+def test_a_move_that_was_cut_off_is_finished(tmp_path):
+    (photo,) = pictures(tmp_path / "photos", 1)
+    data, labels = photo.read_bytes(), {str(photo): "cat"}
+    Sorting(tmp_path / "sorted", "move", [str(photo)]).fill([(str(photo), photo)], labels, ["cat"])
+    os.link(tmp_path / "sorted" / "cat" / "000.png", photo)  # as between the two steps of a move
+    again = Sorting(tmp_path / "sorted", "move", [str(photo)])
+    assert again.fill([(str(photo), photo)], labels, ["cat"]) == 0
+    assert not photo.exists()
+    assert (tmp_path / "sorted" / "cat" / "000.png").read_bytes() == data
+
+
+def test_an_output_is_not_the_list_of_the_sorted(tmp_path):
+    pictures(tmp_path / "photos", 1)
+    job = Job(["photos"], WANTED, out="sorted/undo.csv", sort_into="sorted")
+    (tmp_path / "sorted").mkdir()
+    with pytest.raises(InputError, match="is the list that --sort-into keeps"):
+        job.run()
+    assert list((tmp_path / "sorted").iterdir()) == []
+
+
+def test_rows_of_a_frozen_state_are_of_that_state(tmp_path):
+    """Another state with as many images is another state, and is not taken for the first."""
+    first, second = pictures(tmp_path / "a", 4), pictures(tmp_path / "b", 2)
+    Job([str(p) for p in first[:2]], WANTED, state="a.adte", workers=0).run()
+    Job([str(p) for p in first[2:]], WANTED, state="b.adte", workers=0).run()
+    frozen = {"freeze": True, "out": "rows.csv", "workers": 0}
+    Job([str(second[0])], WANTED, state="b.adte", **frozen).run()
+    before = Path("rows.csv").read_bytes()
+    with pytest.raises(InputError, match=r"was written with another state than 'a\.adte'"):
+        Job([str(p) for p in second], WANTED, state="a.adte", **frozen).run()
+    assert Path("rows.csv").read_bytes() == before
+    Job([str(p) for p in second], WANTED, state="b.adte", **frozen).run()
+    assert Path("rows.csv").read_text().count("\n") == 3
+
+
+def test_a_frozen_state_begins_another_stream_and_learns_nothing(tmp_path):
+    photos = [str(p) for p in pictures(tmp_path / "a", 3)]
+    Job(photos, WANTED, state="s.adte", workers=0).run()
+    clf = adte.Classifier.load("s.adte")
+    clf.freeze().save("f.adte")
+    Job(photos[:1], WANTED, start="f.adte", out="rows.csv", workers=0).run()
+    tensors, facts = load_state("rows.csv.adte")
+    assert (facts["seen"], facts["frozen"]) == (0, True)
+    assert not tensors["prior.answers"].any()
+    assert tensors["prior.total"].any()
+    with pytest.raises(InputError, match="is frozen, so nothing would be learned"):
+        Job(photos, WANTED, state="f.adte", learn=True, workers=0).run()
+    result = call("learn", photos[0], "--state", "f.adte", *CLASSES[:4])
+    assert is_clean(result)
+    assert result.exit_code == 2
+    assert "images learned" not in result.output
+
+
+@pytest.mark.parametrize("out", ["rows.jsonl", "rows.json", "rows.csv"])
+def test_rows_list_as_many_classes_as_before(out, tmp_path):
+    photos = [str(p) for p in pictures(tmp_path / "a", 2)]
+    Job(photos[:1], WANTED, out=out, top=1, workers=0).run()
+    before = Path(out).read_bytes()
+    with pytest.raises(InputError, match="ask for the same number"):
+        Job(photos, WANTED, out=out, top=3, workers=0).run()
+    assert Path(out).read_bytes() == before
+    Job(photos, WANTED, out=out, top=1, workers=0).run()
+
+
+def test_the_same_command_goes_on_with_options_of_the_method(tmp_path):
+    pictures(tmp_path / "photos", 1)
+    words = ("photos", "--set", "base=5", "--set", "clip=3", "--out", "rows.csv")
+    assert predict(*words).exit_code == 0
+    pictures(tmp_path / "photos", 2)
+    again = predict(*words)
+    assert again.exit_code == 0, again.output
+    other = predict("photos", "--set", "base=4", "--out", "rows.csv")
+    assert is_clean(other)
+    assert "was saved with keep.base 5.0, not 4" in " ".join(other.output.split())
 
 
 def test_an_interrupted_note_is_no_harm(tmp_path):

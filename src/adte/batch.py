@@ -151,11 +151,14 @@ class Batch:
             return
         for name in ("logits", "features", "pixels"):
             x = getattr(self, name)
-            if x is not None and not bool(torch.isfinite(x).all()):
-                raise InputError(
-                    f"{name} hold NaN or infinite values; check the model's output "
-                    "(half-precision overflow is the usual cause)"
-                )
+            if x is None or bool((fine := torch.isfinite(x).flatten(1).all(1)).all()):
+                continue
+            named = zip(self.keys, fine.tolist(), strict=False)
+            bad = ", ".join([repr(key) for key, good in named if not good][:3])
+            raise InputError(
+                f"{name}{bad and f' of {bad}'} hold NaN or infinite values; check the model's "
+                "output (half-precision overflow is the usual cause)"
+            )
 
     @staticmethod
     def join(parts: Sequence[Batch]) -> Batch:

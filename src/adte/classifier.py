@@ -61,9 +61,9 @@ class Classifier:
         method: a name for `create_method`, or a `Method`.
         templates: prompt templates with {} for the name, a set's name ("seven"), or `Prompts`
             with descriptions; their vectors are averaged.
-        views: how many views, or a `Views` with all its options. "auto" draws up to 64 in rounds of
-            eight and stops when the answer cannot change much: about a third of them, a little
-            accuracy (docs/guides/speed.md). Images are then worked on one at a time.
+        views: how many views, or a `Views` with all its options. "auto" draws twelve, then four at
+            a time up to 64, and stops when the answer cannot change much: about a third of them, a
+            little accuracy (docs/guides/speed.md). Images are then worked on one at a time.
         seed: of the views. The views of an image depend on it and on the pixels alone, so the
             answer does not depend on batch, order or worker, except through what was learned.
         weights, device, dtype: passed on to `load_model`, when the model is given by name.
@@ -135,11 +135,13 @@ class Classifier:
         """Predict one image, or each of a list or of a batch (N, H, W, 3), and learn from it.
 
         A list is encoded before anything is learned: if one of its images cannot be read, nothing
-        has changed. With errors="skip" such images are left out and listed in `unread`.
+        has changed. With errors="skip" such images are left out and listed in `unread`; one image
+        by itself is an error still.
         """
         if isinstance(image, (list, tuple)) or getattr(image, "ndim", 0) == 4:
             batches = list(self._batches(image, 1, 0, errors))
             return [p for batch in batches for p in self.step(batch)]
+        _check_way(errors)
         (batch,) = self._batches([image], 1, 0, "raise")
         return self.step(batch)[0]
 
@@ -165,14 +167,21 @@ class Classifier:
     predict_many = stream
 
     def learn(self, images: Any, errors: Literal["raise", "skip"] = "raise") -> int:
-        """Learn from an image, a list or a folder without predicting; how many it was."""
+        """Learn from an image, a list or a folder without predicting; how many it was.
+
+        A list is encoded before anything is learned, as in `predict`; a folder is learned as it
+        comes, and where it ends in an error `seen` says how many images that was.
+        """
         if self.frozen:
             raise InputError("this classifier is frozen; call unfreeze() before learn()")
         several = isinstance(images, (list, tuple)) or getattr(images, "ndim", 0) == 4
-        if isinstance(images, (str, os.PathLike)) and Path(images).is_dir():
+        if folder := isinstance(images, (str, os.PathLike)) and Path(images).is_dir():
             images, several = find_images(images), True
+        batches = self._batches(images if several else [images], 16, 0, errors)
+        if not folder:
+            batches = iter(list(batches))
         done = 0
-        for batch in self._batches(images if several else [images], 16, 0, errors):
+        for batch in batches:
             with self._lock:
                 self.method.learn(batch)
                 self.seen += len(batch)
@@ -187,16 +196,17 @@ class Classifier:
     def _batches(
         self, images: Iterable[Image], size: int, workers: int, errors: str
     ) -> Iterator[Any]:
-        if errors not in ("raise", "skip"):
-            raise unknown("way with errors", errors, ("raise", "skip"))
+        _check_way(errors)
         if size < 1:
             raise InputError(f"batch={size} images leave nothing to do; give at least 1")
-        self.unread = []
+        unread: list[Unread] = []
+        if errors == "skip":
+            self.unread = unread
 
         def failed(key: str, error: InputError) -> None:
             if errors == "raise":
                 raise error
-            self.unread.append(Unread(key, str(error)))
+            unread.append(Unread(key, str(error)))
 
         named = ((_name(i, image), image) for i, image in enumerate(images))
         return self.encode(named, size, workers, failed)
@@ -261,7 +271,8 @@ class Classifier:
             raise InputError("no image was seen yet, so there are no shares; predict some")
         if found is None or len(found.share) != len(self.classes):
             raise InputError(
-                f"method {self.method.name!r} does not estimate shares; use method='adte'"
+                f"method {self.method.name!r} does not estimate shares with its options; use "
+                "method='adte' with estimator='joint', as it is by itself"
             )
         rows = zip(self.classes, *(x.tolist() for x in found), strict=True)
         return sorted((Share(*row) for row in rows), key=lambda s: -s.share)
@@ -286,7 +297,8 @@ class Classifier:
 
     def begin(self) -> None:
         """Begin another stream with what was learned: the model's bias stays, and what classes look
-        like; how often they came is of the last stream, and forgotten.
+        like; how often they came is of the last stream, and forgotten. `adte` tells the two apart;
+        other methods keep all.
         """
         with self._lock:
             self.method.begin()
@@ -354,7 +366,7 @@ class Classifier:
         )
         check_weights(str(path), facts, clf.facts)
         clf.auto = clf.pipeline.auto = facts["auto"]
-        clf.method.load_state_dict(tensors)
+        clf.method.load_state_dict(tensors, {"L": len(clf.classes)})
         clf.frozen, clf.seen = facts["frozen"], facts["seen"]
         return clf
 
@@ -363,7 +375,7 @@ class Classifier:
         tensors, facts = read_learned(path)
         check_fit(repr(str(path)), facts, self.facts)
         with self._lock:
-            self.method.load_state_dict(tensors)
+            self.method.load_state_dict(tensors, {"L": len(self.classes)})
             self.seen = facts["seen"]
 
     def merge(self, other: Classifier) -> None:
@@ -413,6 +425,11 @@ def _model(model: str | Model, weights: Any, device: str | None, dtype: str | No
     model = check_model(model)
     model.require({"text tower", "class weights"}, by="a classifier of class names")
     return model
+
+
+def _check_way(errors: str) -> None:
+    if errors not in ("raise", "skip"):
+        raise unknown("way with errors", errors, ("raise", "skip"))
 
 
 def _name(number: int, image: Image) -> str:

@@ -16,6 +16,8 @@ __all__ = ["check_fit", "check_weights", "read_learned"]
 
 Facts = Mapping[str, Any]  # as `Classifier.facts` has them
 
+ALIKE = ("name", "prior.seed")  # what may differ: what prompts are called, which numbers are drawn
+
 
 def read_learned(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """A state file of this version, or of 0.1 where what it holds still means the same."""
@@ -67,6 +69,10 @@ def check_fit(what: str, theirs: Facts, ours: Facts) -> None:
                 f"use the same {key}"
             )
     check_weights(what, theirs, ours)
+    if bool(theirs.get("auto")) != bool(ours["auto"]):
+        which = ["a fixed number of views", "views='auto'"]
+        there, here = (which[bool(x.get("auto"))] for x in (theirs, ours))
+        raise StateError(f"{what} has {there}, this classifier has {here}; use the same views")
     for key in ("prompts", "views", "options"):
         if odd := _differs(theirs[key], ours[key]):
             raise StateError(
@@ -79,6 +85,6 @@ def _differs(theirs: Any, ours: Any) -> tuple[str, Any, Any] | None:
     """The first fact in which two differ, as JSON has them."""
     for key in {**ours, **theirs}:
         a, b = (list(x) if isinstance(x, tuple) else x for x in (theirs.get(key), ours.get(key)))
-        if a != b and key != "prior.seed":
+        if a != b and key not in ALIKE:
             return key, a, b
     return None

@@ -155,11 +155,23 @@ def check(
                 f"{value.dtype}, expected {tuple(shape)}{kind}; it was saved for other "
                 "classes, another model or other options"
             )
-        if value.is_floating_point() and bool(value.isnan().any()):
+        if odd_value := _impossible(e, value):
             raise StateError(
-                f"state of {owner!r} does not fit: entry {name!r} holds NaN; save it again"
+                f"state of {owner!r} does not fit: entry {name!r} holds {odd_value}; save it again"
             )
     return sizes
+
+
+def _impossible(e: Entry, value: Tensor) -> str:
+    """What no stream could have left in an entry, in words; nothing where all is well."""
+    if value.is_floating_point():
+        if bool(value.isnan().any()):
+            return "NaN"
+        if not math.isinf(e.fill) and bool(value.isinf().any()):
+            return "infinite values"
+    elif e.reduce == "sum" and value.numel() and int(value.min()) < 0:
+        return "a negative count"
+    return ""
 
 
 def merge(owner: str, entries: Entries, ours: State, theirs: State) -> State:

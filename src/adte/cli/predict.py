@@ -109,8 +109,9 @@ def predict(**o: Any) -> None:
     screen = Screen(o["quiet"], o["verbose"], o["bars"], o["top"], data)
     cluster, asked = ENGINE.take(o), {name: o[name] for name in names}
     with console.notes(not o["quiet"]):
-        job = Job(inputs, _wanted(o), **asked)
-        if cluster is not None:
+        if cluster is None:
+            job = Job(inputs, _wanted(o), **asked)
+        else:
             from adte.cluster.label import ClusterJob
 
             job = ClusterJob(inputs, _wanted(o), **asked, cluster=cluster)
@@ -190,7 +191,8 @@ def learn(**o: Any) -> None:
 
     screen = Screen(o["quiet"], False, None, 1, data=False, lines=False)
     with console.notes(not o["quiet"]):
-        job = Job(o["images"], _wanted(o), state=o["state"], batch=o["batch"], workers=o["workers"])
+        speed = {name: o[name] for name in ("batch", "workers")}
+        job = Job(o["images"], _wanted(o), state=o["state"], learn=True, **speed)
         job.report.verb = "learned"
         _run(job, screen)
 

@@ -73,6 +73,7 @@ class Done(NamedTuple):
     confidence: float | None
     learned: bool
     failed: bool
+    top: int | None = None  # classes that are listed, where the line itself says it
 
 
 class Csv:
@@ -133,6 +134,7 @@ class Lines:
             float(sure) if isinstance(sure, int | float) else None,
             row["learned"] is True,
             bool(row["error"]),
+            len(best) if isinstance(best := row.get("top"), list) else None,
         )
 
     def is_torn(self, line: bytes) -> bool:

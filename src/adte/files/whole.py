@@ -32,6 +32,7 @@ __all__ = [
     "make_folder",
     "open_through",
     "save_state",
+    "write_new",
     "write_whole",
 ]
 
@@ -69,6 +70,22 @@ def write_whole(path: StrPath, write: Callable[[str], object], size: int | None 
     return Path(name)
 
 
+def write_new(target: Path, write: Callable[[str], object]) -> None:
+    """The same for a file that is not there: FileExistsError, and nothing else, where one is."""
+    _replace(target, write, _name)
+
+
+def _name(temporary: Path, target: Path) -> None:
+    """Rename where nothing is written over."""
+    try:
+        os.link(temporary, target)
+    except FileExistsError:
+        raise
+    except OSError:  # a disk without hard links: take the name first
+        target.open("xb").close()
+        os.replace(temporary, target)
+
+
 def target_of(path: StrPath) -> Path:
     """The file that a path stands for, links followed; folders and places not there are refused."""
     name = os.fspath(path)
@@ -94,7 +111,11 @@ def target_of(path: StrPath) -> Path:
     return target
 
 
-def _replace(target: Path, write: Callable[[str], object]) -> None:
+def _replace(
+    target: Path,
+    write: Callable[[str], object],
+    put: Callable[[Path, Path], object] = os.replace,
+) -> None:
     _sweep(target)
     temporary = target.with_name(f".{short(target.name)}.{secrets.token_hex(4)}.part")
     try:
@@ -108,7 +129,7 @@ def _replace(target: Path, write: Callable[[str], object]) -> None:
                 os.chmod(temporary, stat.S_IMODE(target.stat().st_mode))
             if os.name == "nt":  # which does not rename open files
                 f.close()
-            os.replace(temporary, target)
+            put(temporary, target)
     finally:
         with suppress(OSError):
             temporary.unlink()  # gone if all went well

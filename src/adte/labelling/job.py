@@ -15,18 +15,20 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from adte.classifier import Classifier
 from adte.errors import InputError
-from adte.facts import read_state
 from adte.files.claims import Lock, Target, claim, kind_of
 from adte.files.inputs import STDIN, Item, expand, is_archive
 from adte.files.ledger import Ledger
 from adte.files.outputs import Mark, is_stream, open_output
-from adte.files.whole import StrPath, is_special, load_state
+from adte.files.whole import StrPath, is_special
+from adte.fit import check_fit, read_learned
 from adte.labelling.report import Listener, Report, counted
 from adte.labelling.run import Rows, Run, Saving
 from adte.labelling.saved import Saved, Wanted, open_classifier
-from adte.labelling.sorting import Sorting
+from adte.labelling.sorting import LIST, Sorting
 
 __all__ = ["Job"]
 
@@ -42,6 +44,7 @@ class Job:
         state: what was learned, gone on from and saved. An output without one has its own beside
             it, OUT.adte.
         start: what another stream learned, to begin from where there is no state yet; only read.
+        learn: learning is all that is asked for; then a frozen state is refused.
         freeze: do not learn; then `state` is only read.
         force: write over files of others, and begin an output anew.
         min_confidence: an image below it gets no label.
@@ -57,6 +60,7 @@ class Job:
     json_to: str | None = None
     state: str | None = None
     start: str | None = None
+    learn: bool = False
     freeze: bool = False
     force: bool = False
     top: int = 5
@@ -88,6 +92,11 @@ class Job:
                 self._lock(keep, stack, listener)
             clf, marks = self._classifier(keep)
             was_frozen = clf.frozen
+            if was_frozen and self.learn:
+                raise InputError(
+                    f"the state {self.state!r} is frozen, so nothing would be learned; give "
+                    "another one, or in Python load it, call unfreeze() and save it"
+                )
             if was_frozen and not self.freeze:
                 listener.note("this state is frozen: images are labelled, nothing is learned")
             clf.frozen = was_frozen or self.freeze
@@ -121,6 +130,14 @@ class Job:
             Target("--json", self.json_to),
             Target(said, keep.path if keep else None, "state"),
         )
+        if self.sort_into is not None:
+            listing = os.path.join(self.sort_into, LIST)
+            for option, path, _ in targets:
+                if path is not None and os.path.realpath(path) == os.path.realpath(listing):
+                    raise InputError(
+                        f"{option} {os.fspath(path)!r} is the list that --sort-into keeps; give "
+                        "another name"
+                    )
         claim(targets, read, self.force)
 
     def _lock(self, keep: Saved, stack: ExitStack, listener: Listener) -> None:
@@ -144,21 +161,21 @@ class Job:
             return open_classifier(self.wanted, keep)
         if self.start is not None:
             clf, _ = open_classifier(self.wanted, Saved(self.start, f"--start {self.start!r}"))
-            if not clf.frozen:
-                clf.begin()
+            clf.begin()
             return clf, {}
         return self.wanted.new(), {}
 
     def _marks(self, clf: Classifier, keep: Saved) -> dict[str, Any]:
         """What the state beside an output knows of it, if it is the state that this run has."""
-        seen = clf.seen
-        clf.load_state(keep.path)  # refuses one of another kind
-        if clf.seen != seen:
+        then, facts = read_learned(keep.path)
+        check_fit(repr(keep.path), facts, clf.facts)
+        now = {name: value.cpu() for name, value in clf.method.state_dict().items()}
+        if then.keys() != now.keys() or not all(torch.equal(then[k], now[k]) for k in now):
             raise InputError(
-                f"{self.out!r} was written with another state than {self.state!r} ({clf.seen} "
-                f"images seen then, {seen} now); {keep.mend} to begin again"
+                f"{self.out!r} was written with another state than {self.state!r} "
+                f"({facts['seen']} images seen then, {clf.seen} now); {keep.mend} to begin again"
             )
-        return read_state(load_state(keep.path)[1], keep.path)["outputs"] or {}
+        return facts["outputs"] or {}
 
     def _rows(
         self,
@@ -182,7 +199,12 @@ class Job:
     def _check_past(self, ledger: Ledger, clf: Classifier, lost: int, listener: Listener) -> None:
         """Refuse, or say, what does not go together with what earlier runs did."""
         good = [row for row in ledger.done if not row.failed]
-        least = self.min_confidence
+        least, top = self.min_confidence, ledger.top
+        if any(row.top not in (None, top) for row in good):
+            raise InputError(
+                f"{self.out!r} has rows of another --top than {top}; ask for the same number of "
+                "classes per image, give another --out, or --force to begin again"
+            )
         if any(
             (row.label is None) != (row.confidence < least)
             for row in good

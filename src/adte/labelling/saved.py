@@ -1,7 +1,7 @@
 """A classifier as it was saved, or a new one: what is asked for is applied, checked or refused.
 
 Never ignored: with a saved state, weights, device and dtype are applied; classes, model, method,
-templates, views and seed have to be those of the state; options of the method are refused.
+templates, views, seed and options of the method have to be those of the state.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from adte.classifier import Classifier
 from adte.errors import InputError
 from adte.facts import read_state
 from adte.files import load_state
+from adte.methods import create_method
 from adte.prompts import SINGLE, check_templates
 
 __all__ = ["Saved", "Wanted", "open_classifier"]
@@ -117,9 +118,14 @@ def open_classifier(wanted: Wanted, saved: Saved) -> tuple[Classifier, dict[str,
             reason = f"was saved with {name} {there!r}, not {here!r}"
         raise InputError(f"{saved.name} {reason}; leave --{name} out, or {saved.mend}")
     if "options" in wanted.said:
-        raise InputError(
-            f"--set cannot change what {saved.name} was saved with; leave it out, or {saved.mend}"
-        )
+        was = create_method(facts["method"], **facts["options"]).params
+        wished = create_method(facts["method"], **{**facts["options"], **wanted.options}).params
+        for name, here in wished.items():
+            if here != was[name]:
+                raise InputError(
+                    f"{saved.name} was saved with {name} {was[name]!r}, not {here!r}; leave --set "
+                    f"out, or {saved.mend}"
+                )
     fits = "weights" in wanted.said or facts["model"] == wanted.model
     clf = Classifier.load(
         saved.path,

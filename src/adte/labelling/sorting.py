@@ -1,8 +1,9 @@
 """Images sorted into a folder per label: copied, linked or moved, with a list that undoes it.
 
 Nothing is ever written over: a name that is taken gets a number. The list, `undo.csv` in the
-folder, has a line per image before anything is done with it, and its digest. Undoing takes away or
-moves back only what is still as it was put there.
+folder, has a line per image before anything is done with it, and its digest; the same command does
+what an interrupted one left undone. Undoing takes away or moves back only what is still as it was
+put there.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from adte.errors import InputError, unknown
 from adte.files.claims import claim_folder
 from adte.files.inputs import STDIN, Item, is_archive
 from adte.files.rows import escape_name, unescape_name
-from adte.files.whole import StrPath, make_folder, reason, write_whole
+from adte.files.whole import StrPath, make_folder, reason, write_new, write_whole
 
 __all__ = ["UNSURE", "Sorting", "Undone", "undo"]
 
@@ -60,17 +61,17 @@ class Sorting:
             _check_input(name, here, way)
         self.folder = claim_folder("--sort-into", folder)
         self.path = self.folder / LIST
-        if self.path.exists():
-            self._done = {(e.source, Path(e.to).parent.name) for e in _read(self.path)[1]}
-        else:
-            self._done = set()
+        self._done = dict[tuple[str, str], Entry]()  # by source and folder
+        for entry in _read(self.path)[1] if self.path.exists() else []:
+            if os.path.lexists(self.folder / entry.to):  # else it came no further than the list
+                self._done[entry.source, Path(entry.to).parent.name] = entry
 
     def fill(
         self, items: Iterable[Item], labels: Mapping[str, str | None], classes: Sequence[str]
     ) -> int:
         """Sort images by label, each once; None is unsure. How many it was.
 
-        Images that the list has already, from an interrupted run, are passed over.
+        Images that are there already, from an interrupted run, are passed over.
         """
         folders = folder_names(classes)
         count, left = 0, dict(labels)
@@ -80,9 +81,11 @@ class Sorting:
             label = left.pop(name)
             place = UNSURE if label is None else folders[label]
             origin = os.path.abspath(name)
-            if (origin, place) not in self._done:
+            if (done := self._done.get((origin, place))) is None:
                 self._put(origin, source, make_folder(self.folder / place))
                 count += 1
+            elif done.way == self.way == "move":
+                _finish(done, self.folder / done.to)
         return count
 
     def _put(self, origin: str, source: Path | bytes, place: Path) -> None:
@@ -169,8 +172,7 @@ def _digest(source: Path | bytes) -> str:
 def _do(way: str, source: Path | bytes, target: Path) -> None:
     """Put an image where nothing is; FileExistsError if something is after all."""
     if isinstance(source, bytes):
-        with target.open("xb") as file:
-            file.write(source)
+        write_new(target, lambda name: Path(name).write_bytes(source))
     elif way == "copy":
         _copy(source, target)
     elif way == "link":
@@ -180,14 +182,7 @@ def _do(way: str, source: Path | bytes, target: Path) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    with source.open("rb") as old, target.open("xb") as new:
-        try:
-            shutil.copyfileobj(old, new)
-        except BaseException:
-            with suppress(OSError):
-                target.unlink()
-            raise
-    shutil.copystat(source, target)
+    write_new(target, lambda name: shutil.copy2(source, name))
 
 
 def _move(source: Path, target: Path) -> None:
@@ -208,6 +203,13 @@ def _move(source: Path, target: Path) -> None:
     except OSError:
         target.unlink()
         raise
+
+
+def _finish(entry: Entry, target: Path) -> None:
+    """Take away an image whose move was cut off: it is whole at its new place, and here still."""
+    with suppress(OSError):
+        if _digest(target) == entry.digest == _digest(Path(entry.source)):
+            os.unlink(entry.source)
 
 
 # --------------------------------------------------------------------------- back again

@@ -204,8 +204,13 @@ class Method:
             if (e := declared.entry_of(entries, k)) is not None and e.reduce != "derived"
         }
 
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Replace the state. Checks everything first: on an error nothing has changed."""
+    def load_state_dict(
+        self, state: Mapping[str, Tensor], sizes: Mapping[str, int] | None = None
+    ) -> None:
+        """Replace the state. Checks everything first: on an error nothing has changed.
+
+        `sizes` that are known it must be made for: L classes, D dimensions.
+        """
         if not state:
             return self.reset()
         if not self.stateful:
@@ -213,11 +218,11 @@ class Method:
                 f"method {self.name!r} keeps no state, but entry "
                 f"{next(iter(state))!r} came; it was saved by another method"
             )
-        sizes = declared.check(self.name, self.entries(), state)
+        found = declared.check(self.name, self.entries(), state, sizes)
         new = declared.copy(dict(state))
         self.check_state(new)
         self.refresh(new)
-        self._state, self._sizes = new, sizes
+        self._state, self._sizes = new, found
 
     def check_state(self, state: State) -> None:
         """Refuse values that fit the declaration and are impossible all the same."""
