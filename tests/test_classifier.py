@@ -437,3 +437,15 @@ def test_an_image_with_nan_is_named(model, photos):
 
 def _is_nan(clf, path):
     return bool(clf.sample(path).logits.isnan().any())
+
+
+def test_a_photograph_is_not_written_over(model, photos, tmp_path):
+    photo = tmp_path / "photo.png"
+    photo.write_bytes((photos / "00.png").read_bytes())
+    clf = make(model)
+    with pytest.raises(InputError, match="exists and is not a state of adte"):
+        clf.save(photo)
+    assert photo.read_bytes() == (photos / "00.png").read_bytes()
+    clf.save(photo, force=True)
+    clf.save(photo)
+    assert Classifier.load(photo, model).classes == CLASSES

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import click
 import pytest
 
 from adte import InputError
@@ -94,7 +95,7 @@ def test_the_first_file_that_exists_is_read(place, monkeypatch):
     ("text", "sentence"),
     [
         ('[defaults]\nmodle = "tiny"', r"unknown key under \[defaults\] in .* 'modle' \(did you "
-         r"mean 'model'\?\); choose one of: cache, device"),
+         r"mean 'model'\?\); choose one of: device"),
         ("[predikt]\nviews = 1", r"unknown table in .* 'predikt' \(did you mean 'predict'\?\)"),
         ('model = "tiny"', r"'model' stands outside a table; put it under \[defaults\]"),
         ("colour = 1", "unknown key in .* 'colour'; choose one of"),
@@ -150,6 +151,17 @@ def test_every_verb_that_takes_a_model_has_defaults_of_ones_own():
     verbs = {n for n, c in main.commands.items() if any("--model" in p.opts for p in c.params)}
     assert {"predict", "learn", "paper", "study"} <= verbs
     assert verbs - {"state"} <= set(VERBS)  # whose model is that of the streams
+
+
+def test_every_key_is_an_option_of_some_verb():
+    options = {
+        name
+        for verb in VERBS
+        for p in main.commands[verb].params
+        if isinstance(p, click.Option)
+        for name in (p.name, *(o.removeprefix("--").replace("-", "_") for o in p.opts))
+    }
+    assert KEYS.keys() <= options
 
 
 def test_learn_takes_them(place):

@@ -15,7 +15,8 @@ from torch import Tensor
 from adte.batch import Batch, Context, Prediction, Sample
 from adte.errors import InputError, StateError, unknown
 from adte.files import save_state
-from adte.files.whole import brief
+from adte.files.claims import kind_of
+from adte.files.whole import brief, is_special
 from adte.fit import check_fit, check_weights, read_learned
 from adte.images import find_images
 from adte.methods import Method, create_method
@@ -321,11 +322,17 @@ class Classifier:
             "frozen": self.frozen,
         }
 
-    def save(self, path: str | os.PathLike[str], **more: Any) -> Path:
+    def save(self, path: str | os.PathLike[str], *, force: bool = False, **more: Any) -> Path:
         """Write all but the model's weights to one file. A failed save leaves the old one.
 
-        `more` are facts for its header, such as the outputs that `adte.files.ledger` keeps there.
+        A file that is no state is not written over, unless `force` says so. `more` are facts for
+        the header, such as the outputs that `adte.files.ledger` keeps there.
         """
+        if not force and not is_special(path) and kind_of(path) not in (None, "state"):
+            raise InputError(
+                f"{os.fspath(path)!r} exists and is not a state of adte; give another name, or "
+                "force=True to write over it"
+            )
         with self._lock:
             tensors, facts = self.method.state_dict(), self.facts
         return save_state(path, tensors, {**facts, **more})

@@ -46,7 +46,6 @@ KEYS = {
     "templates": "a text or a list of texts",
     "top": "a whole number",
     "min_confidence": "a number",
-    "cache": "a text",
     "workers": "a whole number",
 }
 ENVIRONMENT = {"model": "ADTE_MODEL", "device": "ADTE_DEVICE", "dtype": "ADTE_DTYPE"}

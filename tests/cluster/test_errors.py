@@ -14,7 +14,8 @@ from adte import InputError
 from adte.cli import main
 from adte.cluster.connect import ClusterOptions, _own_end, connected, places
 
-PREDICT = ["predict", "nothing.jpg", "--classes", "cat, dog", "--engine", "ray"]
+# Of a file that is there; nobody comes to open it.
+PREDICT = ["predict", __file__, "--classes", "cat, dog", "--engine", "ray"]
 
 
 def told(*words: str) -> str:

@@ -82,6 +82,13 @@ def test_order_and_length(tmp_path):
         extract(live().ordered(order), tmp_path / "d")
 
 
+def test_a_cache_is_not_written_among_photographs(tmp_path):
+    (tmp_path / "photo.jpg").write_bytes(b"mine")
+    with pytest.raises(InputError, match=r"holds other files, such as 'photo\.jpg'; give a new"):
+        extract(live(), tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["photo.jpg"]
+
+
 class Stop(Exception):
     pass
 

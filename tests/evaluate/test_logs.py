@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -39,6 +41,22 @@ def test_tensorboard(tmp_path):
     text = first.tensor_proto.string_val[0].decode()
     assert json.loads(text)["options"] == {"beta": 0.5}
     assert json.loads(text)["order_seed"] == 3
+
+
+def test_long_titles_have_folders_of_their_own(tmp_path, monkeypatch):
+    class Writer:
+        def __init__(self, folder):
+            Path(folder).mkdir()
+
+        def __getattr__(self, name):
+            return lambda *args: None
+
+    tensorboard = SimpleNamespace(SummaryWriter=Writer)
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", tensorboard)
+    with open_log(f"tensorboard:{tmp_path}") as log:
+        for end in "abb":
+            log.record(replace(RECORD, title=300 * "x" + end))
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")

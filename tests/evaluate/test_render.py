@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -73,3 +74,38 @@ def test_one_study_more_keeps_those_that_the_page_had(order, tmp_path):
     assert page.count("<section") == 2
     assert page.index('id="successors"') < page.index('id="two-classes"')
     assert page.count("The studies of the paper in small") == 1
+
+
+@pytest.mark.parametrize(("verb", "name"), [("paper", "two-classes"), ("study", "q-direction")])
+def test_pages_and_findings_of_others_stay(verb, name, tmp_path, monkeypatch):
+    ran = []
+
+    def conducted(wanted, settings, jobs):
+        ran.extend(wanted)
+        return [(s, FINDING) for s in wanted]
+
+    monkeypatch.setattr("adte.cli.paper.conduct", conducted)
+    monkeypatch.chdir(tmp_path)
+    folder = Path(f"adte-{verb}")
+    page, finding = folder / "index.html", folder / "findings" / f"{name}.json"
+    finding.parent.mkdir(parents=True)
+
+    def run(*more):
+        return CliRunner().invoke(main, [verb, name, "--preset", "tiny", *more])
+
+    for mine in (page, finding):
+        mine.write_text("my homepage\n")
+        refused = run()
+        assert refused.exit_code == 2
+        assert f"--out {str(mine)!r} exists and is not an output of adte" in refused.output
+        assert mine.read_text() == "my homepage\n"
+        assert not ran
+        mine.unlink()
+    page.write_text("my homepage\n")
+    assert run("--force").exit_code == 0
+    assert run().exit_code == 0  # ours by now
+    finding.write_text("{")  # damaged, beside a page of ours
+    assert run().exit_code == 0
+    page.unlink()
+    assert run().exit_code == 0  # findings that were left without a page
+    assert name in page.read_text("utf-8")

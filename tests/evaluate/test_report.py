@@ -11,6 +11,7 @@ import sys
 from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
+from pathlib import Path
 from urllib.parse import unquote
 
 import numpy as np
@@ -335,6 +336,31 @@ def test_the_verb(runs, tmp_path):
     ]  # fmt: skip
     assert "| **" in (tmp_path / "p-table.md").read_text("utf-8")
     assert "<code>p-table.csv</code>" in (tmp_path / "p.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize("out", [("--out", "page.html"), ()], ids=["--out", "the default"])
+def test_files_of_others_beside_the_page_stay(out, runs, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(runs, "runs", ignore=shutil.ignore_patterns("report*", "table*"))
+    files = [Path("page.html"), Path("page-table.csv"), Path("page-table.md")]
+    if not out:
+        files = [Path("runs", name) for name in ("report.html", "table.csv", "table.md")]
+
+    def report(*more):
+        return CliRunner().invoke(main, ["report", "runs", *out, *more])
+
+    for mine in files:
+        mine.write_text("my notes\n")
+        refused = report()
+        assert refused.exit_code == 2
+        assert f"{str(mine)!r} exists and is not an output of adte" in refused.output
+        assert [f for f in files if f.exists()] == [mine]
+        assert mine.read_text() == "my notes\n"
+        mine.unlink()
+    files[1].write_text("my notes\n")
+    assert report("--force").exit_code == 0
+    assert report().exit_code == 0  # ours by now
 
 
 def test_a_page_elsewhere_leaves_the_runs_alone(runs, tmp_path, monkeypatch):

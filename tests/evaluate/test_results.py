@@ -75,6 +75,23 @@ def test_a_run_comes_back_as_it_was(run, tmp_path):
     assert results.get("adte-2") is None
 
 
+@pytest.mark.parametrize("letter", ["x", "ä", "日"])
+def test_names_of_many_options_are_cut(letter, run, tmp_path):
+    """As long as a file takes them they stay, so that runs of earlier versions are found."""
+    fits = letter * (230 // len(letter.encode()))
+    assert Results.key({"title": fits}).startswith(f"{fits}-")
+    asked = [{"title": f"adte {fits}{letter}", "beta": beta} for beta in (1, 2)]
+    one, two = map(Results.key, asked)
+    assert one != two
+    assert one.rpartition("-")[0] == two.rpartition("-")[0]
+    results = Results(tmp_path)
+    for key in (one, Results.key({"title": fits})):
+        assert results.get(key) is None
+        record = results.put(key, run, Record("adte", summarise(run), CONDITIONS))
+        assert results.get(key) == record
+    assert 95 < len(one.encode()) < 115
+
+
 def test_the_json_is_what_users_know(run, tmp_path):
     _, record = kept(tmp_path, run)
     facts = json.loads(record.path.read_text("utf-8"))

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import shutil
+import sqlite3
+
 import pytest
 from click.testing import CliRunner
 
@@ -10,7 +15,9 @@ from adte.cli import main
 from adte.files.claims import kind_of
 from adte.serve import admin
 from adte.serve.service import Service
-from serving import jpeg, made, running, small
+from adte.serve.store import NAME
+from adte.testing import SmallModel
+from serving import classifier, jpeg, made, running, small
 
 
 @pytest.fixture
@@ -51,6 +58,143 @@ def test_export_never_writes_over_the_database(folder):
 def test_a_stream_is_not_merged_into_itself(folder):
     assert "cannot merge a stream into itself" in ran(folder, "merge", "shop", "shop", code=2)
     assert [row["seen"] for row in admin.listing(folder)] == [2]
+
+
+def damage(folder) -> None:
+    """No snapshot is good, and the log has lost its beginning."""
+    db = sqlite3.connect(folder / NAME)
+    db.execute("UPDATE snapshots SET data = x'00'")
+    db.execute("DELETE FROM log WHERE seq = 1")
+    db.commit()
+    db.close()
+
+
+def test_import_makes_a_damaged_stream_whole(folder, tmp_path):
+    state = tmp_path / "shop.adte"
+    ran(folder, "export", "shop", str(state))
+    damage(folder)
+    assert "is damaged" in ran(folder, "export", "shop", str(tmp_path / "no"), code=2)
+    assert "2 images seen" in ran(folder, "import", "shop", str(state))
+    assert admin.verify(folder) == []
+    clf = classifier()
+    clf.load_state(state)
+    with running(folder) as (client, service):
+        assert service.notes == []
+        stream = client.stream("shop")
+        assert stream.facts()["damaged"] is None
+        found = stream.predict(jpeg(3), probs=True)
+        assert found.probs == clf.predict(jpeg(3)).probs.tolist()
+        assert found.seen == 3
+
+
+def test_an_import_over_http_leaves_no_damaged_snapshot(folder, tmp_path):
+    state = tmp_path / "shop.adte"
+    ran(folder, "export", "shop", str(state))
+    damage(folder)
+    with running(folder) as (client, _):
+        client.stream("shop").take_over(state)
+        assert admin.verify(folder) == []
+
+
+def test_a_state_is_taken_over_alike_by_all(tmp_path, monkeypatch):
+    """What was shown of the time before is gone, over HTTP and without, for good."""
+    monkeypatch.setattr(admin, "load_model", lambda name, **where: small())
+    place, ids = tmp_path / "s", ("http", "import", "merge")
+    with running(place) as (client, _):
+        for id in ids:
+            stream = made(client, id)
+            for i in range(3):
+                stream.predict(jpeg(i), label="cat")
+        made(client, "other").predict(jpeg(7))
+        (tmp_path / "a.adte").write_bytes(client.stream("http").export())
+        client.stream("http").take_over(tmp_path / "a.adte")
+    ran(place, "import", "import", str(tmp_path / "a.adte"))
+    ran(place, "merge", "merge", "other")
+    with running(place) as (client, service):
+        assert service.notes == []
+        for id in ids:
+            shown = client.stream(id).state()
+            assert (shown["seen"], shown["seq"]) == (4 if id == "merge" else 3, 4)
+            assert (sum(shown["counts"]), shown["labelled"]) == (0, 0)
+            assert shown["drift"] is shown["accuracy"] is None
+            assert client.stream(id).history() == []
+
+
+def test_the_list_says_what_the_server_says(tmp_path):
+    clf = classifier(small())
+    clf.predict([jpeg(i) for i in range(6)])
+    clf.save(tmp_path / "a.adte")
+    warm = base64.b64encode((tmp_path / "a.adte").read_bytes()).decode()
+
+    def agreed(client, place) -> dict[str, int]:
+        told = {s["id"]: (s["seen"], s["seq"]) for s in client.streams()}
+        assert {row["id"]: (row["seen"], row["seq"]) for row in admin.listing(place)} == told
+        return {id: seen for id, (seen, _) in told.items()}
+
+    with running(tmp_path / "s") as (client, _):
+        made(client, "state", state=warm).predict(jpeg(1))
+        made(client, "start", start=warm).predict(jpeg(1))
+        made(client, "reset").predict_many([jpeg(1), jpeg(2)])
+        client.stream("reset").reset()
+        assert agreed(client, tmp_path / "s") == {"state": 7, "start": 1, "reset": 0}
+        shutil.copytree(tmp_path / "s", tmp_path / "dead")
+    db = sqlite3.connect(tmp_path / "dead" / NAME)
+    db.execute("UPDATE log SET data = x'00' WHERE stream = 'state' AND seq = 2")
+    db.execute("DELETE FROM log WHERE stream = 'start' AND seq = 1")
+    db.commit()
+    db.close()
+    with running(tmp_path / "dead") as (client, service):
+        assert len(service.notes) == 2
+        assert agreed(client, tmp_path / "dead") == {"state": 6, "start": 0, "reset": 0}
+
+
+def test_options_that_an_action_does_not_use_are_refused(folder):
+    for action in ("list", "verify", "prune"):
+        for option in ("--model", "--weights", "--device", "--dtype"):
+            said = ran(folder, action, option, "mars", code=2)
+            assert f"{option} is not for `adte state DIR {action}`" in said
+
+
+def test_another_model_than_the_streams_is_refused(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(admin, "load_model", lambda name, **where: SmallModel(name=name))
+    state = str(tmp_path / "a.adte")
+    said = ran(folder, "export", "shop", state, "--model", "big", code=2)
+    assert "were learned with model 'small', not 'big'" in said
+    assert "2 images seen" in ran(folder, "export", "shop", state, "--model", "small")
+
+
+def test_json_says_what_was_done(folder, tmp_path):
+    with running(folder) as (client, _):
+        made(client, "other").predict(jpeg(3))
+    file, state = tmp_path / "done.json", str(tmp_path / "a.adte")
+    seen = {
+        "export": ["shop", state, 2],
+        "merge": ["shop", "other", 3],
+        "import": ["other", state, 2],
+    }
+    for action, (id, word, images) in seen.items():
+        ran(folder, action, id, word, "--json", str(file))
+        said = json.loads(file.read_text())
+        what = "merged" if action == "merge" else "file"
+        assert said.pop("adte")
+        assert said == {"action": action, "stream": id, what: word, "seen": images}
+    ran(folder, "prune", "--json", str(file))
+    said = json.loads(file.read_text())
+    assert said["action"] == "prune"
+    assert said["bytes_before"] >= said["bytes_after"] > 0
+    assert json.loads(CliRunner().invoke(main, ["state", str(folder), "prune", "--json"]).stdout)
+
+
+def test_json_goes_over_nothing_that_is_read_or_written(folder, tmp_path):
+    state, before = str(tmp_path / "a.adte"), (folder / NAME).read_bytes()
+    ran(folder, "export", "shop", state)
+    said = ran(folder, "prune", f"--json={folder / NAME}", "--force", code=2)
+    assert "in the input folder" in said
+    said = ran(folder, "import", "shop", state, f"--json={state}", "--force", code=2)
+    assert "an input is never written over" in said
+    said = ran(folder, "export", "shop", "-", "--json", code=2)
+    assert "the same file" in said
+    assert (folder / NAME).read_bytes() == before
 
 
 def test_a_folder_in_use_says_to_stop_its_server(tmp_path):

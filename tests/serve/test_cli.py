@@ -34,6 +34,16 @@ def test_what_cannot_be_served(tmp_path):
     (tmp_path / "empty").write_text("\n")
     empty = refused(*state, "--tokens", "--token-file", str(tmp_path / "empty"))
     assert f"the token file {str(tmp_path / 'empty')!r} is empty" in empty
+    assert "cannot read the token file" in refused(*state, "--token-file", "/no/file")
+    (tmp_path / "short").write_text("secret")
+    assert "has 6 letters" in refused(*state, "--token-file", str(tmp_path / "short"))
+    both = refused(*state, "--no-tokens", "--token-file", str(tmp_path / "short"))
+    assert "contradict each other" in both
+    assert "has 6 letters" in refused(*state, ADTE_ADMIN_TOKEN="secret")
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a.jpg").write_bytes(jpeg(0))
+    assert "holds other files, such as 'a.jpg'" in refused("--state", str(tmp_path / "photos"))
+    assert [p.name for p in (tmp_path / "photos").iterdir()] == ["a.jpg"]
     assert "unknown image format" in refused(*state, "--formats", "eps")
     assert "allows nothing" in refused(*state, "--max-images", "0")
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -57,13 +67,17 @@ def test_the_whole_command(tmp_path):
     """Tokens, a page, an answer, an orderly end with 0, and the state again."""
     (tmp_path / "token").write_text("a-token-of-some-length\n")
     command = [sys.executable, "-m", "adte", "serve", "--port", "0", "--state", str(tmp_path / "s"),
-               "--tokens", "--token-file", str(tmp_path / "token")]  # fmt: skip
+               "--token-file", str(tmp_path / "token")]  # fmt: skip
     seen = []
     for turn in range(2):
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True,
                                    env={**os.environ, "OMP_NUM_THREADS": "1"})  # fmt: skip
         line = process.stderr.readline()
         client = adte.Client(line.split()[-1], "a-token-of-some-length", retries=20)
+        stranger = adte.Client(line.split()[-1], retries=20)
+        with pytest.raises(ServiceError, match="a token is needed"):
+            stranger.streams()
+        stranger.close()
         if turn == 0:
             client.create(["cat", "dog"], id="shop", views=4)
         seen.append(client.stream("shop").predict(jpeg(turn)).seen)

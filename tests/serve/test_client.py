@@ -73,3 +73,22 @@ def test_what_is_no_image_is_refused_with_the_mend(stream):
         stream.predict(np.zeros((4, 4, 3)))
     with pytest.raises(InputError, match="cannot read 'None'"):
         stream.take_over(None)
+
+
+def test_what_a_stream_is_made_of(stream, tmp_path):
+    client = stream.client
+    with pytest.raises(InputError, match="is one text; pass a list of names"):
+        client.create("cat")
+    stream.predict(jpeg(0))
+    (tmp_path / "warm.adte").write_bytes(stream.export())
+    facts = stream.facts()
+    like = {k: facts[k] for k in ("views", "templates", "method", "options", "seed")}
+    for i, warm in enumerate(
+        (tmp_path / "warm.adte", str(tmp_path / "warm.adte"), stream.export())
+    ):
+        assert (
+            client.create(facts["classes"], id=f"go-{i}", state=warm, **like).facts()["seen"] == 1
+        )
+        assert (
+            client.create(facts["classes"], id=f"new-{i}", start=warm, **like).facts()["seen"] == 0
+        )

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
 import threading
 import time
 
 import pytest
+from safetensors import safe_open
+from safetensors.torch import load_file, save
 
 import adte
+from adte import StateError
 from adte.serve.access import Access, is_loopback
 from adte.serve.client import Client, ServiceError
 from adte.serve.limits import Limits
@@ -252,6 +256,78 @@ def test_bad_states_are_refused_and_nothing_changes(open_house, tmp_path):
         assert "/tmp" not in str(error.value)
         assert ".adte'" not in str(error.value)
     assert stream.facts() == before
+
+
+@pytest.mark.parametrize("kind", [ZeroDivisionError, RuntimeError, IndexError, StateError])
+def test_a_state_that_breaks_its_method_is_refused(open_house, monkeypatch, kind):
+    """It fits what is declared, and the first image would fail; nothing changes."""
+    client, service, _ = open_house
+    stream = made(client, f"breaks-{kind.__name__.lower()}", method="onzeta")
+    stream.predict(jpeg(1))
+    before, good = stream.facts(), stream.export()
+    expected = stream.predict(jpeg(2), learn=False, probs=True).probs
+    made(client, "more", method="onzeta").predict_many([jpeg(i) for i in range(3, 6)])
+    other = client.stream("more").export()
+    client.stream("more").delete()
+
+    def step(*_: object) -> None:
+        raise kind("a secret")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(service.keeper.streams[stream.id].clf.method), "step", step)
+        with pytest.raises(ServiceError) as error:
+            stream.take_over(other)
+        assert (error.value.status, error.value.code) == (422, "state")
+        if kind is not StateError:
+            assert (
+                f"the state cannot be used: a prediction with it fails ({kind.__name__}); save"
+                in (str(error.value))
+            )
+            assert "secret" not in str(error.value)
+    assert stream.facts() == before
+    assert stream.export() == good
+    assert stream.predict(jpeg(2), learn=False, probs=True).probs == expected
+    assert stream.take_over(other)["seen"] == 3
+
+
+def test_a_state_that_contradicts_itself_is_refused(open_house, tmp_path):
+    """A graph of two images that says that it has seen none."""
+    client, _, _ = open_house
+    stream = made(client, "graph", method="ecalp")
+    for i in (1, 2):
+        stream.predict(jpeg(i))
+    file = tmp_path / "graph.adte"
+    file.write_bytes(stream.export())
+    before, tensors = stream.facts(), load_file(file)
+    with safe_open(file, "pt") as f:
+        header = f.metadata()
+    bad = save({**tensors, "seen": tensors["seen"] * 0}, header)
+    with pytest.raises(ServiceError) as error:
+        stream.take_over(bad)
+    assert (error.value.status, error.value.code) == (422, "state")
+    assert stream.facts() == before
+    assert stream.predict(jpeg(3)).seen == 3
+
+
+@pytest.mark.parametrize("way", ["state", "start"])
+def test_no_stream_is_made_of_a_state_that_breaks_its_method(open_house, monkeypatch, way):
+    client, _, _ = open_house
+    donor = made(client, "donor", method="tda")
+    donor.predict(jpeg(1))
+    warm = base64.b64encode(donor.export()).decode()
+    donor.delete()
+
+    def begin(*_: object) -> None:
+        raise LookupError
+
+    if way == "start":
+        monkeypatch.setattr(adte.Classifier, "begin", begin)
+    else:
+        monkeypatch.setattr("adte.serve.streams.load_into", begin)
+    with pytest.raises(ServiceError) as error:
+        made(client, "warm", method="tda", **{way: warm})
+    assert (error.value.status, error.value.code) == (422, "state")
+    assert "warm" not in [s["id"] for s in client.streams()]
 
 
 def test_pages_of_other_sites_are_refused(open_house):

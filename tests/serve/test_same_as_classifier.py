@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import shutil
 import threading
 
 import pytest
 import torch
+from click.testing import CliRunner
 
-from adte import list_methods
+from adte import Classifier, list_methods, load_model
+from adte.cli import main
 from adte.serve.client import ServiceError
 from adte.serve.jobs import Predict
 from adte.serve.service import Service
@@ -122,8 +125,6 @@ def test_export_and_import(tmp_path):
             one.predict(image)
         file = tmp_path / "one.adte"
         file.write_bytes(one.export())
-        import base64
-
         two = made(client, "two")
         assert two.take_over(file)["seen"] == 5
         three = made(client, "three", state=base64.b64encode(file.read_bytes()).decode())
@@ -147,6 +148,33 @@ def test_export_and_import(tmp_path):
             assert client.stream(id).predict(IMAGES[7], probs=True).probs == expected
         expected = other.predict(IMAGES[7]).probs.tolist()
         assert client.stream("four").predict(IMAGES[7], probs=True).probs == expected
+
+
+def test_states_of_python_and_of_the_command_line_start_a_stream(tmp_path):
+    """All say the same prompts, whatever they call them."""
+    (tmp_path / "in").mkdir()
+    for i in range(3):
+        (tmp_path / "in" / f"{i}.jpg").write_bytes(IMAGES[i])
+    clf = Classifier("tiny", ["cat", "dog"], views=4)
+    for image in IMAGES[:3]:
+        clf.predict(image)
+    clf.save(tmp_path / "python.adte")
+    learn = ["learn", str(tmp_path / "in"), "--classes", "cat, dog", "--views", "4"]
+    done = CliRunner().invoke(main, [*learn, "--state", str(tmp_path / "line.adte")])
+    assert done.exit_code == 0, done.output
+    clf.begin()
+    expected = clf.predict(IMAGES[4]).probs.tolist()
+    asked = {"classes": ["cat", "dog"], "views": 4}
+    with running(tmp_path / "s", model=load_model("tiny").eval()) as (client, _):
+        for name in ("python", "line"):
+            warm = base64.b64encode((tmp_path / f"{name}.adte").read_bytes()).decode()
+            for i, more in enumerate(
+                ({}, {"templates": "single"}, {"templates": "a photo of a {}."})
+            ):
+                stream = client.create(**asked, **more, id=f"{name}-{i}", start=warm)
+                assert stream.facts()["seen"] == 0
+                assert stream.predict(IMAGES[4], probs=True).probs == expected
+            assert client.create(**asked, id=name, state=warm).facts()["seen"] == 3
 
 
 @pytest.mark.parametrize("method", ["adte", "adte-paper"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any
 
@@ -10,9 +11,9 @@ import click
 from adte.errors import InputError
 from adte.files.claims import Target, claim
 from adte.files.rows import is_output
-from adte.files.whole import is_special
+from adte.files.whole import StrPath, is_special
 
-__all__ = ["add_force", "forced", "table_file", "writable"]
+__all__ = ["add_force", "check_writable", "forced", "table_file", "writable"]
 
 _FORCE = "adte.force"  # in a context: whether such files may go
 
@@ -23,6 +24,7 @@ _OURS = (
     rb"(table,|method,protocol,)",
     rb"(### [^\n]*\n\n)?\| (method| ) \|",
     rb"## [^\n]*\n\n`[\w-]+`: ",
+    rb'\{\n "format": \d+,\n "adte": "[^"]*",\n "study": ',
     rb'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
     rb'content="width=device-width, initial-scale=1"><title>',
 )
@@ -38,15 +40,19 @@ def writable(ctx: click.Context, param: click.Parameter, value: str | None) -> s
 
     A verb with a `--force` of its own sees to the second by itself.
     """
-    if value is None or value == "-":
-        return value
-    claim([Target(param.opts[0], value)], force=True)
-    if forced(ctx) or is_special(value) or _is_ours(value):
-        return value
-    raise InputError(
-        f"{param.opts[0]} {value!r} exists and is not an output of adte; give another name, or "
-        "--force to write over it"
-    )
+    if value is not None and value != "-":
+        check_writable(ctx, param.opts[0], value)
+    return value
+
+
+def check_writable(ctx: click.Context, option: str, path: StrPath) -> None:
+    """The same for a file that follows from an option, or from its default."""
+    claim([Target(option, path)], force=True)
+    if not (forced(ctx) or is_special(path) or _is_ours(path)):
+        raise InputError(
+            f"{option} {os.fspath(path)!r} exists and is not an output of adte; give another name, "
+            "or --force to write over it"
+        )
 
 
 def table_file(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -58,7 +64,7 @@ def table_file(ctx: click.Context, param: click.Parameter, value: str | None) ->
     return writable(ctx, param, value)
 
 
-def _is_ours(path: str) -> bool:
+def _is_ours(path: StrPath) -> bool:
     """Whether a file is not there, is empty, or begins as ours do."""
     try:
         with open(path, "rb") as f:

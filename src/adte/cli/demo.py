@@ -23,13 +23,17 @@ def demo(out: str, limit: int | None, cache: str | None, json_to: str | None) ->
     `tiny-longtail`, whose training was imbalanced in a known way. Needs no network, and no labels
     but to score.
     """
+    from adte.cli._outputs import check_writable
     from adte.evaluate.demo import length, run_demo
     from adte.evaluate.features.cache import Cache
+    from adte.evaluate.report.runs import report_files
     from adte.evaluate.report.tables import terminal_table
     from adte.files.claims import claim_folder
 
     replay = Cache(cache).first(limit)
     folder = claim_folder("--out", out)
+    for path in report_files([folder / "runs"], folder / "report.html"):
+        check_writable(click.get_current_context(), "--out", path)
     with console.progress("replaying", length() * len(replay)) as bar:
         done = run_demo(replay, folder, lambda: bar.advance(bar.task_ids[0]))
     if json_to:

@@ -12,7 +12,7 @@ import click
 from adte import console
 from adte.cli._group import COUNT, JSON, main
 from adte.cli._options import options_of
-from adte.cli._outputs import table_file
+from adte.cli._outputs import check_writable, table_file
 from adte.cli._source import MODEL
 from adte.errors import InputError, MissingExtra, unknown
 from adte.evaluate.report.tables import save_table
@@ -31,6 +31,7 @@ from adte.files import make_folder, write_whole
 from adte.pipeline import default_workers
 from adte.views import Views
 
+PAGE = "index.html"
 SOURCE = options_of(
     Source, only=("data", *MODEL, "batch", "workers", "strict"),
     helps={"data": "your data, as in imagenet:PATH or cache:FOLDER; may be repeated; without it, "
@@ -108,6 +109,7 @@ def _studies(
         return
     wanted = chosen(names, ours)
     folder = make_folder(out or f"adte-{verb}")
+    _claim(folder, wanted)
     settings = _settings(folder, **options)
     block = settings.block
     done, failed = [], []
@@ -139,6 +141,16 @@ def _studies(
         raise InputError(f"{len(failed)} of {len(wanted)} studies could not be run; see above")
 
 
+def _claim(folder: Path, wanted: list[Study]) -> None:
+    """Refuse to write over a page or findings of others. Findings beside a page of ours are ours,
+    damaged ones too."""
+    ctx, page = click.get_current_context(), folder / PAGE
+    check_writable(ctx, "--out", page)
+    home = make_folder(folder / "findings")
+    for study in wanted if not page.exists() else ():
+        check_writable(ctx, "--out", home / f"{study.name}.json")
+
+
 def _save_tables(path: str, done: list[tuple[Study, Finding]], block: str | None) -> None:
     if Path(path).suffix == ".md":
         sections = to_markdown(done, block)
@@ -166,7 +178,7 @@ def _page(folder: Path, ours: bool, done: list[tuple[Study, Finding]], settings:
     except MissingExtra as error:
         text = findings_page(title, there.lead, there.done, there.blocks, plots=False)
         click.echo(f"no plots: {error}", err=True)
-    return write_whole(folder / "index.html", lambda n: Path(n).write_text(text, "utf-8"))
+    return write_whole(folder / PAGE, lambda n: Path(n).write_text(text, "utf-8"))
 
 
 def _list(found: list[Any], verb: str, json_to: str | None) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from adte import console
 from adte.cli._group import main
-from adte.cli._outputs import writable
+from adte.cli._outputs import check_writable, writable
 
 
 @main.command()
@@ -18,7 +20,11 @@ def report(runs: tuple[str, ...], out: str | None) -> None:
 
     Results come from `adte eval`, `compare`, `sweep` or `replay` with --runs FOLDER.
     """
-    from adte.evaluate.report.runs import runs_report
+    from adte.evaluate.report.runs import report_files, runs_report
 
+    if os.path.isdir(runs[0]):  # else the report says it
+        page, *tables = report_files(runs, out)
+        for option, path in (("--out", page), *(("the table of --out", t) for t in tables)):
+            check_writable(click.get_current_context(), option, path)
     for path in runs_report(runs, out):
         console.out.print(str(path), markup=False, soft_wrap=True)

@@ -13,6 +13,7 @@ from adte.cli._outputs import forced
 from adte.cluster.connect import ClusterOptions
 from adte.errors import InputError, MissingExtra
 from adte.evaluate.source import Source
+from adte.files.claims import Target, claim
 from adte.serve.limits import Limits
 
 ADDRESS = Section(
@@ -21,9 +22,11 @@ ADDRESS = Section(
     click.option("--port", default=8017, show_default=True, type=click.IntRange(0, 65535),
                  help="Port; 0 takes any that is free."),
     click.option("--tokens/--no-tokens", default=None,
-                 help="Ask for tokens.  [default: unless the address is a loopback one]"),
+                 help="Ask for tokens.  [default: where an administrator's is given, or the "
+                 "address is not a loopback one]"),
     click.option("--token-file", metavar="FILE",
-                 help="The administrator's token.  [default: ADTE_ADMIN_TOKEN]"),
+                 help="The administrator's token, at least 16 letters.  [default: "
+                 "ADTE_ADMIN_TOKEN]"),
     click.option("--allow-host", "hosts", multiple=True, metavar="NAME",
                  help="A further name of this machine, for requests without tokens."),
 )  # fmt: skip
@@ -48,6 +51,10 @@ SPEED = Section(
                  help="How long the end waits for what is under way."),
 )  # fmt: skip
 LIMITS = options_of(Limits)
+KEPT = options_of(
+    Source, only=("model", "weights", "device", "dtype"),
+    helps={"model": "the model of the streams, which DIR knows; another one is refused"},
+)  # fmt: skip
 
 
 def _fastapi() -> None:
@@ -82,13 +89,16 @@ def serve(**o: Any) -> None:
 
     cluster, limits = ENGINE.take(o), Limits(**{f.name: o[f.name] for f in LIMITS.fields})
     local = is_loopback(o["host"])
-    required = not local if o["tokens"] is None else o["tokens"]
+    token = admin_token(o["token_file"]) if o["tokens"] is not False else None
+    required = (not local or token is not None) if o["tokens"] is None else o["tokens"]
+    if o["token_file"] is not None and not required:
+        raise InputError("--no-tokens and --token-file contradict each other; give one of them")
     if not local and not required:
         raise InputError(
             f"{o['host']} can be reached from outside, where tokens are needed; leave --no-tokens "
             "out or listen on 127.0.0.1"
         )
-    access = Access(admin_token(o["token_file"]) if required else None, required, o["hosts"])
+    access = Access(token, required, o["hosts"])
     where = listen(o["host"], o["port"])
     if cluster is not None:
         with where:  # that it is free is all that matters here
@@ -123,14 +133,14 @@ def _serve_far(o: dict[str, Any], cluster: ClusterOptions, port: int, **settings
     answer(app, o["host"], port, lambda text: click.echo(text, err=True), cluster, o["drain"])
 
 
-ACTIONS = ("list", "verify", "export", "import", "merge", "prune")
+ACTIONS = {"list": 0, "verify": 0, "export": 2, "import": 2, "merge": 2, "prune": 0}  # words
 
 
 @main.command()
 @click.argument("folder", metavar="DIR")
-@click.argument("action", type=click.Choice(ACTIONS), default="list")
+@click.argument("action", type=click.Choice(list(ACTIONS)), default="list")
 @click.argument("words", nargs=-1, metavar="[STREAM] [FILE]")
-@MODEL
+@KEPT
 @JSON
 def state(folder: str, action: str, words: tuple[str, ...], json_to: str | None, **o: Any) -> None:
     """What a service keeps in DIR.
@@ -144,13 +154,23 @@ def state(folder: str, action: str, words: tuple[str, ...], json_to: str | None,
     adte state DIR prune                forget old answers and history, give back space
 
     `import`, `merge` and `prune` want the server stopped; it has routes of its own for the first.
-    The model is the one that the streams were learned with; --weights says where it lies.
+    `export`, `import` and `merge` need the model that the streams were learned with; --weights says
+    where it lies.
     """
     from adte.serve import admin
 
-    number = {"export": 2, "import": 2, "merge": 2}.get(action, 0)
+    number = ACTIONS[action]
     if len(words) != number:
         raise InputError(f"`adte state DIR {action}` takes {number} more words, {len(words)} came")
+    model = KEPT.given(o)
+    if model and not number:
+        raise click.UsageError(
+            f"--{next(iter(model))} is not for `adte state DIR {action}`, which needs no model; "
+            "leave it out"
+        )
+    files = [Target("FILE", words[1], "state")] if action == "export" else []
+    read = [folder, *words[1:]] if action == "import" else [folder]
+    claim([*files, Target("--json", json_to)], read, force=True)  # whose they are is checked apart
     if action == "list":
         rows = admin.listing(folder)
         if json_to:
@@ -175,12 +195,16 @@ def state(folder: str, action: str, words: tuple[str, ...], json_to: str | None,
             raise click.exceptions.Exit(2)
         return
     if action == "prune":
-        before, after = admin.prune(folder)
-        click.echo(f"{before:,} bytes before, {after:,} after", err=True)
-        return
-    more = {"force": forced(click.get_current_context())} if action == "export" else {}
-    click.echo(getattr(admin, f"{action}_")(folder, *words, **more, **_of_model(o)), err=True)
-
-
-def _of_model(o: dict[str, Any]) -> dict[str, Any]:
-    return {k: o[k] for k in ("weights", "device", "dtype")}
+        done = admin.prune(folder)
+        said = "{bytes_before:,} bytes before, {bytes_after:,} after".format(**done)
+    else:
+        if "model" in model:
+            model["name"] = model.pop("model")
+        if action == "export":
+            model["force"] = forced(click.get_current_context())
+        done = getattr(admin, f"{action}_")(folder, *words, **model)
+        where = done["file"] if action == "export" else f"stream {words[0]!r}"
+        said = f"{where}: {done['seen']} images seen"
+    if json_to:
+        console.emit_json({"action": action, **done}, json_to)
+    click.echo(said, err=True)

@@ -193,9 +193,13 @@ class _Stage:
 class Decode(_Stage):
     """Opens pictures."""
 
+    decoder: Decoder | None = None
+
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         try:
-            return {"data": pack(Decoder(self.open()).decode(self.items(batch)))}
+            if self.decoder is None:
+                self.decoder = Decoder(self.open())
+            return {"data": pack(self.decoder.decode(self.items(batch)))}
         except Exception as error:
             return {"data": pack(Chunk(fault=unfit(error)))}
 

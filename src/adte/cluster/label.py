@@ -8,11 +8,14 @@ interrupted run goes on from are those of one machine, image by image, online.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from adte.classifier import Classifier
 from adte.cluster.connect import ClusterOptions, connected
@@ -20,11 +23,11 @@ from adte.cluster.pool import Pool, Pooled
 from adte.cluster.worker import Tower, Work
 from adte.data.remote import expand, is_place
 from adte.errors import InputError, MissingExtra
-from adte.files.claims import Target, claim
 from adte.files.inputs import is_archive
 from adte.files.whole import write_whole
 from adte.labelling import Job, Listener, Report
-from adte.labelling.run import Run, Saving
+from adte.labelling.job import listed
+from adte.labelling.saved import Saved
 
 __all__ = ["ClusterJob"]
 
@@ -45,40 +48,42 @@ class ClusterJob(Job):
     def run(self, listener: Listener | None = None) -> Report:
         """Label what is to be labelled; see `Job.run`."""
         if self.out is None or not self.out.endswith(".parquet"):
-            return self._run(listener or Listener())
-        claim_parquet(self.out, self.force)
+            return super().run(listener)
         rows = replace(self, out=f"{self.out}.jsonl")
-        rows._run(listener or Listener())
+        self._claim_parquet(self.out, rows._keep())
+        rows.run(listener)
         self.report.written.append(f"{self.out} ({to_parquet(f'{self.out}.jsonl', self.out)} rows)")
         return self.report
 
-    def _run(self, listener: Listener) -> Report:
+    # ------------------------------------------------------------------ before any work
+
+    def _check(self) -> None:
+        super()._check()
         if self.sort_into is not None:
             raise InputError(
                 "--sort-into moves files of this machine; label with --engine ray first, then sort"
             )
-        items: Iterable[Any] = expand(self.inputs)
-        names = None  # what lies in an archive of this machine is read as it comes
-        if not any(is_archive(name) and not is_place(name) for name in self.inputs):
-            items = list(items)
-            names = [name for name, _ in items]
-        keep = self._keep()
-        self._claim(keep)
-        with ExitStack() as stack:
-            if keep is not None:
-                self._lock(keep, stack, listener)
-            clf, marks = self._classifier(keep)
-            was_frozen = clf.frozen
-            clf.frozen = was_frozen or self.freeze
-            rows = self._rows(clf, keep, marks)
-            saving = Saving(clf, keep.path, marks, rows.out, was_frozen) if keep else None
-            run = Run(clf, rows, saving, self.report, self.top, self.min_confidence)
-            _check(clf)
-            ray = stack.enter_context(connected(self.cluster))
-            clf.pipeline = self._pooled(ray, clf, stack)
-            listener.begin(clf, names)
-            run.go(items, listener, self.batch or self.cluster.chunk, 0, self.json_to)
-        return self.report
+
+    def _listed(self) -> tuple[Iterable[Any], list[str] | None]:
+        items = expand(self.inputs)
+        archives = any(is_archive(name) and not is_place(name) for name in self.inputs)
+        return (items, None) if archives else listed(items)
+
+    def _ready(self, clf: Classifier, stack: ExitStack) -> None:
+        _check_fit(clf)
+        ray = stack.enter_context(connected(self.cluster))
+        clf.pipeline = self._pooled(ray, clf, stack)
+        self.batch, self.workers = self.batch or self.cluster.chunk, 0
+
+    def _claim(self, keep: Saved | None) -> None:
+        """An input by an address of this machine is the file that it leads to."""
+        Job._claim(replace(self, inputs=[_path(name) for name in self.inputs]), keep)
+
+    def _claim_parquet(self, out: str, keep: Saved | None) -> None:
+        """The file that rows become, refused as theirs is; one of an earlier run may go."""
+        ours = _is_ours(out)
+        read = [n for n in map(_path, self.inputs) if not (ours and os.path.isdir(n))]
+        replace(self, inputs=read, force=self.force or ours)._claim(keep)
 
     def _pooled(self, ray: Any, clf: Classifier, stack: ExitStack) -> Pooled:
         tower = self.tower or Tower.of(clf.model, self.wanted.weights, self.wanted.device)
@@ -89,7 +94,12 @@ class ClusterJob(Job):
         return Pooled(clf.model, clf.views, pool=pool)
 
 
-def _check(clf: Classifier) -> None:
+def _path(name: str) -> str:
+    """The path that an address of this machine stands for; other names as they are."""
+    return url2pathname(urlsplit(name).path) if name.startswith("file://") else name
+
+
+def _check_fit(clf: Classifier) -> None:
     """Refuse what workers cannot do, before any is started."""
     if clf.pipeline.keep_pixels:
         raise InputError(
@@ -115,32 +125,30 @@ def _arrow() -> Any:
     return pyarrow
 
 
-def claim_parquet(path: str, force: bool = False) -> None:
-    """Refuse, before any work, a Parquet file that cannot be written or is another's."""
-    pyarrow = _arrow()
-    there = Path(path)
-    if there.exists() and not force:
-        try:
-            names = pyarrow.parquet.read_schema(path).names
-        except (OSError, ValueError):
-            names = []
-        if names[:2] != ["path", "label"]:
-            raise InputError(
-                f"--out {path!r} exists and is not an output of adte; give another name, or "
-                "--force to write over it"
-            )
-    claim([Target("--out", f"{path}.part")])
-
-
-def to_parquet(rows: str, path: str) -> int:
-    """Rows of JSON lines as a Parquet file, written whole; how many they are."""
-    pyarrow = _arrow()
-    schema = pyarrow.schema({
+def _schema(pyarrow: Any) -> Any:
+    return pyarrow.schema({
         "path": pyarrow.string(), "label": pyarrow.string(), "confidence": pyarrow.float64(),
         "index": pyarrow.int64(), "learned": pyarrow.bool_(), "error": pyarrow.string(),
         "classes": pyarrow.list_(pyarrow.string()),
         "probabilities": pyarrow.list_(pyarrow.float64()),
     })  # fmt: skip
+
+
+def _is_ours(path: str) -> bool:
+    """Whether a file is there that has the columns of ours."""
+    pyarrow = _arrow()
+    try:
+        with open(path, "rb") as file:
+            names: list[str] = pyarrow.parquet.read_schema(file).names
+    except (OSError, ValueError):
+        return False
+    return names == list(_schema(pyarrow).names)
+
+
+def to_parquet(rows: str, path: str) -> int:
+    """Rows of JSON lines as a Parquet file, written whole; how many they are."""
+    pyarrow = _arrow()
+    schema = _schema(pyarrow)
     count = 0
 
     def write(name: str) -> None:

@@ -150,10 +150,10 @@ class _Blind:
 
 
 class Decoder:
-    """A worker that opens pictures for others."""
+    """A worker that opens pictures for others; refused where it does not see them."""
 
     def __init__(self, work: Work) -> None:
-        self.work = work
+        work.settle()
         self.pipeline = Pipeline(cast(Model, _Blind(work.preprocess)), work.views)
 
     def decode(self, items: Sequence[tuple[int, Any]]) -> list[tuple[int, Any]]:

@@ -10,6 +10,7 @@ import time
 import warnings
 from collections.abc import Iterable
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Literal, NamedTuple
@@ -30,7 +31,7 @@ from adte.files.whole import (
     unlock,
 )
 
-__all__ = ["Lock", "Target", "claim", "claim_folder", "kind_of"]
+__all__ = ["Lock", "Target", "claim", "claim_folder", "kind_of", "own_folder"]
 
 
 class Lock:
@@ -188,6 +189,21 @@ def claim_folder(option: str, path: StrPath) -> Path:
         raise InputError(f"cannot write to {said}: {error}; give the name of a folder") from error
     except OSError as error:
         raise InputError(f"cannot write to {said}: {reason(error)}") from error
+    return folder
+
+
+def own_folder(path: StrPath, mark: str, *names: str) -> Path:
+    """A folder for files of ours, made if it is not there: it has `mark`, or `names` at most.
+
+    One that holds something else, such as photographs, is refused; hidden files do not count.
+    """
+    folder = make_folder(path)
+    for name in [] if (folder / mark).exists() else sorted(os.listdir(folder)):
+        if not name.startswith(".") and not any(fnmatchcase(name, n) for n in names):
+            raise InputError(
+                f"the folder {os.fspath(path)!r} holds other files, such as {name!r}; give a new "
+                "or an empty one"
+            )
     return folder
 
 

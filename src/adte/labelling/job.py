@@ -30,7 +30,7 @@ from adte.labelling.run import Rows, Run, Saving
 from adte.labelling.saved import Saved, Wanted, open_classifier
 from adte.labelling.sorting import LIST, Sorting
 
-__all__ = ["Job"]
+__all__ = ["Job", "listed"]
 
 
 @dataclass
@@ -75,13 +75,8 @@ class Job:
     def run(self, listener: Listener | None = None) -> Report:
         """Label what is to be labelled. `report` says how far it came, also after an error."""
         listener = listener or Listener()
-        if not 0 <= self.min_confidence <= 1:
-            raise InputError(
-                f"a confidence of {self.min_confidence} cannot be asked for; give 0 to 1"
-            )
-        if self.wait < 0:
-            raise InputError(f"a wait of {self.wait:g} s cannot be kept; give 0 or more")
-        items, names = _listed(self.inputs)
+        self._check()
+        items, names = self._listed()
         keep = self._keep()
         self._claim(keep)
         sorting = None
@@ -100,6 +95,7 @@ class Job:
             if was_frozen and not self.freeze:
                 listener.note("this state is frozen: images are labelled, nothing is learned")
             clf.frozen = was_frozen or self.freeze
+            self._ready(clf, stack)
             rows = self._rows(clf, keep, marks, listener)
             saving = Saving(clf, keep.path, marks, rows.out, was_frozen) if keep else None
             run = Run(clf, rows, saving, self.report, self.top, self.min_confidence)
@@ -110,6 +106,26 @@ class Job:
         return self.report
 
     # ------------------------------------------------------------------ before any work
+
+    def _check(self) -> None:
+        if not 0 <= self.min_confidence <= 1:
+            raise InputError(
+                f"a confidence of {self.min_confidence} cannot be asked for; give 0 to 1"
+            )
+        if self.wait < 0:
+            raise InputError(f"a wait of {self.wait:g} s cannot be kept; give 0 or more")
+
+    def _listed(self) -> tuple[Iterable[Item], list[str] | None]:
+        """The images, and their names where those can be had without reading the images."""
+        items = expand(self.inputs)
+        if all(name in STDIN or _is_pipe(name) for name in self.inputs):
+            return items, list(self.inputs)  # an image each
+        if any(name in STDIN or is_archive(name) or _is_pipe(name) for name in self.inputs):
+            return items, None
+        return listed(items)
+
+    def _ready(self, clf: Classifier, stack: ExitStack) -> None:
+        """What is needed before rows are opened, which may empty a file."""
 
     def _keep(self) -> Saved | None:
         """The state that is written: the one that was named, else the one beside the output."""
@@ -245,13 +261,8 @@ class Job:
             self.report.written.append(said)
 
 
-def _listed(inputs: Sequence[str]) -> tuple[Iterable[Item], list[str] | None]:
-    """The images, and their names where those can be had without reading the images."""
-    items = expand(inputs)
-    if all(name in STDIN or _is_pipe(name) for name in inputs):
-        return items, list(inputs)  # an image each
-    if any(name in STDIN or is_archive(name) or _is_pipe(name) for name in inputs):
-        return items, None
+def listed(items: Iterable[Item]) -> tuple[list[Item], list[str]]:
+    """The images, all of them listed, and their names; one that is not there is refused."""
     found = list(items)
     if len(found) == 1 and isinstance(found[0][1], InputError):
         raise found[0][1]

@@ -86,7 +86,7 @@ class Saving:
         begin = time.monotonic()
         marks = self.out.mark(self.path, self.marks) if self.out else dict(self.marks)
         try:
-            self.clf.save(self.path, outputs=marks, frozen=self.frozen)
+            self.clf.save(self.path, force=True, outputs=marks, frozen=self.frozen)
             self.error = None
         except InputError as error:
             self.error = error

@@ -13,9 +13,10 @@ from adte.errors import InputError, StateError
 from adte.files import write_whole
 from adte.files.claims import Target, claim
 from adte.models import load_model
+from adte.serve.packing import seen_in
 from adte.serve.recovery import check_model, recover
 from adte.serve.store import Store
-from adte.serve.streams import Event, Stream
+from adte.serve.streams import Stream
 
 __all__ = ["export_", "import_", "listing", "merge_", "prune", "verify"]
 
@@ -28,6 +29,8 @@ def _open(folder: StrPath, reading: bool = True) -> Iterator[Store]:
         Store(folder, reading=True).db.close()  # it must be there
     store = Store(folder, reading=reading)
     try:
+        if reading:
+            store.db.execute("BEGIN")  # one moment of a server that may go on
         yield store
     except sqlite3.DatabaseError as error:
         raise StateError(
@@ -38,26 +41,31 @@ def _open(folder: StrPath, reading: bool = True) -> Iterator[Store]:
 
 
 def listing(folder: StrPath) -> list[dict[str, Any]]:
-    """A row for each stream, as it is on the disk."""
+    """A row for each stream, as a server would restore it from the disk."""
     rows = []
     with _open(folder) as store:
         for s in store.streams():
-            newest = next((x for x in store.snapshots(s.id) if x.good), None)
+            shots = store.snapshots(s.id)
+            newest = next((x for x in shots if x.good), None)
             base = 0 if newest is None else newest.seq
             seen, seq, events = 0 if newest is None else newest.seen, base, 0
             for number, event in store.log(s.id):
                 events += 1
-                if number <= base or event is None:
+                if number <= base or (seq == 0 and number > 1):  # in the snapshot, or cut off
                     continue
                 seq = number
+                if event is None:
+                    continue
                 if event.kind in ("learn", "image", "count"):
                     seen += event.images
                 elif event.kind in ("reset", "state"):
-                    seen = 0
+                    seen = 0 if event.kind == "reset" else seen_in(event.data)
+            if seq < (last := store.last(s.id)):  # damaged
+                seen, seq = 0, last
             rows.append({
                 "id": s.id, "method": s.settings.method, "classes": len(s.settings.classes),
                 "views": s.settings.views, "created": s.created, "seen": seen, "seq": seq,
-                "log": events, "snapshots": len(store.snapshots(s.id)),
+                "log": events, "snapshots": len(shots),
             })  # fmt: skip
     return rows
 
@@ -88,7 +96,11 @@ def verify(folder: StrPath) -> list[str]:
     return found
 
 
-def _recovered(store: Store, id: str, **model: Any) -> Stream:
+def _recovered(store: Store, id: str, damaged: bool = False, **model: Any) -> Stream:
+    """A stream of the store; a damaged one only where that is asked for.
+
+    `model` is what `load_model` is told; the name is that of the streams' model unless given.
+    """
     stored = {s.id: s for s in store.streams()}
     known = store.model
     if id not in stored or known is None:
@@ -96,15 +108,17 @@ def _recovered(store: Store, id: str, **model: Any) -> Stream:
             f"there is no stream {id!r} in {str(store.folder)!r}; it has: "
             f"{', '.join(sorted(stored)) or 'none'}"
         )
-    net = load_model(known["name"], **model).eval()
+    net = load_model(**{"name": known["name"], **model}).eval()
     check_model(store, net)
     stream, notes = recover(store, stored[id], net)
-    if stream.damaged:
+    if stream.damaged and not damaged:
         raise StateError(f"stream {id!r} is damaged: {'; '.join(notes)}")
     return stream
 
 
-def export_(folder: StrPath, id: str, file: str, *, force: bool = False, **model: Any) -> str:
+def export_(
+    folder: StrPath, id: str, file: str, *, force: bool = False, **model: Any
+) -> dict[str, Any]:
     """Write a stream's state to a file that `Classifier.load` reads; "-" is standard output.
 
     A file that is no state of ours goes only by `force`, and never one in the service's folder.
@@ -115,22 +129,22 @@ def export_(folder: StrPath, id: str, file: str, *, force: bool = False, **model
         stream = _recovered(store, id, **model)
     data = stream.dump()
     write_whole(file, lambda name: Path(name).write_bytes(data), len(data))
-    return f"{file}: {stream.clf.seen} images seen"
+    return {"stream": id, "file": file, "seen": stream.clf.seen}
 
 
-def import_(folder: StrPath, id: str, file: str, **model: Any) -> str:
-    """Let a stream take over a state."""
+def import_(folder: StrPath, id: str, file: str, **model: Any) -> dict[str, Any]:
+    """Let a stream take over a state; a damaged one is whole then."""
     try:
         data = Path(file).read_bytes()
     except OSError as error:
         raise InputError(f"cannot read {file!r} ({error.strerror}); check the path") from error
     with _open(folder, reading=False) as store:
-        stream = _recovered(store, id, **model)
-        _write(store, stream, stream.change("state", data))
-    return f"stream {id!r}: {stream.clf.seen} images seen"
+        stream = _recovered(store, id, damaged=True, **model)
+        _take_over(store, stream, data)
+    return {"stream": id, "file": file, "seen": stream.clf.seen}
 
 
-def merge_(folder: StrPath, id: str, other: str, **model: Any) -> str:
+def merge_(folder: StrPath, id: str, other: str, **model: Any) -> dict[str, Any]:
     """Let a stream take in what another one of the same kind has learned."""
     if id == other:
         raise InputError(f"cannot merge a stream into itself; name another one than {id!r}")
@@ -139,19 +153,17 @@ def merge_(folder: StrPath, id: str, other: str, **model: Any) -> str:
         frozen, stream.clf.frozen = stream.clf.frozen, False
         stream.clf.merge(theirs.clf)
         stream.clf.frozen = frozen
-        data = stream.dump()
-        _write(store, stream, stream.change("state", data))
-    return f"stream {id!r}: {stream.clf.seen} images seen"
+        _take_over(store, stream, stream.dump())
+    return {"stream": id, "merged": other, "seen": stream.clf.seen}
 
 
-def _write(store: Store, stream: Stream, event: Event) -> None:
+def _take_over(store: Store, stream: Stream, data: bytes) -> None:
+    event = stream.change("state", data)
     with store.group():
-        store.append(stream.id, stream.seq, event)
-        store.set_origin(stream.id, None)
-        store.add_snapshot(stream)
+        store.renew(stream, event)
 
 
-def prune(folder: StrPath, answers: int = 1000, history: int = 200) -> tuple[int, int]:
+def prune(folder: StrPath, answers: int = 1000, history: int = 200) -> dict[str, Any]:
     """Forget all but the last answers and history, and give space back; bytes before and after."""
     with _open(folder, reading=False) as store:
         before = store.bytes
@@ -160,4 +172,4 @@ def prune(folder: StrPath, answers: int = 1000, history: int = 200) -> tuple[int
                 store.trim(s.id, answers, history)
         store.db.execute("VACUUM")
         store.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        return before, store.bytes
+        return {"bytes_before": before, "bytes_after": store.bytes}

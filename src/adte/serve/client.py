@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import io
 import json
@@ -10,6 +11,7 @@ import secrets
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -81,7 +83,15 @@ class Client:
     # ------------------------------------------------------------------ streams
 
     def create(self, classes: list[str], id: str | None = None, **settings: Any) -> RemoteStream:
-        """Make a stream; `settings` are method, options, views, seed, templates, protocol, …"""
+        """Make a stream; `settings` are method, options, views, seed, templates, protocol, …
+
+        `start` and `state`, what another stream learned, may be a file or its bytes.
+        """
+        if isinstance(classes, str):
+            raise InputError(f"classes={classes!r} is one text; pass a list of names")
+        for name in ("start", "state"):
+            if _is_file(given := settings.get(name)):
+                settings[name] = base64.b64encode(_read(given)).decode()
         asked = {"classes": list(classes), **({} if id is None else {"id": id}), **settings}
         made = self.call("POST", "/v1/streams", json.dumps(asked).encode(), "application/json",
                          again=False)  # fmt: skip
@@ -281,6 +291,14 @@ class RemoteStream:
             key = secrets.token_urlsafe(18)
         where = f"/v1/streams/{quote(self.id, safe='')}{path}"
         return self.client.call(verb, where, body, kind, key=key, token=self.token)
+
+
+def _is_file(given: Any) -> bool:
+    """Whether it is a file's name or content, and not base64 already."""
+    if isinstance(given, str):
+        with suppress(OSError, ValueError):
+            return Path(given).is_file()
+    return isinstance(given, os.PathLike | bytes | bytearray | memoryview)
 
 
 def _read(file: File) -> bytes:

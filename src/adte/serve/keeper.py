@@ -160,13 +160,20 @@ class Keeper:
     def _record(self, job: OfStream, event: Event, answer: dict[str, Any]) -> dict[str, Any]:
         """Write an event and its answer down."""
         stream = job.stream
-        self.store.append(stream.id, stream.seq, event)
+        if event.kind in ("reset", "state"):
+            self.store.renew(stream, event)
+            self._note_snapshot(stream)
+        else:
+            self.store.append(stream.id, stream.seq, event)
         if job.key is not None:
             self.store.keep_answer(stream.id, job.key, stream.seq, job.digest, _kept(answer))
         return answer
 
     def _snapshot(self, stream: Stream) -> None:
         self.store.add_snapshot(stream)
+        self._note_snapshot(stream)
+
+    def _note_snapshot(self, stream: Stream) -> None:
         seq = stream.seq
         self._after.append(lambda: setattr(stream, "kept", seq))
         self.metrics.count("snapshots_total")
@@ -210,14 +217,9 @@ class Keeper:
 
     def _change(self, job: Change, stream: Stream) -> dict[str, Any]:
         event = stream.change(job.kind, job.data)
-        if job.kind in ("reset", "state"):
-            if stream.damaged:
-                self._after.append(lambda: setattr(stream, "damaged", ""))
-            self.store.drop_history(stream.id)
-            self.store.set_origin(stream.id, None)
-            self._snapshot(stream)
-        answer = self._record(job, event, {**stream.facts(), "damaged": None, "repeated": False})
-        return answer
+        if stream.damaged:  # which only a reset or a state mends
+            self._after.append(lambda: setattr(stream, "damaged", ""))
+        return self._record(job, event, {**stream.facts(), "damaged": None, "repeated": False})
 
     # ------------------------------------------------------------------ streams
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
 
@@ -15,8 +16,9 @@ from torch import Tensor
 from adte.classifier import Classifier
 from adte.errors import AdteError, StateError
 from adte.files.whole import FORMAT, KEY
+from adte.fit import read_learned
 
-__all__ = ["checksum", "dump", "load_into", "pack", "unpack"]
+__all__ = ["checksum", "dump", "load_into", "pack", "seen_in", "unpack"]
 
 
 def checksum(*parts: bytes | str | int) -> bytes:
@@ -49,11 +51,23 @@ def dump(clf: Classifier) -> bytes:
 
 def load_into(clf: Classifier, data: bytes) -> None:
     """Take over a state that a stranger sent, with all the checks of `Classifier.load_state`."""
+    with _as_file(data) as path:
+        clf.load_state(path)
+
+
+def seen_in(data: bytes) -> int:
+    """The images that a state has seen, by its header."""
+    with _as_file(data) as path:
+        return int(read_learned(path)[1]["seen"])
+
+
+@contextmanager
+def _as_file(data: bytes) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="adte-") as folder:
         path = Path(folder) / "state.adte"
         path.write_bytes(data)
         try:
-            clf.load_state(path)
+            yield path
         except AdteError as error:  # where it lay for a moment is nobody's business
             said = str(error).replace(repr(str(path)), "the state")
             raise StateError(said) from None

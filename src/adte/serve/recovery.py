@@ -78,8 +78,8 @@ def _newest_good(store: Store, stream: Stream) -> list[str]:
 
 
 def _redo(store: Store, stream: Stream, notes: list[str]) -> str:
-    """Do the events of the log again; a sentence if the beginning of them is missing."""
-    begun, last = bool(stream.kept), store.last(stream.id)
+    """Do the events of the log again; a sentence if that cannot be."""
+    begun, last, why = bool(stream.kept), store.last(stream.id), "no good snapshot reaches the log"
     for seq, event in store.log(stream.id, stream.seq):
         if seq != stream.seq + 1:
             if not begun:
@@ -89,10 +89,14 @@ def _redo(store: Store, stream: Stream, notes: list[str]) -> str:
         if event is None:
             notes.append(f"event {seq} is damaged and was dropped")
         else:
-            stream.redo(event)
+            try:
+                stream.redo(event)
+            except AdteError as error:  # a state that was taken before what is checked now
+                why = f"event {seq} cannot be done again ({error})"
+                break
         stream.seq = seq
     if last <= stream.seq:
         return ""
     stream.clf.reset()
     stream.seq = last
-    return "no good snapshot reaches the log; reset the stream, or import a state"
+    return f"{why}; reset the stream, or import a state"

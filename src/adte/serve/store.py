@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from adte.errors import InputError, StateError
-from adte.files import make_folder
-from adte.files.claims import Lock
+from adte.files.claims import Lock, own_folder
 from adte.serve.packing import checksum
 from adte.serve.streams import Event, Settings, Stream
 
@@ -101,7 +100,7 @@ class Store:
             raise InputError(f"{str(folder)!r} holds no state of a service; check the path")
         self._lock: Lock | None = None
         if not reading:
-            make_folder(folder)
+            own_folder(folder, NAME, f"{NAME}*", MARK)
             self._lock = _locked(self.path)
         try:
             self.db = self._open(reading, most)
@@ -251,6 +250,19 @@ class Store:
         if number == 2:
             self.db.execute("DELETE FROM log WHERE stream = ? AND seq <= ?", (id, oldest))
         self.trim(id, ANSWERS, HISTORY)
+
+    def renew(self, stream: Stream, event: Event) -> None:
+        """Write a reset, or a state that was taken over; what was before it is shown no more.
+
+        The stream is whole then: damaged snapshots go, and a new one needs nothing before it.
+        """
+        self.append(stream.id, stream.seq, event)
+        self.set_origin(stream.id, None)
+        self.drop_history(stream.id)
+        for shot in self.snapshots(stream.id):
+            if not shot.good:
+                self.drop_snapshot(stream.id, shot.seq)
+        self.add_snapshot(stream)
 
     def drop_snapshot(self, id: str, seq: int) -> None:
         self.db.execute("DELETE FROM snapshots WHERE stream = ? AND seq = ?", (id, seq))

@@ -8,7 +8,8 @@ methods that look at pixels. Doing the events again in order gives the same stat
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
@@ -253,7 +254,9 @@ class Stream:
     def begin(self, data: bytes) -> Event:
         """Begin with what another stream learned."""
         self.change("state", data)
-        self.clf.begin()
+        with self._trial():
+            self.clf.begin()
+            self.try_out()
         return Event("state", 0, dump(self.clf))
 
     def _change(self, kind: Kind, data: bytes, trusted: bool) -> None:
@@ -269,16 +272,28 @@ class Stream:
             self.origin = self.drift = None
 
     def _take_over(self, data: bytes, trusted: bool) -> None:
-        old = self.mark()
-        load_into(self.clf, data)
-        if not trusted:
-            try:
+        with self._trial():
+            load_into(self.clf, data)
+            if not trusted:
                 self.try_out()
-            except InputError as error:
-                self.back_to(old)
-                raise StateError(
-                    f"the state does not work here ({error}); export it again"
-                ) from error
+
+    @contextmanager
+    def _trial(self) -> Iterator[None]:
+        """Within the block a state is tried; if it fails in whatever way, nothing has changed."""
+        old = self.mark()
+        try:
+            yield
+        except StateError:
+            self.back_to(old)
+            raise
+        except Exception as error:
+            self.back_to(old)
+            ours = isinstance(error, InputError)
+            why = str(error).partition(";")[0] if ours else type(error).__name__
+            raise StateError(
+                f"the state cannot be used: a prediction with it fails ({why}); save it again "
+                "where it was learned, or go on without it"
+            ) from error
 
     def redo(self, event: Event) -> None:
         """Do again what happened, after a restart."""

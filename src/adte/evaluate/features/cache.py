@@ -30,7 +30,8 @@ from adte.evaluate.features.live import Live
 from adte.evaluate.features.recipe import DECIDING, Recipe
 from adte.evaluate.features.shards import Growing, Shard
 from adte.evaluate.features.stream import FeatureStream, Image, first
-from adte.files import load_state, make_folder, save_state, write_whole
+from adte.files import load_state, save_state, write_whole
+from adte.files.claims import own_folder
 from adte.models.base import Model
 
 __all__ = ["Cache", "bundle", "extract"]
@@ -69,7 +70,7 @@ def extract(
             "extract takes a whole stream, but this one is a part; limit it with "
             "make_stream(…, limit=…) instead"
         )
-    folder = make_folder(folder)
+    folder = own_folder(folder, "recipe.json", "shard-*", "weights-*")
     recipe = replace(live.recipe, shard=shard, frequency=frequency)
     if (folder / "recipe.json").exists():
         _check_recipe(folder, recipe)

@@ -19,7 +19,19 @@ from adte.evaluate.running.metrics import list_metrics
 from adte.files import write_whole
 from adte.files.whole import is_special
 
-__all__ = ["runs_report"]
+__all__ = ["report_files", "runs_report"]
+
+
+def report_files(
+    folders: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str] | None = None
+) -> tuple[Path, Path, Path]:
+    """Where `runs_report` writes: the page, its tables as CSV and Markdown."""
+    home = Path(folders[0])
+    page = home / "report.html" if out is None else Path(out)
+    tables = home / "table"
+    if out is not None and not is_special(out):
+        tables = page.with_name(f"{page.stem}-table")
+    return page, Path(f"{tables}.csv"), Path(f"{tables}.md")
 
 
 def runs_report(
@@ -39,25 +51,21 @@ def runs_report(
     the end of the page.
     """
     sections = read_sections(folders, only)
-    home = Path(folders[0])
-    target = home / "report.html" if out is None else Path(out)
-    tables = home / "table"
-    if out is not None and not is_special(out):
-        tables = target.with_name(f"{target.stem}-table")
+    target, for_computing, for_documents = report_files(folders, out)
     grids = [_table(s) for s in sections]
     parts = [_summary(sections)]
     for number, section in enumerate(sections, 1):
         parts += _section(section, f"s{number}", target.parent)
     parts.append(
         f"{extra}<footer><p>Made by adte {__version__}. The tables lie in "
-        f"<code>{html.escape(tables.name)}.csv</code>, for computing, and "
-        f"<code>{html.escape(tables.name)}.md</code>, for documents.</p></footer>\n"
+        f"<code>{html.escape(for_computing.name)}</code>, for computing, and "
+        f"<code>{html.escape(for_documents.name)}</code>, for documents.</p></footer>\n"
     )
     text = page(title, parts)
     return [
         write_whole(target, lambda name: Path(name).write_text(text, "utf-8")),
-        save_table(f"{tables}.csv", grids),
-        save_table(f"{tables}.md", grids),
+        save_table(for_computing, grids),
+        save_table(for_documents, grids),
     ]
 
 

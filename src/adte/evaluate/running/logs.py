@@ -10,12 +10,13 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from hashlib import blake2b
 from importlib import import_module
 from types import TracebackType
 from typing import Any
 
 from adte.errors import InputError, MissingExtra, unknown
-from adte.evaluate.running.results import Record
+from adte.evaluate.running.results import Record, cut
 from adte.files import make_folder
 
 __all__ = ["Log", "open_log"]
@@ -73,6 +74,15 @@ def _name(record: Record) -> str:
     return f"{record.title}, {about.protocol}" if about.stateful else record.title
 
 
+def _folder(record: Record) -> str:
+    """The same as the name of a folder; what was cut off a long one is in a digest."""
+    name = re.sub(r"[^\w.,=+ -]+", "_", _name(record))
+    short = cut(name)
+    if short == name:
+        return name
+    return f"{short}-{blake2b(name.encode(), digest_size=6).hexdigest()}"
+
+
 class _Nothing(Log):
     def record(self, record: Record) -> None:
         return
@@ -91,7 +101,7 @@ class _TensorBoard(Log):
         self._writers: dict[str, Any] = {}
 
     def record(self, record: Record) -> None:
-        name = re.sub(r"[^\w.,=+ -]+", "_", _name(record))  # it becomes a folder
+        name = _folder(record)
         if name not in self._writers:
             self._writers[name] = self._make(str(self._folder / name))
         writer = self._writers[name]

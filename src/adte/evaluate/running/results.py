@@ -26,6 +26,8 @@ from adte.files import load_state, make_folder, save_state, write_whole
 __all__ = ["FORMAT", "Conditions", "Record", "Results", "summarise"]
 
 FORMAT = 3
+LONGEST = 230  # bytes of a run's name that leave room for its digest and suffix
+READABLE = 100  # bytes that are kept of a longer one
 KEPT: dict[str, type] = {  # what is kept of every image, and how
     "labels": np.int32,
     "predicted": np.int32,
@@ -174,7 +176,7 @@ class Results:
     def key(asked: dict[str, Any]) -> str:
         text = json.dumps(asked, sort_keys=True, default=str)
         name = "".join(c if c.isalnum() else "-" for c in str(asked.get("title", "run")))
-        return f"{name}-{blake2b(text.encode(), digest_size=6).hexdigest()}"
+        return f"{cut(name)}-{blake2b(text.encode(), digest_size=6).hexdigest()}"
 
     def get(self, key: str) -> Record | None:
         """A finished run, or None. One whose predictions are gone counts as not run."""
@@ -250,6 +252,12 @@ class Results:
             f"result {str(path)!r} has format {form} (written by adte {writer}), this version "
             f"reads {FORMAT}; use another results folder, or delete it and run again"
         )
+
+
+def cut(name: str) -> str:
+    """A name, or the beginning of one that no file system takes; a digest has to follow."""
+    data = name.encode()
+    return name if len(data) <= LONGEST else data[:READABLE].decode(errors="ignore")
 
 
 def _packed(value: Any) -> Tensor:

@@ -1,0 +1,181 @@
+"""A job of a cluster beside one of this machine: the same refusals and notes. No Ray runs here."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from adte import InputError
+from adte.cluster import label
+from adte.cluster.label import ClusterJob
+from adte.labelling import Job, Listener, Wanted
+from predicting import picture, pictures, rows, settle
+
+WANTED = Wanted(["cat", "dog", "car"], views=2)
+BOTH = pytest.mark.parametrize("kind", [Job, ClusterJob])
+
+
+@pytest.fixture(autouse=True)
+def at_home(monkeypatch, tmp_path):
+    """A folder to work in, and a cluster whose only worker is this process."""
+    settle(monkeypatch, tmp_path)
+
+    @contextmanager
+    def here(options):
+        yield None
+
+    monkeypatch.setattr(label, "connected", here)
+    monkeypatch.setattr(ClusterJob, "_pooled", lambda self, ray, clf, stack: clf.pipeline)
+
+
+class Notes(Listener):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.said.append(text)
+
+
+def refused(job: Job) -> str:
+    with pytest.raises(InputError) as caught:
+        job.run()
+    return str(caught.value)
+
+
+# --------------------------------------------------------------------------- as on one machine
+
+
+@pytest.mark.parametrize("asked", [
+    {"min_confidence": 7.0}, {"min_confidence": float("nan")}, {"wait": -3.0}, {"inputs": ["gone"]},
+    {"state": "-"}, {"out": "photos/000.png", "force": True},
+])  # fmt: skip
+def test_what_one_machine_refuses_a_cluster_refuses(asked):
+    pictures(Path("photos"), 1)
+    here = Job(["photos/000.png"], WANTED)
+    there = ClusterJob(["photos/000.png"], WANTED)
+    assert refused(replace(there, **asked)) == refused(replace(here, **asked))
+    assert [p.name for p in Path().iterdir()] == ["photos"]
+
+
+@BOTH
+def test_notes_come(kind):
+    images = [str(p) for p in pictures(Path("photos"), 2)]
+    clf = WANTED.new()
+    clf.predict(images[0])
+    clf.freeze()
+    clf.save("frozen.adte")
+    notes = Notes()
+    kind(images, Wanted(), state="frozen.adte").run(notes)
+    assert notes.said == ["this state is frozen: images are labelled, nothing is learned"]
+    kind(images[:1], WANTED, out="o.csv").run()
+    notes = Notes()
+    kind(images, WANTED, out="o.csv", freeze=True).run(notes)
+    (said,) = notes.said
+    assert "1 image of 'o.csv' was learned from before" in said
+
+
+# --------------------------------------------------------------------------- a job that is refused
+
+
+def unreachable(job, monkeypatch):
+    @contextmanager
+    def nobody(options):
+        raise InputError("the Ray cluster cannot be reached")
+        yield
+
+    monkeypatch.setattr(label, "connected", nobody)
+    return job
+
+
+def crowded(job, monkeypatch):
+    def no_room(*args):
+        raise InputError("the cluster has 0 CPUs")
+
+    monkeypatch.setattr(ClusterJob, "_pooled", no_room)
+    return job
+
+
+def of_pixels(job, monkeypatch):
+    return replace(job, wanted=replace(WANTED, method="memo"))
+
+
+def of_auto(job, monkeypatch):
+    return replace(job, wanted=replace(WANTED, views="auto"))
+
+
+@pytest.mark.parametrize("spoil", [unreachable, crowded, of_pixels, of_auto])
+def test_a_refused_job_leaves_the_output_as_it_was(spoil, monkeypatch):
+    pictures(Path("photos"), 3)
+    job = ClusterJob(["photos"], WANTED, out="o.csv")
+    job.run()
+    assert len(rows(Path("o.csv"))) == 3
+    before = [Path(name).read_bytes() for name in ("o.csv", "o.csv.adte")]
+    refused(spoil(replace(job, force=True), monkeypatch))
+    assert [Path(name).read_bytes() for name in ("o.csv", "o.csv.adte")] == before
+
+
+# --------------------------------------------------------------------------- Parquet
+
+
+@pytest.fixture
+def parquet():
+    return pytest.importorskip("pyarrow.parquet")
+
+
+def table(parquet, target: Path, **columns) -> bytes:
+    import pyarrow
+
+    parquet.write_table(pyarrow.table(columns), target)
+    return target.read_bytes()
+
+
+@pytest.mark.parametrize("form", ["{}", "file://{}", "link"])
+def test_an_input_is_never_written_over(parquet, form, tmp_path):
+    path = tmp_path / "images.parquet"
+    before = table(parquet, path, image=[picture(tmp_path / "a.png").read_bytes()])
+    out = path
+    if form == "link":
+        out = tmp_path / "link.parquet"
+        out.symlink_to(path)
+    for force in (False, True):
+        job = ClusterJob([form.format(path) if "{" in form else str(path)], WANTED, out=str(out),
+                         force=force)  # fmt: skip
+        assert "an input is never written over" in refused(job)
+    assert path.read_bytes() == before
+    assert not Path("images.parquet.jsonl").exists()
+
+
+def test_a_table_of_others_needs_force(parquet, tmp_path):
+    """Many begin with a path and a label."""
+    images, out = [str(p) for p in pictures(tmp_path / "photos", 2)], tmp_path / "o.parquet"
+    before = table(parquet, out, path=["a.jpg"], label=["cat"], seen=[1])
+    job = ClusterJob(images, WANTED, out=str(out))
+    assert "is not an output of adte; give another name, or --force" in refused(job)
+    assert out.read_bytes() == before
+    replace(job, force=True).run()
+    assert parquet.read_table(out).column("path").to_pylist() == images
+
+
+def test_what_lies_in_an_input_folder_stays_unless_it_is_ours(parquet, tmp_path):
+    photos = pictures(tmp_path / "photos", 2)[0].parent
+    out = photos / "o.parquet"
+    job = ClusterJob([str(photos)], WANTED, out=str(out))
+    job.run()
+    picture(photos / "more.png", 7)
+    job.run()  # goes on
+    assert parquet.read_table(out).num_rows == 3
+    before = table(parquet, out, mine=[1])
+    assert "exists in the input folder" in refused(replace(job, force=True))
+    assert out.read_bytes() == before
+
+
+@pytest.mark.parametrize("option", ["json_to", "state"])
+def test_two_outputs_are_two_files(parquet, option):
+    pictures(Path("photos"), 1)
+    job = ClusterJob(["photos"], WANTED, out="o.parquet", **{option: "./o.parquet"})
+    assert "are the same file" in refused(job)
+    assert os.listdir() == ["photos"]
