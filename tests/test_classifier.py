@@ -449,3 +449,10 @@ def test_a_photograph_is_not_written_over(model, photos, tmp_path):
     clf.save(photo, force=True)
     clf.save(photo)
     assert Classifier.load(photo, model).classes == CLASSES
+
+
+def test_an_argument_that_is_nearly_one(model):
+    with pytest.raises(InputError, match="no argument 'template'; did you mean 'templates'"):
+        make(model, template="a photo of a {}.")
+    with pytest.raises(InputError, match="unknown option of method 'adte'"):
+        make(model, betta=1.0)

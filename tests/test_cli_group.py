@@ -79,6 +79,31 @@ def test_sigterm_ends_in_a_sentence_and_leaves_whole_runs(tmp_path):
     assert left == []
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signal")
+@pytest.mark.parametrize("how", ["-m", "script"])
+def test_an_interrupt_during_the_imports_ends_in_a_word(how, tmp_path):
+    """Ctrl-C comes while torch is being imported, here a torch that sends it."""
+    (tmp_path / "torch.py").write_text(
+        "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(9)\n"
+    )
+    (tmp_path / "adte").write_text("from adte.cli import main\nmain()\n")  # as pip writes it
+    words = ["-m", "adte"] if how == "-m" else [str(tmp_path / "adte")]
+    env = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONSAFEPATH": "1"}
+    done = subprocess.run(
+        [sys.executable, *words, "methods"], capture_output=True, text=True, env=env
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signal")
+def test_who_imports_the_package_is_interrupted_as_ever(tmp_path):
+    (tmp_path / "torch.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    code = "try:\n import adte\nexcept KeyboardInterrupt:\n print('mine')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
+    assert (done.returncode, done.stdout) == (0, "mine\n")
+
+
 def test_an_interrupt_ends_in_a_sentence(monkeypatch):
     def stop(*_):
         raise KeyboardInterrupt

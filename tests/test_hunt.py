@@ -147,8 +147,8 @@ hunt(
       for name in ("zero.jpg", "text.jpg", "cut.jpg", "cut.png", "head.png", "magic.gif",
                    "drawing.png", "bad.webp", "bad.tif", "good.adte", "names.txt")),
     images("bad.heic", says="pip install pillow-heif"),
-    images("huge.png", says="exceeds limit"),
-    images("wide.png", says="exceeds limit"),
+    images("huge.png", says="megapixels, more than the 178 that are read"),
+    images("wide.png", says="megapixels, more than the 178 that are read"),
     *(images(name, says=" %", code=0)
       for name in ("cmyk.jpg", "dot.png", "palette.gif", "deep.png")),
 )  # fmt: skip
@@ -309,7 +309,7 @@ STATES = {
     "classes []": "classes is [], not a list",
     "classes [1]": "classes[0] is 1, not a text",
     "classes null": "classes[0] is None, not a text",
-    "one class more": "has learned from images of 3 classes, but one of 4 came",
+    "one class more": "it was saved for other classes",
     "no prompts": "prompts is missing",
     "prompts 1": "prompts is 1, not a table",
     "prompts []": "no prompt template was given",

@@ -61,7 +61,7 @@ def test_links_are_followed_but_not_in_circles(tmp_path: Path) -> None:
     (photos / "gone.jpg").symlink_to(tmp_path / "nowhere.jpg")
     found = [p.relative_to(photos).as_posix() for p in find_images(photos)]
     assert found == ["0.jpg", "gone.jpg", "linked/1.jpg"]
-    with pytest.raises(InputError, match=r"gone.jpg' as an image \(No such file"):
+    with pytest.raises(InputError, match=r"gone.jpg' is not there; check the path"):
         load_image(photos / "gone.jpg")
 
 
@@ -226,3 +226,22 @@ def test_an_image_that_may_not_be_read_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(Image, "open", refuse)
     with pytest.raises(InputError, match=r"Permission denied\); check its permissions"):
         load_image(path)
+
+
+def test_a_folder_is_no_image_and_says_what_takes_one(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"' is a folder; use stream\(\) for its images"):
+        load_image(tmp_path)
+    with pytest.raises(InputError, match=r"'nope.jpg' is not there; check the path"):
+        load_image("nope.jpg")
+    with pytest.raises(InputError, match=r"^an array of shape"):
+        load_image(np.zeros(3))
+
+
+def test_too_many_pixels_are_told_from_a_damaged_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Image.new("1", (3000, 1500)).save(tmp_path / "large.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1_100_000)
+    message = r"large.png' has 5 megapixels, more than the 2 that are read; scale it down$"
+    with pytest.raises(InputError, match=message):
+        load_image(tmp_path / "large.png")

@@ -111,6 +111,16 @@ def test_encoding_in_batches_and_with_repeats():
     torch.testing.assert_close(encode_prompts(model, texts, batch=2), want)
 
 
+def test_long_encoding_says_how_long(monkeypatch):
+    monkeypatch.setattr("adte.prompts.PATIENCE", 0.0)
+    names = [f"thing {i}" for i in range(200)]
+    note = r"encoding 400 prompts, about \d+ s more \(200 classes × 2 templates\); set ADTE_CACHE"
+    with pytest.warns(UserWarning, match=note) as said:
+        class_weights(SmallModel(), names, ["a {}.", "the {}."])
+    assert len(said) == 1
+    class_weights(SmallModel(), ["cat", "dog"])  # of one batch: nothing to wait for
+
+
 def test_class_weights_are_unit_and_in_order():
     model = SmallModel()
     w = class_weights(model, ["polar_bear", "cat"], ["a {}.", "the {}."])

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from adte import functional
+from adte import _start, functional  # noqa: F401  # `_start` before torch
 from adte.batch import Batch, Context, Prediction, Predictions, Sample
 from adte.classifier import Classifier
 from adte.errors import AdteError, InputError, MissingExtra, StateError

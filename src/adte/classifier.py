@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
+from difflib import get_close_matches
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
@@ -28,6 +29,8 @@ from adte.views import Views
 __all__ = ["Classifier", "Share", "Unread"]
 
 Image = Any  # a path, bytes, a PIL image, an array or a tensor: what `load_image` takes
+
+OWN = ("model", "classes", "method", "templates", "views", "seed", "weights", "device", "dtype")
 
 
 class Unread(NamedTuple):
@@ -108,7 +111,15 @@ class Classifier:
                 )
             self.method = method
         else:
-            self.method = create_method(method, **options)
+            try:
+                self.method = create_method(method, **options)
+            except InputError as error:
+                for name in options:
+                    if close := get_close_matches(name, OWN, 1, 0.85):
+                        raise InputError(
+                            f"a classifier has no argument {name!r}; did you mean {close[0]!r}?"
+                        ) from error
+                raise
         self.model = _model(model, weights, device, dtype)
         keep = "pixels" in self.method.needs
         self.pipeline = Pipeline(self.model, self.views, keep_pixels=keep, auto=self.auto)

@@ -13,6 +13,7 @@ import importlib
 import io
 import math
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from hashlib import blake2b
@@ -217,6 +218,8 @@ def _read(source: Any, fraction: Callable[[int, int], int] | None) -> Picture:
     except InputError:
         raise
     except Exception as error:  # by format: OSError, SyntaxError, ValueError, struct.error, …
+        if known := _plain_reason(error, source):
+            raise InputError(f"{name} {known}") from error
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
         reason = reason.partition(" <_io.")[0]  # where in memory it lay says nothing
         why = f"cannot read {name} as an image ({reason or type(error).__name__})"
@@ -224,6 +227,20 @@ def _read(source: Any, fraction: Callable[[int, int], int] | None) -> Picture:
         if isinstance(error, PermissionError):
             mend = "check its permissions"
         raise InputError(f"{why}; {mend}") from error
+
+
+def _plain_reason(error: Exception, source: Any) -> str:
+    """What is wrong, and the mend, where the file itself is whole or there is none."""
+    if isinstance(error, FileNotFoundError):
+        return "is not there; check the path"
+    if isinstance(source, str | os.PathLike) and os.path.isdir(source):
+        return "is a folder; use stream() for its images"
+    if isinstance(error, Image.DecompressionBombError):
+        found = re.search(r"(\d+) pixels", str(error))
+        size = f"{math.ceil(int(found[1]) / 1e6):,}" if found else "too many"
+        most = 2 * (Image.MAX_IMAGE_PIXELS or 0) // 1_000_000  # Pillow's own limit is twice this
+        return f"has {size} megapixels, more than the {most:,} that are read; scale it down"
+    return ""
 
 
 def _picture(pixels: Pixels) -> Picture:
@@ -305,7 +322,8 @@ def _rgb(image: Image.Image) -> Pixels:
 
 def _from_array(source: np.ndarray[Any, Any] | Tensor) -> Pixels:
     kind = "tensor" if isinstance(source, Tensor) else "array"
-    name = f"a {kind} of shape {tuple(source.shape)} and dtype {source.dtype}"
+    article = "a" if kind == "tensor" else "an"
+    name = f"{article} {kind} of shape {tuple(source.shape)} and dtype {source.dtype}"
     array = source.detach().cpu().numpy() if isinstance(source, Tensor) else source
     if array.dtype != np.uint8:
         raise InputError(f"{name} is not an image; give uint8 grey levels 0 to 255")

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -46,6 +47,7 @@ __all__ = [
 ]
 
 SINGLE = ("a photo of a {}.",)
+PATIENCE = 5.0  # seconds before it is said how long the prompts take
 BUNDLED = {"tiny-imagenet": "tiny-descriptions.json"}  # descriptions that come with the package
 Use = Literal["templates", "descriptions", "both"]
 Descriptions = Mapping[str, Sequence[str]]
@@ -282,16 +284,29 @@ class Prompts:
 # ---------------------------------------------------------------------- class weights
 
 
-def encode_prompts(model: Model, texts: Iterable[str], batch: int = 256) -> Tensor:
-    """Unit vectors (P, D), float32, of texts of any number; a repeated text is encoded once."""
+def encode_prompts(model: Model, texts: Iterable[str], batch: int = 256, note: str = "") -> Tensor:
+    """Unit vectors (P, D), float32, of texts of any number; a repeated text is encoded once.
+
+    Where it takes long a warning says how long, and `note` after it.
+    """
     texts = list(texts)
     unique = sorted(set(texts), key=lambda t: (len(t), t))  # texts of a batch are of like length
+    parts, start, said = [], time.monotonic(), False
     with torch.no_grad():
-        parts = [
-            model.encode_text(unique[i : i + batch]).float() for i in range(0, len(unique), batch)
-        ]
+        for i in range(0, len(unique), batch):
+            parts.append(model.encode_text(unique[i : i + batch]).float())
+            done, spent = i + len(parts[-1]), time.monotonic() - start
+            left = spent * (len(unique) / done - 1)
+            if min(spent, left) > PATIENCE and not said:
+                said = True
+                _note_long(len(unique), left, note)
     row = {text: i for i, text in enumerate(unique)}
     return torch.cat(parts)[[row[t] for t in texts]]
+
+
+def _note_long(count: int, left: float, note: str) -> None:
+    about = f"{left:.0f} s" if left < 100 else f"{left / 60:.0f} min"
+    warnings.warn(f"encoding {count:,} prompts, about {about} more{note}", stacklevel=4)
 
 
 def ensemble(vectors: Tensor, counts: Sequence[int]) -> Tensor:
@@ -335,7 +350,11 @@ def class_weights(
     entry = _entry(Path(folder), model, texts) if folder else None
     if entry is not None and (kept := _recall(entry)) is not None:
         return kept.to(model.device)
-    vectors = encode_prompts(model, (t for of_class in texts for t in of_class))
+    times = f" × {len(prompts.templates):,} templates" if prompts.use == "templates" else ""
+    note = f" ({len(texts):,} classes{times})"
+    if not folder:
+        note += "; set ADTE_CACHE to a folder, and they are kept there"
+    vectors = encode_prompts(model, (t for of_class in texts for t in of_class), note=note)
     weights = ensemble(vectors, [len(of_class) for of_class in texts])
     if entry is not None:
         facts = {"kind": "class weights", "model": model.name, "prompts": prompts.describe()}

@@ -360,7 +360,6 @@ def test_lists_that_cannot_be_read(tmp_path):
         ("cat, dog,polar bear", ["cat", "dog", "polar bear"]),
         (" cat ,, dog, ", ["cat", "dog"]),
         ("\ufeffcat,dog", ["cat", "dog"]),
-        ("cat", ["cat"]),
     ],
 )
 def test_class_names_in_a_line(text, names):
@@ -368,11 +367,46 @@ def test_class_names_in_a_line(text, names):
 
 
 @pytest.mark.parametrize(
+    ("text", "name", "note"),
+    [
+        ("cat", "cat", r"'cat' is the only class, so every image gets it$"),
+        ("cat,", "cat", r"every image gets it$"),
+        ("cat dog car", "cat dog car", "if these are several names, write commas between them"),
+        ("cat; dog", "cat; dog", "several names, write commas"),
+        ("cat;dog", "cat;dog", "several names, write commas"),
+        ("names.txt", "names.txt", "if it is a file of names, write @names.txt"),
+        ("@one", "cat, dog, car", "several names, write one per line"),
+    ],
+)
+def test_one_class_alone_is_noted(text, name, note, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "one").write_text("cat, dog, car\n")
+    with pytest.warns(UserWarning, match=note):
+        assert read_classes(text) == [name]
+
+
+def test_a_file_without_its_mark_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "names.txt").write_text("cat\ndog\n")
+    with pytest.raises(InputError, match=r"'names.txt' is a file; did you mean @names.txt\?"):
+        read_classes("names.txt")
+    (tmp_path / "names.csv").write_text("name,count\ncat,3\n")
+    with pytest.raises(InputError, match=r"names.csv' is a table by its suffix; give one name per"):
+        read_classes("@names.csv")
+
+
+def test_comments_among_class_names_are_counted(tmp_path):
+    (tmp_path / "names").write_text("# animals\ncat\n  # more\n\ndog\n")
+    with pytest.warns(UserWarning, match=r"begin with # are comments and passed over: 2"):
+        assert read_classes(f"@{tmp_path / 'names'}") == ["cat", "dog"]
+
+
+@pytest.mark.parametrize(
     "data",
     [
         b"cat\ndog\npolar bear, white\n",
         "\ufeffcat\r\ndog\r\n\r\npolar bear, white".encode(),
-        b"# animals\n\n cat \rdog\n  # more\npolar bear, white\n",
+        b"\n\n cat \rdog\n  \npolar bear, white\n",
     ],
 )
 def test_point_15_a_mark_at_the_beginning_is_no_part_of_a_class(data, tmp_path):

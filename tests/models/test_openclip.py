@@ -15,6 +15,7 @@ import torch
 
 from adte import InputError
 from adte.models import list_models, load_model, openclip
+from adte.models.get import checkpoint_of, get_model
 from adte.testing.models import CHECKS, TEXTS, pixels
 from models.small_towers import OPEN_CLIP, add_small_models, make_tokenizer, needs
 
@@ -251,9 +252,11 @@ def test_bad_names_and_files(tmp_path, unreachable):
         ("TINY", {}, "did you mean 'tiny'"),
         ("small-ViT-B-16", {"weights": tmp_path / "none.pt"}, "does not exist"),
         ("small-ViT-B-16", {"weights": tmp_path / "broken.pt"}, "not a checkpoint or is damaged"),
-        ("ViT-B-16/openai", {}, "get open_clip_model.safetensors of the hub repository "
-         "'timm/vit_base_patch16_clip_224.openai'.*pass weights=FILE .--weights FILE on the "
+        ("ViT-B-16/openai", {}, "get ViT-B-16.pt from https://.*/ViT-B-16.pt elsewhere and "
+         "pass weights=FILE .--weights FILE on the "
          "command line.*`adte models get ViT-B-16/openai --from PLACE`"),
+        ("ViT-B-32/laion2b_s34b_b79k", {}, "get open_clip_model.safetensors or "
+         "open_clip_pytorch_model.bin of the hub repository 'laion/"),
         ("small-SigLIP", {"weights": "random"}, "tokenizer.json.*'nobody/has-this'.*tokenizer="),
         ("small-SigLIP", {"weights": "random", "tokenizer": "x"}, "folder 'x' does not exist"),
         ("small-SigLIP", {"weights": "random", "tokenizer": tmp_path}, "holds no tokenizer"),
@@ -262,6 +265,15 @@ def test_bad_names_and_files(tmp_path, unreachable):
         with pytest.raises(InputError, match=message) as error:
             load_model(name, **options)
         assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["ViT-B-16/openai", "ViT-B-32/laion2b_s34b_b79k"])
+def test_the_file_to_bring_is_the_one_that_is_looked_for(name, unreachable, tmp_path):
+    files = " or ".join(checkpoint_of(name).files)
+    for ask in (lambda: load_model(name), lambda: get_model(name, str(tmp_path))):
+        with pytest.raises(InputError) as error:
+            ask()
+        assert files in str(error.value)
 
 
 def test_offline_answers_at_once(unreachable):

@@ -8,8 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from click.testing import CliRunner
 
 from adte import InputError
+from adte.cli import main
 from adte.errors import MissingExtra
 from adte.models import (
     _weights,
@@ -113,6 +115,19 @@ def test_without_open_clip(monkeypatch):
     with pytest.raises(MissingExtra):
         load_model("ViT-B-16", weights="random")
     assert list_models() == ["tiny", "tiny-longtail"]
+
+
+def test_a_pattern_that_matches_nothing_says_so(monkeypatch):
+    def said(pattern):
+        result = CliRunner().invoke(main, ["models", pattern])
+        assert result.exit_code == 2
+        return result.stderr
+
+    assert "no model matches 'hf:*'; names with hf: and timm: are not listed" in said("hf:*")
+    monkeypatch.setitem(sys.modules, "open_clip", None)
+    want = "error: no model matches 'ViT-B-16*'; those of open_clip"
+    assert said("ViT-B-16*").startswith(want)
+    assert "pip install 'adte[clip]'" in said("ViT-B-16*")
 
 
 def test_tiny_goes_where_it_is_told():

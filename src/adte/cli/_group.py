@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import click
 
-from adte import __version__
+from adte import __version__, _start
 from adte.cli._config import own_defaults
 from adte.cli._outputs import add_force, writable
 from adte.errors import AdteError, InputError
@@ -148,6 +148,7 @@ class Main(Verbs):
     group_class = Verbs
 
     def main(self, *args: Any, **extra: Any) -> Any:
+        _start.done()
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):  # a letter that the terminal lacks stops nothing
                 stream.reconfigure(errors="backslashreplace")

@@ -8,6 +8,7 @@ import click
 
 from adte import console
 from adte.cli._group import COUNT, JSON, main
+from adte.errors import InputError, MissingExtra
 
 
 @main.command()
@@ -96,6 +97,21 @@ def models(pattern: str, json_to: str | None) -> None:
         console.emit_json([{"name": n} for n in names], json_to)
     for name in names if json_to != "-" else ():
         console.out.print(name, markup=False)
+    if not names:
+        raise _no_model(pattern)
+
+
+def _no_model(pattern: str) -> InputError:
+    from adte.models.openclip import import_open_clip
+
+    mend = "`adte models` lists all of them"
+    try:
+        import_open_clip()
+    except MissingExtra:
+        mend = "those of open_clip, such as ViT-B-16/openai, need: pip install 'adte[clip]'"
+    if pattern.partition(":")[0] in ("hf", "timm"):
+        mend = "names with hf: and timm: are not listed, but can be used"
+    return InputError(f"no model matches {pattern!r}; {mend}")
 
 
 @main.command()

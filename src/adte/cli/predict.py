@@ -15,7 +15,8 @@ from adte.facts import VIEWS, WORD
 CLASSIFIER = Section(
     "Classes, model and method",
     click.option("--classes", metavar="NAMES",
-                 help="Names with commas between them, or @FILE with one name per line."),
+                 help="Names with commas between them, or @FILE with one name per line, where "
+                 "lines that begin with # are comments."),
     click.option("--model", default="tiny", show_default=True,
                  help="The model, see `adte models`; `tiny` needs no network and is for "
                  "demonstrations."),

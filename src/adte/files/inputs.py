@@ -9,6 +9,7 @@ import os
 import stat
 import sys
 import tarfile
+import warnings
 import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
@@ -25,6 +26,7 @@ Item: TypeAlias = tuple[str, Source]
 
 LIMIT = 1 << 30  # bytes of one image in an archive or from a pipe
 STDIN = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
+TABLES = (".csv", ".tsv", ".json", ".jsonl", ".xlsx")
 TARS = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
 
 
@@ -270,19 +272,46 @@ def read_list(path: StrPath) -> list[str]:
 def read_classes(text: str) -> list[str]:
     """Class names: "cat, dog, car", or @FILE with one per line, # before comments.
 
+    One class alone is noted, since every image gets it: it may be several names, or a file's.
+
     >>> read_classes("cat, polar bear")
     ['cat', 'polar bear']
     """
     text = text.removeprefix("\ufeff").strip()
-    if not text.startswith("@"):
-        names = [name.strip() for name in text.split(",")]
-        if not any(names):
-            raise InputError(
-                f"{text!r} names no class; write names with commas between them, as in 'cat, dog'"
-            )
-        return [name for name in names if name]
-    path, mend = text[1:], "give one name per line in a text file"
+    if text.startswith("@"):
+        names, mend = _names_in(text[1:]), "write one per line"
+    else:
+        names, mend = _names_of(text), "write commas between them, as in 'cat, dog'"
+    if len(names) == 1:
+        _note_alone(names[0], mend)
+    return names
+
+
+def _note_alone(name: str, mend: str) -> None:
+    hint = ""
+    if name.lower().endswith((".txt", *TABLES)):
+        hint = f"; if it is a file of names, write @{name}"
+    elif len(name.replace(",", " ").replace(";", " ").split()) > 1:
+        hint = f"; if these are several names, {mend}"
+    warnings.warn(f"{name!r} is the only class, so every image gets it{hint}", stacklevel=3)
+
+
+def _names_of(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    if not any(names):
+        raise InputError(
+            f"{text!r} names no class; write names with commas between them, as in 'cat, dog'"
+        )
+    if len(names) == 1 and os.path.isfile(text):
+        raise InputError(f"--classes {text!r} is a file; did you mean @{text}?")
+    return [name for name in names if name]
+
+
+def _names_in(path: str) -> list[str]:
+    mend = "give one name per line in a text file"
     said = f"the file of class names {path!r}"
+    if path.lower().endswith(TABLES):
+        raise InputError(f"{said} is a table by its suffix; {mend}, such as names.txt")
     try:
         data = Path(path).read_bytes()
     except (OSError, ValueError) as error:
@@ -295,8 +324,11 @@ def read_classes(text: str) -> list[str]:
         raise InputError(
             f"{said} is not UTF-8 text; save it as UTF-8, one name per line"
         ) from error
-    names = [line.strip() for line in lines]
-    names = [name for name in names if name and not name.startswith("#")]
+    written = [name for line in lines if (name := line.strip())]
+    names = [name for name in written if not name.startswith("#")]
     if not names:
         raise InputError(f"{said} holds no name; {mend}")
+    if passed := len(written) - len(names):
+        said = f"lines of {path!r} that begin with # are comments and passed over: {passed}"
+        warnings.warn(said, stacklevel=3)
     return names

@@ -236,11 +236,11 @@ def _fetch(arch: str, tag: str, facts: dict[str, Any], open_clip: Any) -> str:
             names = [str(Path(file).with_suffix(".safetensors")), file]
         if path := fetch(repo, names):
             return path
-        wanted = f"{file or names[0]} of the hub repository {repo!r}"
-    else:
-        if hub_reachable(url):
-            return str(open_clip.download_pretrained(facts))
-        wanted = url
+    elif hub_reachable(url):
+        return str(open_clip.download_pretrained(facts))
+    wanted = f"{Path(url).name} from {url}"  # the file that `models get` asks for, too
+    if not url and repo:
+        wanted = f"{' or '.join(names)} of the hub repository {repo!r}"
     raise InputError(
         f"the weights of {arch}/{tag} are not on this machine and cannot be downloaded; get "
         f"{wanted} elsewhere and pass weights=FILE (--weights FILE on the command line), or bring "

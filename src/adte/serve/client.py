@@ -82,7 +82,9 @@ class Client:
 
     # ------------------------------------------------------------------ streams
 
-    def create(self, classes: list[str], id: str | None = None, **settings: Any) -> RemoteStream:
+    def create(
+        self, classes: Sequence[str], id: str | None = None, **settings: Any
+    ) -> RemoteStream:
         """Make a stream; `settings` are method, options, views, seed, templates, protocol, …
 
         `start` and `state`, what another stream learned, may be a file or its bytes.
@@ -90,7 +92,7 @@ class Client:
         if isinstance(classes, str):
             raise InputError(f"classes={classes!r} is one text; pass a list of names")
         for name in ("start", "state"):
-            if _is_file(given := settings.get(name)):
+            if (given := settings.get(name)) is not None and _is_file(given):
                 settings[name] = base64.b64encode(_read(given)).decode()
         asked = {"classes": list(classes), **({} if id is None else {"id": id}), **settings}
         made = self.call("POST", "/v1/streams", json.dumps(asked).encode(), "application/json",

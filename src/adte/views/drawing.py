@@ -46,7 +46,7 @@ class Views:
     seed: int = option(0, "seed of the crops; an image's own key is added to it")
 
     def __post_init__(self) -> None:
-        check(self.count >= 1, "count", self.count, "ask for at least one view")
+        check(self.count >= 1, "views: count", self.count, "ask for at least one view")
         low, high = self.scale
         check(0 < low <= high <= 1, "scale", self.scale, "give 0 < low ≤ high ≤ 1")
         low, high = self.ratio
