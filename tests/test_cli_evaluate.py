@@ -116,6 +116,34 @@ def test_mixed_stream_of_clean_and_corrupted(folder):
     assert out["metrics"]["images"] == 18
     assert {"gaussian_noise/2", "contrast/2"} < out["metrics"]["by_domain"].keys()
     assert "worst_domain" in out["metrics"]
+    assert out["rows"][0]["by_domain"] == out["metrics"]["by_domain"]
+    said = call("eval", "--data", f"folder:{folder}", *FAST, *mixed).stdout.splitlines()
+    for domain, right in out["metrics"]["by_domain"].items():
+        assert [domain, "6", f"{100 * right:.1f}"] in [line.split() for line in said]
+
+
+@pytest.mark.slow
+def test_classes_without_images_are_a_note(folder, tmp_path):
+    table, names = tmp_path / "a.csv", tmp_path / "names.txt"
+    table.write_text(f"path,label\n{folder}/cat/0.png,cat\n{folder}/dog/0.png,dog\n")
+    names.write_text("cat\ndog\nfox\n")
+    result = call("eval", "--data", f"csv:{table}?classes={names}", *FAST)
+    assert result.exit_code == 0, result.output
+    assert "note: 'a' has no image of 1 of its 3 classes: fox" in result.stderr
+    assert "note:" not in call("eval", "--data", f"csv:{table}", *FAST).stderr
+
+
+@pytest.mark.slow
+def test_descriptions_may_lack_classes_if_that_is_said(folder, tmp_path):
+    said = tmp_path / "said.json"
+    said.write_text(json.dumps({"cat": ["a cat that sleeps."]}))
+    source = ("eval", "--data", f"folder:{folder}", *FAST)
+    told = (*source, "--descriptions", said)
+    assert "lack 1 of 2 classes: 'dog'" in refused(*told)
+    result = call(*told, "--allow-missing")
+    assert result.exit_code == 0, result.output
+    assert "note: the descriptions 'said.json' lack 1 of 2 classes" in result.stderr
+    assert "--allow-missing needs --descriptions" in refused(*source, "--allow-missing")
 
 
 @pytest.mark.slow
@@ -274,7 +302,60 @@ def test_extract_goes_on_and_refuses_other_views(folder, tmp_path):
     assert len(seven) == 7
 
 
+# --------------------------------------------------------------------------- own features
+
+
+@pytest.fixture
+def npz(tmp_path):
+    """Features of two views in a file."""
+    rng = np.random.default_rng(0)
+    path = tmp_path / "mine.npz"
+    np.savez(path, image=rng.normal(size=(5, 2, 8)), text=rng.normal(size=(3, 8)),
+             label=[0, 1, 2, 0, 1])  # fmt: skip
+    return path
+
+
+def test_own_features_are_data(npz, tmp_path, monkeypatch):
+    (tmp_path / "adte.toml").write_text('[defaults]\nviews = 3\nmodel = "tiny"\n')
+    monkeypatch.chdir(tmp_path)  # these are for images
+    data = ("--data", f"npz:{npz}")
+    assert facts("eval", *data, "--views", 2)["metrics"]["images"] == 5
+    rows = facts("compare", *data, "--limit", 4, "--runs", tmp_path / "runs")["rows"]
+    assert {"zero-shot", "adte", "tda"} < {r["method"] for r in rows}
+    assert call("report", tmp_path / "runs").exit_code == 0
+    assert call("sweep", "base=0,5", *data, "--shuffle", 1).exit_code == 2  # it has --seeds
+    assert call("sweep", "base=0,5", *data, "--seeds", 2).exit_code == 0
+
+
+def test_own_features_do_not_stand_in_for_something_else(npz, tmp_path):
+    data = ("--data", f"npz:{npz}")
+    for args, message in (
+        (("--views", 3), "views cannot be set for 'npz:"),
+        (("--model", "tiny"), "model cannot be set"),
+        (("--order", "file"), "order cannot be set"),
+        (("--corrupt", "fog"), "corrupt cannot be set"),
+        (("--template", "a {}."), "prompts cannot be set"),
+        (("--limit", 0), "limit=0"),
+        (("--method", "tpt"), "needs the text tower; give images"),
+        (("--method", "tent"), "needs the image tower; give images"),
+        (("--data", "folder:x"), "cannot be joined"),
+    ):
+        assert message in refused("eval", *data, *args)
+    assert "names features" in refused("extract", *data, "--out", tmp_path / "x")
+    assert f"write npz:{npz} for features" in refused("compare", "--data", npz)
+    assert "does not exist" in refused("eval", "--data", f"npz:{tmp_path}/gone.npz")
+
+
 # --------------------------------------------------------------------------- compare and sweep
+
+
+def test_names_may_be_repeated(npz):
+    args = ("--methods", "zero-shot", "--methods", "se,adte", "--protocols", "online",
+            "--protocols", "two-pass")  # fmt: skip
+    rows = facts("compare", "--data", f"npz:{npz}", *args)["rows"]
+    names = [(r["method"], r["protocol"]) for r in rows]
+    assert names == [("zero-shot", "stateless"), ("se", "stateless"), ("adte", "online"),
+                     ("adte", "two-pass")]  # fmt: skip
 
 
 @pytest.mark.slow

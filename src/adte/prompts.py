@@ -264,7 +264,9 @@ class Prompts:
         shown = ", ".join(map(repr, missing[:10])) + (", …" if len(missing) > 10 else "")
         what = f"the descriptions {self.name!r} lack {len(missing)} of {total} classes: {shown}"
         if not self.allow_missing:
-            raise InputError(f"{what}; add them, or pass allow_missing to use templates there")
+            raise InputError(
+                f"{what}; add them, or pass allow_missing (--allow-missing) to use templates there"
+            )
         warnings.warn(f"{what}; these use the templates", stacklevel=4)
 
     def describe(self) -> dict[str, Any]:

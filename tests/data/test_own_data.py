@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adte.data import load_dataset, looks_like
+from adte.data import check_dataset, load_dataset, looks_like
 from adte.data.names import imagenet_ids, read_names
 from adte.data.webdataset import expand
 from adte.errors import InputError, MissingExtra
@@ -53,12 +53,20 @@ def test_names_of_folders(tmp_path: Path, plant: Callable, write: Write) -> None
         load_dataset(f"folder:{tmp_path}")
 
 
-def test_a_class_without_images_is_an_error(tmp_path: Path, plant: Callable) -> None:
-    plant(tmp_path, ["cat/1.jpg", "dog/1.txt"])
-    with pytest.raises(InputError, match=r"no image for 1 of 2 classes, the first being 1 'dog'"):
-        load_dataset(f"folder:{tmp_path}")
-    data = load_dataset(f"folder:{tmp_path}", complete=False)
+def test_a_persons_own_data_may_name_more_classes_than_it_shows(
+    tmp_path: Path, plant: Callable, write: Write
+) -> None:
+    """A published set may not: see `test_cifar.py`."""
+    plant(tmp_path / "pets", ["cat/1.jpg", "dog/1.txt"])
+    data = load_dataset(f"folder:{tmp_path / 'pets'}")
     assert data.counts.tolist() == [1, 0]
+    assert data.gaps == ["dog"]
+    names = write(tmp_path / "names.txt", "cat\ndog\nfox\n")
+    table = write(tmp_path / "a.csv", "path,label\npets/cat/1.jpg,cat\n")
+    data = load_dataset(f"csv:{table}?classes={names}")
+    assert data.gaps == ["dog", "fox"]
+    found = {f.what: f.status for f in check_dataset("csv", str(table), classes=str(names))}
+    assert found["empty classes"] == "note"
 
 
 def test_options_behind_a_question_mark(tmp_path: Path, plant: Callable, write: Write) -> None:
@@ -128,6 +136,18 @@ def test_a_file_where_a_folder_belongs(tmp_path: Path, plant: Callable, write: W
             load_dataset(f"{name}:{table}")
 
 
+def test_a_path_without_a_name_is_told_the_name(tmp_path: Path, write: Write) -> None:
+    table = write(tmp_path / "a.csv", "path,label\n1.jpg,cat\n")
+    for path, message in (
+        (tmp_path, r"is a path; write NAME:PATH, or folder:/"),
+        (table, r"is a file; write csv:/"),
+        (write(tmp_path / "a.npz", ""), r"is a file; write npz:/.* for features"),
+        (write(tmp_path / "a.bin", ""), r"is a file; write NAME:PATH"),
+    ):
+        with pytest.raises(InputError, match=message):
+            load_dataset(str(path))
+
+
 def test_read_names(tmp_path: Path, write: Write) -> None:
     assert read_names(write(tmp_path / "a.json", {"b": "x", "a": "y"})) == {"a": "y", "b": "x"}
     assert read_names(write(tmp_path / "b.json", ["x", "x"])) == {"0": "x", "1": "x"}
@@ -154,7 +174,7 @@ def test_tables(tmp_path: Path, plant: Callable, write: Write) -> None:
     assert data.labels.tolist() == [1, 0]
     assert [e.domain for e in data] == ["clean", "fog/3"]
     assert data.classes == ("missile", "missile")
-    with pytest.raises(InputError, match="are numbers; pass classes=FILE"):
+    with pytest.raises(InputError, match=r"are numbers; give .* csv:b.csv\?classes=names.txt"):
         load_dataset(f"csv:{named}")
     assert looks_like(named) == "csv"
 
@@ -166,6 +186,9 @@ def test_tables(tmp_path: Path, plant: Callable, write: Write) -> None:
         ("who,what\nx,y\n", "it needs path and label"),
         ("path,label\nno.jpg,cat\n", "names 'no.jpg', which is not in"),
         ("path,label\n1.jpg\n", "1 columns, too few"),
+        ("path,label\n", "has no rows but its header"),
+        ("path,label\n1.jpg,cat\n1.jpg, \n", "in row 2 of .* '1.jpg' has no label"),
+        ("path,label\n,cat\n", "in row 1 of .* there is no path"),
     ],
 )
 def test_bad_tables(text: str, message: str, tmp_path: Path, plant: Callable, write: Write) -> None:
@@ -212,15 +235,14 @@ def test_tars_with_random_access(tmp_path: Path, jpeg: bytes, write: Write) -> N
         assert data.classes == ("cat", "dog", "ape")
         assert [data[i].source for i in (2, 1, 0)] == [jpeg, other, jpeg]
     assert pickle.loads(pickle.dumps(data))[1].source == other
-    with pytest.raises(InputError, match="no image for 1 of 3 classes"):
-        load_dataset(f"webdataset:{tmp_path}/test-000.tar")
+    assert load_dataset(f"webdataset:{tmp_path}/test-000.tar").gaps == ["ape"]
     assert looks_like(tmp_path) == "webdataset"
 
 
 def test_bad_tars(tmp_path: Path, jpeg: bytes, write: Write) -> None:
     write(tmp_path / "classnames.txt", "cat\n")
     bad = shard(tmp_path / "a.tar", {"0.jpg": jpeg, "0.json": b'{"class": 0}'})
-    with pytest.raises(InputError, match=r"image '0' .* pass label_key=KEY"):
+    with pytest.raises(InputError, match=r"image '0' .* put \?label_key=KEY"):
         load_dataset(f"webdataset:{bad}")
     assert load_dataset(f"webdataset:{bad}", label_key="class").labels.tolist() == [0]
     zipped = shard(tmp_path / "b.tar", {"0.jpg": jpeg, "0.cls": b"0"}, "w:gz")
@@ -259,9 +281,9 @@ def test_hugging_face_on_disk(tmp_path: Path, jpeg: bytes) -> None:
     assert len(load_dataset(f"hf:{tmp_path}", part="train")) == 3
     with pytest.raises(InputError, match="has no part 'val'"):
         load_dataset(f"hf:{tmp_path}", part="val")
-    with pytest.raises(InputError, match="no label column 'z'; pass label=NAME"):
+    with pytest.raises(InputError, match=r"no label column 'z'; put \?label=NAME"):
         load_dataset(f"hf:{tmp_path}", label="z")
-    with pytest.raises(InputError, match="has no class names; pass classes=FILE"):
+    with pytest.raises(InputError, match=r"has no class names; .* \?classes=FILE"):
         load_dataset(f"hf:{tmp_path}", label="n")
     assert looks_like(tmp_path) == "hf"
     table.save_to_disk(str(tmp_path / "one"))

@@ -82,6 +82,11 @@ def test_images_views_prompts_and_streams_are_options(folder, tmp_path):
     assert same[0]["nll"] == done[0]["nll"]
 
 
+def test_one_protocol_is_a_text():
+    (row,) = compare(methods="adte", protocols="two-pass", limit=2)
+    assert row["protocol"] == "two-pass"
+
+
 @pytest.mark.slow
 def test_methods_with_options_are_tasks():
     tasks = ["se", Task("adte", {"tau": 0.5}, title="adte, half"), "se"]
@@ -120,6 +125,7 @@ def test_somebody_can_listen():
         ({"methods": "adt"}, "did you mean 'adte'"),
         ({"methods": []}, "leave them out for all"),
         ({"methods": "se", "protocols": ["offline"]}, "unknown protocol 'offline'"),
+        ({"methods": "se", "protocols": "offline"}, "unknown protocol 'offline'"),
         ({"methods": "se", "seeds": 0}, "seeds=0"),
         ({"methods": "se", "nonsense": 1}, "unknown option of a comparison 'nonsense'"),
         ({"methods": "se", "views": 3}, "64 views per image, not 3"),

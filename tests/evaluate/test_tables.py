@@ -9,7 +9,14 @@ import json
 import pytest
 
 from adte import InputError
-from adte.evaluate.report.tables import Column, Grid, rows_table, save_table, terminal_table
+from adte.evaluate.report.tables import (
+    Column,
+    Grid,
+    domains_table,
+    rows_table,
+    save_table,
+    terminal_table,
+)
 
 UP = Column("accuracy", "acc.", "percent", "up")
 
@@ -166,3 +173,23 @@ def test_several_tables_share_a_file(tmp_path):
     assert lines[2]["ece"] == ""
     text = save_table(tmp_path / "t.md", [rows_table(ROWS, "one"), other]).read_text("utf-8")
     assert text.index("### one") < text.index("### two")
+
+
+def test_domains_or_methods_go_down_whichever_are_more():
+    parts = {"clean": 0.5, "fog/3": 0.25}
+    names = ("se", "stateless"), ("adte", "online"), ("adte", "two-pass")
+    rows = [{"method": m, "protocol": p, "by_domain": parts} for m, p in names]
+    wide = domains_table(rows, {"clean": 4, "fog/3": 8})
+    assert [c.title or c.key for c in wide.shown] == [
+        "method",
+        "protocol",
+        "clean (4)",
+        "fog/3 (8)",
+    ]
+    assert [c[0] for c in wide.cells()[2]] == ["adte", "two-pass", "50.0", "25.0"]
+    long = domains_table(rows[1:], {"clean": 4, "fog/3": 8})
+    assert [c.title or c.key for c in long.shown] == ["domain", "images", "adte, online",
+                                                      "adte, two-pass"]  # fmt: skip
+    assert [c[0] for c in long.cells()[1]] == ["fog/3", "8", "25.0", "25.0"]
+    assert domains_table(rows, {"clean": 4}) is None
+    assert domains_table([{**r, "by_domain": None} for r in rows], {"a": 1, "b": 1}) is None

@@ -14,6 +14,7 @@ from adte.cli._outputs import table_file
 from adte.errors import InputError
 
 if TYPE_CHECKING:
+    from adte.evaluate.features.stream import FeatureStream
     from adte.evaluate.running.tasks import Task
     from adte.evaluate.source import Source
 
@@ -50,7 +51,10 @@ def run_and_show(source: Source, tasks: Sequence[Task], to: dict[str, Any]) -> N
         raise InputError("--again needs --runs, the folder whose runs are to be redone")
     needs = needs_of([t.create() for t in tasks])  # a bad option ends here, before any work
     with open_log(to["log_to"]) as log:
-        stream = source.open(needs) if source.data else source.bundled(needs)
+        with console.notes():
+            stream = source.open(needs) if source.data else source.bundled(needs)
+        if note := _unseen(stream):
+            console.say(f"note: {note}")
         with console.progress("encoding", ticks(stream, tasks)) as bar:
             done = compare_tasks(
                 stream,
@@ -70,9 +74,26 @@ def run_and_show(source: Source, tasks: Sequence[Task], to: dict[str, Any]) -> N
         console.emit_json(done.to_json(), json_to)
     if json_to != "-":
         console.grid(done.small)
+        if done.parts is not None:
+            console.grid(done.parts)
         if skipped := done.records[0].conditions.skipped:
             console.out.print(f"{len(skipped)} images could not be read and were skipped, the "
                               f"first: {skipped[0]['reason']}", markup=False)  # fmt: skip
+
+
+def _unseen(stream: FeatureStream) -> str:
+    """Which classes the data have a name for, but no image."""
+    from adte.evaluate.features.live import Live
+
+    if not isinstance(stream, Live):
+        return ""
+    said = []
+    for data in stream.stream.datasets:
+        if gaps := data.gaps:
+            more = ", …" if len(gaps) > 3 else ""
+            said.append(f"{data.name!r} has no image of {len(gaps)} of its {len(data.classes)} "
+                        f"classes: {', '.join(gaps[:3])}{more}")  # fmt: skip
+    return "; ".join(dict.fromkeys(said))
 
 
 def taken(values: dict[str, Any]) -> dict[str, Any]:

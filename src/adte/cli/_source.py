@@ -9,7 +9,8 @@ import click
 
 from adte.cli._options import Section, options_of, was_given
 from adte.data import StreamOptions
-from adte.evaluate.source import Source
+from adte.errors import InputError
+from adte.evaluate.source import FEATURES, Source
 from adte.views import Views
 
 Command = Callable[..., Any]
@@ -28,6 +29,10 @@ TEMPLATE = click.option(
 DESCRIPTIONS = click.option(
     "--descriptions", metavar="FILE", help="Sentences per class, in the format of CuPL's files."
 )
+ALLOW_MISSING = click.option(
+    "--allow-missing", is_flag=True,
+    help="Let classes that --descriptions lacks use the templates.",
+)  # fmt: skip
 
 
 class SourceOptions:
@@ -55,7 +60,7 @@ class SourceOptions:
         )  # fmt: skip
         self.sections = (
             Section("Images", self.data, self.stream),
-            Section("Model and prompts", self.model, TEMPLATE, DESCRIPTIONS),
+            Section("Model and prompts", self.model, TEMPLATE, DESCRIPTIONS, ALLOW_MISSING),
             Section("Views", self.views),
         )
 
@@ -72,15 +77,17 @@ class SourceOptions:
         from adte.prompts import Prompts
 
         named = more.get("data") or values.get("data") or ()
-        images = bool(named) and not any(spec.startswith("cache:") for spec in named)
+        images = bool(named) and not any(spec.startswith(FEATURES) for spec in named)
         templates: tuple[str, ...] = values.pop("templates")
         if not was_given("templates", images):
             templates = ()
-        descriptions = values.pop("descriptions")
+        descriptions, allowed = values.pop("descriptions"), values.pop("allow_missing")
+        if allowed and not descriptions:
+            raise InputError("--allow-missing needs --descriptions, the file that may lack classes")
         prompts = None
         if templates or descriptions:
             said = templates[0] if len(templates) == 1 else templates or "single"
-            prompts = Prompts.of(said, descriptions)
+            prompts = Prompts.of(said, descriptions, allow_missing=allowed)
         return Source(
             **self.data.given(values, images),
             **self.model.given(values, images),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -32,12 +33,12 @@ SEEDS = click.option(
     help="Shuffles of the stream, 0 to N−1, for methods that learn.",
 )  # fmt: skip
 METHODS = click.option(
-    "--methods", "names", metavar="NAMES", default=None,
-    help="Methods with commas between them; all that features suffice for by default.",
+    "--methods", "names", metavar="NAMES", multiple=True,
+    help="Methods with commas between them, or repeated; all that features suffice for by default.",
 )  # fmt: skip
 PROTOCOLS = click.option(
-    "--protocols", default="online", show_default=True, metavar="NAMES",
-    help="Of online, two-pass, episodic and frozen, with commas between them.",
+    "--protocols", multiple=True, default=("online",), show_default=True, metavar="NAMES",
+    help="Of online, two-pass, episodic and frozen, with commas between them, or repeated.",
 )  # fmt: skip
 RUN = Section("Method", METHOD, PROTOCOL, SHUFFLE, SET)
 
@@ -48,7 +49,7 @@ RUN = Section("Method", METHOD, PROTOCOL, SHUFFLE, SET)
 @run_options
 @ENGINE
 def eval_(**values: Any) -> None:
-    """Evaluate one method on labelled images, live or from a cache (--data cache:FOLDER)."""
+    """Evaluate one method on labelled images, or on features (--data cache:FOLDER, npz:FILE)."""
     source = SOURCE.take(values)
     if not source.data:
         raise InputError("no data was given; name it as in --data folder:PATH")
@@ -91,7 +92,7 @@ def _run(source: Any, tasks: Any, values: dict[str, Any]) -> None:
 @Section("Method", METHODS, PROTOCOLS, SEEDS)
 @run_options
 @ENGINE
-def compare(names: str | None, protocols: Any, seeds: int, **values: Any) -> None:
+def compare(names: tuple[str, ...], protocols: tuple[str, ...], seeds: int, **values: Any) -> None:
     """Compare methods on one stream, by default the embedded bundle.
 
     Methods that tune prompts or towers take seconds an image; --limit and --methods shorten the
@@ -99,15 +100,15 @@ def compare(names: str | None, protocols: Any, seeds: int, **values: Any) -> Non
     """
     from adte.evaluate.compare import tasks_for
 
-    wanted = None if names is None else _words(names)
+    wanted = _words(names) if names else None
     if wanted == []:
         raise InputError("--methods is empty; name methods, or leave --methods out for all")
-    tasks = tasks_for(wanted, _words(protocols), seeds)
-    _run(SOURCE.take(values), tasks, values)
+    source = SOURCE.take(values)
+    _run(source, tasks_for(wanted, _words(protocols), seeds, source.lacking), values)
 
 
-def _words(text: str) -> Any:
-    return [word.strip() for word in text.split(",") if word.strip()]
+def _words(texts: Sequence[str]) -> Any:
+    return [word.strip() for text in texts for word in text.split(",") if word.strip()]
 
 
 @main.command()
@@ -143,9 +144,11 @@ def extract(out: str, json_to: str | None, **values: Any) -> None:
     from adte.evaluate.features.live import Live
 
     cluster, source = ENGINE.take(values), SOURCE.take(values)
-    if source.cache is not None:
-        raise InputError("extract reads images, but --data names a cache; give it a data set")
-    live = source.open()
+    if source.cache is not None or source.npz is not None:
+        kind = "a cache" if source.npz is None else "features"
+        raise InputError(f"extract reads images, but --data names {kind}; give it a data set")
+    with console.notes():
+        live = source.open()
     assert isinstance(live, Live)
     size = len(live) * live.views.count * live.model.dim * 2 / 1e6
     click.echo(f"{len(live)} images, {live.views.count} views: about {size:,.0f} MB", err=True)

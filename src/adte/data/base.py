@@ -132,6 +132,11 @@ class Dataset(Sequence[Example]):
         """Images of each class (L,)."""
         return np.bincount(self.labels, minlength=len(self.classes))
 
+    @property
+    def gaps(self) -> list[str]:
+        """Names of the classes that no image is of."""
+        return [self.classes[i] for i in np.flatnonzero(self.counts == 0)]
+
     @classmethod
     def of_files(
         cls, name: str, folder: Path, files: Iterable[tuple[str, int]], **facts: Any

@@ -13,7 +13,7 @@ from adte.data.base import Dataset
 from adte.data.coop import CoopReader
 from adte.data.names import imagenet_classes
 from adte.data.reading import iterate
-from adte.data.registry import DatasetInfo, Found, create_reader, looks_like
+from adte.data.registry import Found, Reader, create_reader, looks_like
 from adte.errors import AdteError, InputError
 
 __all__ = ["Finding", "check_dataset"]
@@ -60,7 +60,7 @@ def check_dataset(
     root = Path(path).expanduser()
     found = part.find(root) or Found(root, data.split)
     out = [Finding("layout", "ok", data.split)]
-    out += _counts(data, found, part.info)
+    out += _counts(data, found, part)
     out += _order(data)
     if isinstance(part, CoopReader) and found.split and found.split.suffix == ".json":
         out += _split_file(name, found.split)
@@ -73,8 +73,8 @@ def check_dataset(
     return out
 
 
-def _counts(data: Dataset, found: Found, info: DatasetInfo) -> list[Finding]:
-    n, want, counts = len(data), found.images, data.counts
+def _counts(data: Dataset, found: Found, reader: Reader) -> list[Finding]:
+    info, n, want, counts = reader.info, len(data), found.images, data.counts
     good = want is None or n == want
     text = f"{n} images" + ("" if want is None else f", {want} expected")
     out = [Finding("images", "ok" if good else "wrong", text)]
@@ -83,7 +83,7 @@ def _counts(data: Dataset, found: Found, info: DatasetInfo) -> list[Finding]:
     out.append(Finding("classes", "ok" if good else "wrong", text))
     empty = [data.class_ids[i] for i in np.flatnonzero(counts == 0)]
     if empty:
-        status: Literal["note", "wrong"] = "note" if found.gaps else "wrong"
+        status: Literal["note", "wrong"] = "note" if found.gaps or reader.generic else "wrong"
         more = f" and {len(empty) - 3} more" if len(empty) > 3 else ""
         out.append(Finding("empty classes", status, ", ".join(empty[:3]) + more))
     else:

@@ -18,7 +18,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 from adte.data.base import Dataset
 from adte.data.files import missing
-from adte.data.registry import Found, Reader
+from adte.data.registry import PART, Found, Reader
 from adte.errors import InputError
 from adte.options import option
 
@@ -90,7 +90,8 @@ class CoopReader(Reader):
     def find(self, root: Path) -> Found | None:
         if self.split == "official" and self.part != "test":
             raise InputError(
-                f"part={self.part!r} belongs to CoOp's split; pass split='coop', or part='test'"
+                f"part={self.part!r} belongs to CoOp's split; put ?split=coop or ?part=test behind "
+                "the path"
             )
         bases = [root, *(root / home for home in self.homes)]
         if self.split != "official" and (found := self._find_split(root, bases)):
@@ -98,7 +99,8 @@ class CoopReader(Reader):
         if self.split == "coop" or self.part != "test":
             raise InputError(
                 f"{str(root)!r} has no {self.split_name or 'split file'}; it is linked from "
-                "KaiyangZhou/CoOp DATASETS.md: put it beside the images, or pass split_file=FILE"
+                "KaiyangZhou/CoOp DATASETS.md: put it beside the images, or "
+                "?split_file=FILE behind the path"
             )
         return next((f for base in bases if (f := self.find_official(base))), None)
 
@@ -147,8 +149,8 @@ class CoopReader(Reader):
                 source = repr(str(found.split)) if found.split else "the split"
                 raise InputError(
                     f"{source} names {lost[0]!r}, which is not in {str(found.folder)!r} "
-                    f"({len(lost)} of {len(files)} are missing); unpack the images again, or pass "
-                    "complete=False to read those that are there"
+                    f"({len(lost)} of {len(files)} are missing); unpack the images again, or "
+                    f"{PART}"
                 )
             layout += f", less {len(lost)} of {len(files)} images that are not there: {lost[0]}, …"
             gone = set(lost)
@@ -156,7 +158,8 @@ class CoopReader(Reader):
         if self.complete and len(split.names) != self.info.classes:
             raise InputError(
                 f"{self.info.title} in {str(root)!r} has {len(split.names)} classes instead of "
-                f"{self.info.classes} ({found.layout}); check the path, or pass complete=False"
+                f"{self.info.classes} ({found.layout}); check the path, or "
+                f"{PART}"
             )
         return Dataset.of_files(
             self.info.name, found.folder, files, classes=split.names, class_ids=split.ids,

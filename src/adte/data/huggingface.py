@@ -32,7 +32,8 @@ def _load(folder: Path, part: str | None) -> Any:
         part = next((p for p in ("test", "validation", "val", *data) if p in data), None)
     if part not in data:
         raise InputError(
-            f"{str(folder)!r} has no part {part!r}; pass part=NAME, one of: {', '.join(data)}"
+            f"{str(folder)!r} has no part {part!r}; put ?part=NAME behind the path, one of: "
+            f"{', '.join(data)}"
         )
     return data[part]
 
@@ -92,7 +93,8 @@ class HuggingFace(Reader):
             names = tuple(data.features[label].names)
         else:
             raise InputError(
-                f"column {label!r} of {str(root)!r} has no class names; pass classes=FILE"
+                f"column {label!r} of {str(root)!r} has no class names; give a file of "
+                "them: put ?classes=FILE behind the path"
             )
         unique = len(set(names)) == len(names)
         return Dataset(
@@ -112,7 +114,7 @@ class HuggingFace(Reader):
         found = [name for name, k in kinds.items() if k == kind]
         if given is not None or not found:
             raise InputError(
-                f"the data set has no {what} column {given or f'of kind {kind}'!r}; pass "
-                f"{what}=NAME, one of: {', '.join(kinds)}"
+                f"the data set has no {what} column {given or f'of kind {kind}'!r}; put "
+                f"?{what}=NAME behind the path, one of: {', '.join(kinds)}"
             )
         return found[0]

@@ -119,7 +119,7 @@ class ImageNet(WordNetFolders):
                 return Found(folder, f"flat files with {KAGGLE}", self.info.images, base / KAGGLE)
         raise InputError(
             f"the images in {str(folder)!r} are flat and carry no labels; put "
-            f"ILSVRC2012_devkit_t12/ (or {KAGGLE}) beside them, or pass devkit=FOLDER"
+            f"ILSVRC2012_devkit_t12/ (or {KAGGLE}) beside them, or ?devkit=FOLDER behind the path"
         )
 
     def recognise(self, root: Path) -> bool:

@@ -41,7 +41,7 @@ class ImageNetV2(WordNetFolders):
         if other and other.group() != self.variant:
             raise InputError(
                 f"{str(folder)!r} is the {other.group()} variant of ImageNet-V2, which is easier "
-                f"or harder; give {name}, or pass variant={other.group()!r}"
+                f"or harder; give {name}, or put ?variant={other.group()} behind the path"
             )
         return Found(folder, f"numbered folders of {self.variant}", self.info.images)
 

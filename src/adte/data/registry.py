@@ -39,6 +39,7 @@ __all__ = [
 ]
 
 R = TypeVar("R", bound="type[Reader]")
+PART = "read a part: put ?complete=false behind the path"  # the same in Python and in a terminal
 
 
 @dataclass(frozen=True)
@@ -108,11 +109,14 @@ class Reader(ABC):
     """Reads one data set. Options are the fields; `load` probes, reads and asserts the counts."""
 
     info: ClassVar[DatasetInfo]
-    generic: ClassVar[bool] = False  # reads anybody's data, not one published set
+    # reads anybody's data, not one published set: classes may be without images
+    generic: ClassVar[bool] = False
     mend: ClassVar[str] = "unpack the set again or check the path"  # where it is not found
 
     complete: bool = option(
-        True, "assert the published counts and an image for every class; false reads a part"
+        True,
+        "assert the counts of a published set and an image for each of its classes; false reads a "
+        "part",
     )
 
     @abstractmethod
@@ -156,17 +160,17 @@ class Reader(ABC):
         if not self.complete:
             return
         counts = data.counts
-        if (counts == 0).any() and not found.gaps:
+        if (counts == 0).any() and not (found.gaps or self.generic):
             i = int((counts == 0).argmax())
             raise InputError(
                 f"{where} has no image for {int((counts == 0).sum())} of {len(counts)} classes, "
                 f"the first being {i} {data.classes[i]!r} ({data.class_ids[i]})"
-                f"{self._hint(root)}, or complete=False to read a part"
+                f"{self._hint(root)}, or {PART}"
             )
         if found.images is not None and len(data) != found.images:
             raise InputError(
                 f"{where} has {len(data)} images instead of {found.images}{self._hint(root)}, or "
-                "complete=False to read a part"
+                f"{PART}"
             )
 
     def _hint(self, root: Path) -> str:
@@ -242,7 +246,7 @@ def load_dataset(spec: str, **options: Any) -> Dataset:
     """
     name, colon, path = spec.partition(":")
     if not colon and name not in _READERS and os.path.exists(os.path.expanduser(spec)):
-        raise InputError(f"{spec!r} is a path; write NAME:PATH, or folder:{spec} for any folder")
+        raise InputError(_path_alone(spec))
     cls = reader(name)
     path, texts = _settings(spec, path)
     try:
@@ -250,6 +254,19 @@ def load_dataset(spec: str, **options: Any) -> Dataset:
     except InputError as error:
         raise InputError(f"in the data {spec!r}: {error}") from error
     return create_reader(name, **{**given, **options}).load(path or None)
+
+
+def _path_alone(spec: str) -> str:
+    """What is said of a path without a name."""
+    root = Path(os.path.expanduser(spec))
+    if root.is_dir():
+        return f"{spec!r} is a path; write NAME:PATH, or folder:{spec} for any folder"
+    if root.suffix.lower() == ".npz":
+        return f"{spec!r} is a file; write npz:{spec} for features, which compare, eval and " \
+               "sweep take"  # fmt: skip
+    name = looks_like(root)
+    mend = "NAME:PATH, as in csv:FILE for a table of images" if name is None else f"{name}:{spec}"
+    return f"{spec!r} is a file; write {mend}"
 
 
 def _settings(spec: str, path: str) -> tuple[str, dict[str, str]]:

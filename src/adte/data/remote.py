@@ -268,7 +268,10 @@ class _Elsewhere(Reader):
         if self.classes:
             names = read_names(os.path.expanduser(self.classes))
         elif any(isinstance(label, int) for _, _, label in items):
-            raise InputError(f"the labels of {name!r} are numbers; pass classes=FILE with names")
+            raise InputError(
+                f"the labels of {name!r} are numbers; give a file with their names: put "
+                "?classes=FILE behind the address"
+            )
         else:
             names = {label: label for label in sorted({label for _, _, label in items})}
         rank = {key: i for i, key in enumerate(names)}

@@ -207,8 +207,8 @@ def _parts(sets: tuple[Dataset, ...]) -> dict[str, Ints]:
         for name in names[np.sort(first)].tolist():
             if name in parts:
                 raise InputError(
-                    f"two data sets have the domain {name!r}; pass a mapping of domain names to "
-                    "data sets to tell them apart"
+                    f"two data sets have the domain {name!r}; give them one at a time, or in "
+                    "Python as a mapping of domain names to data sets"
                 )
             where = np.flatnonzero(names == name)
             parts[name] = np.stack([np.full_like(where, k), where], 1)

@@ -49,7 +49,8 @@ class Table(Reader):
         if names is None:
             if all(t.isdigit() for t in texts):
                 raise InputError(
-                    f"the labels of {str(root)!r} are numbers; pass classes=FILE with their names"
+                    f"the labels of {str(root)!r} are numbers; give a file with their names, as in "
+                    f"csv:{root.name}?classes=names.txt"
                 )
             names = {t: t for t in sorted(set(texts))}
         ids, values = list(names), list(names.values())
@@ -101,5 +102,18 @@ class Table(Reader):
                 f"row {','.join(short)!r} of {str(path)!r} has {len(short)} columns, too few; "
                 "give a path and a label in every row"
             )
-        return [(r[at].strip(), r[to].strip(), r[where].strip() if where is not None else "")
+        rows = [(r[at].strip(), r[to].strip(), r[where].strip() if where is not None else "")
                 for r in lines[first:]]  # fmt: skip
+        if not rows:
+            raise InputError(
+                f"the table {str(path)!r} has no rows but its header; give a path and a label in "
+                "every row"
+            )
+        for number, (file_name, label, _) in enumerate(rows, 1):
+            if not file_name or not label:
+                lacks = f"{file_name!r} has no label" if file_name else "there is no path"
+                raise InputError(
+                    f"in row {number} of {str(path)!r} {lacks}; give a path and a label in every "
+                    "row, or take the row away"
+                )
+        return rows

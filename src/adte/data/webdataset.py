@@ -122,8 +122,8 @@ class WebDataset(Reader):
         path = first(folder, places, Path.is_file)
         if path is None:
             raise InputError(
-                f"no class names lie with the tars in {str(folder)!r}; pass classes=FILE, or put "
-                "classnames.txt there, one name a line"
+                f"no class names lie with the tars in {str(folder)!r}; put classnames.txt there, "
+                "one name a line, or ?classes=FILE behind the path"
             )
         return read_names(path)
 
@@ -159,5 +159,6 @@ class WebDataset(Reader):
         except (KeyError, ValueError, TypeError) as error:
             raise InputError(
                 f"image {key!r} in {tar!r} has no whole number as label in .cls or under "
-                f"{self.label_key!r} in .json; pass label_key=KEY if it is called otherwise"
+                f"{self.label_key!r} in .json; put ?label_key=KEY behind the path if it is "
+                "called otherwise"
             ) from error

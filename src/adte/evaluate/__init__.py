@@ -1,5 +1,6 @@
 """Evaluation: protocols, metrics, studies and their reports."""
 
+from adte.evaluate.features.arrays import from_arrays, from_npz
 from adte.evaluate.running.protocol import PROTOCOLS, Run, predictions, run
 
-__all__ = ["PROTOCOLS", "Run", "predictions", "run"]
+__all__ = ["PROTOCOLS", "Run", "from_arrays", "from_npz", "predictions", "run"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -12,7 +13,13 @@ from typing import Any
 from adte.data import StreamOptions
 from adte.errors import InputError, unknown
 from adte.evaluate.features.stream import FeatureStream
-from adte.evaluate.report.tables import Grid, rows_table, save_table, terminal_table
+from adte.evaluate.report.tables import (
+    Grid,
+    domains_table,
+    rows_table,
+    save_table,
+    terminal_table,
+)
 from adte.evaluate.running.metrics import list_metrics
 from adte.evaluate.running.protocol import BATCH, PROTOCOLS, Protocol
 from adte.evaluate.running.results import Record, Results
@@ -32,13 +39,18 @@ class Comparison(list[dict[str, Any]]):
         title: what they ran on.
         records: figures and conditions of every single run, of which the rows are means over
             shuffles.
+        domains: how many images of each domain there were.
     """
 
     def __init__(
-        self, rows: Sequence[dict[str, Any]], title: str = "", records: Sequence[Record] = ()
+        self,
+        rows: Sequence[dict[str, Any]],
+        title: str = "",
+        records: Sequence[Record] = (),
+        domains: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__(rows)
-        self.title, self.records = title, list(records)
+        self.title, self.records, self.domains = title, list(records), dict(domains or {})
 
     @classmethod
     def of(cls, outcomes: Sequence[Outcome], stream: FeatureStream) -> Comparison:
@@ -46,7 +58,8 @@ class Comparison(list[dict[str, Any]]):
         records = [o.record for o in outcomes]
         seen = records[0].conditions.images if records else 0
         about = f"{seen} images, {len(stream.classes)} classes, model {stream.recipe.model}"
-        return cls(aggregate(outcomes), about, records)
+        domains = Counter(outcomes[0].run.domains) if outcomes else {}
+        return cls(aggregate(outcomes), about, records, domains)
 
     @property
     def grid(self) -> Grid:
@@ -58,6 +71,11 @@ class Comparison(list[dict[str, Any]]):
         """The columns that have room in a terminal, and a remark where all rows are the same."""
         grid = terminal_table(self, self.title)
         return replace(grid, caption="\n".join(filter(None, [grid.caption, self.remark])))
+
+    @property
+    def parts(self) -> Grid | None:
+        """Accuracy on each domain, where there are several."""
+        return domains_table(self, self.domains)
 
     @property
     def remark(self) -> str:
@@ -88,24 +106,28 @@ class Comparison(list[dict[str, Any]]):
         return {"rows": list(self), **one}
 
     def __str__(self) -> str:
-        grid = self.small
-        lines = [[c.title or c.key for c in grid.shown]]
-        lines += [[f"{text} {pair}".strip() for text, pair, _ in row] for row in grid.cells()]
-        wide = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        aligned = [
-            "  ".join(
-                text.ljust(n) if column.is_text else text.rjust(n)
-                for text, n, column in zip(line, wide, grid.shown, strict=True)
-            ).rstrip()
-            for line in lines
-        ]
-        return "\n".join(filter(None, [grid.title, *aligned, grid.caption]))
+        return "\n\n".join(_plain(g) for g in (self.small, self.parts) if g is not None)
 
     def __repr__(self) -> str:
         return str(self)
 
     def _repr_html_(self) -> str:
-        return self.grid.to_html()
+        return "".join(g.to_html() for g in (self.grid, self.parts) if g is not None)
+
+
+def _plain(grid: Grid) -> str:
+    """A table as aligned text."""
+    lines = [[c.title or c.key for c in grid.shown]]
+    lines += [[f"{text} {pair}".strip() for text, pair, _ in row] for row in grid.cells()]
+    wide = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    aligned = [
+        "  ".join(
+            text.ljust(n) if column.is_text else text.rjust(n)
+            for text, n, column in zip(line, wide, grid.shown, strict=True)
+        ).rstrip()
+        for line in lines
+    ]
+    return "\n".join(filter(None, [grid.title, *aligned, grid.caption]))
 
 
 @dataclass(frozen=True)
@@ -146,7 +168,7 @@ def compare(
     data: str | Sequence[str] | FeatureStream | None = None,
     methods: str | Sequence[str | Task] | None = None,
     *,
-    protocols: Sequence[Protocol] = ("online",),
+    protocols: Protocol | Sequence[Protocol] = ("online",),
     seeds: int = 1,
     runs: str | os.PathLike[str] | None = None,
     again: bool = False,
@@ -156,10 +178,11 @@ def compare(
     """Run methods on one labelled stream and put them beside each other.
 
     Args:
-        data: such as "folder:photos" or "cache:FOLDER", several of them, or a stream of features;
-            None takes the photographs that the package carries.
+        data: such as "folder:photos", "cache:FOLDER" or "npz:FILE", several data sets, or a stream
+            of features, see `adte.evaluate.from_arrays`; None takes the photographs that the
+            package carries.
         methods: names, or `Task`s for methods with options; all that features suffice for, if None.
-        protocols: how methods that learn see the stream, see `PROTOCOLS`.
+        protocols: one or several: how methods that learn see the stream, see `PROTOCOLS`.
         seeds: how many shuffles of the stream methods that learn are run on; 0 is as it comes.
         runs: a folder that keeps the runs, to go on from and for `adte report`; `again` redoes
             those that it holds.
@@ -174,8 +197,6 @@ def compare(
     """
     if seeds < 1:
         raise InputError(f"seeds={seeds} leaves nothing to run; give at least 1")
-    tasks = tasks_for(methods, protocols, seeds)
-    needs = needs_of([t.create() for t in tasks])
     if isinstance(data, FeatureStream):
         batch = options.pop("batch", None)
         if options:
@@ -183,24 +204,34 @@ def compare(
                 f"{next(iter(options))} cannot be set for a stream that is made already; make it "
                 "with that option"
             )
-        stream = data
+        lacking = frozenset({"text tower"} if data.model is None else ())
+        tasks, stream = tasks_for(methods, protocols, seeds, lacking), data
     else:
         source = _source(data, options)
-        batch = source.batch
+        batch, lacking = source.batch, source.lacking
+        tasks = tasks_for(methods, protocols, seeds, lacking)
+        needs = needs_of([t.create() for t in tasks])
         stream = source.open(needs) if source.data else source.bundled(needs)
     return compare_tasks(stream, tasks, runs=runs, again=again, batch=batch, listener=listener)
 
 
 def tasks_for(
-    methods: str | Sequence[str | Task] | None, protocols: Sequence[Protocol], seeds: int
+    methods: str | Sequence[str | Task] | None,
+    protocols: Protocol | Sequence[Protocol],
+    seeds: int,
+    lacking: frozenset[str] = frozenset(),
 ) -> list[Task]:
-    """Every method under every protocol on every shuffle; those that do not learn, once."""
+    """Every method under every protocol on every shuffle; those that do not learn, once.
+
+    Without names it is all methods but those that need what is `lacking`.
+    """
+    protocols = [protocols] if isinstance(protocols, str) else protocols
     for protocol in protocols:
         if protocol not in PROTOCOLS:
             raise unknown("protocol", protocol, PROTOCOLS)
     given = [methods] if isinstance(methods, str) else methods
     if given is None:
-        return method_tasks([], protocols, range(seeds))
+        return method_tasks([], protocols, range(seeds), lacking)
     if not given:
         raise InputError("no methods were given; name methods, or leave them out for all")
     if not protocols:
@@ -227,6 +258,11 @@ def _source(data: str | Sequence[str] | None, options: Mapping[str, Any]) -> Sou
         values["views"] = {"count": views}
     if prompts is not None and not isinstance(prompts, Prompts):
         values["prompts"] = Prompts.of(prompts)
-    specs = [data] if isinstance(data, str) else list(data or ())
+    specs = [] if data is None else [data] if isinstance(data, str) else data
+    if not isinstance(specs, Sequence) or not all(isinstance(s, str) for s in specs):
+        raise InputError(
+            f"data of type {type(data).__name__} cannot be compared on; name it as in folder:PATH, "
+            "or make a stream of your features with adte.evaluate.from_arrays"
+        )
     asked = {k: v for k, v in options.items() if k in stream and v is not None}
     return Source(data=specs, stream=asked, **values)

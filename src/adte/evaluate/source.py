@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from adte.data import Dataset, StreamOptions, corrupted, load_dataset, make_stream
 from adte.data.corrupted import corruption_list, severity_list
 from adte.errors import InputError
+from adte.evaluate.features.arrays import Arrays, from_npz
 from adte.evaluate.features.cache import Cache
 from adte.evaluate.features.live import Live, label_space
-from adte.evaluate.features.stream import FeatureStream
+from adte.evaluate.features.stream import FeatureStream, first
 from adte.methods import Method
 from adte.models import Model, load_model
 from adte.models.base import fitted
@@ -21,9 +22,10 @@ from adte.pipeline import default_workers
 from adte.prompts import Prompts, class_weights
 from adte.views import Views
 
-__all__ = ["DEFAULT_MODEL", "Source", "needs_of"]
+__all__ = ["DEFAULT_MODEL", "FEATURES", "Source", "needs_of"]
 
 DEFAULT_MODEL = "tiny"
+FEATURES = ("cache:", "npz:")  # data that begins so is features, and no images
 
 
 def needs_of(methods: Sequence[Method]) -> frozenset[str]:
@@ -42,7 +44,9 @@ class Source:
     """
 
     data: Sequence[str] = option(
-        (), "a data set as NAME:PATH, such as folder:photos, or cache:FOLDER; may be repeated"
+        (),
+        "a data set as NAME:PATH, such as folder:photos; or features, cache:FOLDER or npz:FILE; "
+        "may be repeated",
     )
     model: str | Model | None = option(  # noqa: RUF009
         None, "the model; `tiny` for images, a cache's own otherwise"
@@ -82,13 +86,26 @@ class Source:
     @property
     def cache(self) -> str | None:
         """The folder of the cache, if the data is one."""
-        named = [d for d in self.data if d.startswith("cache:")]
+        return self._features("cache:")
+
+    @property
+    def npz(self) -> str | None:
+        """The file of features, if the data is one."""
+        return self._features("npz:")
+
+    def _features(self, kind: str) -> str | None:
+        named = [d for d in self.data if d.startswith(FEATURES)]
         if named and len(self.data) > 1:
             raise InputError(
-                "a cache is a stream of its own and cannot be joined with other data; give one "
-                "cache at a time, or the images themselves"
+                f"{named[0]!r} is a stream of its own and cannot be joined with other data; give "
+                "it alone, or the images themselves"
             )
-        return named[0].removeprefix("cache:") if named else None
+        return named[0].removeprefix(kind) if named and named[0].startswith(kind) else None
+
+    @property
+    def lacking(self) -> frozenset[str]:
+        """What no method can be given, whatever model is loaded."""
+        return frozenset() if self.npz is None else frozenset({"text tower"})
 
     def open(self, needs: frozenset[str] = frozenset()) -> FeatureStream:
         """The stream; features are made as it goes, or read where `data` is a cache.
@@ -98,6 +115,8 @@ class Source:
         """
         if self.cache is not None:
             return self._replayed(Cache(self.cache, self.prompt_set), f"{self.data[0]!r}", needs)
+        if self.npz is not None:
+            return self._given(from_npz(self.npz), f"{self.data[0]!r}", needs)
         options = build(StreamOptions, self._asked("stream"), "option of a stream")
         views = build(Views, self._asked("views"), "option of the views")
         stream = make_stream(self._sets(options.seed), options)
@@ -161,6 +180,31 @@ class Source:
                 cache.class_weights = cache.class_weights.to(self.device)
         return cache.first(self._asked("stream").get("limit"))
 
+    def _given(self, stream: Arrays, name: str, needs: frozenset[str]) -> FeatureStream:
+        """A person's own features as a stream; they are as they are."""
+        if towers := needs & {"pixels", "image tower", "text tower"}:
+            raise InputError(
+                f"{name} holds features without a model, but a method asked for needs the "
+                f"{min(towers)}; give images, as in --data folder:PATH"
+            )
+        asked = {**self._asked("views"), **self._asked("stream")}
+        usual = {f.name: f.default for f in fields(self)}
+        own = ("model", "weights", "dtype", "corrupt", "workers", "strict", "prompts", "prompt_set")
+        asked |= {k: v for k in own if (v := getattr(self, k)) != usual[k]}
+        limit = asked.pop("limit", None)
+        if asked.get("count") == stream.recipe.views.count:
+            del asked["count"]
+        if asked:
+            raise InputError(
+                f"{_NAMED.get(key := min(asked), key)} cannot be set for {name}, whose features "
+                "are as they are; leave it out (--shuffle and --seeds reorder a stream)"
+            )
+        if limit is not None and limit < 1:
+            raise InputError(f"limit={limit} leaves no image; give at least 1")
+        if self.device is not None:
+            stream.class_weights = stream.class_weights.to(self.device)
+        return first(stream, limit)
+
     def _check_cache(self, cache: Cache, name: str) -> None:
         """Refuse what only images can be made into; features lie in the order they were made."""
         stream, views = self._asked("stream"), self._asked("views")
@@ -209,6 +253,9 @@ class Source:
             for level in severity_list(self.severity)
         ]
         return [*sets, *worse] if self.clean else worse
+
+
+_NAMED = {"count": "views"}  # options by the name that people give
 
 
 def _shown(value: Any) -> str:

@@ -128,6 +128,6 @@ def label_space(stream: Stream) -> tuple[Sequence[str], Sequence[str]]:
         if other.class_ids != first.class_ids:
             raise InputError(
                 f"data sets {first.name!r} and {other.name!r} have different classes; "
-                "stream them with labels='shared', or one at a time"
+                "stream them with labels='shared' (--labels shared), or one at a time"
             )
     return first.classes, first.class_ids

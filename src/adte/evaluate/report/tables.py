@@ -22,7 +22,15 @@ from adte.errors import InputError
 from adte.evaluate.running.metrics import Metric, list_metrics
 from adte.files import write_whole
 
-__all__ = ["Column", "Grid", "check_suffix", "rows_table", "save_table", "terminal_table"]
+__all__ = [
+    "Column",
+    "Grid",
+    "check_suffix",
+    "domains_table",
+    "rows_table",
+    "save_table",
+    "terminal_table",
+]
 
 # "parts" and "curve" are metrics that no column shows as they are.
 Kind = Literal["text", "protocol", "percent", "points", "number", "count", "ms", "MB", "p",
@@ -306,8 +314,8 @@ def rows_table(rows: Sequence[Mapping[str, Any]], title: str = "", best: str = "
     compared = [replace(c, caption=f"{c.caption}, {best}") if best and c.key == "gain_best" else c
                 for c in COMPARED]  # fmt: skip
     seeds = replace(SEEDS, shown=any(r.get("seeds") != 1 for r in rows))
-    options = Column("options", shown=False)
-    return _known((*NAMES, head, *compared, *rest, seeds, options), rows, title)
+    aside = (Column("by_domain", shown=False), Column("options", shown=False))
+    return _known((*NAMES, head, *compared, *rest, seeds, *aside), rows, title)
 
 
 def terminal_table(rows: Sequence[Mapping[str, Any]], title: str) -> Grid:
@@ -318,6 +326,36 @@ def terminal_table(rows: Sequence[Mapping[str, Any]], title: str) -> Grid:
         lines.append({**r, "half": None if ci95 is None else ci95[1] - r["accuracy"]})
     head, *rest = (Column.of(m) for m in list_metrics() if m.plain and m.column)
     return _known((*NAMES, head, *SMALL, *rest), lines, title)
+
+
+def domains_table(rows: Sequence[Mapping[str, Any]], images: Mapping[str, int]) -> Grid | None:
+    """Accuracy on each domain by the same rows; None where there is one domain. What is more,
+    domains or methods, goes down.
+
+    >>> row = {"method": "se", "protocol": "stateless", "by_domain": {"clean": 1.0, "fog/3": 0.5}}
+    >>> print(domains_table([row], {"clean": 2, "fog/3": 4}).to_markdown(), end="")
+    ### Accuracy by domain, %
+    <BLANKLINE>
+    | domain | images | se |
+    |:--|--:|--:|
+    | clean | 2 | 100.0 |
+    | fog/3 | 4 | 50.0 |
+    """
+    parts = [r.get("by_domain") or {} for r in rows]
+    domains = [d for d in images if any(d in p for p in parts)]
+    if len(domains) < 2:
+        return None
+    title, learn = "Accuracy by domain, %", {r["protocol"] for r in rows} - {"stateless"}
+    if len(domains) < len(rows):
+        shown = [Column(d, f"{d} ({images[d]})", "percent", "up") for d in domains]
+        lines = [{**r, **p} for r, p in zip(rows, parts, strict=True)]
+        return Grid((*NAMES, *shown), lines, title, "Behind a domain, its images.")
+    named = [r["method"] if r["protocol"] == "stateless" or len(learn) < 2
+             else f"{r['method']}, {r['protocol']}" for r in rows]  # fmt: skip
+    shown = [Column(str(i), name, "percent") for i, name in enumerate(named)]
+    lines = [{"domain": d, "images": images[d], **{str(i): p.get(d) for i, p in enumerate(parts)}}
+             for d in domains]  # fmt: skip
+    return Grid((Column("domain"), Column("images", kind="count"), *shown), lines, title)
 
 
 def _some(rows: Sequence[Mapping[str, Any]], key: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adte.errors import InputError, StateError
+from adte.evaluate.features.arrays import Arrays
 from adte.evaluate.features.cache import extract
 from adte.evaluate.features.live import Live
 from adte.evaluate.features.stream import FeatureStream, Held, shuffle
@@ -45,6 +46,7 @@ __all__ = [
 ]
 
 
+TOWERS = {"image tower", "pixels", "text tower"}
 HELD = 1 << 30  # bytes of features that are held in memory rather than in a temporary cache
 
 
@@ -166,6 +168,11 @@ def perform(
 
 def check_needs(method: Method, stream: FeatureStream) -> None:
     """Refuse a method that needs what the stream's model does not have."""
+    if isinstance(stream, Arrays) and (towers := method.needs & TOWERS):
+        raise InputError(
+            f"method {method.name!r} needs the {min(towers)}, and these are features without a "
+            "model; leave it out, or give images, as in folder:PATH"
+        )
     lacking = method.needs & {"features", "class weights", "text tower"}
     if stream.recipe.fixed_classes and lacking:
         raise InputError(
@@ -279,11 +286,17 @@ def _foreign(cls: type) -> dict[str, str]:
 
 
 def method_tasks(
-    names: Sequence[str], protocols: Sequence[Any], seeds: Iterable[int]
+    names: Sequence[str],
+    protocols: Sequence[Any],
+    seeds: Iterable[int],
+    lacking: frozenset[str] = frozenset(),
 ) -> list[Task]:
-    """Tasks for methods by name; without names, for all that need no image tower."""
+    """Tasks for methods by name; without names, for all that need no image tower, nor what is
+    `lacking`.
+    """
+    without = lacking | {"image tower", "pixels"}
     chosen = list(dict.fromkeys(names)) or [
-        n for n in list_methods() if not method_info(n).cls.needs & {"image tower", "pixels"}
+        n for n in list_methods() if not method_info(n).cls.needs & without
     ]
     seeds = list(seeds)
     tasks = []
@@ -325,6 +338,15 @@ def right_by_image(outcomes: Sequence[Outcome]) -> NDArray[np.float64] | None:
     return total / len(outcomes)
 
 
+def _by_domain(figures: Sequence[Mapping[str, Any]]) -> dict[str, float] | None:
+    """Accuracy on each domain, mean over seeds; None where there is one domain."""
+    parts = [f.get("by_domain") or {} for f in figures]
+    if not all(parts):
+        return None
+    names = [n for n in parts[0] if all(n in p for p in parts)]  # all of it may have been skipped
+    return {n: float(np.mean([p[n] for p in parts])) for n in names}
+
+
 def aggregate(outcomes: Sequence[Outcome], baseline: str = "se") -> list[dict[str, Any]]:
     """Rows over seeds.
 
@@ -355,6 +377,7 @@ def aggregate(outcomes: Sequence[Outcome], baseline: str = "se") -> list[dict[st
             row["gain"] = float(right.mean() - reference.mean())
             row["gain_ci95"] = list(metrics.bootstrap_difference(right, reference))
         row |= metrics.averages(figures)
+        row["by_domain"] = _by_domain(figures)
         row["options"] = group[0].record.conditions.options
         rows.append(row)
     return rows

@@ -1,0 +1,216 @@
+"""A person's own features as a stream: from arrays in memory, or from an .npz file."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Iterator, Sequence
+from copy import copy
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from adte.errors import InputError
+from adte.evaluate.features.recipe import Recipe
+from adte.evaluate.features.stream import FeatureStream, Image
+from adte.views import Views
+
+__all__ = ["Arrays", "from_arrays", "from_npz"]
+
+ROWS = 256  # images that are normalised at a time
+NEEDED = "image (N, D) or (N, V, D), text (L, D) and label (N,)"
+ENTRIES = ("image", "text", "label", "names", "scale", "bias", "ids", "domains")
+
+
+class Arrays(FeatureStream):
+    """Features in one tensor (N, V, D). Made by `from_arrays`."""
+
+    def __init__(
+        self,
+        features: Tensor,
+        class_weights: Tensor,
+        labels: NDArray[np.int64],
+        recipe: Recipe,
+        ids: Sequence[str],
+        domains: Sequence[str],
+    ) -> None:
+        self.features, self.class_weights, self.recipe = features, class_weights, recipe
+        self.model = None
+        self._labels, self._ids, self._domains = labels, ids, domains
+        self._order = np.arange(len(labels))
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        return self._labels[self._order]
+
+    def ordered(self, order: NDArray[np.int64]) -> Arrays:
+        other = copy(self)
+        other._order = self._order[order]
+        return other
+
+    def images(self) -> Iterator[Image]:
+        for i in self._order.tolist():
+            yield Image(self.features[i], int(self._labels[i]), self._ids[i], self._domains[i])
+
+
+def from_arrays(
+    features: Any,
+    class_weights: Any,
+    labels: Any,
+    classes: Sequence[str] | None = None,
+    scale: float = 100.0,
+    *,
+    bias: float = 0.0,
+    ids: Sequence[str] | None = None,
+    domains: Sequence[str] | None = None,
+    name: str = "own data",
+) -> Arrays:
+    """A stream for `adte.compare` and `adte.evaluate.run`, of features from any two towers.
+
+    Arrays of NumPy, tensors and lists will do. Features and class weights are brought to unit
+    length; features are kept in float16, as in a cache.
+
+    Args:
+        features: (N, D), or (N, V, D) of V views, of which view 0 is the whole image.
+        class_weights: (L, D), the text feature of each class.
+        labels: (N,) whole numbers from 0 on, the true classes; they only score.
+        classes: names of the L classes; "class 0" and so on if None.
+        scale, bias: logits = scale · cosine + bias. 100 is CLIP's; not its logarithm.
+        ids: names of the images; domains: where each is from, for accuracy by domain.
+        name: of the data, in reports.
+
+    >>> import adte, numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> weights, labels = rng.normal(size=(3, 8)), rng.integers(0, 3, 20)
+    >>> stream = from_arrays(weights[labels] + rng.normal(size=(20, 8)), weights, labels)
+    >>> [row["method"] for row in adte.compare(stream, ["zero-shot", "adte"])]
+    ['zero-shot', 'adte']
+    """
+    x = _unit(features, "image features", (2, 3))
+    x = x[:, None] if x.ndim == 2 else x
+    weights = _unit(class_weights, "class weights", (2,))
+    if x.shape[2] != weights.shape[1]:
+        raise InputError(
+            f"class weights of shape {tuple(weights.shape)} do not fit image features of width "
+            f"{x.shape[2]}; give (L, {x.shape[2]}), a row per class"
+        )
+    count, known = len(x), len(weights)
+    truth = _labels(labels, count, known)
+    names = [f"class {i}" for i in range(known)] if classes is None else list(map(str, classes))
+    ids = [str(i) for i in range(count)] if ids is None else list(map(str, ids))
+    domains = [""] * count if domains is None else list(map(str, domains))
+    for what, given, wanted in (
+        ("class names", names, known), ("ids", ids, count), ("domains", domains, count)
+    ):  # fmt: skip
+        if len(given) != wanted:
+            of = "class weights" if what == "class names" else "images"
+            raise InputError(f"there are {len(given)} {what} for {wanted} {of}; give one for each")
+    if not (np.isfinite(scale) and scale > 0 and np.isfinite(bias)):
+        raise InputError(f"scale={scale}, bias={bias} cannot be used; give numbers, scale above 0")
+    digest = blake2b(digest_size=8)  # runs of other numbers are other runs
+    for tensor in (x, weights):
+        digest.update(tensor.numpy().reshape(-1).view(np.uint8).data)
+    said = {"name": name, "split": "features as given", "images": count, "classes": known}
+    recipe = Recipe(
+        model="own features",
+        fingerprint=digest.hexdigest(),
+        dtype="float16",
+        dim=x.shape[2],
+        scale=float(scale),
+        bias=float(bias),
+        views=Views(count=x.shape[1]),
+        data={"images": count, "order": "as given", "datasets": [said]},
+        classes=tuple(names),
+        class_ids=tuple(str(i) for i in range(known)),
+        prompts={"name": "class weights as given"},
+    )
+    return Arrays(x, weights, truth, recipe, ids, domains)
+
+
+def from_npz(path: str | os.PathLike[str]) -> Arrays:
+    """The same from an .npz file with `image`, `text` and `label`; `names`, `scale`, `bias`,
+    `ids` and `domains` may be there too. Other entries are not looked at.
+    """
+    where = Path(os.path.expanduser(path))
+    found: dict[str, NDArray[Any]] = {}
+    try:
+        file = np.load(where, allow_pickle=False)
+        if isinstance(file, np.lib.npyio.NpzFile):
+            with file:
+                found = {k: file[k] for k in ENTRIES if k in file}
+                there = ", ".join(file) or "nothing"
+        else:
+            there = "one array without a name"
+    except FileNotFoundError as error:
+        raise InputError(f"{str(where)!r} does not exist; check the path") from error
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise InputError(
+            f"cannot read features from {str(where)!r} ({error}); give an .npz with {NEEDED}"
+        ) from error
+    for key in ("image", "text", "label"):
+        if key not in found:
+            raise InputError(
+                f"{str(where)!r} has no entry {key!r}; it has {there}; write one with {NEEDED}"
+            )
+    try:
+        more: dict[str, Any] = {k: float(found[k]) for k in ("scale", "bias") if k in found}
+        more |= {k: found[k].tolist() for k in ("ids", "domains") if k in found}
+        names = found["names"].tolist() if "names" in found else None
+        return from_arrays(
+            found["image"], found["text"], found["label"], names, name=where.stem, **more
+        )
+    except (TypeError, ValueError) as error:  # an InputError is one
+        raise InputError(f"in {str(where)!r}: {error}") from error
+
+
+def _unit(given: Any, what: str, dims: tuple[int, ...]) -> Tensor:
+    """Unit vectors along the last axis: float16 for features, float32 for weights."""
+    wanted = "(N, D) or (N, V, D)" if 3 in dims else "(L, D), a row per class"
+    try:
+        x = given.detach() if isinstance(given, Tensor) else np.asarray(given)
+    except ValueError as error:  # rows of unequal length
+        raise InputError(f"the {what} are no array ({error}); give {wanted}") from error
+    numbers = not x.is_complex() if isinstance(x, Tensor) else x.dtype.kind in "fiub"
+    if not numbers or x.ndim not in dims or 0 in x.shape:
+        raise InputError(
+            f"the {what} have the shape {tuple(x.shape)} and the type {x.dtype}; give numbers, "
+            f"{wanted}"
+        )
+    out = torch.empty(tuple(x.shape), dtype=torch.float16 if 3 in dims else torch.float32)
+    for start in range(0, len(x), ROWS):
+        part = x[start : start + ROWS]
+        rows = part.double().cpu() if isinstance(part, Tensor) else torch.tensor(part).double()
+        length = rows.norm(dim=-1, keepdim=True)
+        bad = ~((length > 0) & length.isfinite()).flatten(1).all(1)
+        if bad.any():
+            raise InputError(
+                f"row {start + int(bad.int().argmax())} of the {what} has no direction: it is "
+                "zero, infinite or nan; leave it out, or make it anew"
+            )
+        out[start : start + ROWS] = rows / length
+    return out
+
+
+def _labels(given: Any, images: int, classes: int) -> NDArray[np.int64]:
+    if isinstance(given, Tensor):
+        given = given.detach().cpu().numpy()
+    labels = np.asarray(given)
+    if labels.shape != (images,) or labels.dtype.kind not in "iu":
+        raise InputError(
+            f"labels of shape {labels.shape} and type {labels.dtype} do not fit {images} images; "
+            "give a whole number for each"
+        )
+    if labels.min() < 0 or labels.max() >= classes:
+        bad = labels.min() if labels.min() < 0 else labels.max()
+        raise InputError(
+            f"label {bad} has no class; labels must lie in 0…{classes - 1}, the first class being 0"
+        )
+    return labels.astype(np.int64)
