@@ -44,7 +44,7 @@ class Context:
         return self is other or (
             self.model is other.model
             and self.class_weights is other.class_weights
-            and self.scale == other.scale
+            and (self.scale, self.bias, self.unit) == (other.scale, other.bias, other.unit)
             and (self.classes is other.classes or self.classes == other.classes)
         )
 
@@ -216,7 +216,8 @@ class Sample:
     Attributes:
         logits: (V, L); view 0 is the base view.
         features: (V, D) unit vectors, and class_weights: (L, D) unit vectors, where a method needs
-            them; then logits = scale · features · class_weightsᵀ.
+            them; then logits = scale · features · class_weightsᵀ + bias.
+        unit: whether features are unit vectors, as in `Context`.
         pixels: (V, 3, H, W) normalised, and model and classes (names): only for methods that
             declare the need of a tower.
     """
@@ -228,6 +229,8 @@ class Sample:
     pixels: Tensor | None = None
     model: Model | None = None
     classes: Sequence[str] | None = None
+    bias: float = 0.0
+    unit: bool = True
 
     def __post_init__(self) -> None:
         for name in ("logits", "features", "class_weights", "pixels"):
@@ -245,8 +248,8 @@ class Sample:
         lone = (None if x is None else x[None] for x in (self.logits, self.features, self.pixels))
         logits, features, pixels = lone
         assert logits is not None
-        context = Context(self.class_weights, self.scale, self.model, self.classes)
-        return Batch(logits, features, pixels, context)
+        shared = (self.class_weights, self.scale, self.model, self.classes, self.bias, self.unit)
+        return Batch(logits, features, pixels, Context(*shared))
 
     @staticmethod
     def of(batch: Batch, i: int = 0) -> Sample:
@@ -254,9 +257,8 @@ class Sample:
         c = batch.context
         features = None if batch.features is None else batch.features[i]
         pixels = None if batch.pixels is None else batch.pixels[i]
-        return Sample(
-            batch.logits[i], features, c.class_weights, c.scale, pixels, c.model, c.classes
-        )
+        shared = (c.class_weights, c.scale, pixels, c.model, c.classes, c.bias, c.unit)
+        return Sample(batch.logits[i], features, *shared)
 
 
 @dataclass(frozen=True, eq=False)

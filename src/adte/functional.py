@@ -258,7 +258,7 @@ def soft_weights(entropy: Tensor, tau: float = 1.0) -> Tensor:
 
 def soft_mean(logits: Tensor) -> tuple[Tensor, Tensor]:
     """Log of Σ w_v P_v over the views, and w ∝ exp(−H(P_v)).  (…, V, L) → (…, L), (…, V)"""
-    log_p = log_probs(logits)
+    log_p = log_probs(logits).clamp_min(_LOG_ZERO)
     p = log_p.exp()
     weights = soft_weights(-(p * log_p).sum(-1))
     mean = (weights.unsqueeze(-1) * p).sum(-2)
@@ -314,7 +314,7 @@ def adjust(logits: Tensor, log_prior: Tensor, tau: float = 1.0) -> Tensor:
     """Logit adjustment: log-probabilities of z − τ·log p̃.  (…, L), (L,) → (…, L)
 
     Where it is applied decides the answer: on all views before the entropy, on the kept views
-    before they are averaged, or on the averaged distribution. `methods.base` names the places.
+    before they are averaged, or on the averaged distribution. `methods.parts` names the places.
     """
     logits = wide(logits)
     _check_classes(log_prior, logits, "the prior")

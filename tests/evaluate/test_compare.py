@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from adte import InputError
-from adte.evaluate.compare import Comparison, Listener, compare
+from adte.evaluate.compare import Comparison, Listener, compare, tasks_for
 from adte.evaluate.features.cache import Cache
 from adte.evaluate.running.tasks import Task
 from adte.views import Views
@@ -152,3 +152,26 @@ def test_a_sweep_that_changes_nothing_says_so():
     told = [Task("adte", {"base": b}, title=f"base={b}") for b in (0, 10)]
     assert "came out the same" not in str(compare(methods=told, limit=8))
     assert "came out the same" not in str(compare(methods=idle[:1], limit=8))
+
+
+def test_one_method_with_several_options_has_several_rows():
+    tasks = [
+        "se",
+        Task("adte"),
+        Task("adte", {"frequencies": "equal"}),
+        Task("adte", {"base": 9.0}),
+    ]
+    table = compare(methods=tasks, limit=12)
+    names = [row["method"] for row in table]
+    assert names == ["se", "adte", "adte frequencies=equal", "adte base=9.0"]
+    assert [row["seeds"] for row in table] == [1, 1, 1, 1]
+
+
+def test_tasks_run_under_every_protocol_on_every_shuffle():
+    tasks = tasks_for(
+        [Task("adte", {"base": 1.0}), Task("se"), Task("adte", seed=5)], ["online", "two-pass"], 2
+    )
+    assert [(t.method, t.protocol, t.seed) for t in tasks] == [
+        ("adte", "online", 0), ("adte", "online", 1), ("adte", "two-pass", 0),
+        ("adte", "two-pass", 1), ("se", "online", 0), ("adte", "online", 5),
+    ]  # fmt: skip

@@ -66,3 +66,12 @@ def test_seconds_are_of_the_method_and_not_of_its_images(protocol):
             return super().step(batch)
 
     assert run(Slow(), live(2, views=2), protocol).seconds >= 0.05
+
+
+def test_of_equals_the_first_is_ahead():
+    """A class without votes is not the second best."""
+    sample = Sample(torch.eye(4, 100)[[0, 0, 0, 0]] * 9)  # every view votes for class 0
+    done = run(create_method("zero"), [(sample, 0), (sample, 1), (sample, 50)])
+    assert done.rank.tolist() == [0, 1, 50]
+    flat = run(create_method("zero-shot"), [(Sample(torch.zeros(1, 10)), 7)])
+    assert flat.rank.tolist() == [7]

@@ -200,3 +200,9 @@ def test_a_strangers_method_is_run_again_when_its_code_changes(cache, tmp_path, 
         sys.modules.pop(f"strange{number}")
     assert keys[0] != keys[1]
     assert key_of(cache, Task("se")) == key_of(cache, Task("se"))
+
+
+def test_whoever_holds_a_prior_has_it_recorded(cache):
+    frolic, se = run_tasks(cache, [Task("frolic"), Task("se")])
+    assert frolic.run.log_prior is not None
+    assert se.run.log_prior is None

@@ -7,8 +7,10 @@ import math
 import pytest
 import torch
 
-from adte import InputError
+from adte import InputError, Sample, bank, create_method
 from adte import functional as F
+from adte.batch import Batch, Context
+from adte.methods import dpe
 from adte.methods.parts import Adjustment, Entropy, Selection
 
 # METHODS card 16: binary logits, and a prior that gives q = (.9, .01) when released.
@@ -107,3 +109,64 @@ def test_adjustment_acts_in_its_place_alone():
     for bad, message in (({"place": "later"}, "later"), ({"tau": math.inf}, "tau=inf")):
         with pytest.raises(InputError, match=message):
             Adjustment(**bad)
+
+
+@pytest.mark.parametrize("name", ["tda", "bca", "dmn-zs", "tps", "dpe", "tpt", "tent"])
+@pytest.mark.parametrize("option", ["soft", "base"])
+def test_who_only_chooses_views_does_not_offer_to_weigh_them(name, option):
+    with pytest.raises(InputError, match="unknown option"):
+        create_method(name, **{option: 1.0})
+
+
+def test_tent_over_several_images_chooses_no_views():
+    with pytest.raises(InputError, match="there are no views to choose"):
+        create_method("tent", batch=4, ratio=0.3)
+    create_method("tent", batch=4)
+
+
+def test_weights_of_nan_are_refused_before_anything_is_learned():
+    x, weights = torch.eye(3)[None], torch.eye(3)
+    weights[1, 1] = torch.nan
+    for name in ("bca", "onzeta", "ecalp", "tps"):
+        method = create_method(name)
+        with pytest.raises(InputError, match="class weights hold NaN"):
+            method.step(Batch(x, x, context=Context(weights)))
+        assert method.state_dict() == {}
+
+
+def test_logits_of_any_size_leave_a_good_state():
+    method = create_method("adte")
+    for _ in range(2):
+        p = method.step(Sample(torch.tensor([[3e38, -3e38, 0.0], [1.0, 2.0, 0.0]])))
+        assert p.probs.isfinite().all()
+
+
+def test_a_sample_of_a_batch_says_what_the_batch_does():
+    """The features of a model with fixed classes are its logits, and no unit vectors."""
+    z = torch.randn(6, 3, 5, generator=torch.Generator().manual_seed(0))
+    batch = Batch(z, z, context=Context(torch.eye(5), 2.0, bias=-1.0, unit=False))
+    assert Sample.of(batch, 2).batch.context.same(batch.context)
+    whole, lone = create_method("adte"), create_method("adte")
+    want = whole.step(batch)
+    for i, p in enumerate(want):
+        assert torch.equal(lone.step(Sample.of(batch, i)).probs, p.probs)
+
+
+def test_dpe_holds_an_image_once():
+    """Learned from and then predicted, as in two passes, it is in its queue once."""
+    g = torch.Generator().manual_seed(0)
+    weights = torch.nn.functional.normalize(torch.randn(5, 8, generator=g), dim=-1)
+    x = torch.nn.functional.normalize(torch.randn(1, 4, 8, generator=g), dim=-1)
+    batch = Context(weights, 50.0).batch(x)
+    counted = []
+
+    def spy(state, like, means=dpe._means):
+        counted.append(int(bank.filled(state, "visual.").sum()))
+        return means(state, like)
+
+    method = create_method("dpe")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dpe, "_means", spy)
+        method.learn(batch)
+        method.predict(batch)
+    assert counted == [1, 1]

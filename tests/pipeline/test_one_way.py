@@ -170,3 +170,22 @@ def test_nobody_else_encodes_or_crops():
             name = getattr(func, "attr", "") or getattr(func, "id", "")
             if isinstance(node, ast.Call) and name in CALLS and where not in CALLS[name]:
                 assert any(where.startswith(t) for t in TOWERS), f"{where} calls {name}"
+
+
+@pytest.mark.parametrize("batch", [1, 4, 16])
+@pytest.mark.parametrize("workers", [0, 3])
+def test_what_came_before_an_error_is_done(batch, workers):
+    """Of an image that cannot be read, and of who gives the images, however many go together."""
+    rng = np.random.default_rng(0)
+    good = [rng.integers(0, 256, (20, 20, 3), dtype=np.uint8) for _ in range(6)]
+
+    def broken():
+        yield from good
+        raise RuntimeError("the camera is gone")
+
+    for images, error in (([*good, "gone.png"], adte.InputError), (broken(), RuntimeError)):
+        clf = adte.Classifier(SmallModel(), ["cat", "dog"], views=2)
+        came = []
+        with pytest.raises(error):
+            came.extend(clf.stream(images, batch=batch, workers=workers))
+        assert clf.seen == 6

@@ -13,6 +13,7 @@ from typing import Any
 from adte.data import StreamOptions
 from adte.errors import InputError, unknown
 from adte.evaluate.features.stream import FeatureStream
+from adte.evaluate.report.sections import told_apart
 from adte.evaluate.report.tables import (
     Grid,
     domains_table,
@@ -59,6 +60,11 @@ class Comparison(list[dict[str, Any]]):
         seen = records[0].conditions.images if records else 0
         about = f"{seen} images, {len(stream.classes)} classes, model {stream.recipe.model}"
         domains = Counter(outcomes[0].run.domains) if outcomes else {}
+        given: dict[str, set[str]] = {}
+        for o in outcomes:
+            given.setdefault(o.task.name, set()).add(repr(o.record.conditions.options))
+        if any(len(options) > 1 for options in given.values()):  # one name, several methods
+            outcomes = told_apart(list(outcomes))
         return cls(aggregate(outcomes), about, records, domains)
 
     @property
@@ -238,10 +244,14 @@ def tasks_for(
         raise InputError("no protocols were given; name at least one, such as online")
     out: list[Task] = []
     for one in given:
-        if isinstance(one, Task):
-            out.append(one)
-        else:
+        if not isinstance(one, Task):
             out += method_tasks([one], protocols, range(seeds))
+        elif one == Task(one.method, one.options, title=one.title):  # neither is its own
+            ways = [(p, s) for p in protocols for s in range(seeds)]
+            ways = ways if one.create().stateful else ways[:1]
+            out += [replace(one, protocol=p, seed=s) for p, s in ways]
+        else:
+            out.append(one)
     return list({repr(t): t for t in out}.values())  # none twice
 
 

@@ -191,7 +191,7 @@ class Method:
         self._state, self._sizes = None, {}
 
     def begin(self) -> None:
-        """Begin another stream: what was learned of the model stays, of the last stream it goes."""
+        """Begin another stream with what was learned of the model, where that is told apart."""
         if self._state is not None:
             self._state = self.begun(declared.copy(self._state))
 
@@ -269,6 +269,11 @@ class Method:
         batch = _batch(images)
         batch.check()
         if self._context is None or not self._context.same(batch.context):
+            weights = batch.context.class_weights
+            if weights is not None and not bool(weights.isfinite().all()):
+                raise InputError(
+                    "class weights hold NaN or infinite values; check the text tower's output"
+                )
             self.bind(batch.context)
             self._context = batch.context
         return batch

@@ -118,7 +118,8 @@ class DPE(Method):
     # ------------------------------------------------------------------ one image
 
     def look(self, state: State, image: Batch) -> Prediction:
-        return self._adapt(state | {name: state[name].clone() for name in _BANK}, image)[0]
+        mine = state | {name: state[name].clone() for name in _BANK}
+        return self._adapt(mine, image, again=True)[0]
 
     def update(self, state: State, image: Batch) -> None:
         self._take(state, self._adapt(state, image)[1])
@@ -139,8 +140,13 @@ class DPE(Method):
             state["admitted"] += 1
 
     @off_record
-    def _adapt(self, state: State, image: Batch) -> tuple[Prediction, Tensor | None]:
-        """The prediction, and t̂ if it is admitted. The image joins its queue, in place."""
+    def _adapt(
+        self, state: State, image: Batch, again: bool = False
+    ) -> tuple[Prediction, Tensor | None]:
+        """The prediction, and t̂ if it is admitted. The image joins its queue, in place.
+
+        `again`: unless it is there, having been learned from before.
+        """
         f, scale = features_of(image)[0].clone(), image.context.scale  # (V, D)
         t = (state["start"].to(f) + state["evolved"].to(f)) / (int(state["admitted"]) + 1)
         z = scale * f @ normalize(t, dim=-1).mT
@@ -148,7 +154,9 @@ class DPE(Method):
         kept = self.keep(entropy)
         doubt = float(F.shannon(F.mean_probs(F.log_probs(z[kept]))))
         query = f[kept].mean(0)
-        bank.insert(state, "visual.", int(z[kept].mean(0).argmax()), doubt, {"keys": query})
+        label = int(z[kept].mean(0).argmax())
+        if not (again and (state["visual.keys"][label] == query).all(-1).any()):
+            bank.insert(state, "visual.", label, doubt, {"keys": query})
         seen, v = _means(state, f)
 
         def logits(x: Tensor, textual: Tensor, visual: Tensor) -> Tensor:

@@ -137,6 +137,11 @@ class Frolic(Method):
         self.prior.refresh(prior)
         state.update(prefixed(prior))
 
+    def begun(self, state: State) -> State:
+        prior = unprefixed(state)
+        self.prior.begin(prior)
+        return state | prefixed(prior)
+
     # ------------------------------------------------------------------ one image
 
     def _gaussian(self, state: State, image: Batch) -> Tensor:

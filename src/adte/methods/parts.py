@@ -17,7 +17,7 @@ from adte import functional as F
 from adte.errors import InputError, unknown
 from adte.options import option
 
-__all__ = ["Adjustment", "Entropy", "Selection"]
+__all__ = ["Adjustment", "Entropy", "Selection", "Weighing"]
 
 PLACES = ("none", "before", "per-view", "after")
 
@@ -112,20 +112,38 @@ class Entropy:
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Which views count, and how much: those of lowest uncertainty, the surer the more.
-
-    A share `ratio` of the views is kept. They count alike, or with `soft` by w ∝ exp(−H/soft). With
-    `base` the base view's own answer is mixed in, with a share base/(base + L): what a crop leaves
-    out matters more where there are few classes L to tell apart.
+    """Which views count: a share `ratio` of them, those of lowest uncertainty.
 
     >>> Selection(ratio=0.5)(torch.tensor([0.9, 0.1, 0.5, 0.2]))
     tensor([1, 3])
-    >>> Selection(base=10.0).base_share(classes=40)
-    0.2
     """
 
     ratio: float = option(0.1, "share of the views to keep, at least one view")
     count: int | None = option(None, "number of views to keep, instead of the ratio")
+
+    def __post_init__(self) -> None:
+        F.keep_count(self.count or 1, self.ratio, self.count)
+
+    def number(self, views: int) -> int:
+        return F.keep_count(views, self.ratio, self.count)
+
+    def __call__(self, entropy: Tensor) -> Tensor:
+        """The views to keep, surest first; ties go to the lower index.  (…, V) → (…, K)"""
+        return F.rank_views(entropy)[..., : self.number(entropy.shape[-1])]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weighing(Selection):
+    """Which views count, and how much: the surer the more.
+
+    Those kept count alike, or with `soft` by w ∝ exp(−H/soft). With `base` the base view's own
+    answer is mixed in, with a share base/(base + L): what a crop leaves out matters more where
+    there are few classes L to tell apart.
+
+    >>> Weighing(base=10.0).base_share(classes=40)
+    0.2
+    """
+
     soft: float = option(
         0.0, "weigh the kept views by exp(−H/soft), where that is above 0; else they count alike"
     )
@@ -134,18 +152,11 @@ class Selection:
     )
 
     def __post_init__(self) -> None:
-        F.keep_count(self.count or 1, self.ratio, self.count)
+        super().__post_init__()
         for name in ("soft", "base"):
             value = getattr(self, name)
             if not 0 <= value < math.inf:
                 raise InputError(f"{name}={value} of the choice of views must be at least 0")
-
-    def number(self, views: int) -> int:
-        return F.keep_count(views, self.ratio, self.count)
-
-    def __call__(self, entropy: Tensor) -> Tensor:
-        """The views to keep, surest first; ties go to the lower index.  (…, V) → (…, K)"""
-        return F.rank_views(entropy)[..., : self.number(entropy.shape[-1])]
 
     def base_share(self, classes: int) -> float:
         """How much of the answer is the base view's own."""

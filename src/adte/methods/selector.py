@@ -12,7 +12,7 @@ from torch import Tensor
 from adte import functional as F
 from adte.batch import Batch, Predictions
 from adte.errors import InputError, unknown
-from adte.methods.parts import Entropy, Selection
+from adte.methods.parts import Entropy, Weighing
 from adte.methods.registry import preset
 from adte.methods.tracking import PriorMethod, runs
 from adte.options import option, part
@@ -57,7 +57,7 @@ class Selector(PriorMethod):
     reference = "Wu et al., Adaptive Debiasing Tsallis Entropy for Test-Time Adaptation, ICLR 2026"
 
     entropy: Entropy = part(Entropy(), "the measure of uncertainty that ranks the views")
-    keep: Selection = part(Selection(), "which views are kept")
+    keep: Weighing = part(Weighing(), "which views are kept, and how much each counts")
     aggregate: Literal["probs", "logits", "vote"] = option(
         "probs", "mean of the kept probabilities, mean of their logits, or one vote a view"
     )

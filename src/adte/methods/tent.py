@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from adte.errors import InputError
 from adte.methods.norm_tuning import NormTuner
 from adte.methods.parts import Selection
 from adte.methods.registry import register
@@ -42,6 +43,14 @@ class Tent(NormTuner):
     reference = "Wang et al., Tent: Fully Test-Time Adaptation by Entropy Minimization, ICLR 2021"
 
     keep: Selection = part(Selection(ratio=1.0), "which of the image's views are learned from")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.batch and (self.keep.ratio < 1 or self.keep.count is not None):
+            raise InputError(
+                f"batch={self.batch} learns from the base views of several images, so there are no "
+                "views to choose; leave ratio and count out, or batch=0"
+            )
 
     def explain(self, logits: Tensor, log_prior: Tensor | None) -> tuple[Tensor, Tensor | None]:
         entropy, _ = super().explain(logits, log_prior)

@@ -232,13 +232,18 @@ class Pipeline:
     def _groups(self, items: Iterable[tuple[K, Any]], size: int) -> Iterator[_Group[K]]:
         """As many images as go through the tower together, and the unreadable between them."""
         group: _Group[K] = []
-        good = 0
-        for key, image in self._prepared(items):
-            group.append((key, image))
-            good += not isinstance(image, InputError)
-            if good in (0, size):  # one that cannot be read waits for no other
+        good, prepared = 0, self._prepared(items)
+        try:
+            for key, image in prepared:
+                group.append((key, image))
+                good += not isinstance(image, InputError)
+                if good in (0, size):  # one that cannot be read waits for no other
+                    yield group
+                    group, good = [], 0
+        except Exception:  # of who gives the images: what came before it is done first
+            if group:
                 yield group
-                group, good = [], 0
+            raise
         if group:
             yield group
 
@@ -253,7 +258,16 @@ class Pipeline:
         with ExitStack() as stack:
             pool = ThreadPoolExecutor(self.workers, "adte-views", lambda: torch.set_num_threads(1))
             stack.callback(pool.shutdown, wait=True, cancel_futures=True)
-            for key, source in items:
+            given: Iterator[tuple[K, Any]] = iter(items)
+            problem: Exception | None = None
+            while True:
+                try:
+                    key, source = next(given)
+                except StopIteration:
+                    break
+                except Exception as error:  # those that came before it are done first
+                    problem = error
+                    break
                 ahead.append((key, pool.submit(self._try, source)))
                 if len(ahead) > 2 * self.workers:  # bounds the memory, not the speed
                     done, future = ahead.popleft()
@@ -261,6 +275,8 @@ class Pipeline:
             while ahead:
                 done, future = ahead.popleft()
                 yield done, future.result()
+            if problem is not None:
+                raise problem
 
     def _try(self, source: Any) -> Prepared | InputError:
         try:
@@ -279,7 +295,8 @@ class Pipeline:
         """Batches of at most `size` images, as a method sees them.
 
         With `auto` an image is a batch of its own: it has the views that it needs, by what
-        `log_prior` says when its turn comes.
+        `log_prior` says when its turn comes. Where the stream ends in an error, the images before
+        it come first, however many go together.
         """
         if self.auto:
             for key, image in self._prepared(items):
@@ -291,13 +308,7 @@ class Pipeline:
                 else:
                     failed(key, image)
             return
-        group: list[Encoded[str]] = []
-        for e in self(items, failed, at_once=min(size, self._size)):
-            group.append(e)
-            if len(group) == size:
-                yield joined(group, context)
-                group = []
-        if group:
+        for group in _cut(self(items, failed, at_once=min(size, self._size)), size):
             yield joined(group, context)
 
     def _in_rounds(
@@ -321,6 +332,23 @@ class Pipeline:
             if enough(context.batch(drawn[None]).logits[0], most, log_prior):
                 break
         return drawn, torch.cat(pixels) if self.keep_pixels else None
+
+
+def _cut(images: Iterable[Encoded[str]], size: int) -> Iterator[list[Encoded[str]]]:
+    """Neighbours, `size` together; before an error, as many as there are."""
+    group: list[Encoded[str]] = []
+    try:
+        for e in images:
+            group.append(e)
+            if len(group) == size:
+                yield group
+                group = []
+    except Exception:
+        if group:
+            yield group
+        raise
+    if group:
+        yield group
 
 
 def joined(group: list[Encoded[str]], context: Context) -> Batch:

@@ -173,7 +173,7 @@ def _words(c: Conditions) -> dict[str, str]:
 
 
 def _section(outcomes: list[Outcome]) -> Section:
-    outcomes = sorted(_told_apart(outcomes), key=_seed)
+    outcomes = sorted(told_apart(outcomes), key=_seed)
     rows = aggregate(outcomes, BASELINE)
     groups: dict[tuple[str, str], list[Outcome]] = {}
     for o in outcomes:
@@ -188,7 +188,7 @@ def _section(outcomes: list[Outcome]) -> Section:
     return section
 
 
-def _told_apart(outcomes: list[Outcome]) -> list[Outcome]:
+def told_apart(outcomes: list[Outcome]) -> list[Outcome]:
     """Runs with titles of their own: a method by its bare name is told by the options that are not
     its defaults, and what ran twice on one seed by how it ran.
     """
@@ -224,7 +224,8 @@ def _with_options(outcome: Outcome) -> str:
     if title not in list_methods():
         return title
     usual = json.loads(json.dumps(create_method(title).params))
-    changed = {k: v for k, v in outcome.task.options.items() if k in usual and usual[k] != v}
+    own = outcome.record.conditions.options.items()
+    changed = {k: v for k, v in own if k in usual and usual[k] != v}
     return " ".join(filter(None, [title, _short(changed)]))
 
 

@@ -148,7 +148,9 @@ def run(
         labels = torch.tensor([i.label for i in images])
         truth = probs.gather(1, labels[:, None])
         confidence, predicted = probs.amax(-1), probs.argmax(-1)  # of equals, the first
-        rank, entropy = (probs > truth).sum(-1), torch.special.entr(probs).sum(-1)
+        earlier = torch.arange(probs.shape[1]) < labels[:, None]  # which of equals come first
+        rank = ((probs > truth) | ((probs == truth) & earlier)).sum(-1)
+        entropy = torch.special.entr(probs).sum(-1)
         columns = labels, predicted, confidence, truth[:, 0], rank, entropy
         rows.append(torch.stack([c.double() for c in columns]))
         reliability = _reliability(some.logits.float(), out.kept).cpu()

@@ -25,7 +25,7 @@ from adte.evaluate.running import metrics
 from adte.evaluate.running.protocol import BATCH, Protocol, Run, run
 from adte.evaluate.running.results import Conditions, Record, Results, summarise
 from adte.machine import PeakMemory, threads
-from adte.methods import Method, PriorMethod, create_method, list_methods, method_info
+from adte.methods import Method, create_method, list_methods, method_info
 from adte.options import parse
 
 __all__ = [
@@ -138,7 +138,7 @@ def perform(
     with peak if memory else nullcontext(), nullcontext() if tower else threads(1):
         done = run(method, ordered, task.protocol, tick, batch)
     done.peak_memory = peak.bytes if memory else None
-    prior = method.class_prior if isinstance(method, PriorMethod) else None
+    prior = getattr(method, "class_prior", None)
     done.log_prior = None if prior is None else prior.log_prior.cpu().numpy()
     r = stream.recipe
     conditions = Conditions(
