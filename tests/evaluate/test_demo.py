@@ -103,7 +103,7 @@ def test_the_demo_is_an_ordinary_run_with_the_ordinary_report(shown):
     assert len(records) == len(LADDER)
     assert {r.metrics["accuracy"] for r in records} == {r["accuracy"] for r in facts["rows"]}
     page = (out / "report.html").read_text("utf-8")
-    assert page.count("<svg") == 5 + 3  # the section's, then views of one image, prior and q
+    assert page.count("<svg") == 6 + 3  # the section's, then views of one image, prior and q
     assert "Runs and their protocols" in page
     assert "What the stream taught" in page
     assert "Solid bars were kept" in page

@@ -13,6 +13,7 @@ from adte import InputError
 from adte.evaluate import Run
 from adte.evaluate.report.tables import rows_table, terminal_table
 from adte.evaluate.running import metrics
+from adte.evaluate.running.metrics import aurc, risk_coverage
 from adte.evaluate.running.results import summarise
 
 
@@ -247,3 +248,23 @@ def test_averages_over_seeds():
     found = metrics.averages([{"accuracy": 0.25, "head": 0.5}, {"accuracy": 0.75}])
     assert (found["accuracy"], found["head"], found["tail"]) == (0.5, 0.5, None)
     assert not {"tcr", "by_domain"} & found.keys()
+
+
+def test_risk_over_coverage_by_hand():
+    curve = risk_coverage([0.9, 0.5, 0.9, 0.7, 0.2], [1, 0, 0, 1, 0])
+    assert curve.threshold.tolist() == [0.9, 0.7, 0.5, 0.2]
+    assert curve.coverage.tolist() == pytest.approx([0.4, 0.6, 0.8, 1.0])
+    assert curve.risk.tolist() == pytest.approx([1 / 2, 1 / 3, 2 / 4, 3 / 5])
+    area = (2 * 1 / 2 + 1 / 3 + 1 / 2 + 3 / 5) / 5  # what each image's own threshold would cost
+    assert aurc([0.9, 0.5, 0.9, 0.7, 0.2], [1, 0, 0, 1, 0]) == pytest.approx(area)
+
+
+def test_risk_falls_where_confidence_means_something():
+    rng = np.random.default_rng(0)
+    sure = rng.random(4000)
+    right = rng.random(4000) < sure
+    honest, blind = aurc(sure, right), aurc(rng.random(4000), right)
+    assert blind == pytest.approx(0.5, abs=0.03)  # the risk of all, at every coverage
+    assert honest == pytest.approx(0.25, abs=0.03)  # ∫ (1 − (1 + t)/2) over t
+    best = aurc(right + sure, right)
+    assert best == pytest.approx(0.5 + 0.5 * np.log(0.5), abs=0.03)

@@ -112,7 +112,7 @@ def test_the_page_is_whole_and_needs_nothing_else(runs):
 def test_the_page_is_accessible_and_follows_the_reader(runs):
     text = (runs / "report.html").read_text("utf-8")
     page = Page(text)
-    assert len(page.all("svg")) == 5
+    assert len(page.all("svg")) == 6
     assert all(len(a["aria-label"]) > 20 and a["role"] == "img" for a in page.all("svg"))
     assert len(page.all("caption")) == len(page.all("table")) == 3  # methods, domains, groups
     assert all("scope" in a for a in page.all("th"))

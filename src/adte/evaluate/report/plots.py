@@ -9,11 +9,13 @@ import numpy as np
 
 from adte.evaluate.report.page import COLOURS, HEIGHT, WIDTH, figure, legend
 from adte.evaluate.report.sections import Entry, Section
+from adte.evaluate.running.metrics import risk_coverage
 
 __all__ = ["section_plots"]
 
 C = {name: light for name, (light, _) in COLOURS.items()}
 MOST = 40  # rows of the dot plot
+THRESHOLDS = (0.3, 0.5, 0.7, 0.9)  # of confidence, that the curve of risk shows
 OTHERS = (("warm", "--"), ("cool", "-."), ("plum", ":"), ("mint", "--"), ("grey", "-."))
 
 
@@ -31,6 +33,7 @@ def section_plots(section: Section, name: str) -> list[str]:
         tall = 0.9 + 0.45 * len(parts)
         made.append(figure(lambda ax: _thirds(parts, ax), f"{name} thirds", WIDTH, tall))
     made.append(figure(lambda ax: _reliability(few, ax), f"{name} reliability", WIDTH, HEIGHT))
+    made.append(figure(lambda ax: _coverage(few, ax), f"{name} coverage", WIDTH, HEIGHT))
     if all(e.row.get("seconds") for e in section.entries) and len(section.entries) > 1:
         made.append(figure(lambda ax: _cost(section, ax), f"{name} cost", WIDTH, HEIGHT))
     return made
@@ -138,6 +141,27 @@ def _reliability(few: list[tuple[Entry, str, str]], ax: Any, bins: int = 10) -> 
     return (
         "Reliability: accuracy against confidence in ten bins, those with at least 1 % of the "
         "images. On the diagonal a method is as often right as it says; below it, overconfident."
+    )
+
+
+def _coverage(few: list[tuple[Entry, str, str]], ax: Any) -> str:
+    for e, colour, dash in few:
+        confidence = np.concatenate([o.run.confidence for o in e.outcomes])
+        correct = np.concatenate([o.run.correct for o in e.outcomes])
+        threshold, coverage, risk = risk_coverage(confidence, correct)
+        shown = coverage >= 0.02  # of fewer images a share is noise
+        ax.plot(100 * coverage[shown], 100 * risk[shown], dash, color=colour, lw=1.5, label=e.name)
+        for t in THRESHOLDS:
+            at = np.searchsorted(-threshold, -t, "right") - 1  # the last that is sure enough
+            if at >= 0 and shown[at]:
+                ax.plot(100 * coverage[at], 100 * risk[at], "o", color=colour, ms=4, mew=0)
+    ax.set(xlabel="images that get a label, %", ylabel="wrong of these, %", xlim=(0, 100))
+    ax.set_ylim(bottom=0)
+    legend(ax)
+    marks = ", ".join(f"{t:g}" for t in THRESHOLDS)
+    return (
+        "Risk over coverage: how many labels are wrong where images below a confidence get none, "
+        f"as with `predict --min-confidence`. Dots, from right to left: below {marks}."
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, lgamma, log
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 import torch
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "METRICS",
+    "Coverage",
     "Metric",
     "accuracy",
+    "aurc",
     "average_precision",
     "averages",
     "bias_statistics",
@@ -36,6 +38,7 @@ __all__ = [
     "mean_per_class",
     "metric",
     "nll",
+    "risk_coverage",
     "seed_interval",
     "spearman",
     "thirds",
@@ -53,6 +56,41 @@ def mean_per_class(correct: ArrayLike, labels: ArrayLike) -> float:
     counts = np.bincount(labels)
     right = np.bincount(labels, weights=correct)
     return float((right[counts > 0] / counts[counts > 0]).mean())
+
+
+class Coverage(NamedTuple):
+    """What is left where images below a threshold get no label; (K,) each, the surest first.
+
+    Attributes:
+        threshold: of the confidence; coverage: the share of the images that get a label then;
+        risk: the share of those labels that are wrong.
+    """
+
+    threshold: NDArray[np.float64]
+    coverage: NDArray[np.float64]
+    risk: NDArray[np.float64]
+
+
+def risk_coverage(confidence: ArrayLike, correct: ArrayLike) -> Coverage:
+    """The risk at every threshold that parts the images (El-Yaniv and Wiener, JMLR 2010).
+
+    >>> risk_coverage([0.9, 0.5, 0.9, 0.7], [True, False, True, True]).risk
+    array([0.  , 0.  , 0.25])
+    """
+    confidence, correct = np.asarray(confidence, float), np.asarray(correct, float)
+    order = np.argsort(-confidence, kind="stable")
+    sure = confidence[order]
+    last = np.flatnonzero(np.append(sure[1:] != sure[:-1], True))  # of equals, all or none
+    wrong = np.cumsum(1 - correct[order])[last]
+    return Coverage(sure[last], (last + 1) / len(sure), wrong / (last + 1))
+
+
+def aurc(confidence: ArrayLike, correct: ArrayLike) -> float:
+    """Area under the curve of risk over coverage: small where those labels are wrong that are the
+    least sure (Geifman et al., ICLR 2019).
+    """
+    _, coverage, risk = risk_coverage(confidence, correct)
+    return float(np.diff(coverage, prepend=0.0) @ risk)
 
 
 def nll(truth: ArrayLike) -> float:
@@ -338,6 +376,11 @@ def _top5(run: Run) -> float:
 @metric("mean_per_class", direction="up", kind="percent")
 def _mean_per_class(run: Run) -> float:
     return mean_per_class(run.correct, run.labels)
+
+
+@metric("aurc", direction="down", kind="percent")
+def _aurc(run: Run) -> float:
+    return aurc(run.confidence, run.correct)
 
 
 @metric("nll", direction="down")
