@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image, features
 
 from adte.data import iterate, load_dataset
@@ -37,9 +39,9 @@ def test_both_walkers_see_the_same_images(tmp_path: Path) -> None:
     put(tmp_path, "b/2.jpg", "b/10.PNG", "a-b/1.jfif", "a/deep/1.webp", ".hidden/1.jpg",
         "a/.thumbs/1.jpg", "a/.1.jpg", "b/notes.txt")  # fmt: skip
     found = [p.relative_to(tmp_path).as_posix() for p in find_images(tmp_path)]
-    assert found == ["a/deep/1.webp", "a-b/1.jfif", "b/10.PNG", "b/2.jpg"]  # folder by folder
+    assert found == ["a-b/1.jfif", "a/deep/1.webp", "b/10.PNG", "b/2.jpg"]  # by code point
     assert set(load_dataset(f"folder:{tmp_path}").ids) == set(found)
-    assert walk_images(tmp_path) == sorted(found)
+    assert walk_images(tmp_path) == found
     inside = put(tmp_path / ".cache" / "photos", "1.jpg")
     assert find_images(inside) == [inside / "1.jpg"]  # what is asked for by name is not hidden
 
@@ -245,3 +247,35 @@ def test_too_many_pixels_are_told_from_a_damaged_file(
     message = r"large.png' has 5 megapixels, more than the 2 that are read; scale it down$"
     with pytest.raises(InputError, match=message):
         load_image(tmp_path / "large.png")
+
+
+# --------------------------------------------------------------------------- levels
+
+
+def coded(array: np.ndarray, kind: str) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(array).save(buffer, kind)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF", "PPM"])
+def test_16_bits_become_8(kind: str) -> None:
+    grey = np.linspace(0, 65535, 64).astype(np.uint16).reshape(8, 8)
+    pixels = load_image(coded(grey, kind))
+    assert np.abs(pixels[..., 0] - grey / 257).max() <= 0.5
+
+
+def test_pixels_without_known_levels_are_refused(tmp_path: Path) -> None:
+    """They became black or white in silence."""
+    ramp = np.linspace(0, 1, 64, dtype=np.float32).reshape(8, 8)
+    said = r"cannot be used as an image \({} pixels\); give uint8 grey levels 0 to 255"
+    with pytest.raises(InputError, match=r"^these \d+ bytes " + said.format("float")):
+        load_image(coded(ramp, "TIFF"))
+    path = tmp_path / "x.tif"
+    path.write_bytes(coded((255 * ramp).astype(np.int32), "TIFF"))
+    with pytest.raises(InputError, match="x.tif' " + said.format("32-bit")):
+        load_image(path)
+    with pytest.raises(InputError, match="this I image " + said.format("32-bit")):
+        load_image(Image.new("I", (3, 3)))
+    with pytest.raises(InputError, match=r"dtype torch.bfloat16 is not an image; give uint8"):
+        load_image(torch.zeros(3, 3, dtype=torch.bfloat16))

@@ -11,13 +11,14 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from adte import list_methods
-
-pytestmark = pytest.mark.slow
+from adte import list_methods, registry
+from adte.registry import Registry
 
 SOURCE = Path(__file__).parent / "plugin"
 METHODS = ["example-mean", "example-debias"]
@@ -75,11 +76,46 @@ def colours(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"example:{path}?side=24"
 
 
+class Point:
+    """An entry point that takes its time, and looks something up as it is imported."""
+
+    name, value = "slow", "x"
+
+    def __init__(self, things: Registry[int]) -> None:
+        self.things, self.count = things, 0
+        self.begun, self.go = threading.Event(), threading.Event()
+
+    def load(self) -> None:
+        self.count += 1
+        self.begun.set()
+        assert "other" not in self.things
+        assert self.go.wait(10)
+        self.things.add("mine", 1)
+
+
+def test_another_thread_waits_for_the_plug_ins(monkeypatch: pytest.MonkeyPatch) -> None:
+    things = Registry[int]("thing")
+    point = Point(things)
+    monkeypatch.setattr(registry, "entry_points", lambda group: [point])
+    monkeypatch.setattr(registry, "_searched", [])
+    monkeypatch.setattr(registry, "_loaded", set())
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(things.__getitem__, "mine")
+        assert point.begun.wait(10)
+        second = pool.submit(things.__getitem__, "mine")
+        with pytest.raises(TimeoutError):
+            second.result(0.1)
+        point.go.set()
+        assert (first.result(10), second.result(10), point.count) == (1, 1, 1)
+
+
+@pytest.mark.slow
 def test_the_package_is_not_here_by_itself() -> None:
     assert "zero-shot" in list_methods()
     assert not set(METHODS) & set(list_methods())
 
 
+@pytest.mark.slow
 def test_lists_name_what_it_brings(site: Path) -> None:
     """Behind our own, in one list with them; options are described."""
     out = python(site, "-W", "error", "-m", "adte", "methods", "--json").stdout
@@ -94,6 +130,7 @@ def test_lists_name_what_it_brings(site: Path) -> None:
     assert [o["name"] for o in row["options"]] == ["complete", "side"]
 
 
+@pytest.mark.slow
 def test_a_package_that_comes_while_it_runs_is_found(site: Path, tmp_path: Path) -> None:
     """A folder of packages is read once, and again when it has changed."""
     later = tmp_path / "later"
@@ -108,6 +145,7 @@ assert set({METHODS}) < set(adte.list_methods())
     python(later, "-W", "error", "-c", code)
 
 
+@pytest.mark.slow
 def test_eval_and_compare_run_all_of_it(site: Path, colours: str) -> None:
     """Its model and methods on its data, measured by its metric, which has a column."""
     told = ["--model", "example", "--data", colours, "--views", "4"]
@@ -129,6 +167,7 @@ def test_eval_and_compare_run_all_of_it(site: Path, colours: str) -> None:
     assert "margin" in table
 
 
+@pytest.mark.slow
 def test_its_methods_and_model_conform(site: Path) -> None:
     """As its own tests would say, with the checks that the library hands out."""
     code = f"""
@@ -144,6 +183,7 @@ for check in MODEL_CHECKS:
     python(site, "-c", code)
 
 
+@pytest.mark.slow
 def test_a_broken_plug_in_only_warns(site: Path, tmp_path: Path) -> None:
     broken = shutil.copytree(site, tmp_path / "site")
     (broken / "adte_example" / "model.py").write_text("import no_such_package_anywhere\n")
@@ -156,6 +196,7 @@ def test_a_broken_plug_in_only_warns(site: Path, tmp_path: Path) -> None:
     assert "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_a_name_that_is_taken_is_refused_to_the_newcomer(site: Path, tmp_path: Path) -> None:
     greedy = shutil.copytree(site, tmp_path / "site")
     path = greedy / "adte_example" / "methods.py"

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
 from PIL.JpegImagePlugin import JpegImageFile
 from torch import Tensor
@@ -43,6 +44,7 @@ __all__ = [
 Pixels = npt.NDArray[np.uint8]  # (H, W, 3)
 
 LARGE = 1 << 22  # pixels; what has more is hashed in part, and decoded reduced where that will do
+LEVELS = "give uint8 grey levels 0 to 255"
 _SAMPLE = 1 << 17  # pixels of a large image that are hashed, about
 _ORIENTATION = 0x0112  # tag in EXIF: 1 is upright, from 5 on rows are columns
 
@@ -85,7 +87,7 @@ def find_images(path: str | os.PathLike[str]) -> list[Path]:
         raise InputError(f"{str(path)!r} does not exist; check the path") from error
     if not path.is_dir():
         return [path]
-    found = sorted(path / name for name in walk_images(path))
+    found = [path / name for name in walk_images(path)]
     if not found:
         raise InputError(
             f"the folder {str(path)!r} holds no image; images end in {', '.join(sorted(SUFFIXES))}"
@@ -231,6 +233,8 @@ def _read(source: Any, fraction: Callable[[int, int], int] | None) -> Picture:
 
 def _plain_reason(error: Exception, source: Any) -> str:
     """What is wrong, and the mend, where the file itself is whole or there is none."""
+    if isinstance(error, _NoLevels):
+        return str(error)
     if isinstance(error, FileNotFoundError):
         return "is not there; check the path"
     if isinstance(source, str | os.PathLike) and os.path.isdir(source):
@@ -308,8 +312,16 @@ def _add_plugin(source: Any, name: str) -> bool:
     return True
 
 
+class _NoLevels(ValueError):
+    """Pixels whose range from black to white is not known."""
+
+
 def _rgb(image: Image.Image) -> Pixels:
     image.load()  # a truncated file raises here
+    known = image.format in ("PNG", "PPM")  # 16 bits, which Pillow may open as 32
+    if image.mode.startswith("F") or (image.mode == "I" and not known):
+        kind = "float" if image.mode.startswith("F") else "32-bit"
+        raise _NoLevels(f"cannot be used as an image ({kind} pixels); {LEVELS}")
     if image.getexif().get(_ORIENTATION, 1) != 1:
         image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I"):  # 16 bits; Pillow's own conversion would clip them at 255
@@ -324,9 +336,9 @@ def _from_array(source: np.ndarray[Any, Any] | Tensor) -> Pixels:
     kind = "tensor" if isinstance(source, Tensor) else "array"
     article = "a" if kind == "tensor" else "an"
     name = f"{article} {kind} of shape {tuple(source.shape)} and dtype {source.dtype}"
+    if source.dtype not in (np.uint8, torch.uint8):
+        raise InputError(f"{name} is not an image; {LEVELS}")
     array = source.detach().cpu().numpy() if isinstance(source, Tensor) else source
-    if array.dtype != np.uint8:
-        raise InputError(f"{name} is not an image; give uint8 grey levels 0 to 255")
     if array.ndim == 3 and kind == "tensor" and array.shape[0] in (1, 3, 4):
         array = array.transpose(1, 2, 0)
     elif array.ndim == 2:

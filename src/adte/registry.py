@@ -17,6 +17,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint, entry_points
+from threading import RLock
 from typing import Generic, TypeVar
 
 from adte.errors import InputError, unknown
@@ -29,6 +30,8 @@ T = TypeVar("T")
 
 _loaded: set[EntryPoint] = set()
 _searched: list[tuple[str, int]] = []
+_lock = RLock()
+_importing: list[EntryPoint] = []  # by the thread that has the lock
 
 
 def _places() -> list[tuple[str, int]]:
@@ -45,24 +48,33 @@ def _places() -> list[tuple[str, int]]:
 def load_plugins() -> None:
     """Import every plug-in that is installed and not imported yet.
 
-    The folders of packages are read again only when one of them has changed.
+    The folders of packages are read again only when one of them has changed. Another thread waits
+    until all are imported; a plug-in that looks something up as it is imported does not.
     """
-    places = _places()
-    if places == _searched:
-        return
-    _searched[:] = places
-    for point in entry_points(group=GROUP):
-        if point in _loaded:
-            continue
-        _loaded.add(point)
+    with _lock:
+        places = _places()
+        if _importing or places == _searched:
+            return
         try:
-            point.load()
-        except Exception as error:  # whatever a stranger's module raises must not stop this one
-            warnings.warn(
-                f"the plug-in {point.name!r} ({point.value}) cannot be loaded and is left out: "
-                f"{type(error).__name__}: {error}",
-                stacklevel=2,
-            )
+            for point in entry_points(group=GROUP):
+                if point not in _loaded:
+                    _importing[:] = [point]
+                    _load(point)
+                    _loaded.add(point)
+        finally:
+            _importing.clear()
+        _searched[:] = places
+
+
+def _load(point: EntryPoint) -> None:
+    try:
+        point.load()
+    except Exception as error:  # whatever a stranger's module raises must not stop this one
+        warnings.warn(
+            f"the plug-in {point.name!r} ({point.value}) cannot be loaded and is left out: "
+            f"{type(error).__name__}: {error}",
+            stacklevel=3,
+        )
 
 
 class Registry(Generic[T]):

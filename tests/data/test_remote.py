@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import tarfile
 
 import numpy as np
@@ -18,7 +19,8 @@ import pyarrow
 from pyarrow import parquet
 
 from adte.data import load_dataset
-from adte.data.remote import Parquet, Place, Remote, expand
+from adte.data.names import read_names
+from adte.data.remote import File, Parquet, Place, Remote, expand
 
 
 def photo(seed: int) -> bytes:
@@ -50,6 +52,25 @@ def test_an_address_is_the_folder_that_it_names(photos):
     assert [read(e.source) for e in far] == [read(e.source) for e in near]
 
 
+def test_names_are_those_of_the_files(tmp_path):
+    """Characters that mean something in an address, and images that begin with _."""
+    names = ["50%.png", "50%25.png", "_DSC1.png", "_raw/x.png", "a#1.png", "a b.png", "q?1.png",
+             "é.png"]  # fmt: skip
+    for i, name in enumerate(names):
+        path = tmp_path / "p" / "cat one" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(photo(i))
+    (tmp_path / "p" / "cat one" / ".hidden.png").write_bytes(photo(0))
+    (tmp_path / "p" / "_metadata.parquet").write_bytes(b"")
+    place = f"file://{tmp_path}/p"
+    found = dict(expand([place]))
+    assert list(found) == [f"{place}/cat one/{n}" for n in sorted(names)]
+    assert [found[f"{place}/cat one/{n}"]() for n in names] == [photo(i) for i in range(8)]
+    far = load_dataset(f"remote:{place}")
+    assert far.classes == ("cat one",)
+    assert [read(e.source) for e in far] == [photo(names.index(n)) for n in sorted(names)]
+
+
 def test_an_address_of_another_library(photos):
     """A scheme that Arrow does not know goes to fsspec."""
     fsspec = pytest.importorskip("fsspec")
@@ -76,6 +97,55 @@ def test_tars(photos, tmp_path):
     assert [read(e.source) for e in far] == [photo(i) for i in range(6)]
 
 
+def pack(path, members):
+    with tarfile.open(path, "w") as tar:
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+
+
+def test_a_sample_has_one_image(tmp_path):
+    """A mask beside the image is not the image, and a second image is not passed over."""
+    (tmp_path / "classes.json").write_text('["cat"]')
+    tar, options = tmp_path / "t.tar", {"classes": str(tmp_path / "classes.json")}
+    sample = {"v1.0/0.png": photo(0), "v1.0/0.seg.png": photo(1), "v1.0/0.cls": b"0"}
+    pack(tar, {**sample, "v1.0/1.png": photo(2), "v1.0/1.cls": b"0"})
+    for name in (f"remote:{tar.as_uri()}", f"webdataset:{tar}"):
+        data = load_dataset(name, **options)
+        assert data.ids == ["t/v1.0/0", "t/v1.0/1"]
+        sources = [e.source for e in data]
+        assert [s() if callable(s) else s for s in sources] == [photo(0), photo(2)]
+    pack(tar, {**sample, "a.1.png": photo(2)})
+    for name in (f"remote:{tar.as_uri()}", f"webdataset:{tar}"):
+        with pytest.warns(match=r"1 samples of '.*' have no image, only such as 'a.1.png'"):
+            assert load_dataset(name, **options).ids == ["t/v1.0/0"]
+    pack(tar, {**sample, "v1.0/0.jpg": photo(2)})
+    for name in (f"remote:{tar.as_uri()}", f"webdataset:{tar}"):
+        with pytest.raises(InputError, match=r"'v1.0/0' in '.*' has two images; pack one"):
+            load_dataset(name, **options)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_names_by_number(tmp_path, first):
+    """An object keyed by numbers is sorted as such; where they are labels they begin at 0."""
+    numbers = range(first, first + 12)
+    names = tmp_path / "names.json"
+    names.write_text(json.dumps({str(i): f"class {i}" for i in numbers}))
+    assert list(read_names(names).values()) == [f"class {i}" for i in numbers]
+    pack(tmp_path / "t.tar", {"a.png": photo(0), "a.cls": b"10"})
+    table = pyarrow.table({"image": [photo(0)], "label": [10]})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    for place in ("webdataset:{}/t.tar", "remote:file://{}/t.tar", "parquet:{}/a.parquet"):
+        name = place.format(tmp_path)
+        if first:
+            with pytest.raises(InputError, match=r"numbered 1, 2, 3, …; number them from 0 to 11"):
+                load_dataset(name, classes=str(names))
+        else:
+            data = load_dataset(name, classes=str(names))
+            assert data.classes[data[0].label] == "class 10"
+
+
 @pytest.mark.parametrize("form", ["bytes", "struct"])
 def test_parquet(tmp_path, form):
     images = [photo(i) for i in range(6)]
@@ -96,7 +166,7 @@ def test_what_cannot_be_read_is_one_sentence(tmp_path):
     with pytest.raises(InputError, match=r"'file:///gone' does not exist; check the address"):
         Remote().load("file:///gone")
     with pytest.raises(InputError, match=r"cannot read 'file:///gone/a\.png'"):
-        Place("file:///gone/a.png")()
+        Place(File("file:///gone/a.png"))()
     table = pyarrow.table({"image": [photo(0)], "label": [3]})
     parquet.write_table(table, tmp_path / "a.parquet")
     with pytest.raises(InputError, match=r"put \?classes=FILE behind"):

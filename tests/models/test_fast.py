@@ -149,6 +149,29 @@ def test_it_follows_the_weights(model_of):
     assert not torch.allclose(swapped.float(), after, atol=1e-3)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["fast-plain", "hf:clip"])
+def test_it_follows_a_module_that_is_put_in(model_of, name):
+    model = copy.deepcopy(model_of(name))
+    fast, x = accelerate(model), pixels(model)
+    before = fast.encode_image(x)
+    tower = model._visual
+    blocks = tower.vision_model.encoder.layers if "hf" in name else tower.transformer.resblocks
+    blocks[0] = copy.deepcopy(blocks[0])
+    for p in blocks[0].parameters():
+        p.mul_(1.5).add_(0.1)
+    after = fast.encode_image(x)
+    assert not torch.allclose(before, after, atol=1e-3)
+    torch.testing.assert_close(after, model.encode_image(x), rtol=1e-4, atol=1e-5)
+    blocks[0] = _Double()  # not known: the library's own forward
+    assert torch.equal(fast.encode_image(x), model.encode_image(x))
+
+
+class _Double(torch.nn.Module):
+    def forward(self, x, *args, **options):
+        return 2 * x
+
+
 class _Image(torch.nn.Module):
     def __init__(self, model):
         super().__init__()

@@ -185,6 +185,16 @@ def test_point_11_the_hub_tells_the_checksum(server):
         get_model(ON_HUB)
 
 
+def test_a_link_to_what_is_gone_is_made_again(caches):
+    """To free the disk, people remove the file and leave the link in the snapshot."""
+    (caches / "open_clip_pytorch_model.bin").write_bytes(CONTENT)
+    path = get_model(ON_HUB, str(caches))
+    path.resolve().unlink()
+    assert get_model(ON_HUB, str(caches)) == path
+    assert path.read_bytes() == CONTENT
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
 @pytest.mark.parametrize("to", [None, "mine.bin"])
 def test_point_11_a_copy_of_a_hub_file(to, caches):
     (caches / "open_clip_pytorch_model.bin").write_bytes(CONTENT)

@@ -9,7 +9,9 @@ import torch
 
 from adte import InputError
 from adte.models import load_model
+from adte.models.huggingface import read_preprocess
 from adte.testing.models import CHECKS, TEXTS, pixels
+from adte.views import base_view
 from models.small_towers import make_tokenizer, needs
 
 transformers = needs("transformers", "hf")
@@ -99,6 +101,64 @@ def test_preprocessing_comes_from_the_folder(pair):
     assert (p.mean, p.interpolation, p.resize) == want
     assert p.size == 32
     assert model.name.startswith("hf:")
+
+
+SIDES = {"size": {"shortest_edge": 40}, "crop_size": {"height": 32, "width": 32}}
+
+
+def test_a_resize_to_more_than_is_cut():
+    """The base view showed all of the square where the model's own shows its middle."""
+    import numpy as np
+
+    own = transformers.CLIPImageProcessor(**SIDES)
+    config = transformers.CLIPConfig(vision_config=VISION)
+    preprocess = read_preprocess(own.to_dict(), config)
+    assert (preprocess.size, preprocess.whole, preprocess.resize) == (32, 40, "shortest")
+    y, x = np.mgrid[:60, :80]
+    image = np.stack([3 * x, 4 * y, x + y], -1).astype(np.uint8)
+    want = own(image, return_tensors="pt")["pixel_values"][0]
+    levels = (base_view(image, preprocess) - want).abs() * 255 * torch.tensor(own.image_std)[0]
+    assert levels.max() < 3
+
+
+@pytest.mark.parametrize(
+    ("facts", "want"),
+    [
+        ({"size": 40, "crop_size": 32}, (32, 0.8, "shortest")),
+        ({"crop_size": {"height": 32, "width": 32}}, (32, 1.0, "shortest")),
+        ({**SIDES, "size": {"height": 40, "width": 40}}, (32, 0.8, "squash")),
+        ({"do_center_crop": False, "size": {"height": 40, "width": 40}}, (40, 1.0, "squash")),
+        ({}, (32, 1.0, "shortest")),
+    ],
+)
+def test_sides(facts, want):
+    p = read_preprocess(facts, transformers.CLIPConfig(vision_config=VISION))
+    assert (p.size, p.crop, p.resize) == want
+
+
+def test_levels_that_are_not_normalised():
+    facts = {**CLIP_PIXELS, "do_normalize": False}
+    p = read_preprocess(facts, transformers.CLIPConfig(vision_config=VISION))
+    assert (p.mean, p.std) == ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"resample": 1},
+        {"do_resize": False},
+        {"do_rescale": False},
+        {"rescale_factor": 1 / 127.5},
+        {"do_center_crop": False, "size": {"shortest_edge": 32}},
+        {"size": {"shortest_edge": 24}, "crop_size": 32},
+        {"size": {"height": 32, "width": 40}},
+        {"crop_size": {"height": 32, "width": 40}},
+    ],
+    ids=str,
+)
+def test_what_a_processor_does_and_we_do_not(facts):
+    with pytest.raises(InputError, match=r"the image processor has .* cannot be done here; choose"):
+        read_preprocess(facts, transformers.CLIPConfig(vision_config=VISION))
 
 
 @pytest.mark.slow

@@ -150,3 +150,25 @@ def test_a_preprocessing_of_ones_own():
     model = adte.wrap(net, open_clip.get_tokenizer("ViT-B-16"), own)
     assert isinstance(model, Model)
     assert model.preprocess is own
+
+
+def test_a_transform_that_cuts_from_a_larger_square():
+    net, _, own = open_clip.create_model_and_transforms("small-ViT-B-16")
+    tokenizer, steps = open_clip.get_tokenizer("ViT-B-16"), own.transforms
+    kind, resize, cut = type(own), type(steps[0]), type(steps[1])
+    how, side = steps[0].interpolation, net.visual.image_size[0]
+    for first, then, want in (
+        (resize(2 * side, how), cut(side), ("shortest", 0.5)),
+        (resize((2 * side, 2 * side), how), cut(side), ("squash", 0.5)),
+        (resize((side, side), how), None, ("squash", 1.0)),
+        (resize(side, how), None, "cannot be done here; cut a square"),
+        (resize(side // 2, how), cut(side), "cannot be done here; cut a square"),
+        (resize(2 * side, how), cut(2 * side), "the model takes"),
+    ):
+        given = kind([first, *filter(None, [then]), *steps[2:]])
+        if isinstance(want, str):
+            with pytest.raises(InputError, match=want):
+                adte.wrap(net, tokenizer, given)
+        else:
+            p = adte.wrap(net, tokenizer, given).preprocess
+            assert (p.size, p.resize, p.crop) == (side, *want)

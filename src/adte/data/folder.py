@@ -22,7 +22,7 @@ SPLITS = {"train", "val", "valid", "validation", "test"}
 @register_dataset(CARDS["folder"])
 @dataclass(frozen=True, kw_only=True)
 class ImageFolder(Reader):
-    """Labels are ranks of the folder names in code-point order.
+    """Labels are ranks of the folder names in code-point order, as numbers where a file says so.
 
     Names come from `classes`, else from a classes.json {folder: name} in the folder, else from
     ImageNet where every folder is a WordNet id of it, else they are the folders' own.

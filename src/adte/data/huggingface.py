@@ -88,7 +88,8 @@ class HuggingFace(Reader):
         image = self._column("image", self.image, kinds, "Image")
         label = self._column("label", self.label, kinds, "ClassLabel")
         if self.classes:
-            names = tuple(read_names(Path(self.classes).expanduser()).values())
+            file = Path(self.classes).expanduser()
+            names = tuple(read_names(file, by_label=True).values())
         elif kinds[label] == "ClassLabel":
             names = tuple(data.features[label].names)
         else:

@@ -52,11 +52,15 @@ def imagenet_names(subset: str = "imagenet") -> tuple[str, ...]:
     return tuple(name for _, name in imagenet_classes(subset))
 
 
-def read_names(path: str | os.PathLike[str]) -> dict[str, str]:
+def read_names(path: str | os.PathLike[str], by_label: bool = False) -> dict[str, str]:
     """Class names from a file, by class id, in label order.
 
-    A JSON object {id: name} is sorted by id, as class folders are; a JSON list or a text file with
-    one name a line gives the names by label, under the ids "0", "1", …
+    A JSON object {id: name} is sorted by id, as numbers where all ids are; a JSON list or a text
+    file with one name a line gives the names by label, under the ids "0", "1", …
+
+    Args:
+        path: of the file.
+        by_label: the position is the label, so ids that are numbers have to be 0, 1, …
     """
     path = Path(path)
     try:
@@ -68,7 +72,13 @@ def read_names(path: str | os.PathLike[str]) -> dict[str, str]:
             "or a text file with one name a line"
         ) from error
     if isinstance(data, dict):
-        names = {str(k): data[k] for k in sorted(data)}
+        numbers = all(k.isdecimal() for k in data)
+        names = {k: data[k] for k in (sorted(data, key=int) if numbers else sorted(data))}
+        if by_label and numbers and [int(k) for k in names] != list(range(len(names))):
+            raise InputError(
+                f"the class names in {str(path)!r} are numbered {', '.join(list(names)[:3])}, …; "
+                f"number them from 0 to {len(names) - 1}, as the labels are"
+            )
     elif isinstance(data, list):
         while data and not data[-1]:
             data.pop()

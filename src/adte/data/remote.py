@@ -29,12 +29,13 @@ from adte.data.base import Dataset
 from adte.data.names import read_names
 from adte.data.registry import DatasetInfo, Found, Reader, register_dataset
 from adte.data.webdataset import expand as expand_pattern
+from adte.data.webdataset import is_picture, second_image, split_member, warn_of_others
 from adte.errors import InputError, MissingExtra
 from adte.files.inputs import expand as expand_local
 from adte.images import is_image
 from adte.options import option
 
-__all__ = ["Parquet", "Place", "Remote", "expand", "is_place"]
+__all__ = ["File", "Parquet", "Place", "Remote", "expand", "is_place"]
 
 IMAGE = ("image", "jpg", "jpeg", "png", "bytes", "content")
 LABEL = ("label", "cls", "class", "fine_label")
@@ -74,26 +75,49 @@ def _unread(root: str, error: Exception) -> InputError:
 
 
 @dataclass(frozen=True)
+class File:
+    """A file at or below a place. What is below is a path: no address, so #, ? and % are plain."""
+
+    root: str
+    below: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.root.rstrip('/')}{self.below}" if self.below else self.root
+
+    def open(self) -> Any:
+        """For reading, by its file system."""
+        system, path = _file_system(self.root)
+        try:
+            return system.open_input_file(f"{path.rstrip('/')}{self.below}" if self.below else path)
+        except OSError as error:
+            raise _unread(self.name, error) from error
+
+
+@dataclass(frozen=True)
 class Place:
     """A piece of a file somewhere, read when it is called; all of it unless a size is given."""
 
-    name: str
+    file: File
     offset: int = 0
     size: int | None = None
 
     def __call__(self) -> bytes:
-        system, path = _file_system(self.name)
-        try:
-            with system.open_input_file(path) as file:
+        with self.file.open() as file:
+            try:
                 file.seek(self.offset)
                 data: bytes = file.read(self.size) if self.size is not None else file.read()
-        except OSError as error:
-            raise _unread(self.name, error) from error
+            except OSError as error:
+                raise _unread(self.file.name, error) from error
         return data
 
 
-def _files(root: str) -> list[str]:
-    """The files below a place, by their full names, in order; the place itself if it is one."""
+def _files(root: str) -> list[File]:
+    """The files below a place, in order; the place itself if it is one.
+
+    Hidden ones are left out, and Parquet files that begin with _ or lie in such a folder: those
+    are notes of the program that wrote the others.
+    """
     from pyarrow import fs
 
     system, path = _file_system(root)
@@ -102,76 +126,76 @@ def _files(root: str) -> list[str]:
         if kind == fs.FileType.NotFound:
             raise InputError(f"{root!r} does not exist; check the address")
         if kind == fs.FileType.File:
-            return [root]
+            return [File(root)]
         found = system.get_file_info(fs.FileSelector(path, recursive=True))
     except OSError as error:
         raise _unread(root, error) from error
-    base = root.rstrip("/")
     names = [f.path[len(path.rstrip("/")) :] for f in found if f.type == fs.FileType.File]
-    hidden = re.compile(r"/[._]")
-    return [f"{base}{name}" for name in sorted(names) if not hidden.search(name)]
+    return [File(root, name) for name in sorted(names) if not _hidden(name)]
+
+
+def _hidden(name: str) -> bool:
+    return "/." in name or ("/_" in name and name.endswith(".parquet"))
 
 
 # --------------------------------------------------------------------------- Parquet
 
 
 @lru_cache(maxsize=4)
-def _row_group(name: str, group: int, column: str) -> Any:
+def _row_group(file: File, group: int, column: str) -> Any:
     from pyarrow import parquet
 
-    system, path = _file_system(name)
-    try:
-        with system.open_input_file(path) as file:
-            return parquet.ParquetFile(file).read_row_group(group, [column])[column]
-    except (OSError, ValueError) as error:
-        raise _unread(name, error) from error
+    with file.open() as opened:
+        try:
+            return parquet.ParquetFile(opened).read_row_group(group, [column])[column]
+        except (OSError, ValueError) as error:
+            raise _unread(file.name, error) from error
 
 
 @dataclass(frozen=True)
 class Row:
     """An image in a row of a Parquet file: bytes, or Hugging Face's {"bytes": …, "path": …}."""
 
-    name: str
+    file: File
     group: int
     row: int
     column: str
 
     def __call__(self) -> Any:
-        value = _row_group(self.name, self.group, self.column)[self.row].as_py()
+        value = _row_group(self.file, self.group, self.column)[self.row].as_py()
         data = value.get("bytes") if isinstance(value, dict) else value
         if not isinstance(data, bytes):
             raise InputError(
-                f"row {self.row} of {self.name!r} has no bytes under {self.column!r}; write "
+                f"row {self.row} of {self.file.name!r} has no bytes under {self.column!r}; write "
                 "encoded images there"
             )
         return data
 
 
-def _table(name: str) -> tuple[Any, str, str | None]:
+def _table(file: File) -> tuple[Any, str, str | None]:
     """An open Parquet file's facts, and its columns of images and labels."""
     from pyarrow import parquet
 
-    system, path = _file_system(name)
-    try:
-        with system.open_input_file(path) as file:
-            facts = parquet.ParquetFile(file)
+    with file.open() as opened:
+        try:
+            facts = parquet.ParquetFile(opened)
             schema, meta = facts.schema_arrow, facts.metadata
-    except (OSError, ValueError) as error:
-        raise _unread(name, error) from error
+        except (OSError, ValueError) as error:
+            raise _unread(file.name, error) from error
     image = next((c for c in IMAGE if c in schema.names), None)
     if image is None:
         raise InputError(
-            f"{name!r} has the columns {', '.join(schema.names)} and none of images; call it "
-            f"{IMAGE[0]!r}"
+            f"{file.name!r} has the columns {', '.join(schema.names)} and none of images; call "
+            f"it {IMAGE[0]!r}"
         )
     return meta, image, next((c for c in LABEL if c in schema.names), None)
 
 
-def _rows(name: str) -> Iterator[Row]:
-    meta, image, _ = _table(name)
+def _rows(file: File) -> Iterator[Row]:
+    meta, image, _ = _table(file)
     for group in range(meta.num_row_groups):
         for row in range(meta.row_group(group).num_rows):
-            yield Row(name, group, row, image)
+            yield Row(file, group, row, image)
 
 
 # --------------------------------------------------------------------------- what predict takes
@@ -197,34 +221,44 @@ def expand(inputs: Iterable[str]) -> Iterator[tuple[str, Any]]:
             yield name, InputError(f"{name!r} holds no image; check the address")
 
 
-def _images(file: str) -> Iterator[tuple[str, Any]]:
-    if file.endswith(".parquet"):
-        yield from ((f"{file}/{i}", row) for i, row in enumerate(_rows(file)))
-    elif file.endswith(".tar"):
-        yield from ((f"{file}/{key}", place) for key, place, _ in _members(file))
-    elif is_image(PurePosixPath(file).name):
-        yield file, Place(file)
+def _images(file: File) -> Iterator[tuple[str, Any]]:
+    name = file.name
+    if name.endswith(".parquet"):
+        yield from ((f"{name}/{i}", row) for i, row in enumerate(_rows(file)))
+    elif name.endswith(".tar"):
+        yield from ((f"{name}/{key}", place) for key, place, _ in _members(file))
+    elif is_image(PurePosixPath(name).name):
+        yield name, Place(file)
 
 
-def _members(tar: str) -> Iterator[tuple[str, Place, int | None]]:
+def _members(tar: File) -> Iterator[tuple[str, Place, int | None]]:
     """Key, image and label of a plain tar's samples, from its headers alone."""
-    system, path = _file_system(tar)
     images: dict[str, Place] = {}
     labels: dict[str, int] = {}
+    others: dict[str, str] = {}  # the name of a seg.png or the like, by key
     try:
         with (
-            system.open_input_file(path) as file,
+            tar.open() as file,
             tarfile.open(fileobj=file, mode="r:") as archive,
         ):
             for member in archive:
-                stem, _, kind = member.name.lstrip("./").partition(".")
-                if member.isfile() and is_image(f"x.{kind}"):
-                    images[stem] = Place(tar, member.offset_data, member.size)
-                elif member.isfile() and kind == "cls":
+                key, kind = split_member(member.name)
+                if not member.isfile() or not key:
+                    continue
+                if is_picture(kind):
+                    if key in images:
+                        raise second_image(tar.name, key)
+                    images[key] = Place(tar, member.offset_data, member.size)
+                elif is_image(f"x.{kind}"):
+                    others[key] = member.name
+                elif kind == "cls":
                     content = archive.extractfile(member)
-                    labels[stem] = int(content.read() if content else b"")
+                    labels[key] = int(content.read() if content else b"")
+    except InputError:
+        raise
     except (OSError, ValueError, tarfile.TarError) as error:
-        raise _unread(tar, error) from error
+        raise _unread(tar.name, error) from error
+    warn_of_others(tar.name, [name for key, name in others.items() if key not in images])
     yield from ((key, place, labels.get(key)) for key, place in images.items())
 
 
@@ -265,9 +299,10 @@ class _Elsewhere(Reader):
 
     def _data(self, name: str, items: Sequence[tuple[str, Any, Any]], split: str) -> Dataset:
         """A set of (id, source, label); labels are names, or numbers of the names in a file."""
+        numbers = any(isinstance(label, int) for _, _, label in items)
         if self.classes:
-            names = read_names(os.path.expanduser(self.classes))
-        elif any(isinstance(label, int) for _, _, label in items):
+            names = read_names(os.path.expanduser(self.classes), by_label=numbers)
+        elif numbers:
             raise InputError(
                 f"the labels of {name!r} are numbers; give a file with their names: put "
                 "?classes=FILE behind the address"
@@ -298,19 +333,19 @@ class Remote(_Elsewhere):
     """A folder per class, or tars with <key>.jpg beside <key>.cls."""
 
     def open(self, name: str) -> Dataset:
-        files = _files(name) if ".tar" not in name else expand_pattern(name)
-        if files and files[0].endswith(".tar"):
+        tars = ".tar" in name
+        files = [File(f) for f in expand_pattern(name)] if tars else _files(name)
+        if files and files[0].name.endswith(".tar"):
             found = [
-                (f"{PurePosixPath(tar).stem}/{key}", place, label)
+                (f"{PurePosixPath(tar.name).stem}/{key}", place, label)
                 for tar in files
                 for key, place, label in _members(tar)
                 if label is not None
             ]
             return self._data(name, found, f"{len(files)} tars")
-        base = len(name.rstrip("/")) + 1
-        images = [f for f in files if is_image(PurePosixPath(f).name) and "/" in f[base:]]
+        below = [(f.below.lstrip("/"), f) for f in files if is_image(PurePosixPath(f.name).name)]
         return self._data(
-            name, [(f[base:], Place(f), f[base:].partition("/")[0]) for f in images], "folders"
+            name, [(b, Place(f), b.partition("/")[0]) for b, f in below if "/" in b], "folders"
         )
 
 
@@ -320,16 +355,16 @@ class Parquet(_Elsewhere):
     """Columns image and label; see `IMAGE` and `LABEL` for other names of them."""
 
     def open(self, name: str) -> Dataset:
-        files = [f for f in _files(name) if f.endswith(".parquet")]
+        files = [f for f in _files(name) if f.name.endswith(".parquet")]
         found: list[tuple[str, Any, Any]] = []
         for file in files:
             meta, _, label = _table(file)
             if label is None:
-                raise InputError(f"{file!r} has no column of labels; call it {LABEL[0]!r}")
+                raise InputError(f"{file.name!r} has no column of labels; call it {LABEL[0]!r}")
             labels: list[Any] = []
             for group in range(meta.num_row_groups):
                 labels += _row_group(file, group, label).to_pylist()
-            stem = PurePosixPath(file).stem
+            stem = PurePosixPath(file.name).stem
             rows = zip(_rows(file), labels, strict=True)
             found += [(f"{stem}/{i}", row, y) for i, (row, y) in enumerate(rows)]
         return self._data(name, found, f"{len(files)} Parquet files")

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import tarfile
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from glob import glob, has_magic
@@ -27,7 +28,15 @@ from adte.errors import InputError
 from adte.images import is_image
 from adte.options import option
 
-__all__ = ["TarMembers", "WebDataset", "expand"]
+__all__ = [
+    "TarMembers",
+    "WebDataset",
+    "expand",
+    "is_picture",
+    "second_image",
+    "split_member",
+    "warn_of_others",
+]
 
 
 def expand(pattern: str) -> list[str]:
@@ -45,6 +54,36 @@ def expand(pattern: str) -> list[str]:
     if os.path.isdir(pattern):
         return sorted(glob(os.path.join(pattern, "**", "*.tar"), recursive=True))
     return sorted(glob(pattern)) if has_magic(pattern) else [pattern]
+
+
+def split_member(name: str) -> tuple[str, str]:
+    """Key and kind of a tar's member: what is before and behind the first dot of its base name.
+
+    >>> split_member("./v1.0/000.seg.png")
+    ('v1.0/000', 'seg.png')
+    """
+    folder, _, file = name.rpartition("/")
+    stem, _, kind = file.partition(".")
+    return (f"{folder}/{stem}".lstrip("./") if stem else ""), kind
+
+
+def is_picture(kind: str) -> bool:
+    """Whether a member of this kind is the sample's image; seg.png and the like go with it."""
+    return "." not in kind and is_image(f"x.{kind}")
+
+
+def warn_of_others(tar: str, others: list[str]) -> None:
+    """Say which samples have a seg.png or the like and no image, for they are left out."""
+    if others:
+        warnings.warn(
+            f"{len(others)} samples of {tar!r} have no image, only such as {others[0]!r}, and are "
+            "left out; name images KEY.jpg, with one dot",
+            stacklevel=2,
+        )
+
+
+def second_image(tar: str, key: str) -> InputError:
+    return InputError(f"sample {key!r} in {tar!r} has two images; pack one image for each key")
 
 
 @dataclass
@@ -117,7 +156,7 @@ class WebDataset(Reader):
 
     def _names(self, folder: Path) -> dict[str, str]:
         if self.classes:
-            return read_names(Path(self.classes).expanduser())
+            return read_names(Path(self.classes).expanduser(), by_label=True)
         places = ("classes.json", "classnames.txt", "../classes.json", "../classnames.txt")
         path = first(folder, places, Path.is_file)
         if path is None:
@@ -125,7 +164,7 @@ class WebDataset(Reader):
                 f"no class names lie with the tars in {str(folder)!r}; put classnames.txt there, "
                 "one name a line, or ?classes=FILE behind the path"
             )
-        return read_names(path)
+        return read_names(path, by_label=True)
 
     def _index(self, tar: str) -> Iterator[tuple[int, int, str, int]]:
         """Offset, size, key and label of every image of a tar."""
@@ -133,20 +172,25 @@ class WebDataset(Reader):
         try:
             with tarfile.open(tar, "r:") as archive:
                 for member in archive:
-                    folder, _, file = member.name.rpartition("/")
-                    stem, _, kind = file.partition(".")
-                    if not member.isfile() or not stem:
+                    key, kind = split_member(member.name)
+                    if not member.isfile() or not key:
                         continue
-                    sample = samples.setdefault(f"{folder}/{stem}".lstrip("./"), {})
+                    sample = samples.setdefault(key, {})
                     if kind in ("cls", "json"):
                         content = archive.extractfile(member)
                         sample[kind] = content.read() if content else b""
-                    elif is_image(f"x.{kind}"):
+                    elif is_picture(kind):
+                        if "image" in sample:
+                            raise second_image(tar, key)
                         sample["image"] = member.offset_data, member.size
+                    elif is_image(f"x.{kind}"):
+                        sample["other"] = member.name
         except (tarfile.TarError, OSError) as error:
             raise InputError(
                 f"{tar!r} cannot be read as a plain tar ({error}); unpack compressed tars first"
             ) from error
+        lost = [s["other"] for s in samples.values() if "other" in s and "image" not in s]
+        warn_of_others(tar, lost)
         for key, sample in samples.items():
             if "image" in sample:
                 yield *sample["image"], key, self._label(tar, key, sample)

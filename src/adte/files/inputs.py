@@ -87,19 +87,20 @@ def _folder(name: str) -> Iterator[Item]:
     try:
         found: list[Item] = [(str(p), p) for p in find_images(name)]
     except InputError as error:  # nothing there, or a folder below it cannot be listed
-        found = list(_piecewise(Path(name), ())) or [(name, error)]
+        pieces = sorted(_piecewise(Path(name), ()), key=lambda item: item[0])
+        found = pieces or [(name, error)]
     yield from found
 
 
 def _piecewise(folder: Path, above: tuple[str, ...]) -> Iterator[Item]:
     """The images that can be found, and an error for each folder that cannot be listed."""
     try:
-        yield from ((str(p), p) for p in sorted(folder / n for n in walk_images(folder)))
+        yield from ((str(p), p) for p in (folder / n for n in walk_images(folder)))
         return
     except InputError as error:
         failure = error
     try:
-        inside = sorted(e.name for e in os.scandir(folder) if not e.name.startswith("."))
+        inside = [e.name for e in os.scandir(folder) if not e.name.startswith(".")]
     except OSError:
         yield str(folder), failure
         return

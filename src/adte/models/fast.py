@@ -30,7 +30,7 @@ from torch import Tensor
 
 from adte.errors import InputError
 from adte.models._fused import activated, layer_norm, rows8
-from adte.models._vit import Block, Linear, Vit, parts, read
+from adte.models._vit import Block, Linear, Unknown, Vit, parts, read
 from adte.models.base import Model
 
 __all__ = ["FastTower", "accelerate"]
@@ -113,7 +113,8 @@ class _Eight(NamedTuple):
 class FastTower:
     """Pixels (N, 3, S, S) to what the library's tower gives (N, D).
 
-    The weights are read again when they were moved, cast or changed.
+    The weights are read again when they were moved, cast, changed or replaced, alone or with the
+    module that holds them.
     """
 
     tower: Any
@@ -122,13 +123,18 @@ class FastTower:
     name = "fast"
 
     def __post_init__(self) -> None:
-        inside = (m for part in parts(self.tower) for m in part.modules())
-        self._places = [(m._parameters, n) for m in inside for n in m._parameters]
+        self._find()
         self._stamp: tuple[Any, ...] = ()
         self._packed: _Packed | None = None
         self._compiled: Any = None
         self._shape: tuple[int, ...] | None = None
         self._pack()
+
+    def _find(self) -> None:
+        """The modules and where each has its parameters and parts: asked again, that is cheap."""
+        inside = [m for part in parts(self.tower) for m in part.modules()]
+        self._places = [(m._parameters, n) for m in inside for n in m._parameters]
+        self._inside = [(m._modules, tuple(m._modules.values())) for m in (self.tower, *inside)]
 
     def __getstate__(self) -> dict[str, Any]:
         return {"tower": self.tower, "float8": self.float8, "compile": self.compile}
@@ -140,7 +146,10 @@ class FastTower:
         """Whether it can stand for this tower on these pixels: no copy, no other size."""
         if tower is not self.tower or tower.training or torch.is_grad_enabled():
             return False
-        vit = self._pack().vit
+        try:
+            vit = self._pack().vit
+        except Unknown:  # by a part that was put in since
+            return False
         rows, rest = divmod(pixels.shape[-1], vit.side)
         tokens = rows * rows + (vit.first is not None)
         square = pixels.shape[-1] == pixels.shape[-2] and not rest
@@ -159,7 +168,9 @@ class FastTower:
 
     @torch.no_grad()
     def _pack(self) -> _Packed:
-        now = [held[name] for held, name in self._places]
+        if any(tuple(held.values()) != those for held, those in self._inside):
+            self._find()
+        now = [held.get(name) for held, name in self._places]
         stamp = tuple((p.data_ptr(), _version(p), p.dtype) for p in now if p is not None)
         if self._packed is None or stamp != self._stamp:
             vit = read(self.tower)

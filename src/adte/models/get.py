@@ -14,7 +14,6 @@ import shutil
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha1
 from importlib import import_module
@@ -24,7 +23,7 @@ from typing import Any
 from adte.data.get import fetch_file
 from adte.data.registry import Download
 from adte.errors import InputError, unknown
-from adte.files import make_folder
+from adte.files import make_folder, write_whole
 from adte.models._torchvision import import_late
 from adte.models.openclip import import_open_clip, unknown_model
 from adte.models.tiny import SHAPES
@@ -234,11 +233,13 @@ def _to_hub(wanted: Wanted, source: str | None, progress: Progress | None) -> Pa
     else:
         revision = revision or sha1(found.name.encode(), usedforsecurity=False).hexdigest()
     link = make_folder(folder / "snapshots" / revision) / file
-    with suppress(FileExistsError):
-        try:
-            os.symlink(os.path.relpath(found, link.parent), link)
-        except OSError:  # a system without links
-            shutil.copyfile(found, link)
+    part = link.with_name(f".{file}.{os.getpid()}.part")
+    part.unlink(missing_ok=True)
+    try:
+        os.symlink(os.path.relpath(found, link.parent), part)
+    except OSError:  # a system without links
+        shutil.copyfile(found, part)
+    os.replace(part, link)  # over a link to what is gone, too
     make_folder(refs.parent)
-    refs.write_text(revision)
+    write_whole(refs, lambda name: Path(name).write_text(revision))
     return link

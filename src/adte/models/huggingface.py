@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -35,7 +35,7 @@ __all__ = ["KINDS", "HuggingFace", "load_hugging_face", "read_preprocess"]
 
 T = TypeVar("T")
 KINDS = ("clip", "siglip", "siglip2")
-_RESAMPLE = {2: "bilinear", 3: "bicubic"}  # Pillow's numbers
+_RESAMPLE: dict[Any, Literal["bilinear", "bicubic"]] = {2: "bilinear", 3: "bicubic"}  # Pillow's
 _HALF = (0.5, 0.5, 0.5)
 _PATCHES = 256  # of SigLIP2's flexible models, where the folder does not say
 
@@ -251,16 +251,57 @@ def read_preprocess(facts: Mapping[str, Any], config: Any) -> Preprocess:
     """What an image processor of transformers does, from its settings and the model's config."""
     clip, default = config.model_type == "clip", Preprocess()
     vision = config.vision_config
-    size: Any = facts.get("crop_size") or facts.get("size") or getattr(vision, "image_size", 224)
+    for key, usual in (("do_resize", True), ("do_rescale", True), ("rescale_factor", 1 / 255)):
+        value = facts.get(key)
+        if value is not None and abs(value - usual) > 1e-6:
+            raise _inexpressible(key, value)
     if config.model_type == "siglip2":
-        size = vision.patch_size * math.isqrt(int(facts.get("max_num_patches", _PATCHES)))
-    if isinstance(size, dict):
-        size = size.get("height") or size.get("shortest_edge")
-    resample = facts.get("resample", 3 if clip else 2)
+        side = vision.patch_size * math.isqrt(int(facts.get("max_num_patches", _PATCHES)))
+        facts = {**facts, "size": side, "do_center_crop": False}
+    side, crop, resize = _sides(facts, getattr(vision, "image_size", 224), clip)
+    resample = facts.get("resample")
+    resample = (3 if clip else 2) if resample is None else resample
+    if resample not in _RESAMPLE:
+        raise _inexpressible("resample", resample)
+    mean = facts.get("image_mean") or (default.mean if clip else _HALF)
+    std = facts.get("image_std") or (default.std if clip else _HALF)
+    if facts.get("do_normalize") is False:
+        mean, std = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
     return Preprocess(
-        size=int(size),
-        mean=tuple(facts.get("image_mean") or (default.mean if clip else _HALF)),
-        std=tuple(facts.get("image_std") or (default.std if clip else _HALF)),
-        interpolation="bilinear" if _RESAMPLE.get(resample) == "bilinear" else "bicubic",
-        resize="shortest" if facts.get("do_center_crop", clip) else "squash",
+        size=crop,
+        mean=tuple(mean),
+        std=tuple(std),
+        interpolation=_RESAMPLE[resample],
+        resize=resize,
+        crop=crop / side,
+    )
+
+
+def _sides(
+    facts: Mapping[str, Any], usual: int, clip: bool
+) -> tuple[int, int, Literal["shortest", "squash"]]:
+    """The side that an image is resized to, the side that is cut from it, and how it is resized."""
+    cut = facts.get("do_center_crop")
+    cut = clip if cut is None else cut
+    crop: Any = facts.get("crop_size") if cut else None
+    if isinstance(crop, Mapping):
+        crop = crop.get("height") if crop.get("height") == crop.get("width") else -1
+    size = facts.get("size") or crop or usual
+    if not isinstance(size, Mapping):
+        size = {"shortest_edge": size} if clip else {"height": size, "width": size}
+    short = size.get("shortest_edge")
+    side = int(short or size.get("height") or 0)
+    crop = crop or side
+    square = cut if short else size.get("height") == size.get("width")
+    if not square or size.get("longest_edge") or not 0 < int(crop) <= side:
+        what = {"size": dict(size), "crop_size": facts.get("crop_size"), "do_center_crop": cut}
+        raise _inexpressible("resizing", what)
+    return side, int(crop), "shortest" if short else "squash"
+
+
+def _inexpressible(key: str, value: object) -> InputError:
+    return InputError(
+        f"the image processor has {key}={value!r}, which cannot be done here; choose a model "
+        "whose images are resized bilinearly or bicubically to a square or cut to one, or wrap it "
+        "with an adte.Preprocess"
     )

@@ -323,6 +323,7 @@ def read_preprocess(net: Any, facts: Mapping[str, Any]) -> Preprocess:
         std=tuple(facts.get("std", default.std)),
         interpolation=facts.get("interpolation", "bicubic"),
         resize=resize,
+        crop=facts.get("crop", 1.0),
     )
 
 

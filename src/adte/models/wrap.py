@@ -34,8 +34,10 @@ def wrap(
 ) -> Model:
     """A model of open_clip or transformers as a `Model`.
 
-    The weights are shared, not copied. Your own model stays as it is: its mode (train or eval), its
-    hooks, its device and dtype. What is returned is in eval mode, and can be moved with `.to`.
+    The weights are shared, not copied, but for the logit scale and bias: these are numbers, taken
+    when it is wrapped; wrap the model again after training them. Your own model stays as it is: its
+    mode (train or eval), its hooks, its device and dtype. What is returned is in eval mode, and can
+    be moved with `.to`.
 
     Args:
         model: a model of open_clip, or CLIP, SigLIP or SigLIP2 of transformers.
@@ -106,7 +108,7 @@ def _open_clip(net: nn.Module, tokenizer: Any, preprocess: Any, name: str) -> Op
     if not isinstance(preprocess, Preprocess):
         facts = getattr(twin.visual, "preprocess_cfg", {})
         if preprocess is not None:
-            facts = _steps(preprocess)
+            facts = _steps(preprocess, _side(twin))
         preprocess = open_clip_preprocess(twin, facts)
     place = next(twin.parameters()).device
     try:
@@ -120,7 +122,12 @@ def _open_clip(net: nn.Module, tokenizer: Any, preprocess: Any, name: str) -> Op
     return OpenClip(twin, tokenizer, preprocess, name, int(width)).eval()
 
 
-def _steps(transform: Any) -> dict[str, Any]:
+def _side(net: Any) -> int:
+    size = net.visual.image_size
+    return int(size if isinstance(size, int) else size[0])
+
+
+def _steps(transform: Any, side: int) -> dict[str, Any]:
     """open_clip's transform for evaluation as settings."""
     steps = {type(t).__name__: t for t in getattr(transform, "transforms", ())}
     resize, normal = steps.get("Resize"), steps.get("Normalize")
@@ -129,12 +136,31 @@ def _steps(transform: Any) -> dict[str, Any]:
             f"the preprocessing {type(transform).__name__} cannot be read; pass the last of what "
             "open_clip.create_model_and_transforms returns, or an adte.Preprocess"
         )
+    size = _sizes(resize)
+    crop = _sizes(steps["CenterCrop"]) if "CenterCrop" in steps else size
+    alone = len(size) == 1 and "CenterCrop" not in steps
+    if alone or len({*size}) > 1 or len({*crop}) > 1 or crop[0] > size[0]:
+        raise InputError(
+            f"the preprocessing resizes to {size} and cuts to {crop}, which cannot be done here; "
+            "cut a square from the resized image, or pass an adte.Preprocess"
+        )
+    if crop[0] != side:
+        raise InputError(
+            f"the preprocessing gives images of {crop[0]} pixels, and the model takes {side}; "
+            "pass the transform of the model's own name, or an adte.Preprocess"
+        )
     return {
         "mean": tuple(map(float, normal.mean)),
         "std": tuple(map(float, normal.std)),
         "interpolation": str(getattr(resize.interpolation, "value", resize.interpolation)),
-        "resize_mode": "shortest" if "CenterCrop" in steps else "squash",
+        "resize_mode": "shortest" if len(size) == 1 else "squash",
+        "crop": crop[0] / size[0],
     }
+
+
+def _sizes(step: Any) -> tuple[int, ...]:
+    """One number where it is that of the shorter side, else height and width."""
+    return (step.size,) if isinstance(step.size, int) else tuple(step.size)
 
 
 def _hugging_face(
