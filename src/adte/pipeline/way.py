@@ -29,6 +29,7 @@ from adte.views import Preprocess, Views, load_picture
 __all__ = ["Encoded", "Pipeline", "default_workers"]
 
 K = TypeVar("K")
+T = TypeVar("T")
 
 GROUP = 16  # images that go through the tower together on a device where that pays
 UPLOAD = 1 << 28  # bytes that are packed together, but for a single image that is larger
@@ -231,21 +232,11 @@ class Pipeline:
 
     def _groups(self, items: Iterable[tuple[K, Any]], size: int) -> Iterator[_Group[K]]:
         """As many images as go through the tower together, and the unreadable between them."""
-        group: _Group[K] = []
-        good, prepared = 0, self._prepared(items)
-        try:
-            for key, image in prepared:
-                group.append((key, image))
-                good += not isinstance(image, InputError)
-                if good in (0, size):  # one that cannot be read waits for no other
-                    yield group
-                    group, good = [], 0
-        except Exception:  # of who gives the images: what came before it is done first
-            if group:
-                yield group
-            raise
-        if group:
-            yield group
+
+        def full(group: _Group[K]) -> bool:  # one that cannot be read waits for no other
+            return sum(not isinstance(image, InputError) for _, image in group) in (0, size)
+
+        return _cut(self._prepared(items), full)
 
     def _prepared(
         self, items: Iterable[tuple[K, Any]]
@@ -308,7 +299,8 @@ class Pipeline:
                 else:
                     failed(key, image)
             return
-        for group in _cut(self(items, failed, at_once=min(size, self._size)), size):
+        encoded = self(items, failed, at_once=min(size, self._size))
+        for group in _cut(encoded, lambda group: len(group) == size):
             yield joined(group, context)
 
     def _in_rounds(
@@ -334,13 +326,13 @@ class Pipeline:
         return drawn, torch.cat(pixels) if self.keep_pixels else None
 
 
-def _cut(images: Iterable[Encoded[str]], size: int) -> Iterator[list[Encoded[str]]]:
-    """Neighbours, `size` together; before an error, as many as there are."""
-    group: list[Encoded[str]] = []
+def _cut(items: Iterable[T], full: Callable[[list[T]], bool]) -> Iterator[list[T]]:
+    """Neighbours together until they are `full`; before an error, those that are there."""
+    group: list[T] = []
     try:
-        for e in images:
-            group.append(e)
-            if len(group) == size:
+        for item in items:
+            group.append(item)
+            if full(group):
                 yield group
                 group = []
     except Exception:

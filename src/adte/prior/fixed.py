@@ -17,6 +17,7 @@ from torch import Tensor
 
 from adte import bank
 from adte.errors import unknown
+from adte.prior.reading import Reading
 from adte.prior.rule import FLOOR, Rule
 from adte.state import Entry, State
 
@@ -67,6 +68,20 @@ class FixedPoint(Rule):
         if kept:
             self._solve(state)
         return kept
+
+    def scan(self, state: State, items: Tensor, learn_first: bool) -> Reading:
+        rows = []
+        for item in items:
+            if not learn_first:
+                rows.append(state["solution"])
+            self.observe(state, item)
+            if learn_first:
+                rows.append(state["solution"])
+        return Reading(self.log(torch.stack(rows)))
+
+    def learn(self, state: State, items: Tensor) -> None:
+        for item in items:
+            self.observe(state, item)
 
     def _admit(self, state: State, label: int, p: Tensor, gap: float, draw: random.Random) -> bool:
         kind = self.options.bank

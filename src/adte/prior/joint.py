@@ -52,9 +52,6 @@ class Joint(Rule):
             return self._follow_there(follow, state, items, before, learn_first)
         return self._follow_here(state, items, before, learn_first)
 
-    def learn(self, state: State, items: Tensor) -> None:
-        self.scan(state, items, False)
-
     def _follow_here(self, state: State, items: Tensor, before: int, learn_first: bool) -> Reading:
         sums, answers = _sums(state), []
         known = [self._joint(sums)]

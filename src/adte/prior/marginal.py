@@ -31,9 +31,6 @@ class Marginal(Rule):
         by_then = slice(1, None) if learn_first else slice(0, -1)
         return Reading(self.log_mean(sums[by_then], seen[by_then]))
 
-    def learn(self, state: State, items: Tensor) -> None:
-        self.scan(state, items, False)  # sums in one order, however a stream is learned
-
     def log_prior(self, state: State) -> Tensor:
         return self.log_mean(state["total"], state["seen"].to(state["total"]))
 

@@ -44,19 +44,11 @@ class Rule:
 
     def scan(self, state: State, items: Tensor, learn_first: bool) -> Reading:
         """Take in items (B, L) in order, in place; what each image reads by then."""
-        rows = []
-        for item in items:
-            if not learn_first:
-                rows.append(self.log_prior(state))
-            self.observe(state, item)
-            if learn_first:
-                rows.append(self.log_prior(state))
-        return Reading(torch.stack(rows))
+        raise NotImplementedError
 
     def learn(self, state: State, items: Tensor) -> None:
         """Take in items (B, L) in order, in place."""
-        for item in items:
-            self.observe(state, item)
+        self.scan(state, items, False)
 
     def read(self, state: State) -> Reading:
         """What any image reads of a state that does not change."""
