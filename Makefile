@@ -10,6 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE  # hundreds of processes start: none is to comp
 
 # Tests whose numbers could hang on the processor: run with its defaults forced each way. The first
 # load models, whose dtype is forced; the others make views, and their one small model has its own.
+# What the processor takes by itself ran among the quick tests, and is passed over.
 # Left out are long ones with other numbers: sizes of files, imports, Triton's interpreter.
 DTYPES := tests/test_classifier.py tests/models/test_registry.py tests/models/test_openclip.py \
 	tests/evaluate/test_cache.py \
@@ -18,6 +19,8 @@ DTYPES := tests/test_classifier.py tests/models/test_registry.py tests/models/te
 	--deselect tests/evaluate/test_cache.py::test_every_byte_of_a_shard_counts
 KERNELS := tests/test_views.py tests/pipeline \
 	--deselect tests/pipeline/test_views_gpu.py::test_the_kernel_says_what_matrix_products_say
+OWN := import torch; from adte.views import Views; from adte.models.registry import default_dtype; \
+	print(Views().kernel(), str(default_dtype(torch.device("cpu"))).removeprefix("torch."))
 FORCED_DTYPES := dtype-float32 dtype-bfloat16
 FORCED_KERNELS := kernel-uint8 kernel-bands kernel-float kernel-pillow
 
@@ -52,8 +55,10 @@ slow: $(VENV)/.test
 cluster: $(VENV)/.test  # one process, hence one Ray cluster, which often waits: the other tests run meanwhile
 	$(PYTEST) -m slow tests/cluster
 
+matrix: HOST = $(shell $(BIN)/python -c '$(OWN)')
 matrix: $(VENV)/.test  ## the default dtype and the kernel of the views forced each way
-	$(MAKE) -j$(CORES) $(FORCED_DTYPES) $(FORCED_KERNELS)
+	$(MAKE) -j$(CORES) $(filter-out $(patsubst %,kernel-%,$(HOST)) $(patsubst %,dtype-%,$(HOST)), \
+		$(FORCED_DTYPES) $(FORCED_KERNELS))
 
 $(FORCED_DTYPES): dtype-%: $(VENV)/.test
 	ADTE_DTYPE=$* $(PYTEST) $(DTYPES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,19 @@ def pytest_configure(config: pytest.Config) -> None:
     torch.set_num_threads(1)  # small tensors are fastest so
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell does to what it puts behind
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def on_the_cpu() -> Iterator[None]:
+    """What asks for no device runs on the CPU: a machine with a GPU tests the same numbers.
+
+    Tests of CUDA ask for it by name. Processes that tests start read ADTE_DEVICE.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("adte.models.registry.default_device", lambda: torch.device("cpu"))
+        if torch.cuda.is_available():
+            patch.setenv("ADTE_DEVICE", "cpu")
+        yield
 
 
 MEASURING = {"test_machine", "test_scale", "test_cuda", "test_cost"}  # what memory is held

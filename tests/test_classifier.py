@@ -100,6 +100,19 @@ def test_seed_decides_the_views(model, photos):
     torch.testing.assert_close(a[0], c[0])  # the base view has no chance in it
 
 
+def test_one_call_may_learn_nothing(model, photos):
+    clf, other = make(model), make(model).freeze()
+    looked = clf.predict(photos / "01.png", learn=False)
+    assert torch.equal(looked.probs, other.predict(photos / "01.png").probs)
+    assert [p.label for p in clf.stream(photos, learn=False)] == [
+        p.label for p in other.stream(photos)
+    ]
+    clf.predict([photos / "01.png"] * 2, learn=False)
+    assert clf.seen == 0
+    clf.predict(photos / "01.png")
+    assert clf.seen == 1
+
+
 def test_learn_and_freeze(model, photos):
     clf = make(model)
     clf.learn(photos / "00.png")

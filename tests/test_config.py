@@ -121,6 +121,19 @@ def test_point_17_mistakes_in_a_file_are_one_sentence(text, sentence, place):
     assert len(str(caught.value)) < 400
 
 
+def test_views_may_be_drawn_as_needed_where_the_verb_can(place):
+    path = place / "work" / "adte.toml"
+    write(path, '[predict]\nviews = "auto"')
+    assert load_config().defaults("predict") == {"views": "auto"}
+    for table, wanted in (
+        ("predict", "a whole number, or 'auto', there"),
+        ("eval", "a whole number there"),
+    ):
+        write(path, f'[{table}]\nviews = "{"all" if table == "predict" else "auto"}"')
+        with pytest.raises(InputError, match=wanted):
+            load_config()
+
+
 def test_files_that_cannot_be_read(place):
     path = place / "work" / "adte.toml"
     path.write_bytes("[defaults]\nmodel = 'größe'".encode("latin-1"))

@@ -384,7 +384,7 @@ hunt(
     photo(says="unknown key under [predict]", files=(("adte.toml", "[predict]\nviws = 3\n"),)),
     photo("-q", says="unknown table", files=(("adte.toml", "[predicted]\nviews = 3\n"),)),
     photo("-v", says="is not TOML", files=(("adte.toml", "views = = 3\n"),)),
-    photo("--bars", says="views under [predict] is 'x'; give a whole number there",
+    photo("--bars", says="views under [predict] is 'x'; give a whole number, or 'auto', there",
           files=(("adte.toml", "[predict]\nviews = 'x'\n"),)),
     photo("--no-bars", says="stands outside a table", files=(("adte.toml", "views = 3\n"),)),
     photo("--top", "1", says="is not in the range", files=(("adte.toml", "[predict]\nseed=-1\n"),)),

@@ -11,7 +11,7 @@ ROOT = Path(adte.__file__).parent
 
 # From the ground up: a room may import itself and the rooms of lower floors.
 FLOORS = (
-    ("errors", "_start"),
+    ("errors", "_start", "_version"),
     ("options", "registry", "machine", "images"),
     ("state", "functional", "files", "config"),
     ("bank", "views", "bias"),

@@ -8,6 +8,7 @@ from typing import Literal
 import pytest
 
 from adte.errors import InputError
+from adte.methods import create_method
 from adte.options import describe, option, parse
 from adte.prior import PriorOptions
 
@@ -153,3 +154,8 @@ def test_every_described_choice_parses() -> None:
     for row in describe(PriorOptions):
         for choice in row["choices"] or []:
             assert parse(PriorOptions, {row["name"]: choice}) == {row["name"]: choice}
+
+
+def test_a_value_of_the_wrong_kind_names_the_method():
+    with pytest.raises(InputError, match="option of method 'memo' has the wrong kind of value"):
+        create_method("memo", steps="x")

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from adte import _start, functional  # noqa: F401  # `_start` before torch
+from adte._version import __version__ as __version__
 from adte.batch import Batch, Context, Prediction, Predictions, Sample
 from adte.classifier import Classifier
 from adte.errors import AdteError, InputError, MissingExtra, StateError
@@ -18,7 +19,6 @@ from adte.views import Preprocess, Views
 if TYPE_CHECKING:
     from adte.serve.client import Client
 
-__version__ = "0.2.0"
 
 __all__ = [
     "AdteError",

@@ -39,6 +39,12 @@ class Context:
     bias: float = 0.0
     unit: bool = True
 
+    @staticmethod
+    def of(model: Model, class_weights: Tensor, classes: Sequence[str]) -> Context:
+        """That of a model with class weights of its text tower."""
+        scale, bias = float(model.logit_scale), float(model.logit_bias)
+        return Context(class_weights.to(model.device), scale, model, classes, bias, model.unit)
+
     def same(self, other: Context) -> bool:
         """Whether both mean the same model, names and weights."""
         return self is other or (

@@ -7,12 +7,12 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from difflib import get_close_matches
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
 
 from torch import Tensor
 
+from adte._version import __version__
 from adte.batch import Batch, Context, Prediction, Sample
 from adte.errors import InputError, StateError, unknown
 from adte.files import save_state
@@ -123,13 +123,8 @@ class Classifier:
         self.model = _model(model, weights, device, dtype)
         keep = "pixels" in self.method.needs
         self.pipeline = Pipeline(self.model, self.views, keep_pixels=keep, auto=self.auto)
-        self.context = Context(
-            class_weights(self.model, self.classes, self.prompts).to(self.model.device),
-            float(self.model.logit_scale),
-            self.model,
-            self.classes,
-            float(self.model.logit_bias),
-        )
+        vectors = class_weights(self.model, self.classes, self.prompts)
+        self.context = Context.of(self.model, vectors, self.classes)
         self.frozen = False
         self.seen = 0
         self.unread: list[Unread] = []
@@ -139,23 +134,31 @@ class Classifier:
 
     @overload
     def predict(
-        self, image: list[Image] | tuple[Image, ...], errors: Literal["raise", "skip"] = ...
+        self,
+        image: list[Image] | tuple[Image, ...],
+        errors: Literal["raise", "skip"] = ...,
+        *,
+        learn: bool = ...,
     ) -> list[Prediction]: ...
     @overload
-    def predict(self, image: Image, errors: Literal["raise", "skip"] = ...) -> Prediction: ...
-    def predict(self, image: Any, errors: Literal["raise", "skip"] = "raise") -> Any:
+    def predict(
+        self, image: Image, errors: Literal["raise", "skip"] = ..., *, learn: bool = ...
+    ) -> Prediction: ...
+    def predict(
+        self, image: Any, errors: Literal["raise", "skip"] = "raise", *, learn: bool = True
+    ) -> Any:
         """Predict one image, or each of a list or of a batch (N, H, W, 3), and learn from it.
 
         A list is encoded before anything is learned: if one of its images cannot be read, nothing
         has changed. With errors="skip" such images are left out and listed in `unread`; one image
-        by itself is an error still.
+        by itself is an error still. With learn=False nothing is learned.
         """
         if isinstance(image, (list, tuple)) or getattr(image, "ndim", 0) == 4:
             batches = list(self._batches(image, 1, 0, errors))
-            return [p for batch in batches for p in self.step(batch)]
+            return [p for batch in batches for p in self.step(batch, learn)]
         _check_way(errors)
         (batch,) = self._batches([image], 1, 0, "raise")
-        return self.step(batch)[0]
+        return self.step(batch, learn)[0]
 
     def stream(
         self,
@@ -164,6 +167,7 @@ class Classifier:
         batch: int = 1,
         workers: int = 0,
         errors: Literal["raise", "skip"] = "raise",
+        learn: bool = True,
     ) -> Iterator[Prediction]:
         """Predictions for a folder, or for any iterable of images, in order.
 
@@ -171,10 +175,11 @@ class Classifier:
             batch: images that are worked on together; the predictions are the same.
             workers: threads that decode and crop ahead.
             errors: stop at an image that cannot be read, or leave it out and list it in `unread`.
+            learn: from each image, after it is predicted.
         """
         source = find_images(images) if isinstance(images, (str, os.PathLike)) else images
         for some in self._batches(source, batch, workers, errors):
-            yield from self.step(some)
+            yield from self.step(some, learn)
 
     predict_many = stream
 
@@ -243,18 +248,18 @@ class Classifier:
             prior = getattr(self.method, "class_prior", None)
             return None if prior is None else prior.log_prior
 
-    def step(self, batch: Batch) -> list[Prediction]:
-        """Predict the images of an encoded batch and learn from them."""
-        return self.start(batch)()
+    def step(self, batch: Batch, learn: bool = True) -> list[Prediction]:
+        """Predict the images of an encoded batch and learn from them, unless frozen."""
+        return self.start(batch, learn)()
 
-    def start(self, batch: Batch) -> Callable[[], list[Prediction]]:
+    def start(self, batch: Batch, learn: bool = True) -> Callable[[], list[Prediction]]:
         """`step`, whose predictions are fetched by the call that is returned.
 
         What is learned is learned at once. On a GPU who fetches later need not wait for it: beside
         a busy tower the many small kernels of a method take their time.
         """
         with self._lock:
-            if self.frozen:
+            if self.frozen or not learn:
                 out = self.method.predict(batch)
             else:
                 out = self.method.step(batch)
@@ -320,7 +325,7 @@ class Classifier:
     def facts(self) -> dict[str, Any]:
         """All but the model's weights and what was learned, fit for JSON."""
         return {
-            "version": version("adte"),
+            "version": __version__,
             "model": self.model.name,
             "fingerprint": self.model.fingerprint,
             "classes": self.classes,

@@ -35,6 +35,7 @@ __all__ = ["ENVIRONMENT", "KEYS", "VERBS", "Config", "Setting", "find_config", "
 
 VERBS = ("predict", "learn", "eval", "compare", "sweep", "extract", "replay", "paper", "study",
          "bench", "serve")  # fmt: skip
+AUTO = ("predict", "learn")  # whose views may be drawn as they are needed
 KEYS = {
     "model": "a text",
     "weights": "a text",
@@ -142,9 +143,12 @@ def _checked(name: str, table: dict[str, Any], path: Path, said: str) -> dict[st
     for key, value in table.items():
         if key not in KEYS:
             raise unknown(f"key under [{name}] in {said}", key, KEYS)
-        if not _fits(value, KEYS[key]):
+        wanted = KEYS[key]
+        if key == "views" and name in AUTO:
+            wanted += ", or 'auto',"
+        if not (_fits(value, KEYS[key]) or (value == "auto" and wanted != KEYS[key])):
             raise InputError(
-                f"in {said}, {key} under [{name}] is {reprlib.repr(value)}; give {KEYS[key]} there"
+                f"in {said}, {key} under [{name}] is {reprlib.repr(value)}; give {wanted} there"
             )
     return {key: Setting(value, str(path)) for key, value in table.items()}
 

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from adte import __version__
+from adte._version import __version__
 from adte.files import write_whole
 
 if TYPE_CHECKING:

@@ -130,7 +130,9 @@ def build(cls: type[T], values: Mapping[str, Any], what: str = "option") -> T:
     try:
         return cls(**direct)
     except TypeError as error:  # e.g. a text where a number belongs
-        raise InputError(f"cannot be made with {dict(values)}: {error}") from error
+        raise InputError(
+            f"an {what} has the wrong kind of value in {dict(values)}: {error}"
+        ) from error
 
 
 def _changed(base: Any, changes: Mapping[str, Any]) -> Any:

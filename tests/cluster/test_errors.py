@@ -73,6 +73,16 @@ def test_options_of_a_cluster_want_one():
     assert "--cluster-workers is for a cluster" in said
 
 
+@pytest.mark.parametrize(
+    ("verb", "option"),
+    [("eval", "workers"), ("compare", "gpus"), ("predict", "decoders"), ("serve", "chunk")],
+)
+def test_a_verb_has_only_the_options_that_it_uses(verb, option):
+    found = CliRunner().invoke(main, [verb, "--engine", "ray", f"--cluster-{option}", "2"])
+    assert found.exit_code == 2
+    assert f"No such option '--cluster-{option}'" in found.output
+
+
 @pytest.mark.parametrize("option", [{"workers": 0}, {"decoders": -1}, {"gpus": -1}, {"chunk": 0}])
 def test_options_that_cannot_be(option):
     with pytest.raises(InputError, match=f"{next(iter(option))}="):

@@ -59,11 +59,11 @@ def model_of(tmp_path_factory):
             if kind == "hf":
                 folder = tmp_path_factory.mktemp(rest)
                 build(rest, folder)
-                model = load_model(f"hf:{folder}", dtype="float32", runtime="torch")
+                model = load_model(f"hf:{folder}", device="cpu", dtype="float32", runtime="torch")
             else:
                 folder = tokenizer if "SigLIP" in name else None
                 model = load_model(f"small-{name}", weights="random", tokenizer=folder,
-                                   dtype="float32", runtime="torch")  # fmt: skip
+                                   device="cpu", dtype="float32", runtime="torch")  # fmt: skip
             with torch.no_grad():
                 for p in model._visual.parameters():
                     p += 0.1 * torch.randn_like(p)  # biases and norms begin at 0 and 1

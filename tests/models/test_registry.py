@@ -105,6 +105,13 @@ def test_names_and_kinds_by_decorator(fresh, tmp_path):
         register_models("mine")
 
 
+@pytest.mark.parametrize("name", ["tinyy", "Tiny", "tiny-long-tail"])
+def test_a_mistyped_embedded_model_waits_for_no_library(monkeypatch, name):
+    monkeypatch.setitem(sys.modules, "adte.models.openclip", None)  # its import would fail
+    with pytest.raises(InputError, match=f"unknown model '{name}'; did you mean 'tiny"):
+        load_model(name)
+
+
 def test_without_open_clip(monkeypatch):
     """A wrong name is told from a name whose package is missing."""
     monkeypatch.setitem(sys.modules, "open_clip", None)

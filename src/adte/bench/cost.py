@@ -62,7 +62,7 @@ def run(
     pixels = subject.noise(net, views)
     report(f"encoding {len(names)} class names")
     text = class_weights(net, names).to(net.device)
-    context = Context(text, float(net.logit_scale), net, names, float(net.logit_bias))
+    context = Context.of(net, text, names)
     encode = partial(Pipeline(net).encode, pixels, 1)
     report(f"memory: encoding {views} views")
     with PeakMemory(net.device) as peak:

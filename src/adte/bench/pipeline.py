@@ -48,7 +48,7 @@ def run(
     names, rule = subject.class_names(net, classes), create_method(method)
     net.require(rule.needs, f"method {method!r}")
     text = class_weights(net, names).to(net.device)
-    context = Context(text, float(net.logit_scale), net, names, float(net.logit_bias), net.unit)
+    context = Context.of(net, text, names)
     pipeline = Pipeline(net, Views(views))
     files = photographs(images, folder)
     groups = [files[i : i + batch] for i in range(0, len(files), batch)]

@@ -66,7 +66,7 @@ def run(
     plain.load_state_dict(net.state_dict())
     names = subject.class_names(net, classes)
     text = class_weights(net, names).to(net.device)
-    context = Context(text, float(net.logit_scale), net, names, float(net.logit_bias), net.unit)
+    context = Context.of(net, text, names)
     files = photographs(images, folder)
     pipeline, rule = Pipeline(net, Views(views), workers=workers), create_method(method)
 

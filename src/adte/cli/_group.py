@@ -13,7 +13,8 @@ from typing import Any, NoReturn
 
 import click
 
-from adte import __version__, _start
+from adte import _start
+from adte._version import __version__
 from adte.cli._config import own_defaults
 from adte.cli._outputs import add_force, writable
 from adte.errors import AdteError, InputError

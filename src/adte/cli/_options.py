@@ -14,7 +14,7 @@ from adte.cluster.connect import ClusterOptions
 from adte.errors import InputError
 from adte.options import choices
 
-__all__ = ["ENGINE", "FINITE", "OptionsOf", "Section", "options_of", "was_given"]
+__all__ = ["FINITE", "Engine", "OptionsOf", "Section", "options_of", "was_given"]
 
 Command = Callable[..., Any]
 
@@ -179,14 +179,16 @@ def _kind(hint: Any, default: Any, text: str) -> dict[str, Any]:
     return said
 
 
-class _Engine(Section):
-    """`--engine`, and what a cluster is told; verbs that a cluster can do have it."""
+class Engine(Section):
+    """`--engine`, and what a cluster is told for this verb; verbs that a cluster can do have it.
 
-    def __init__(self) -> None:
-        names = {n: f"cluster-{n}" for n in ("workers", "decoders", "gpus", "chunk")}
-        self.cluster = options_of(
-            ClusterOptions, prefix="cluster_", names={"address": "cluster", **names}
-        )
+    Args:
+        fields: of `ClusterOptions`, those that the verb uses beside the address.
+    """
+
+    def __init__(self, *fields: str) -> None:
+        names = {"address": "cluster", **{name: f"cluster-{name}" for name in fields}}
+        self.cluster = options_of(ClusterOptions, only=names, prefix="cluster_", names=names)
         engine = click.option(
             "--engine", default="local", type=click.Choice(["local", "ray"]), show_default=True,
             help="Where it runs: here, or on a Ray cluster, with the same results.",
@@ -202,6 +204,3 @@ class _Engine(Section):
             flag = self.cluster.names.get(next(iter(given)), "")
             raise InputError(f"--{flag} is for a cluster; give --engine ray too, or leave it out")
         return None
-
-
-ENGINE = _Engine()

@@ -274,7 +274,7 @@ def cost(json_to: str | None, **options: Any) -> None:
 
 
 @bench.command()
-@click.option("--model", default="tiny", show_default=True, help="See `adte models`.")
+@MODEL_OPTIONS
 @click.option("--clients", default=16, type=COUNT, show_default=True, help="That ask at a time.")
 @click.option("--streams", default=4, type=COUNT, show_default=True, help="That they ask.")
 @click.option("--images", default=64, type=COUNT, show_default=True, help="Images of a turn.")

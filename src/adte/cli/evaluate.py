@@ -10,7 +10,7 @@ import click
 
 from adte import console
 from adte.cli._group import COUNT, JSON, SEED, SET, main, read_settings
-from adte.cli._options import ENGINE, Section, options_of
+from adte.cli._options import Engine, Section, options_of
 from adte.cli._results import run_and_show, run_options, taken
 from adte.cli._source import SourceOptions
 from adte.errors import InputError
@@ -41,6 +41,8 @@ PROTOCOLS = click.option(
     help="Of online, two-pass, episodic and frozen, with commas between them, or repeated.",
 )  # fmt: skip
 RUN = Section("Method", METHOD, PROTOCOL, SHUFFLE, SET)
+ENGINE = Engine()  # tasks go wherever there is room
+WORKERS = Engine("workers", "decoders", "gpus", "chunk")
 
 
 @main.command("eval")
@@ -134,7 +136,7 @@ def sweep(
 @SOURCE
 @click.option("--out", required=True, metavar="FOLDER", help="The cache; resumed if unfinished.")
 @JSON
-@ENGINE
+@WORKERS
 def extract(out: str, json_to: str | None, **values: Any) -> None:
     """Encode the views of a data set once, into a cache that `replay` and `compare` read.
 
@@ -143,7 +145,7 @@ def extract(out: str, json_to: str | None, **values: Any) -> None:
     from adte.evaluate.features.cache import extract as write_cache
     from adte.evaluate.features.live import Live
 
-    cluster, source = ENGINE.take(values), SOURCE.take(values)
+    cluster, source = WORKERS.take(values), SOURCE.take(values)
     if source.cache is not None or source.npz is not None:
         kind = "a cache" if source.npz is None else "features"
         raise InputError(f"extract reads images, but --data names {kind}; give it a data set")

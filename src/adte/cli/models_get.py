@@ -43,8 +43,7 @@ def get(name: str, source: str | None, to: str | None) -> None:  # fmt: skip
     """Download the weights of the open_clip model NAME, such as ViT-B-16/openai.
 
     A download that stopped goes on where it was, and is checked where a checksum is published. The
-    addresses are those that open_clip publishes. They could not be reached where this was written:
-    it was tested against a server of its own, so tell us if one has moved.
+    addresses are those that open_clip publishes.
     """
     from adte.models.get import get_model
 

@@ -8,7 +8,7 @@ import click
 
 from adte import console
 from adte.cli._group import AGAIN, COUNT, JSON, SET, main, read_settings
-from adte.cli._options import ENGINE, FINITE, Count, Section, was_given
+from adte.cli._options import FINITE, Count, Engine, Section, was_given
 from adte.errors import InputError
 from adte.facts import VIEWS, WORD
 
@@ -72,6 +72,7 @@ SPEED = Section(
     click.option("--batch", type=COUNT, help="Images at a time; the labels are the same."),
     click.option("--workers", type=click.IntRange(0, 256), help="Threads that decode ahead."),
 )  # fmt: skip
+ENGINE = Engine("workers", "gpus", "chunk")
 
 
 @main.command()

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Literal, NamedTuple
 
+from adte._version import __version__
 from adte.batch import Batch, Prediction
 from adte.classifier import Classifier, Unread
 from adte.errors import InputError
@@ -26,12 +27,11 @@ from adte.files.outputs import Output
 from adte.files.rows import Done, escape_name
 from adte.labelling.report import Labelled, Listener, Report, counted
 from adte.labelling.signals import Deferred
-from adte.pipeline import default_workers
+from adte.pipeline import default_group, default_workers
 
 __all__ = ["Rows", "Run", "Saving", "behind"]
 
 EVERY = 5.0  # seconds between two saves of the state
-GROUP = 16  # images that are worked on together on a GPU
 
 
 @dataclass
@@ -201,7 +201,7 @@ class Run:
         def failed(key: str, error: InputError) -> None:
             errors[int(key)] = error
 
-        size = batch or (1 if self.clf.model.device.type == "cpu" else GROUP)
+        size = batch or default_group(self.clf.model)
         ahead = default_workers() if workers is None else workers
         start = 0
         for encoded in self.clf.encode(todo(), size, ahead, failed):
@@ -311,7 +311,6 @@ class Run:
         return f"{_called(self.rows.out.path)} ({counted(self.rows.out.rows, 'row')})"
 
     def _write_json(self, path: str) -> str:
-        from adte import __version__
         from adte.console import emit_json
 
         facts = {

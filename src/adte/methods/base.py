@@ -1,7 +1,7 @@
 """The contract of a method.
 
 A method turns the views of images into predictions, and may learn from the stream. It says how in
-four steps over a batch of images, of which only the second has an order:
+three steps over a batch of images, of which only the second has an order:
 
     evidence(batch)          what each image has to say; pure, on the batch's device
     scan(state, evidence)    takes it in, in stream order: what each image reads of the state then

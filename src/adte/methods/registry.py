@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from adte.errors import InputError
 from adte.methods.base import Method
 from adte.options import build, describe
 from adte.registry import Registry
@@ -78,10 +77,7 @@ def create_method(name: str, **options: Any) -> Method:
     0.1
     """
     info = _METHODS[name]
-    try:
-        method = build(info.cls, {**info.defaults, **options}, f"option of method {name!r}")
-    except TypeError as error:  # e.g. a text where a number belongs
-        raise InputError(f"method {name!r} cannot be made with {options}: {error}") from error
+    method = build(info.cls, {**info.defaults, **options}, f"option of method {name!r}")
     method.name = name  # type: ignore[misc]  # a preset's name lives on the instance
     return method
 

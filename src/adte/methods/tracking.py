@@ -24,7 +24,7 @@ class PriorMethod(Method):
 
     The prior is kept only if something reads it (`tracks`); without it, it keeps no state of its
     own. Readouts are `Reading`s of the prior, for a whole batch at once; a method that is
-    `sequential` gets its images one by one, and calls `track` and `reading` itself.
+    `sequential` gets its images one by one, and calls `track` and `log_prior` itself.
     """
 
     sequential: ClassVar[bool] = False

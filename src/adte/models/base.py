@@ -64,7 +64,7 @@ class Model(nn.Module):
     unit: bool = True
     runner: Runner | None = None
 
-    _kind: str = ""  # in messages, behind its name
+    _kind: str = ""  # what error messages add to its name
     _loaded: str = ""  # the fingerprint of the weights as they were loaded, before any cast
 
     @property

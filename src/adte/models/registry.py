@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from inspect import signature
 from pathlib import Path
@@ -39,6 +40,7 @@ __all__ = [
     "registered",
 ]
 
+EMBEDDED = ("tiny", "tiny-longtail")
 Weights = str | os.PathLike[str] | None
 L = TypeVar("L", bound=Callable[..., Model])
 
@@ -206,6 +208,8 @@ def _load(name: str, weights: Weights, tokenizer: Any) -> tuple[Model, torch.dty
         )
     if colon:
         return _KINDS[f"{prefix}:"](rest, weights, tokenizer), None
+    if close := get_close_matches(name.lower(), EMBEDDED, 1, 0.8):  # open_clip takes seconds
+        raise InputError(f"unknown model {name!r}; did you mean {close[0]!r}?")
     from adte.models.openclip import load_open_clip
 
     arch, slash, tag = name.partition("/")

@@ -7,6 +7,6 @@ call `Pipeline`; nobody else decodes, crops or encodes. `Context.batch` then mak
 `Batch` that a method sees, whether they come from here or from a cache.
 """
 
-from adte.pipeline.way import Encoded, Pipeline, default_workers
+from adte.pipeline.way import Encoded, Pipeline, default_group, default_workers
 
-__all__ = ["Encoded", "Pipeline", "default_workers"]
+__all__ = ["Encoded", "Pipeline", "default_group", "default_workers"]

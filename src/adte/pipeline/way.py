@@ -26,7 +26,7 @@ from adte.pipeline.rounds import enough, rounds
 from adte.rendering import Shown, pack, render, show
 from adte.views import Preprocess, Views, load_picture
 
-__all__ = ["Encoded", "Pipeline", "default_workers"]
+__all__ = ["Encoded", "Pipeline", "default_group", "default_workers"]
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -51,6 +51,11 @@ class Encoded(NamedTuple, Generic[K]):
 def default_workers() -> int:
     """Threads that decode, and crop on a CPU, beside the one that encodes."""
     return min(8, max(0, (os.cpu_count() or 1) - 1))
+
+
+def default_group(model: Model) -> int:
+    """Images a pass through the tower. One at a time on a CPU, where more gain nothing."""
+    return 1 if model.device.type == "cpu" else GROUP
 
 
 @dataclass(eq=False)
@@ -177,10 +182,8 @@ class Pipeline:
 
     @property
     def _size(self) -> int:
-        """Images a pass. One at a time on a CPU, where more gain nothing."""
-        if self.model.device.type == "cpu":
-            return 1
-        return self.group or GROUP
+        own = default_group(self.model)
+        return own if own == 1 else self.group or own
 
     # ------------------------------------------------------------------ streams
 

@@ -63,8 +63,9 @@ class PriorOptions:
     warmup: int = option(0, "images to learn from before the prior is used, at least one")
     bank: Literal["all", "gap", "gap-larger", "fifo", "reservoir"] = option(
         "all",
-        "which items the fixed point is of: all as running sums; the newest (gap: it replaces the "
-        "smallest gap, as released; gap-larger: only if its own is larger); fifo; a reservoir",
+        "which items the fixed point is of: all, as running sums; or, for a class that is full, "
+        "a new one in the place of that with the smallest gap (gap, as released; gap-larger: if "
+        "its own gap is larger), of the oldest (fifo) or of a random one (reservoir)",
     )
     size: int = option(10, "items a class the bank keeps (not for 'all')")
     threshold: float = option(0.0, "smallest top-1 minus top-2 logit that the bank admits")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from adte import __version__
+from adte._version import __version__
 from adte.errors import MissingExtra
 from adte.evaluate.report.page import page
 from adte.evaluate.report.sections import Entry, Section, read_sections

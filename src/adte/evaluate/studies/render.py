@@ -9,10 +9,10 @@ import html
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
+from adte._version import __version__
 from adte.evaluate.report.page import COLOURS, figure, legend, page
 from adte.evaluate.report.tables import Column, Grid, Kind
 from adte.evaluate.studies.study import Cell, Figure, Finding, Row, Series, Study, studies
@@ -201,7 +201,7 @@ def keep_findings(
     """Write each finding to FOLDER/findings; what was found before under its name goes."""
     home = make_folder(folder / "findings")
     for study, finding in done:
-        facts = {"format": FORMAT, "adte": version("adte"), "study": study.name, "block": block,
+        facts = {"format": FORMAT, "adte": __version__, "study": study.name, "block": block,
                  "lead": lead, "finding": asdict(finding)}  # fmt: skip
         text = json.dumps(facts, indent=1, ensure_ascii=False) + "\n"
         data = text.encode()
@@ -223,7 +223,7 @@ def kept_findings(folder: Path, ours: bool) -> Kept:
             if facts["format"] != FORMAT:
                 raise ValueError(f"it has format {facts['format']}, not {FORMAT}")
             finding = _finding(facts["finding"])
-            if facts["adte"] != version("adte"):
+            if facts["adte"] != __version__:
                 finding.setting += f", adte {facts['adte']}"
             blocks[study.name], leads[str(facts["lead"])] = facts["block"], None
         except (ValueError, TypeError, KeyError, OSError) as error:
