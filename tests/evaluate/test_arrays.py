@@ -149,3 +149,14 @@ def test_real_features():
         pytest.skip(f"{path} is not here")
     (row,) = compare(f"npz:{path}", "zero-shot")
     assert row["accuracy"] == pytest.approx(0.65, abs=0.01)  # what its README says
+
+
+def test_other_domains_are_another_run(arrays, tmp_path):
+    image, text, label = arrays
+    for names in (("a", "b", "c"), ("x", "y", "z")):
+        stream = from_arrays(image, text, label, domains=names * 10)
+        (row,) = compare(stream, ["zero-shot"], runs=tmp_path)
+        assert row["by_domain"].keys() == set(names)
+    task = Task("zero-shot")
+    named = [from_arrays(image, text, label, ids=[f"{n} {i}" for i in range(30)]) for n in "ab"]
+    assert key_of(named[0], task) != key_of(named[1], task)

@@ -232,6 +232,27 @@ def test_a_metric_that_fails_costs_no_run(mine):
     assert out["accuracy"] == pytest.approx(4 / 6)
 
 
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [("number", "good"), ("number", [1.0, 2.0]), ("percent", float("nan")), ("interval", 0.5),
+     ("interval", (0.1, 0.2, 0.3)), ("parts", [0.1]), ("parts", {"a": None}), ("curve", 1.0)],
+)  # fmt: skip
+def test_a_value_of_another_kind_costs_no_run(mine, kind, value):
+    mine("odd", lambda run: value, column="odd", kind=kind)
+    with pytest.warns(
+        UserWarning, match=f"'odd' cannot be computed.*no value of the kind '{kind}'"
+    ):
+        out = summarise(a_run())
+    assert "odd" not in out
+
+
+def test_an_interval_has_no_best(mine):
+    mine("span", lambda run: (0.1, 0.2), column="span", direction="up", kind="interval")
+    figures = metrics.averages([summarise(a_run())])
+    rows = [{"method": n, "protocol": "online", "seeds": 1, **figures} for n in "ab"]
+    assert [row[-1] for row in rows_table(rows).cells()] == [("+10.0…+20.0", "", "")] * 2
+
+
 def test_what_a_metric_cannot_be(mine):
     with pytest.raises(InputError, match="metric 'accuracy' is registered already"):
         mine("accuracy", lambda run: 1.0)

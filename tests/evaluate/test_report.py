@@ -268,8 +268,71 @@ def test_gains_are_not_guessed_where_other_images_were_seen(tmp_path):
     one, other = held.ordered(np.arange(50)), held.ordered(np.arange(10, 60))
     run_tasks(one, [Task("se")], Results(tmp_path))
     run_tasks(other, [Task("adte")], Results(tmp_path))
+    sections = read_sections([tmp_path])
+    assert len({s.title for s in sections}) == 2
+    assert all(e.row["gain"] is None and e.row["p"] is None for s in sections for e in s.entries)
+
+
+def test_another_stream_of_one_seed_is_no_second_seed(tmp_path):
+    right = stream()
+    wrong = [i._replace(label=(i.label + 1) % 6) for i in right.images()]
+    names = tuple("abcdef")
+    others = [
+        Held(wrong, right.recipe, right.class_weights),
+        stream(scale=1.0),
+        stream(classes=names),
+    ]
+    for held in (right, *others):
+        run_tasks(held, [Task("se"), *(Task("adte", seed=s) for s in range(2))], Results(tmp_path))
+    sections = read_sections([tmp_path])
+    assert len({s.title for s in sections}) == 4
+    seeds = {e.row["method"]: e.row["seeds"] for s in sections for e in s.entries}
+    assert seeds == {"se": 1, "adte": 2}
+    assert all(s.reference is not None for s in sections)
+
+
+def test_two_sources_of_a_method_are_two_rows(tmp_path):
+    results = Results(tmp_path)
+    (done,) = run_tasks(stream(), [Task("zero-shot")])
+    for number, source in enumerate(("1234abcd", "5678efgh", "5678efgh")):
+        told = replace(done.record.conditions, source=source, order_seed=number)
+        results.put(f"run-{number}", done.run, replace(done.record, conditions=told))
     (section,) = read_sections([tmp_path])
-    assert all(e.row["gain"] is None and e.row["p"] is None for e in section.entries)
+    rows = {e.row["method"]: e.row["seeds"] for e in section.entries}
+    assert rows == {"zero-shot, source 1234abcd": 1, "zero-shot, source 5678efgh": 2}
+
+
+def test_what_no_word_tells_apart_is_numbered(tmp_path):
+    results = Results(tmp_path)
+    (done,) = run_tasks(stream(), [Task("zero-shot")])
+    for number in range(2):
+        results.put(f"run-{number}", done.run, done.record)
+    (section,) = read_sections([tmp_path])
+    assert {e.row["method"] for e in section.entries} == {"zero-shot", "zero-shot, no. 2"}
+
+
+def test_an_image_under_several_corruptions_is_one_witness(tmp_path):
+    held = stream()
+    images = [i._replace(id=str(int(i.id) // 5), domain=str(int(i.id) % 5)) for i in held.images()]
+    often = [i._replace(features=images[n // 5 * 5].features, label=images[n // 5 * 5].label)
+             for n, i in enumerate(images)]  # fmt: skip
+    alone = [i._replace(id=str(n)) for n, i in enumerate(often)]
+    wide = []
+    for name, some in (("often", often), ("alone", alone)):
+        run_tasks(Held(some, held.recipe, held.class_weights), [Task("zero-shot"), Task("se")],
+                  Results(tmp_path / name))  # fmt: skip
+        (section,) = read_sections([tmp_path / name])
+        (row,) = [e.row for e in section.entries if e.row["method"] == "zero-shot"]
+        low, high = row["gain_ci95"]
+        wide.append(high - low)
+        assert (row["p"] is None) == (name == "often")
+    assert wide[0] > 1.5 * wide[1]
+
+
+def test_a_dollar_in_a_name_is_a_dollar(tmp_path):
+    run_tasks(stream(), [Task("se", title=r"a $\frac$ of b$")], Results(tmp_path))
+    text = runs_report([tmp_path])[0].read_text("utf-8")
+    assert r">a $\frac$ of b$</text>" in text
 
 
 def test_what_ran_twice_is_told_apart(tmp_path):

@@ -144,11 +144,15 @@ def test_summary_by_domain_group_and_third():
     assert out["top5"] == 1
 
 
-def test_gains_over_seeds_are_not_guessed_where_images_were_skipped(cache):
+def test_gains_over_seeds_are_known_by_name_and_not_guessed_where_images_were_skipped(cache):
     outcomes = run_tasks(cache, [Task("se"), *(Task("adte", seed=s) for s in range(2))])
     assert aggregate(outcomes)[1]["gain_ci95"] is not None
     told = replace(outcomes[2].record.conditions, skipped=[{"id": "x"}])
+    known = aggregate(outcomes)[1]["gain_ci95"]
     outcomes[2].record = replace(outcomes[2].record, conditions=told)
+    assert aggregate(outcomes)[1]["gain_ci95"] == known
+    for o in outcomes:
+        o.run.ids = [""] * len(o.run.ids)  # which is which, nobody knows
     assert aggregate(outcomes)[1]["gain_ci95"] is None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import zipfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from copy import copy
 from hashlib import blake2b
@@ -118,6 +119,7 @@ def from_arrays(
     digest = blake2b(digest_size=8)  # runs of other numbers are other runs
     for tensor in (x, weights):
         digest.update(tensor.numpy().reshape(-1).view(np.uint8).data)
+    order = "\n".join(f"{d}\t{i}" for i, d in zip(ids, domains, strict=True))
     said = {"name": name, "split": "features as given", "images": count, "classes": known}
     recipe = Recipe(
         model="own features",
@@ -127,7 +129,13 @@ def from_arrays(
         scale=float(scale),
         bias=float(bias),
         views=Views(count=x.shape[1]),
-        data={"images": count, "order": "as given", "datasets": [said]},
+        data={
+            "images": count,
+            "order": "as given",
+            "datasets": [said],
+            "domain_counts": dict(Counter(domains)),
+            "digest": blake2b(order.encode(), digest_size=8).hexdigest(),
+        },
         classes=tuple(names),
         class_ids=tuple(str(i) for i in range(known)),
         prompts={"name": "class weights as given"},

@@ -123,6 +123,7 @@ def figure(
     ink, line = COLOURS["ink"][0], COLOURS["grey"][0]
     style: Any = {
         "svg.fonttype": "none",
+        "text.parse_math": False,  # a dollar in a name is a dollar
         "svg.hashsalt": caption or "adte",  # names inside a drawing, which must not meet another's
         "figure.facecolor": "none",
         "axes.facecolor": "none",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,8 +18,9 @@ import numpy as np
 
 from adte.errors import InputError
 from adte.evaluate.running import metrics
+from adte.evaluate.running.paired import gain, right, right_over_seeds
 from adte.evaluate.running.results import Conditions, Results
-from adte.evaluate.running.tasks import Outcome, Task, aggregate, right_by_image
+from adte.evaluate.running.tasks import Outcome, Task, aggregate
 from adte.methods import create_method, list_methods
 
 __all__ = ["Entry", "Section", "read_sections"]
@@ -122,7 +124,19 @@ def read_sections(
         raise InputError(
             f"there are no results in {names}; make some with `adte compare --runs FOLDER`"
         )
-    return _titled([_section(outcomes) for outcomes in grouped.values()])
+    parts = [part for outcomes in grouped.values() for part in _streams(outcomes)]
+    return _titled([_section(outcomes) for outcomes in parts])
+
+
+def _streams(outcomes: list[Outcome]) -> list[list[Outcome]]:
+    """Runs by stream, where one seed had several: other labels, other classes, another scale."""
+    seen: dict[Any, set[str]] = {}
+    apart: dict[str, list[Outcome]] = {}
+    for o in outcomes:
+        c = o.record.conditions
+        seen.setdefault(c.data.get("seed"), set()).add(c.stream)
+        apart.setdefault(c.stream, []).append(o)
+    return list(apart.values()) if any(len(s - {""}) > 1 for s in seen.values()) else [outcomes]
 
 
 def _same(c: Conditions) -> dict[str, Any]:
@@ -155,10 +169,9 @@ def _titled(sections: list[Section]) -> list[Section]:
     for title, group in groups.items():
         told = [_words(s.conditions) for s in group]
         apart = [k for k in told[0] if len({t[k] for t in told}) > 1]
-        for i, (s, words) in enumerate(zip(group, told, strict=True), 1):
-            more = [words[k] for k in apart]
-            more += [f"no. {i}"] if len(group) > 1 and not apart else []
-            titles[id(s)] = ", ".join([title, *more])
+        more = [", ".join([title, *(words[k] for k in apart)]) for words in told]
+        for i, (s, text) in enumerate(zip(group, more, strict=True), 1):
+            titles[id(s)] = text if more.count(text) == 1 else f"{text}, no. {i}"
     return [replace(s, title=titles[id(s)]) for s in sections]
 
 
@@ -196,14 +209,18 @@ def told_apart(outcomes: list[Outcome]) -> list[Outcome]:
     groups: dict[tuple[str, str], list[Outcome]] = {}
     for o in named:
         groups.setdefault((o.task.name, o.task.protocol), []).append(o)
-    out = []
+    out, seen = [], Counter[Any]()
     for group in groups.values():
         told: list[dict[str, str]] = [{}] * len(group)
-        if len({_seed(o) for o in group}) < len(group):
+        sources = {o.record.conditions.source for o in group}
+        if len({_seed(o) for o in group}) < len(group) or len(sources) > 1:
             told = [_ran(o.record.conditions) for o in group]
         apart = [k for k in told[0] if len({t[k] for t in told}) > 1]
         for o, words in zip(group, told, strict=True):
             title = ", ".join([o.task.name, *(words[k] for k in apart)])
+            seen[title, o.task.protocol, _seed(o)] += 1
+            number = seen[title, o.task.protocol, _seed(o)]
+            title += f", no. {number}" if number > 1 else ""  # no words tell it apart
             out.append(replace(o, task=replace(o.task, title=title)))
     return out
 
@@ -214,6 +231,7 @@ def _ran(c: Conditions) -> dict[str, str]:
         "device": c.device,
         "kernel": f"{c.kernel} kernel",
         "options": _short(c.options),
+        "source": f"source {c.source[:8]}",
         "adte": f"adte {c.versions.get('adte')}",
         "torch": f"torch {c.versions.get('torch')}",
     }
@@ -238,18 +256,6 @@ def _short(options: dict[str, Any]) -> str:
     )
 
 
-def _right(outcome: Outcome) -> dict[Any, bool] | None:
-    """Whether each image was right, by its id and domain; by its place before the shuffle where
-    these do not tell images apart.
-    """
-    run = outcome.run
-    found = dict(zip(zip(run.ids, run.domains, strict=True), run.correct.tolist(), strict=False))
-    if len(found) == len(run.labels):
-        return found
-    placed = right_by_image([outcome])
-    return None if placed is None else dict(enumerate(placed.astype(bool).tolist()))
-
-
 def _against(entry: Entry, other: Entry | None, key: str) -> dict[str, Any]:
     """Gain over another entry, its 95 % interval (bootstrap over images, each averaged over
     seeds), and McNemar's p, the largest of all seeds.
@@ -257,17 +263,19 @@ def _against(entry: Entry, other: Entry | None, key: str) -> dict[str, Any]:
     names = (f"gain{key}", f"gain{key}_ci95", f"p{key}")
     if other is None or other is entry:
         return dict.fromkeys(names)
-    found = [{_seed(o): _right(o) for o in e.outcomes} for e in (entry, other)]
-    known = [right for by_seed in found for right in by_seed.values()]
-    images = known[0]
-    if images is None or any(r is None or r.keys() != images.keys() for r in known):
+    found = gain(right_over_seeds(entry.outcomes), right_over_seeds(other.outcomes))
+    if found is None:
         return dict.fromkeys(names)  # not the same images, such as where some were skipped
-    mine, theirs = (
-        {seed: np.array([right[i] for i in images]) for seed, right in by_seed.items()}  # type: ignore[index]
-        for by_seed in found
-    )
-    a, b = (np.mean(list(x.values()), axis=0) for x in (mine, theirs))
+    return dict(zip(names, (*found, _p(entry, other)), strict=True))
+
+
+def _p(entry: Entry, other: Entry) -> float | None:
+    """McNemar's p, the largest of all seeds; None where an image is shown more than once, since
+    what is said of it twice is no second witness.
+    """
+    mine, theirs = ({_seed(o): right(o) or {} for o in e.outcomes} for e in (entry, other))
     usual = theirs[_seed(other.first)]  # one that keeps no state has run on one seed alone
-    p = max(metrics.mcnemar(x, theirs.get(seed, usual)) for seed, x in mine.items())
-    interval = list(metrics.bootstrap_difference(a, b))
-    return dict(zip(names, (float(a.mean() - b.mean()), interval, p), strict=True))
+    if len({id for id, *_ in usual if id}) not in (0, len(usual)):
+        return None
+    pairs = [(x, theirs.get(seed, usual)) for seed, x in mine.items()]
+    return max(metrics.mcnemar([x[i] for i in x], [y[i] for i in x]) for x, y in pairs)

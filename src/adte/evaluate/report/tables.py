@@ -13,6 +13,7 @@ import io
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -159,11 +160,11 @@ class Grid:
         def cell(text: str, interval: str, mark: Mark) -> str:
             star = {"": "", "second": "*", "best": "**"}[mark]
             around = f" ({interval})" if interval else ""
-            return (star + text + star + around).replace("|", "\\|").replace("\n", " ")
+            return star + _markdown(text) + star + around
 
-        titles = [cell(c.title or c.key, "", "") for c in self.shown]
+        titles = [_markdown(c.title or c.key) for c in self.shown]
         rules = [":--" if c.is_text else "--:" for c in self.shown]
-        lines = [f"### {self.title}\n"] if self.title else []
+        lines = [f"### {_markdown(self.title)}\n"] if self.title else []
         lines += [f"| {' | '.join(titles)} |", f"|{'|'.join(rules)}|"]
         lines += [f"| {' | '.join(cell(*c) for c in row)} |" for row in self.cells()]
         lines += [f"\n{self.caption}"] if self.caption else []
@@ -209,7 +210,14 @@ class Grid:
 
 def _figure(column: Column, value: Any) -> float | None:
     """What figures are compared by: the value rounded as it is shown."""
-    return None if column.best is None or _missing(value) else float(column.show(value))
+    if column.best is None or column.is_text or _missing(value):
+        return None
+    return float(column.show(value))
+
+
+def _markdown(text: str) -> str:
+    """A name as Markdown shows it: in one line, and no letter of it is markup."""
+    return re.sub(r"([\\`*|]|<(?! ))", r"\\\1", " ".join(text.split("\n")))
 
 
 def _minus(text: str) -> str:

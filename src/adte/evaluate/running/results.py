@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from hashlib import blake2b
-from importlib.metadata import version
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from adte._version import __version__
 from adte.errors import InputError, StateError
-from adte.evaluate.running.metrics import list_metrics
+from adte.evaluate.running.metrics import Metric, list_metrics
 from adte.evaluate.running.protocol import Run
 from adte.files import load_state, make_folder, save_state, write_whole
 
@@ -44,7 +45,7 @@ def summarise(run: Run) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for m in list_metrics():
         try:
-            value = m.function(run)
+            value = _checked(m, m.function(run))
         except Exception as error:  # a stranger's metric must not cost a finished run
             warnings.warn(
                 f"the metric {m.name!r} cannot be computed for {run.method!r} and is left out: "
@@ -53,8 +54,21 @@ def summarise(run: Run) -> dict[str, Any]:
             )
             continue
         if value is not None:
-            out[m.name] = _plain(value)
+            out[m.name] = value
     return out
+
+
+def _checked(m: Metric, value: Any) -> Any:
+    """A figure as JSON has it, if it is of the metric's kind."""
+    value = _plain(value)
+    inner = list(value.values()) if isinstance(value, dict) else value
+    wanted = {"parts": dict, "curve": list, "interval": list}.get(m.kind, (int, float))
+    numbers = inner if isinstance(inner, list) else [inner]
+    good = isinstance(value, wanted)
+    good = good and all(isinstance(x, (int, float)) and isfinite(x) for x in numbers)
+    if value is not None and not (good and (m.kind != "interval" or len(numbers) == 2)):
+        raise TypeError(f"{value!r} is no value of the kind {m.kind!r}")
+    return value
 
 
 def _plain(value: Any) -> Any:
@@ -68,7 +82,7 @@ def _plain(value: Any) -> Any:
 
 def _versions() -> dict[str, str]:
     return {
-        "adte": version("adte"),
+        "adte": __version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
     }
@@ -87,6 +101,8 @@ class Conditions:
         view_seed: seed of the crops.
         part: which part of the set, in words; None for all of it.
         images, classes: how many; skipped: id and reason of those that could not be read.
+        stream: a digest of images, labels, classes and scale, whatever the order.
+        source: a digest of the module of a method that is not ours.
         versions: of adte, torch and python.
     """
 
@@ -110,6 +126,8 @@ class Conditions:
     classes: int
     stateful: bool = True
     skipped: list[dict[str, Any]] = field(default_factory=list)
+    stream: str = ""
+    source: str = ""
     versions: dict[str, str] = field(default_factory=_versions)
 
     @classmethod

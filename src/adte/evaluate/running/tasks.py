@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import inspect
+import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
-from importlib.metadata import version
 from itertools import product
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from adte._version import __version__
 from adte.errors import InputError, StateError
 from adte.evaluate.features.arrays import Arrays
 from adte.evaluate.features.cache import extract
 from adte.evaluate.features.live import Live
-from adte.evaluate.features.stream import FeatureStream, Held, shuffle
+from adte.evaluate.features.stream import FeatureStream, Held
 from adte.evaluate.running import metrics
+from adte.evaluate.running.paired import gain, right_over_seeds
 from adte.evaluate.running.protocol import BATCH, Protocol, Run, run
 from adte.evaluate.running.results import Conditions, Record, Results, summarise
 from adte.machine import PeakMemory, threads
@@ -40,7 +41,6 @@ __all__ = [
     "once",
     "passes",
     "perform",
-    "right_by_image",
     "run_tasks",
     "ticks",
 ]
@@ -162,6 +162,8 @@ def perform(
         classes=len(r.classes),
         stateful=method.stateful,
         skipped=[asdict(s) for s in ordered.skipped],
+        stream=_digest(done, stream),
+        source=_source(type(method)),
     )
     return Outcome(task, done, Record(task.name, summarise(done), conditions), method)
 
@@ -265,24 +267,33 @@ def key_of(stream: FeatureStream, task: Task) -> str:
         **asdict(task),
         "title": task.name,
         "options": method.params,  # defaults too: they may change
-        "adte": version("adte"),
+        "adte": __version__,
         "stream": {k: v for k, v in asdict(stream.recipe).items() if k not in ("shard", "device")},
         "images": len(stream),
         "labels": blake2b(stream.labels.astype("<i8").tobytes(), digest_size=8).hexdigest(),
-        **_foreign(type(method)),
     }
+    if source := _source(type(method)):
+        asked["source"] = source
     return Results.key(asked)
 
 
-def _foreign(cls: type) -> dict[str, str]:
-    """A digest of the source of a method from elsewhere."""
+def _source(cls: type) -> str:
+    """A digest of the source of a method from elsewhere; nothing for ours."""
     if cls.__module__.partition(".")[0] == "adte":
-        return {}
+        return ""
     try:
         text = inspect.getsource(sys.modules[cls.__module__])
     except (OSError, TypeError, KeyError):
-        return {"source": "unknown"}
-    return {"source": blake2b(text.encode(), digest_size=8).hexdigest()}
+        return "unknown"
+    return blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _digest(run: Run, stream: FeatureStream) -> str:
+    """Of the images with their labels, in whatever order, the classes and how logits are made."""
+    r = stream.recipe
+    images = sorted(zip(run.ids, run.domains, run.labels.tolist(), strict=True))
+    text = json.dumps([images, r.classes, r.scale, r.bias])
+    return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def method_tasks(
@@ -325,19 +336,6 @@ def grid(method: str, texts: Iterable[str], protocol: Protocol, seeds: Sequence[
     return tasks
 
 
-def right_by_image(outcomes: Sequence[Outcome]) -> NDArray[np.float64] | None:
-    """How often each image was right over the seeds, in the order of seed 0.  (N,)
-
-    None where images were skipped in a shuffled stream, since then nobody knows which is which.
-    """
-    if any(o.task.seed and o.record.conditions.skipped for o in outcomes):
-        return None
-    total: NDArray[np.float64] = np.zeros(len(outcomes[0].run.labels))
-    for o in outcomes:
-        total[shuffle(len(total), o.task.seed)] += o.run.correct
-    return total / len(outcomes)
-
-
 def _by_domain(figures: Sequence[Mapping[str, Any]]) -> dict[str, float] | None:
     """Accuracy on each domain, mean over seeds; None where there is one domain."""
     parts = [f.get("by_domain") or {} for f in figures]
@@ -357,25 +355,22 @@ def aggregate(outcomes: Sequence[Outcome], baseline: str = "se") -> list[dict[st
     for o in outcomes:
         grouped.setdefault((o.task.name, o.task.protocol), []).append(o)
     reference = next(
-        (right_by_image(g) for (title, _), g in grouped.items() if title == baseline), None
+        (right_over_seeds(g) for (title, _), g in grouped.items() if title == baseline), None
     )
     rows = []
     for (title, protocol), group in grouped.items():
         figures = [o.record.metrics for o in group]
         values = np.array([f["accuracy"] for f in figures])
-        right = right_by_image(group)
+        found = gain(right_over_seeds(group), reference)
         row: dict[str, Any] = {
             "method": title,
             "protocol": protocol if group[0].record.conditions.stateful else "stateless",
             "accuracy": float(values.mean()),
             "ci95": metrics.seed_interval(values),
-            "gain": None,
-            "gain_ci95": None,
+            "gain": None if found is None else found[0],
+            "gain_ci95": None if found is None else found[1],
             "seeds": len(values),
         }
-        if reference is not None and right is not None and len(reference) == len(right):
-            row["gain"] = float(right.mean() - reference.mean())
-            row["gain_ci95"] = list(metrics.bootstrap_difference(right, reference))
         row |= metrics.averages(figures)
         row["by_domain"] = _by_domain(figures)
         row["options"] = group[0].record.conditions.options

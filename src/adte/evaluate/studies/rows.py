@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adte.evaluate.features.stream import FeatureStream
-from adte.evaluate.running.metrics import bootstrap_difference
+from adte.evaluate.running.paired import interval
 from adte.evaluate.running.protocol import Protocol, Run
 from adte.evaluate.studies.lab import FAMILY, Lab
 from adte.evaluate.studies.study import Cell, Row
@@ -66,15 +66,8 @@ def over(
 
 
 def with_interval(run: Run, base: NDArray[np.bool_]) -> Cell:
-    """(accuracy, low, high) with the interval of the gain over the base.
-
-    Where a stream shows some images more than once, an image's items are one draw, not several.
-    """
-    gain = run.correct.astype(float) - base
-    images: NDArray[np.int64] = np.unique(run.ids, return_inverse=True)[1]
-    if 0 < len(set(images.tolist())) < len(images) and all(run.ids):
-        gain = np.bincount(images, weights=gain) / np.bincount(images)
-    low, high = bootstrap_difference(gain, np.zeros(len(gain)))
+    """(accuracy, low, high) with the interval of the gain over the base."""
+    low, high = interval(run.correct.astype(float) - base, run.ids)
     return float(run.correct.mean()), low, high
 
 
