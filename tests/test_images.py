@@ -249,12 +249,34 @@ def test_too_many_pixels_are_told_from_a_damaged_file(
         load_image(tmp_path / "large.png")
 
 
+ODD_TAGS = {  # what a camera or an editor may leave behind: a tag of a turned photograph is odd
+    "a text for a number": b"\x01\0\0\x02\0\0\0\x04abc\0",
+    "a negative number": b"\x01\x01\0\x09\0\0\0\x01\xff\xff\xff\xfb",
+}
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+@pytest.mark.parametrize("odd", ODD_TAGS.values(), ids=ODD_TAGS)
+def test_a_turned_photograph_with_odd_tags_is_read(odd: bytes, kind: str) -> None:
+    """They could not be written anew, which was asked for to turn it."""
+    turn = b"\x01\x12\0\x03\0\0\0\x01\0\x06\0\0"
+    exif = b"Exif\0\0MM\0*\0\0\0\x08\0\x02" + turn + odd + bytes(4)
+    upright, turned = coded(PIXELS, kind), coded(PIXELS, kind, exif=exif)
+    assert np.array_equal(load_image(turned), np.rot90(load_image(upright), -1))
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+def test_damaged_tags_cost_no_image(kind: str) -> None:
+    damaged = coded(PIXELS, kind, exif=b"Exif\0\0no tags at all, but whole pixels")
+    assert np.array_equal(load_image(damaged), load_image(coded(PIXELS, kind)))
+
+
 # --------------------------------------------------------------------------- levels
 
 
-def coded(array: np.ndarray, kind: str) -> bytes:
+def coded(array: np.ndarray, kind: str, **more: bytes) -> bytes:
     buffer = io.BytesIO()
-    Image.fromarray(array).save(buffer, kind)
+    Image.fromarray(array).save(buffer, kind, **more)
     return buffer.getvalue()
 
 

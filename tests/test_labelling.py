@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,19 @@ def test_a_job_tells_its_listener(tmp_path):
     assert (report.labelled, report.before, len(report.unread)) == (5, 0, 1)
     assert not report.is_good
     assert str(report) == "5 images labelled, 1 could not be read"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs a POSIX system")
+def test_what_comes_through_a_pipe_is_another_image_each_time(tmp_path):
+    """The second image of a pipe was taken for the first, and passed over."""
+    os.mkfifo("camera")
+    for photo in pictures(tmp_path / "photos", 2):
+        shot = threading.Thread(target=Path("camera").write_bytes, args=(photo.read_bytes(),))
+        shot.start()
+        report = Job(["camera"], WANTED, out="o.csv", workers=0).run()
+        shot.join()
+        assert (report.labelled, report.before) == (1, 0)
+    assert report.seen == 2
 
 
 def test_an_interrupt_in_a_listener_loses_nothing(tmp_path):
@@ -183,6 +197,26 @@ def test_an_ignored_signal_stays_ignored():
 
 
 # --------------------------------------------------------------------------- sorting
+
+
+def test_undo_makes_the_folder_that_was_moved_empty(tmp_path):
+    photo = pictures(tmp_path / "photos", 1)[0]
+    Sorting("sorted", "move", [str(photo)]).fill([(str(photo), photo)], {str(photo): "a"}, ["a"])
+    photo.parent.rmdir()
+    assert undo("sorted/undo.csv") == (1, [])
+    assert photo.exists()
+
+
+def test_a_list_that_a_full_disk_cut_goes_on(tmp_path):
+    """What followed stood on the torn line, and could not be undone; an empty list was refused."""
+    photos = [str(p) for p in pictures(tmp_path / "photos", 3)]
+    listing = Path("sorted/undo.csv")
+    for torn, name in zip(("", "move,/photos/0", ""), photos, strict=True):
+        Path("sorted").mkdir(exist_ok=True)
+        with listing.open("a") as file:  # all that there was room for
+            file.write(torn)
+        Sorting("sorted", "move", [name]).fill([(name, Path(name))], {name: "cat"}, ["cat"])
+    assert undo(listing).images == 3
 
 
 def test_folders_have_safe_names_of_their_own():

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 from PIL.JpegImagePlugin import JpegImageFile
 from torch import Tensor
 
@@ -35,6 +35,7 @@ __all__ = [
     "Picture",
     "Pixels",
     "find_images",
+    "is_folder",
     "is_image",
     "load_image",
     "read_picture",
@@ -47,6 +48,10 @@ LARGE = 1 << 22  # pixels; what has more is hashed in part, and decoded reduced 
 LEVELS = "give uint8 grey levels 0 to 255"
 _SAMPLE = 1 << 17  # pixels of a large image that are hashed, about
 _ORIENTATION = 0x0112  # tag in EXIF: 1 is upright, from 5 on rows are columns
+_TURN = Image.Transpose
+_TURNS = {2: _TURN.FLIP_LEFT_RIGHT, 3: _TURN.ROTATE_180, 4: _TURN.FLIP_TOP_BOTTOM,
+          5: _TURN.TRANSPOSE, 6: _TURN.ROTATE_270, 7: _TURN.TRANSVERSE,
+          8: _TURN.ROTATE_90}  # fmt: skip
 
 # Formats that Pillow reads only with a plug-in, or only in newer versions: the plug-in, and
 # what installs it. Such a file begins with a box "ftyp" and a brand.
@@ -115,13 +120,14 @@ def _walk(place: str, prefix: str, above: tuple[tuple[int, int], ...]) -> Iterat
     for entry in inside:
         if entry.name.startswith("."):
             continue
-        if _is_folder(entry):
+        if is_folder(entry):
             yield from _walk(entry.path, f"{prefix}{entry.name}/", above)
         elif is_image(entry.name) and (entry.is_symlink() or entry.is_file()):
             yield prefix + entry.name  # a link to nowhere too: reading it will say so
 
 
-def _is_folder(entry: os.DirEntry[str]) -> bool:
+def is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry of a folder is a folder, or leads to one."""
     try:
         return entry.is_dir()
     except OSError:  # links that lead in a circle
@@ -277,7 +283,7 @@ def _decode(
         file = _large_jpeg(image) if fraction else b""
         if not fraction or not file:
             return _picture(_rgb(image))
-        turned = image.getexif().get(_ORIENTATION, 1)
+        turned = _orientation(image)
         width, height = image.size[::-1] if turned in range(5, 9) else image.size
         n = fraction(height, width)
         while turned != 1 and (height % n or width % n):  # else a turn moves the filled-up edge
@@ -316,14 +322,22 @@ class _NoLevels(ValueError):
     """Pixels whose range from black to white is not known."""
 
 
+def _orientation(image: Image.Image) -> Any:
+    try:
+        return image.getexif().get(_ORIENTATION, 1)
+    except Exception:  # damaged tags, by format: SyntaxError, struct.error, …; the pixels are whole
+        return 1
+
+
 def _rgb(image: Image.Image) -> Pixels:
     image.load()  # a truncated file raises here
     known = image.format in ("PNG", "PPM")  # 16 bits, which Pillow may open as 32
     if image.mode.startswith("F") or (image.mode == "I" and not known):
         kind = "float" if image.mode.startswith("F") else "32-bit"
         raise _NoLevels(f"cannot be used as an image ({kind} pixels); {LEVELS}")
-    if image.getexif().get(_ORIENTATION, 1) != 1:
-        image = ImageOps.exif_transpose(image)
+    turned = _orientation(image)
+    if turned in _TURNS:  # Pillow's own turn writes all tags anew, and fails where one is odd
+        image = image.transpose(_TURNS[turned])
     if image.mode.startswith("I"):  # 16 bits; Pillow's own conversion would clip them at 255
         grey = np.asarray(image).astype(np.float64).clip(0, 65535) / 257
         image = Image.fromarray(grey.round().astype(np.uint8))

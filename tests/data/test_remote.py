@@ -126,6 +126,16 @@ def test_a_sample_has_one_image(tmp_path):
             load_dataset(name, **options)
 
 
+def test_labels_of_tars_are_not_asked_for_where_none_are_needed(tmp_path):
+    """Unlabelled images were refused for a label that is a word."""
+    pack(tmp_path / "t.tar", {"a.png": photo(0), "a.cls": b"cat"})
+    address = f"{tmp_path.as_uri()}/t.tar"
+    ((name, source),) = expand([address])
+    assert (name, source()) == (f"{address}/a", photo(0))
+    with pytest.raises(InputError, match=r"image 'a' in .*t.tar' has no whole number as label"):
+        Remote(classes="names.txt").load(address)
+
+
 @pytest.mark.parametrize("first", [0, 1])
 def test_names_by_number(tmp_path, first):
     """An object keyed by numbers is sorted as such; where they are labels they begin at 0."""
@@ -160,6 +170,16 @@ def test_parquet(tmp_path, form):
     assert [read(e.source) for e in data] == images
     items = list(expand([str(tmp_path / "p" / "a.parquet")]))
     assert [source() for _, source in items] == images[:4]
+
+
+def test_a_folder_of_parquet_may_end_in_a_slash(tmp_path):
+    """As the Tab key writes it: it was searched for image files."""
+    (tmp_path / "t.parquet").mkdir()
+    table = pyarrow.table({"image": [photo(0)]})
+    parquet.write_table(table, tmp_path / "t.parquet" / "part-0.parquet")
+    plain, slash = (dict(expand([f"{tmp_path}/t.parquet{end}"])) for end in ("", "/"))
+    assert [row() for row in slash.values()] == [photo(0)]
+    assert list(slash) == list(plain)
 
 
 def test_what_cannot_be_read_is_one_sentence(tmp_path):

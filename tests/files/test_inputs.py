@@ -84,15 +84,16 @@ def test_point_10_folders_that_cannot_be_listed_are_named(here):
     with tempfile.TemporaryDirectory() as place:
         root = Path(place, "photos")
         for name in ("a/1.png", "a-1.png", "closed/2.png", "deep/closed/3.png", "deep/4.png",
-                     "z.png"):  # fmt: skip
+                     "half/5.png", "half/in/6.png", "z.png"):  # fmt: skip
             Path(root, name).parent.mkdir(parents=True, exist_ok=True)
             Path(root, name).write_bytes(png(0))
         (root / "docs").mkdir()
         (root / "deep" / "up").symlink_to("..")
-        closed = [root / "closed", root / "deep" / "closed"]
+        closed = [root / "closed", root / "deep" / "closed", root / "half"]
         os.chmod(place, 0o755)
         for folder in closed:
             folder.chmod(0)
+        (root / "half").chmod(0o744)  # its names may be read, and nothing else
         is_root = os.geteuid() == 0
         if is_root:
             os.seteuid(65534)
@@ -103,11 +104,12 @@ def test_point_10_folders_that_cannot_be_listed_are_named(here):
                 os.seteuid(0)
             for folder in closed:
                 folder.chmod(0o755)
-    wanted = ["a-1.png", "a/1.png", "closed", "deep/4.png", "deep/closed", "z.png"]
+    wanted = ["a-1.png", "a/1.png", "closed", "deep/4.png", "deep/closed",
+              "half/5.png", "half/in", "z.png"]  # fmt: skip
     assert [n for n, _ in got] == [str(root / n) for n in wanted]
-    for i in (2, 4):
+    for i in (2, 4, 6):
         assert "cannot list the folder" in str(got[i][1])
-    assert all(isinstance(got[i][1], Path) for i in (0, 1, 3, 5))
+    assert all(isinstance(got[i][1], Path) for i in (0, 1, 3, 5, 7))
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="needs /dev/zero")

@@ -270,6 +270,23 @@ def test_point_4_names_are_those_of_the_folder_where_the_run_began(tmp_path, mon
         assert ledger.take("0.jpg")
 
 
+def test_runs_from_several_folders_share_one_beginning_of_names(tmp_path, monkeypatch):
+    """The last run's folder held for the rows of all, so those of others were written again."""
+    (tmp_path / "photos").mkdir()
+    marks = {}
+    for folder, name in [(".", "photos/0.jpg"), ("photos", "0.jpg"), ("photos", "1.jpg"),
+                         (".", "photos/1.jpg"), (".", "photos/0.jpg"), ("/", "s3://b/2.jpg"),
+                         (".", "s3://b/2.jpg")]:  # fmt: skip
+        monkeypatch.chdir(tmp_path / folder)
+        ledger = Ledger(tmp_path / "a.csv")
+        with ledger.resume(ledger.covered(tmp_path / "s.adte", marks)) as out:
+            if not ledger.take(name):
+                out.write(row(name))
+            marks = out.mark(tmp_path / "s.adte", marks)
+    whole = str(tmp_path / "photos" / "1.jpg")
+    assert names(tmp_path / "a.csv") == ["photos/0.jpg", whole, "s3://b/2.jpg"]
+
+
 def test_streams_have_no_past(capfdbinary):
     ledger = Ledger("-", "jsonl")
     with ledger.resume(ledger.covered("s.adte")) as out:

@@ -29,16 +29,15 @@ WINDOW = 4  # chunks a worker that are under way, done ones that wait for their 
 class Remote:
     """A worker; it says what is wrong rather than fail."""
 
-    def __init__(self, told: list[Any]) -> None:
+    encoder: Encoder | None = None
+
+    def encode(self, told: list[Any], items: list[tuple[int, Any]]) -> Chunk:
+        """Each chunk says where to read what the work is: a worker may be one come anew."""
         import ray
 
-        self.told, self.ray = told, ray
-        self.encoder: Encoder | None = None
-
-    def encode(self, items: list[tuple[int, Any]]) -> Chunk:
         try:
             if self.encoder is None:
-                self.encoder = Encoder(self.ray.get(self.told[0]))
+                self.encoder = Encoder(ray.get(told[0]))
             return self.encoder.encode(items)
         except Exception as error:
             return Chunk(fault=unfit(error))
@@ -56,7 +55,7 @@ class Pool:
             max_restarts=-1,
             max_task_retries=-1,
         )(Remote)
-        self.workers = [made.remote([self._told]) for _ in range(places(ray, options))]
+        self.workers = [made.remote() for _ in range(places(ray, options))]
 
     def __call__(self, items: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
         """Key and features (V, D) of each image, in order; an `InputError` where it is unread."""
@@ -72,7 +71,7 @@ class Pool:
                 chunk = list(islice(source, self.size))
                 more = len(chunk) == self.size
                 if chunk:
-                    ref = self.workers[free].encode.remote(chunk)
+                    ref = self.workers[free].encode.remote([self._told], chunk)
                     busy[free].append(ref)
                     ahead.append(ref)
             if ahead:
@@ -126,7 +125,7 @@ class Pooled(Pipeline):
         for number, found in self.pool(numbered()):
             key = keys.pop(number)
             if not isinstance(found, InputError):
-                yield Encoded(key, torch.from_numpy(found).to(device))
+                yield Encoded(key, torch.tensor(found, device=device))  # a copy: Ray's is read-only
             elif failed is None:
                 raise found
             else:

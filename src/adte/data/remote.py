@@ -204,11 +204,11 @@ def _rows(file: File) -> Iterator[Row]:
 def expand(inputs: Iterable[str]) -> Iterator[tuple[str, Any]]:
     """Images with their names, in order: addresses and Parquet files here, the rest as always."""
     names = list(inputs)
-    if not any(is_place(n) or n.endswith(".parquet") for n in names):
+    if not any(map(_is_ours, names)):
         yield from expand_local(names)
         return
     for name in names:
-        if not is_place(name) and not name.endswith(".parquet"):
+        if not _is_ours(name):
             yield from expand_local([name])
             continue
         found = _files(name)
@@ -221,18 +221,23 @@ def expand(inputs: Iterable[str]) -> Iterator[tuple[str, Any]]:
             yield name, InputError(f"{name!r} holds no image; check the address")
 
 
+def _is_ours(name: str) -> bool:
+    """An address or a Parquet file; many of these in a folder may end in a slash."""
+    return is_place(name) or name.rstrip("/").endswith(".parquet")
+
+
 def _images(file: File) -> Iterator[tuple[str, Any]]:
     name = file.name
     if name.endswith(".parquet"):
         yield from ((f"{name}/{i}", row) for i, row in enumerate(_rows(file)))
     elif name.endswith(".tar"):
-        yield from ((f"{name}/{key}", place) for key, place, _ in _members(file))
+        yield from ((f"{name}/{key}", place) for key, place, _ in _members(file, labelled=False))
     elif is_image(PurePosixPath(name).name):
         yield name, Place(file)
 
 
-def _members(tar: File) -> Iterator[tuple[str, Place, int | None]]:
-    """Key, image and label of a plain tar's samples, from its headers alone."""
+def _members(tar: File, labelled: bool = True) -> Iterator[tuple[str, Place, int | None]]:
+    """Key, image and, if asked for, label of a plain tar's samples, from its headers."""
     images: dict[str, Place] = {}
     labels: dict[str, int] = {}
     others: dict[str, str] = {}  # the name of a seg.png or the like, by key
@@ -251,15 +256,25 @@ def _members(tar: File) -> Iterator[tuple[str, Place, int | None]]:
                     images[key] = Place(tar, member.offset_data, member.size)
                 elif is_image(f"x.{kind}"):
                     others[key] = member.name
-                elif kind == "cls":
+                elif kind == "cls" and labelled:
                     content = archive.extractfile(member)
-                    labels[key] = int(content.read() if content else b"")
+                    labels[key] = _number(content.read() if content else b"", tar, key)
     except InputError:
         raise
     except (OSError, ValueError, tarfile.TarError) as error:
         raise _unread(tar.name, error) from error
     warn_of_others(tar.name, [name for key, name in others.items() if key not in images])
     yield from ((key, place, labels.get(key)) for key, place in images.items())
+
+
+def _number(label: bytes, tar: File, key: str) -> int:
+    try:
+        return int(label)
+    except ValueError as error:
+        raise InputError(
+            f"image {key!r} in {tar.name!r} has no whole number as label in .cls; number the "
+            "classes from 0 on"
+        ) from error
 
 
 # --------------------------------------------------------------------------- what --data takes

@@ -12,14 +12,15 @@ import tarfile
 import warnings
 import zipfile
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, TypeAlias
 
 from adte.errors import InputError
 from adte.files.whole import StrPath
-from adte.images import find_images, is_image, walk_images
+from adte.images import find_images, is_folder, is_image, walk_images
 
-__all__ = ["Item", "expand", "is_archive", "read_classes", "read_list"]
+__all__ = ["Item", "expand", "is_archive", "is_pipe", "read_classes", "read_list"]
 
 Source: TypeAlias = Path | bytes | InputError
 Item: TypeAlias = tuple[str, Source]
@@ -100,13 +101,15 @@ def _piecewise(folder: Path, above: tuple[str, ...]) -> Iterator[Item]:
     except InputError as error:
         failure = error
     try:
-        inside = [e.name for e in os.scandir(folder) if not e.name.startswith(".")]
+        with os.scandir(folder) as entries:
+            inside = [e for e in entries if not e.name.startswith(".")]
     except OSError:
         yield str(folder), failure
         return
     above = (*above, os.path.realpath(folder))
-    for path in (folder / n for n in inside):
-        if path.is_dir():
+    for entry in inside:
+        path = folder / entry.name
+        if is_folder(entry):  # known from the list: what is in a folder may be closed to us
             if os.path.realpath(path) not in above:  # a link back to a folder that it lies in
                 yield from _piecewise(path, above)
         elif is_image(path.name):
@@ -114,6 +117,13 @@ def _piecewise(folder: Path, above: tuple[str, ...]) -> Iterator[Item]:
 
 
 # --------------------------------------------------------------------------- pipes
+
+
+def is_pipe(name: str) -> bool:
+    """Whether what is read there is another image each time: standard input, a named pipe."""
+    with suppress(OSError, ValueError):
+        return name in STDIN or stat.S_ISFIFO(os.stat(name).st_mode)
+    return False
 
 
 def _standard_input(limit: int) -> Source:

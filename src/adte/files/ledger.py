@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import csv
 import os
-from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from itertools import islice
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from adte.errors import InputError
+from adte.files.inputs import is_pipe
 from adte.files.outputs import (
     Kept,
     Mark,
@@ -31,6 +31,7 @@ from adte.files.outputs import (
     open_at,
     open_output,
     part_of,
+    place_of,
 )
 from adte.files.rows import Csv, Done, Lines
 from adte.files.whole import StrPath, target_of, write_whole
@@ -64,8 +65,8 @@ class Ledger:
         self._ends: list[int] = []  # bytes from the beginning to the end of each row
         self._seen: int | None = None  # bytes of the file, where it is the one to go on with
         self._damaged = False
-        self._left: dict[str, deque[Done]] = defaultdict(deque)  # by absolute path
-        self._failed: dict[str, deque[int]] = defaultdict(deque)
+        self._left: dict[str, list[Done]] = {}  # by `place_of`
+        self._failed: dict[str, list[int]] = {}
         if is_stream(path):
             return
         part = part_of(path) if self._fmt == "json" else target_of(path)
@@ -193,28 +194,32 @@ class Ledger:
             self._is_list = False
         size = self._ends[rows - 1] if rows else 0
         good = sum(not done.failed for done in self._done[:rows])
-        kept = Kept(rows, good, size, self._digest(good), self._seen)
+        kept = Kept(rows, good, size, self._digest(good), self._seen, mark.folder)
         out = open_at(self.path, self._form, self._fmt, kept)
         base = os.path.realpath(Path(os.path.realpath(self.path)).parent / mark.folder)
         for i, done in enumerate(self._done[:rows]):
-            key = str(Path(base, done.name))
+            key = place_of(done.name, base)
             if done.failed:
-                self._failed[key].append(i)
+                self._failed.setdefault(key, []).append(i)
                 continue
-            self._left[key].append(done)
-            if self._failed[key]:  # tried again by a run that was killed
-                out.drop(self._failed[key].popleft())
+            self._left.setdefault(key, []).append(done)
+            if failed := self._failed.get(key):  # tried again by a run that was killed
+                out.drop(failed.pop(0))
         return out
 
     def take(self, name: str) -> Done | None:
-        """The row without an error that an image has; asked once per image, as names may repeat."""
-        return _next(self._left, name)
+        """The row without an error that an image has; asked once per image, as names may repeat.
+
+        What comes through a pipe has none: it is another image each time.
+        """
+        done = _next(self._left, name)
+        return None if done is not None and is_pipe(name) else done
 
     def failure(self, name: str) -> int | None:
         """The number of the row that reports an error of an image; asked once per image too."""
         return _next(self._failed, name)
 
 
-def _next(by_path: Mapping[str, deque[T]], name: str) -> T | None:
-    found = by_path.get(str(Path(os.getcwd(), name)))
-    return found.popleft() if found else None
+def _next(by_path: Mapping[str, list[T]], name: str) -> T | None:
+    found = by_path.get(place_of(name, os.getcwd()))
+    return found.pop(0) if found else None

@@ -43,7 +43,8 @@ class Mark:
     Attributes:
         rows: of the output, from its beginning, whose images the state knows.
         digest: of the bytes of these, and of the names of the columns.
-        folder: where relative names of images start, as seen from the output's own folder.
+        folder: where relative names of images start, as seen from the output's own folder: the
+            one in which its first run was started.
     """
 
     rows: int = 0
@@ -93,6 +94,11 @@ def here(path: StrPath) -> str:
     return _relative(os.getcwd(), os.path.dirname(os.path.realpath(path)))
 
 
+def place_of(name: str, folder: str) -> str:
+    """What an image is known by: its path, its name starting at a folder, or its address."""
+    return name if "://" in name or name == "-" else str(Path(folder, name))
+
+
 # --------------------------------------------------------------------------- writing
 
 
@@ -106,8 +112,17 @@ class Output:
         rows: how many it holds.
     """
 
-    def __init__(self, path: StrPath, form: Csv | Lines, file: BinaryIO, kind: Kind) -> None:
+    def __init__(
+        self,
+        path: StrPath,
+        form: Csv | Lines,
+        file: BinaryIO,
+        kind: Kind,
+        folder: str | None = None,
+    ) -> None:
         self.path, self.rows = os.fspath(path), 0
+        self._folder = here(path) if folder is None else folder
+        self._elsewhere = self._folder != here(path)
         self._form, self._file, self._kind = form, file, kind
         self._digest, self._size = blake2b(digest_size=16), 0
         self._good = 0  # rows without an error
@@ -115,7 +130,12 @@ class Output:
         self._is_open = True
 
     def write(self, row: Row) -> None:
-        """Add a row; a failure leaves whole rows. The keys are those of `adte.files.rows`."""
+        """Add a row; a failure leaves whole rows. The keys are those of `adte.files.rows`.
+
+        A run that goes on from another folder writes whole paths: names have one beginning.
+        """
+        if self._elsewhere:
+            row = {**row, "path": place_of(row["path"], os.getcwd())}
         line = self._form.line(row)
         if self._kind == "list":
             line = (b",\n" if self.rows else b"[\n") + line.removesuffix(b"\n")
@@ -168,7 +188,7 @@ class Output:
         self._sync()
         key = mark_key(self.path, state)
         others = [(k, v) for k, v in (marks or {}).items() if k != key]
-        mark = Mark(self._good, self._digest.hexdigest(), here(self.path))
+        mark = Mark(self._good, self._digest.hexdigest(), self._folder)
         return {**dict(others[1 - KEEP :]), key: asdict(mark)}
 
     def close(self) -> None:
@@ -256,14 +276,15 @@ def open_output(path: StrPath, fmt: str | None = None, top: int = 0) -> Output:
 
 
 class Kept(NamedTuple):
-    """The rows that stay: how many, without an error too, their bytes, and the size of the file
-    when it was read."""
+    """The rows that stay: how many, without an error too, their bytes, the size of the file when
+    it was read, and where their names start."""
 
     rows: int
     good: int
     size: int
     digest: blake2b
     seen: int | None
+    folder: str
 
 
 def open_at(path: StrPath, form: Csv | Lines, fmt: str, kept: Kept | None = None) -> Output:
@@ -281,7 +302,8 @@ def open_at(path: StrPath, form: Csv | Lines, fmt: str, kept: Kept | None = None
                     f"{os.fspath(path)!r} is being written by another process; wait until it is "
                     "done, or give another name"
                 )
-            out = Output(path, form, file, "part" if fmt == "json" else "file")
+            kind: Kind = "part" if fmt == "json" else "file"
+            out = Output(path, form, file, kind, kept and kept.folder)
             file.truncate(kept.size if kept and kept.rows else 0)
         except OSError as error:
             raise InputError(f"cannot write {os.fspath(path)!r}: {reason(error)}") from error

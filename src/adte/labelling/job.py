@@ -9,9 +9,8 @@ itself: one that fails costs no other.
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +19,7 @@ import torch
 from adte.classifier import Classifier
 from adte.errors import InputError
 from adte.files.claims import Lock, Target, claim, kind_of
-from adte.files.inputs import STDIN, Item, expand, is_archive
+from adte.files.inputs import Item, expand, is_archive, is_pipe
 from adte.files.ledger import Ledger
 from adte.files.outputs import Mark, is_stream, open_output
 from adte.files.whole import StrPath, is_special
@@ -118,9 +117,9 @@ class Job:
     def _listed(self) -> tuple[Iterable[Item], list[str] | None]:
         """The images, and their names where those can be had without reading the images."""
         items = expand(self.inputs)
-        if all(name in STDIN or _is_pipe(name) for name in self.inputs):
+        if all(map(is_pipe, self.inputs)):
             return items, list(self.inputs)  # an image each
-        if any(name in STDIN or is_archive(name) or _is_pipe(name) for name in self.inputs):
+        if any(is_archive(name) or is_pipe(name) for name in self.inputs):
             return items, None
         return listed(items)
 
@@ -267,9 +266,3 @@ def listed(items: Iterable[Item]) -> tuple[list[Item], list[str]]:
     if len(found) == 1 and isinstance(found[0][1], InputError):
         raise found[0][1]
     return found, [name for name, _ in found]
-
-
-def _is_pipe(name: str) -> bool:
-    with suppress(OSError, ValueError):
-        return stat.S_ISFIFO(os.stat(name).st_mode)
-    return False

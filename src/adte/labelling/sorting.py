@@ -13,7 +13,6 @@ import errno
 import os
 import re
 import shutil
-import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
@@ -22,7 +21,7 @@ from typing import NamedTuple
 
 from adte.errors import InputError, unknown
 from adte.files.claims import claim_folder
-from adte.files.inputs import STDIN, Item, is_archive
+from adte.files.inputs import Item, is_archive, is_pipe
 from adte.files.rows import escape_name, unescape_name
 from adte.files.whole import StrPath, make_folder, reason, write_new, write_whole
 
@@ -62,9 +61,19 @@ class Sorting:
         self.folder = claim_folder("--sort-into", folder)
         self.path = self.folder / LIST
         self._done = dict[tuple[str, str], Entry]()  # by source and folder
-        for entry in _read(self.path)[1] if self.path.exists() else []:
+        for entry in self._listed():
             if os.path.lexists(self.folder / entry.to):  # else it came no further than the list
                 self._done[entry.source, Path(entry.to).parent.name] = entry
+
+    def _listed(self) -> list[Entry]:
+        """What the list says. A torn last line, as a full disk leaves it, makes room for more."""
+        if not self.path.exists() or not self.path.stat().st_size:
+            return []
+        entries = _read(self.path)[1]
+        data = self.path.read_bytes()
+        if not data.endswith(b"\n"):
+            os.truncate(self.path, data.rfind(b"\n") + 1)
+        return entries
 
     def fill(
         self, items: Iterable[Item], labels: Mapping[str, str | None], classes: Sequence[str]
@@ -102,10 +111,9 @@ class Sorting:
             ) from error
 
     def _note(self, entry: Entry) -> None:
-        new = not self.path.exists()
         with self.path.open("a", encoding="utf-8", newline="") as file:
             lines = csv.writer(file, lineterminator="\n")
-            if new:
+            if not file.tell():
                 lines.writerow(COLUMNS)
             lines.writerow([escape_name(text) for text in entry])
             file.flush()
@@ -114,8 +122,7 @@ class Sorting:
 
 def _check_input(name: str, folder: Path, way: str) -> None:
     found = Path(os.path.realpath(name.replace("\0", "")))
-    special = name in STDIN or (found.exists() and stat.S_ISFIFO(found.stat().st_mode))
-    if special:
+    if is_pipe(name):
         raise InputError(f"{name!r} is read once and cannot be sorted; give files or folders")
     if is_archive(name) and found.is_file() and way != "copy":
         raise InputError(f"images in the archive {name!r} cannot be {way}d; use --sort copy")
@@ -259,6 +266,7 @@ def _take_back(entry: Entry, target: Path) -> None:
     if entry.way == "move":
         if os.path.lexists(entry.source):
             raise InputError(f"{entry.source!r} is there again")
+        make_folder(Path(entry.source).parent)  # emptied by the move, it may be gone
         _move(target, Path(entry.source))
     else:
         target.unlink()
