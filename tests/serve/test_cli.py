@@ -12,10 +12,12 @@ import time
 
 import pytest
 from click.testing import CliRunner
+from starlette.datastructures import Headers
 
 import adte
 from adte.cli import main
 from adte.serve.client import ServiceError
+from adte.serve.run import admin_token
 from serving import jpeg
 
 
@@ -50,6 +52,24 @@ def test_what_cannot_be_served(tmp_path):
         port = str(taken.getsockname()[1])
         assert "cannot listen" in refused(*state, "--port", port)
     assert not (tmp_path / "s").exists()  # nothing was begun
+
+
+def test_the_token_of_the_environment_is_trimmed(monkeypatch):
+    monkeypatch.setenv("ADTE_ADMIN_TOKEN", "a token of some length\n")  # as secrets often end
+    assert admin_token(None) == "a token of some length"
+    monkeypatch.setenv("ADTE_ADMIN_TOKEN", " \n")
+    assert admin_token(None) is None
+
+
+def test_the_address_that_is_listened_on_is_a_known_name(tmp_path, monkeypatch):
+    def answer(service, where, *rest):
+        service.access.check_origin(Headers({"host": f"127.0.0.2:{where.getsockname()[1]}"}))
+        service.close()
+
+    monkeypatch.setattr("adte.serve.run.serve", answer)
+    words = ["serve", "--state", str(tmp_path / "s"), "--port", "0", "--host", "127.0.0.2"]
+    done = CliRunner().invoke(main, words, env={"ADTE_ADMIN_TOKEN": ""})
+    assert done.exit_code == 0, done.output
 
 
 def test_a_client_without_a_server():

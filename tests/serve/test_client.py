@@ -11,7 +11,7 @@ from PIL import Image
 
 from adte import InputError
 from adte.images import load_image
-from adte.serve.client import ServiceError
+from adte.serve.client import Client, ServiceError
 from serving import classifier, jpeg, made, running, small
 
 
@@ -92,3 +92,32 @@ def test_what_a_stream_is_made_of(stream, tmp_path):
         assert (
             client.create(facts["classes"], id=f"new-{i}", start=warm, **like).facts()["seen"] == 0
         )
+
+
+def test_what_cannot_be_sent_is_refused_with_the_mend(stream):
+    for url in ("http://host:port", "http://host:99999", "http://[::1", "host:8017"):
+        with pytest.raises(InputError, match="is no address of a service"):
+            Client(url)
+    for token in ("two\nlines", "猫猫"):
+        with pytest.raises(InputError, match="check the token"):
+            Client(stream.client.url, token).info()
+
+
+def test_an_answer_that_a_proxy_lost_is_asked_for_again(stream, monkeypatch):
+    client = Client(stream.client.url, retries=3)
+    once, lost = client._once, [502, 504, 503]
+    late = {"retry-after": "Mon, 16 Nov 2026 12:00:00 GMT"}  # a date may stand there, too
+
+    def through_a_proxy(*request):
+        answer = once(*request)
+        return (lost.pop(), late, b"") if lost else answer
+
+    monkeypatch.setattr(client, "_once", through_a_proxy)
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    before = stream.facts()["seen"]
+    found = client.stream(stream.id).predict(jpeg(5))
+    assert (found.repeated, found.seen, lost) == (True, before + 1, [])
+    lost = [502]
+    with pytest.raises(ServiceError, match="502"):
+        client.create(["cat"], views=2)  # it may have been made
+    client.close()

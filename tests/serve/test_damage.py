@@ -175,7 +175,7 @@ def test_a_full_disk_takes_nothing_and_loses_nothing(tmp_path):
         assert not service.keeper.writable
         with pytest.raises(ServiceError):
             client.call("GET", "/ready")
-        assert stream.facts()["seen"] == full
+        assert stream.facts()["seen"] == service.metrics.value("images_total") == full
         asked = stream.predict(jpeg(full), learn=False, probs=True).probs  # reading goes on
         assert "adte_writable 0" in client.call("GET", "/metrics").decode()
         service.keeper.store.db.execute("PRAGMA max_page_count=100000")  # somebody made room
@@ -215,6 +215,46 @@ def test_the_mark_is_no_more_than_a_help(tmp_path):
     (folder / MARK).unlink()
     with running(folder) as (_, service):
         assert service.notes == []
+
+
+def test_a_mark_that_cannot_be_written_stops_nobody(tmp_path, monkeypatch):
+    class Full:
+        def seek(self, place: int) -> None:
+            raise OSError(28, "No space left on device")
+
+    with running(tmp_path / "s") as (client, service):
+        stream = made(client)
+        with monkeypatch.context() as patch:
+            patch.setattr(service.keeper.store, "_mark", Full())
+            assert [stream.predict(jpeg(i)).seen for i in range(2)] == [1, 2]
+        assert stream.predict(jpeg(2)).seen == 3
+    with running(tmp_path / "s") as (client, service):
+        assert service.notes == []
+        assert client.stream("shop").facts()["seen"] == 3
+
+
+def test_a_disk_that_fails_is_no_damage(tmp_path, monkeypatch):
+    folder = lived(tmp_path, 3)
+
+    def fail(*words: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    for where in ("_open", "snapshots"):  # the start of the database, and of the streams
+        with monkeypatch.context() as patch:
+            patch.setattr(Store, where, fail)
+            with pytest.raises(InputError, match=r"disk is full\); see that its disk has room"):
+                Service(folder, small())
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "trim", fail)
+        with pytest.raises(InputError, match="see that its disk has room"):
+            admin.prune(folder)
+    (folder / MARK).unlink()
+    (folder / MARK).mkdir()
+    with pytest.raises(InputError, match=r"cannot use the database in .*; see that"):
+        Service(folder, small())
+    (folder / MARK).rmdir()
+    with running(folder) as (client, _):
+        assert client.stream("shop").facts()["seen"] == 3
 
 
 @pytest.mark.slow

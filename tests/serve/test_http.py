@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import re
 import threading
 import time
 
@@ -479,6 +480,9 @@ def test_tokens_are_needed_outside():
         Access(None, True)
     with pytest.raises(adte.InputError, match="at least 16"):
         Access("short", True)
+    for never in ("ein-schlüssel-mit-umlauten", "one line of a token\nand another"):
+        with pytest.raises(adte.InputError, match="a header cannot hold"):
+            Access(never, True)
 
 
 def test_class_names_come_back_as_they_are(open_house):
@@ -488,3 +492,62 @@ def test_class_names_come_back_as_they_are(open_house):
     assert stream.facts()["classes"] == names
     assert stream.predict(jpeg(1)).label in names
     assert names != CLASSES
+
+
+# --------------------------------------------------------------------------- what it counts
+
+
+def figures(client: Client, name: str) -> dict[str, float]:
+    """A metric by its labels."""
+    text = client.call("GET", "/metrics").decode()
+    found = re.findall(rf"^adte_{name}(?:{{(.*)}})? (\S+)$", text, re.M)
+    return {labels: float(value) for labels, value in found}
+
+
+def test_every_refusal_is_counted(tmp_path):
+    path = "/v1/streams/shop/predict"
+    with running(tmp_path) as (client, _):
+        made(client)
+        refused(client, 422, "request", "POST", f"{path}?top=0", jpeg(1))
+        refused(client, 422, "request", "GET", "/v1/streams/shop/history?lst=3")
+        refused(client, 400, "request", "GET", "/v1/info", Host="elsewhere.org")
+        refused(client, 404, "path", "GET", "/nothing")
+        refused(client, 404, "path", "GET", "/v1/streams/shop/")  # and no other address is named
+        refused(client, 405, "path", "GET", path)
+        refused(client, 415, "format", "POST", path, b"no image")
+        assert figures(client, "refused_total") == {
+            'code="request"': 3, 'code="path"': 3, 'code="format"': 1}  # fmt: skip
+
+
+def test_a_fault_of_ours_is_counted_once_and_teaches_nothing(tmp_path, monkeypatch):
+    with running(tmp_path) as (client, service):
+        stream = made(client)
+        with monkeypatch.context() as patch:
+            patch.setattr(service.keeper.store, "add_history", lambda *rows: 1 / 0)
+            with pytest.raises(ServiceError) as error:
+                stream.predict(jpeg(1))
+        assert (error.value.status, error.value.code) == (500, "server")
+        assert service.metrics.value("errors_total") == 1
+        assert service.metrics.value("images_total") == stream.facts()["seen"] == 0
+
+
+def test_sizes_are_told_to_the_byte(tmp_path):
+    with running(tmp_path) as (client, service):
+        service.metrics.gauges["resident_bytes"] = lambda: 398_123_457.0
+        assert figures(client, "resident_bytes") == {"": 398_123_457}
+
+
+def test_more_images_than_may_ever_wait_are_too_many(tmp_path):
+    with running(tmp_path, limits=Limits(queue=2)) as (client, _):
+        stream = made(client)
+        with pytest.raises(ServiceError, match="send fewer") as error:
+            stream.predict_many([jpeg(i) for i in range(3)])
+        assert (error.value.status, error.value.code) == (413, "images")
+        assert len(stream.predict_many([jpeg(1), jpeg(2)])) == 2
+
+
+def test_the_kind_of_a_body_is_read_in_any_case(open_house):
+    client, _, _ = open_house
+    body = json.dumps({"id": "cases", "classes": ["cat"], "views": 2}).encode()
+    assert raw(client, "POST", "/v1/streams", body, Content_Type="Application/JSON")[0] == 201
+    client.stream("cases").delete()

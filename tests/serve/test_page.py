@@ -290,12 +290,12 @@ def test_tokens_are_asked_for_and_told_once(browser, tmp_path):
             page.wait_for_selector("[role=alert] :text('does not know')")
             assert faults(page) == []
             page.fill("#token", admin)
-            page.press("#token", "Tab")
+            page.press("#token", "Enter")
             page.wait_for_selector("[role=alert]:empty", state="attached")
             page.fill("#classes", "cat, dog")
-            give(page, painted("lemon"))
-            answered(page)
-            token = page.inner_text("[role=alert] code")
+            give(page, painted("lemon"), b"no photo")
+            page.wait_for_selector("[role=alert] :text('known format')")
+            token = page.inner_text("[role=alert] code")  # an error does not take it away
         with opened(browser, client.url) as page:
             page.fill("#token", token)  # which opens this stream, and no list
             page.press("#token", "Tab")
@@ -303,6 +303,75 @@ def test_tokens_are_asked_for_and_told_once(browser, tmp_path):
             page.press("#stream-id", "Enter")
             page.wait_for_selector("#fact-photos:text-is('1')")
             assert faults(page) == []
+            path = "/v1/streams/cat-dog-adte/token"
+            token = client.call("POST", path, b"", token=admin)["token"]
+            page.wait_for_selector("#stream-body:has-text('may have been replaced')")
+            page.fill("#token", token)
+            page.press("#token", "Enter")
+            page.wait_for_selector("#fact-photos:text-is('1')")
+
+
+def test_names_with_commas_and_twins_stay_whole(server, browser):
+    names = ["tabby, tabby cat", "shark; man-eater", "crane", "crane", "great " * 12 + "heron"]
+    server.client.create(names, id="odd", views=4)
+    with opened(browser, f"{server.url}/#stream=odd", "phone") as page:
+        page.wait_for_selector("#fact-stream")
+        give(page, painted("lemon"))
+        assert answered(page) in names
+        assert stream_of(page) == "odd"  # no other stream was made
+        names = "[...document.querySelectorAll('tbody th')]"
+        assert not page.evaluate(f"{names}.some(x => x.scrollWidth > x.clientWidth)")  # none is cut
+        page.fill("#classes", "tabby, crane")
+        page.wait_for_selector("#which:has-text('new stream')")
+
+
+def test_streams_that_others_make_and_delete(server, browser):
+    with opened(browser, server.url) as page:
+        settings = {"method": page.input_value("#method"), "views": 64}
+        theirs = server.client.create(["plum", "fig"], id="plum-fig-adte", **settings)
+        page.fill("#classes", "plum, fig")
+        give(page, painted("lemon"))
+        answered(page)
+        assert stream_of(page) == theirs.id  # no second one of the same kind
+        other = server.client.create(["plum"], id="other", **settings)
+        page.goto(f"{server.url}/#stream={other.id}")
+        page.wait_for_selector("#fact-stream:text-is('other')")
+        theirs.delete()
+        page.fill("#classes", "plum, fig")
+        page.click("button:text-is('Ask')")
+        page.wait_for_selector("[role=alert] :text('no such stream')")
+        page.wait_for_selector("#which:has-text('new stream')")
+        page.click("button:text-is('Ask')")
+        page.wait_for_selector("#fact-stream:text-is('plum-fig-adte')")
+
+
+def test_one_view_has_a_full_bar(server, browser):
+    server.client.create(["lemon", "orange"], id="single", views=1)
+    with opened(browser, f"{server.url}/#stream=single") as page:
+        page.wait_for_selector("#fact-stream")
+        give(page, painted("lemon"))
+        answered(page)
+        assert "full at 100 %" in page.inner_text("#grid-hint")
+
+
+def test_cells_of_a_spreadsheet_are_no_photo(server, browser):
+    with opened(browser, server.url) as page:
+        page.evaluate("""() => {
+          const data = new DataTransfer();
+          data.setData("text/plain", "lemon\\norange");
+          data.items.add(new File(["cells"], "image.png", { type: "image/png" }));
+          document.querySelector("#classes").dispatchEvent(
+            new ClipboardEvent("paste", { bubbles: true, clipboardData: data }));
+        }""")
+        assert page.inner_text("[role=alert]") == ""
+        assert page.is_hidden("#preview")
+
+
+def test_photos_that_were_not_asked_about_are_told(server, browser):
+    with opened(browser, server.url) as page:
+        page.fill("#classes", "lemon, orange")
+        give(page, b"no photo", painted("lemon"), painted("orange"))
+        page.wait_for_selector("[role=alert] :text('Not asked about: 2 photos')")
 
 
 def test_colours_are_those_of_the_reports():

@@ -8,7 +8,7 @@ import click
 
 from adte import console
 from adte.cli._group import COUNT, JSON, main
-from adte.cli._options import ENGINE, FINITE, Section, options_of
+from adte.cli._options import FINITE, Engine, Section, options_of
 from adte.cli._outputs import forced
 from adte.cluster.connect import ClusterOptions
 from adte.errors import InputError, MissingExtra
@@ -66,6 +66,9 @@ def _fastapi() -> None:
         raise MissingExtra(error.name or "fastapi", "serve", "the service") from error
 
 
+ENGINE = Engine("workers", "gpus")
+
+
 @main.command()
 @ADDRESS
 @STATE
@@ -98,7 +101,7 @@ def serve(**o: Any) -> None:
             f"{o['host']} can be reached from outside, where tokens are needed; leave --no-tokens "
             "out or listen on 127.0.0.1"
         )
-    access = Access(token, required, o["hosts"])
+    access = Access(token, required, (o["host"], *o["hosts"]))
     where = listen(o["host"], o["port"])
     if cluster is not None:
         with where:  # that it is free is all that matters here

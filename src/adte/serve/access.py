@@ -60,6 +60,11 @@ class Access:
             raise InputError(
                 f"the administrator's token has {len(admin)} letters; give it at least {SHORTEST}"
             )
+        if admin is not None and not (admin.isascii() and admin.isprintable()):
+            raise InputError(
+                "the administrator's token has letters that a header cannot hold; use one line of "
+                "plain letters and digits"
+            )
         self.required = required
         self._admin = None if admin is None else digest(admin)
         self._hosts = {*LOCAL, *(h.lower() for h in hosts)}

@@ -15,7 +15,7 @@ from adte.files.claims import Target, claim
 from adte.models import load_model
 from adte.serve.packing import seen_in
 from adte.serve.recovery import check_model, recover
-from adte.serve.store import Store
+from adte.serve.store import Store, trouble
 from adte.serve.streams import Stream
 
 __all__ = ["export_", "import_", "listing", "merge_", "prune", "verify"]
@@ -32,10 +32,8 @@ def _open(folder: StrPath, reading: bool = True) -> Iterator[Store]:
         if reading:
             store.db.execute("BEGIN")  # one moment of a server that may go on
         yield store
-    except sqlite3.DatabaseError as error:
-        raise StateError(
-            f"the database in {str(folder)!r} is damaged ({error}); put a backup in its place"
-        ) from error
+    except sqlite3.Error as error:
+        raise trouble(folder, error) from error
     finally:
         store.close()
 

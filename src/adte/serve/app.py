@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from adte import __version__
+from adte._version import __version__
 from adte.serve.limits import Refused
 from adte.serve.routes import open_router, router
 from adte.serve.service import Service
@@ -59,6 +59,7 @@ def make_app(service: Service) -> FastAPI:
         summary="Vision-language classifiers that get better while they are used.",
         docs_url=None,  # both would load scripts of other hosts
         redoc_url=None,
+        redirect_slashes=False,  # it would name http:// behind a proxy with TLS
         lifespan=lifespan,
     )
     app.state.service = service
@@ -81,8 +82,10 @@ def error(status: int, code: str, message: str, headers: dict[str, str] | None =
     return Response(data, status, headers, media_type="application/json")
 
 
-def of_refusal(refusal: Refused) -> Response:
-    headers = {}
+def refuse(service: Service, refusal: Refused, headers: dict[str, str] | None = None) -> Response:
+    """Every refusal is told and counted here."""
+    service.metrics.count("refused_total", code=refusal.code)
+    headers = dict(headers or {})
     if refusal.retry_after:
         headers["Retry-After"] = str(refusal.retry_after)
     if refusal.status == 401:
@@ -92,8 +95,7 @@ def of_refusal(refusal: Refused) -> Response:
 
 def _refused(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, Refused)
-    request.app.state.service.metrics.count("refused_total", code=problem.code)
-    return of_refusal(problem)
+    return refuse(request.app.state.service, problem)
 
 
 def _other(request: Request, problem: Exception) -> Response:
@@ -101,14 +103,15 @@ def _other(request: Request, problem: Exception) -> Response:
     code, said = {404: ("path", "there is nothing here; see /openapi.json"),
                   405: ("path", "this path takes other verbs; see /openapi.json")}.get(
         problem.status_code, ("request", "the request cannot be read; check it"))  # fmt: skip
-    return error(problem.status_code, code, said, dict(problem.headers or {}))
+    refusal = Refused(problem.status_code, code, said)
+    return refuse(request.app.state.service, refusal, dict(problem.headers or {}))
 
 
 def _invalid(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, RequestValidationError)
     first = problem.errors()[0]
     where = ".".join(str(x) for x in first["loc"][:2])
-    return error(422, "request", f"{where}: {first['msg']}")
+    return refuse(request.app.state.service, Refused(422, "request", f"{where}: {first['msg']}"))
 
 
 # --------------------------------------------------------------------------- around everything
@@ -141,7 +144,7 @@ class Shell:
             self.service.access.check_origin(Headers(scope=scope))
             await self.app(scope, receive, add_headers)
         except Refused as refusal:
-            await of_refusal(refusal)(scope, receive, add_headers)
+            await refuse(self.service, refusal)(scope, receive, add_headers)
         except Exception:
             log.exception("a request failed")
             self.service.metrics.count("errors_total")

@@ -14,11 +14,16 @@ from starlette.requests import ClientDisconnect, Request
 from adte.errors import InputError
 from adte.serve.limits import Limits, Refused, clipped
 
-__all__ = ["decoded", "read_body", "read_images", "size_of"]
+__all__ = ["decoded", "kind_of", "read_body", "read_images", "size_of"]
 
 
 class _InMemory(MultiPartParser):
     spool_max_size = 1 << 62  # a file on the disk is made beyond it: never
+
+
+def kind_of(request: Request) -> str:
+    """The Content-Type of a body, without its parameters."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def size_of(request: Request, limits: Limits) -> int:
@@ -68,7 +73,7 @@ async def read_body(request: Request, limits: Limits) -> bytes:
 
 async def read_images(request: Request, limits: Limits) -> list[bytes]:
     """The images of a request: its body, or the files of a form."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    kind = kind_of(request)
     if kind == "multipart/form-data":
         images = await _in_time(_form(request, limits), limits)
         assert isinstance(images, list)

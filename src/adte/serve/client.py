@@ -74,8 +74,12 @@ class Client:
         retries: int = 5,
         timeout: float = 60.0,
     ) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        try:
+            parts = urlsplit(url)
+            good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        except ValueError:  # a port that is none
+            good = False
+        if not good:
             raise InputError(f"{url!r} is no address of a service; write it as http://host:8017")
         self.url, self.token, self.retries, self.timeout = url, token, retries, timeout
         self._parts, self._local = parts, threading.local()
@@ -148,8 +152,13 @@ class Client:
                                        ) from error  # fmt: skip
                 time.sleep(min(2.0, 0.1 * 2**attempt))
                 continue
-            if status in (429, 503) and not last:
-                time.sleep(min(30.0, float(found.get("retry-after") or 1)))
+            except ValueError as error:
+                raise InputError(f"the request cannot be sent ({error}); check the token and the "
+                                 "key") from error  # fmt: skip
+            lost = again and status in (502, 504)  # a proxy got no answer
+            if (lost or status in (429, 503)) and not last:
+                wait = found.get("retry-after") or ""
+                time.sleep(min(30, int(wait)) if wait.isdecimal() else 1)
                 continue
             return _result(status, found.get("content-type", ""), data)
         raise AssertionError

@@ -111,9 +111,7 @@ class Keeper:
                 for job in jobs:
                     self.apply([job])
                 return
-            self.metrics.count("errors_total")
-            log.exception("a request failed")
-            jobs[0].fail(error)
+            jobs[0].fail(error)  # who waits for it counts and logs it
             return
         if self.store.events != events:
             self.writable = True
@@ -144,7 +142,7 @@ class Keeper:
             if known[0] != job.digest:
                 raise Refused(409, "key", "this Idempotency-Key was used for another request; "
                               "use a new one for each")  # fmt: skip
-            self.metrics.count("repeated_total")
+            self._count("repeated_total")
             return {**json.loads(known[1]), "repeated": True}
         if stream.damaged and not (isinstance(job, Change) and job.kind in ("reset", "state")):
             raise Refused(409, "damaged", f"the state of this stream is damaged: {stream.damaged}")
@@ -176,7 +174,11 @@ class Keeper:
     def _note_snapshot(self, stream: Stream) -> None:
         seq = stream.seq
         self._after.append(lambda: setattr(stream, "kept", seq))
-        self.metrics.count("snapshots_total")
+        self._count("snapshots_total")
+
+    def _count(self, name: str, by: int = 1, **labels: object) -> None:
+        """Count what was done, once it is on the disk."""
+        self._after.append(lambda: self.metrics.count(name, by, **labels))
 
     # ------------------------------------------------------------------ predictions
 
@@ -204,7 +206,7 @@ class Keeper:
             })  # fmt: skip
         answer = {"stream": stream.id, "seq": stream.seq, "seen": stream.clf.seen,
                   "learned": learned, "repeated": False, "predictions": rows}  # fmt: skip
-        self.metrics.count("images_total", len(found), learned=str(learned).lower())
+        self._count("images_total", len(found), learned=str(learned).lower())
         if event is None:
             return answer
         time = now()

@@ -13,6 +13,7 @@ from adte.options import option
 __all__ = ["FORMATS", "Gate", "Limits", "Refused", "clipped"]
 
 FORMATS = ("bmp", "gif", "jpeg", "png", "ppm", "tiff", "webp")  # that may be allowed
+PIXELS = 178_956_970  # beyond which Pillow opens nothing
 NAMED = 40  # letters of a name that are said again
 
 
@@ -53,6 +54,10 @@ class Limits:
                 raise InputError(f"{name}={value} allows nothing; give at least 1")
         if not (self.rate >= 0 and self.body_seconds > 0):
             raise InputError("rate and body_seconds cannot be negative; give more than 0")
+        if self.max_pixels > PIXELS:
+            raise InputError(
+                f"max_pixels={self.max_pixels} is more than Pillow opens; give at most {PIXELS}"
+            )
         for name in self.allowed:
             if name.lower() not in FORMATS:
                 raise unknown("image format", name.lower(), FORMATS)
@@ -112,11 +117,14 @@ class Entry:
     def take(self, images: int, size: int) -> None:
         """Count so many more, or refuse."""
         gate, limits = self.gate, self.gate.limits
+        if self.images + images > limits.queue:  # which no waiting would help
+            raise Refused(413, "images", f"more than the {limits.queue} images that may wait came "
+                          "in one request; send fewer")  # fmt: skip
         full = gate.images + images > limits.queue or gate.bytes + size > limits.queue_bytes
-        if full and (gate.images - self.images or self.images + images > limits.queue):
+        if full and gate.images - self.images:
             wait = max(1, min(60, round(gate.images * gate.second)))
-            raise Refused(429, "busy", f"{gate.images} images are waiting, which is the limit; "
-                          f"try again in {wait} s", wait)  # fmt: skip
+            raise Refused(429, "busy", f"{gate.images} images of {gate.bytes:,} bytes are under "
+                          f"way, and more may not wait; try again in {wait} s", wait)  # fmt: skip
         gate.images += images
         gate.bytes += size
         self.images += images

@@ -109,5 +109,5 @@ class Metrics:
         for name, get in self.gauges.items():
             full = PREFIX + name
             out += [f"# HELP {full} {self.GAUGES[name]}", f"# TYPE {full} gauge"]
-            out.append(f"{full} {get():g}")
+            out.append(f"{full} {get():.15g}")
         return "\n".join(out) + "\n"

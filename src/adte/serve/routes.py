@@ -15,13 +15,13 @@ from fastapi import APIRouter, Header, Query, Request
 from pydantic import ValidationError
 from starlette.responses import Response
 
-from adte import __version__
+from adte._version import __version__
 from adte.errors import AdteError, InputError, unknown
 from adte.methods import create_method, list_methods, method_info
 from adte.prompts import template_sets
 from adte.serve import schemas
 from adte.serve.access import new_token
-from adte.serve.bodies import decoded, read_body, read_images, size_of
+from adte.serve.bodies import decoded, kind_of, read_body, read_images, size_of
 from adte.serve.jobs import Call, Change, Predict, refusal
 from adte.serve.keeper import now
 from adte.serve.limits import Refused, clipped
@@ -161,7 +161,7 @@ async def make_stream(request: Request) -> Response:
     """Make a stream. Its token is shown once."""
     service = for_admin(request)
     known_queries(request)
-    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+    if kind_of(request) != "application/json":
         raise Refused(415, "format", "the Content-Type is not application/json; send JSON")
     with service.gate.entered(size_of(request, service.limits)):
         body = await read_body(request, service.limits)
@@ -213,7 +213,7 @@ def refused_fields(error: ValidationError) -> Refused:
     return Refused(422, "request", f"{where or 'the body'}: {first['msg']}")
 
 
-@router.get("/streams", response_model=schemas.Streams, responses=refused())
+@router.get("/streams", response_model=schemas.Streams, responses=refused(503))
 async def all_streams(request: Request) -> Response:
     """All streams."""
     service = for_admin(request)
@@ -221,14 +221,14 @@ async def all_streams(request: Request) -> Response:
     return tell({"streams": facts})
 
 
-@router.get("/streams/{id}", response_model=schemas.Facts, responses=refused())
+@router.get("/streams/{id}", response_model=schemas.Facts, responses=refused(503))
 async def one_stream(request: Request, id: str) -> Response:
     """The facts of a stream."""
     stream = stream_of(request, id)
     return tell(await kept(service_of(request).engine.ask(lambda keeper: stream.facts())))
 
 
-@router.delete("/streams/{id}", status_code=204, response_model=None, responses=refused(503))
+@router.delete("/streams/{id}", status_code=204, response_model=None, responses=refused(422, 503))
 async def delete_stream(request: Request, id: str) -> Response:
     """Delete a stream and its state."""
     stream, service = stream_of(request, id), service_of(request)
@@ -318,26 +318,27 @@ def _truths(stream: Stream, labels: list[str] | None, images: int) -> list[int] 
 # --------------------------------------------------------------------------- state
 
 
-@router.get("/streams/{id}/state", response_model=schemas.State, responses=refused())
+@router.get("/streams/{id}/state", response_model=schemas.State, responses=refused(503))
 async def state(request: Request, id: str) -> Response:
     """What a stream has learned."""
     stream = stream_of(request, id)
     return tell(await kept(service_of(request).engine.ask(lambda k: k.state(stream))))
 
 
-@router.get("/streams/{id}/history", response_model=schemas.History, responses=refused(422))
+@router.get("/streams/{id}/history", response_model=schemas.History, responses=refused(422, 503))
 async def history(
     request: Request, id: str, last: Annotated[int, Query(ge=1, le=1000)] = 200
 ) -> Response:
     """The last predictions that counted."""
     stream = stream_of(request, id)
+    known_queries(request, "last")
     return tell(await kept(service_of(request).engine.ask(lambda k: k.history(stream, last))))
 
 
 @router.get(
     "/streams/{id}/export",
     response_class=Response,
-    responses={**refused(409), 200: {"content": {"application/octet-stream": BINARY}}},
+    responses={**refused(409, 503), 200: {"content": {"application/octet-stream": BINARY}}},
 )
 async def export(request: Request, id: str) -> Response:
     """The state as a file that `Classifier.load` reads."""

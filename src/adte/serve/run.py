@@ -25,7 +25,7 @@ CONNECTIONS = 1024  # open at a time
 def admin_token(file: str | None) -> str | None:
     """The administrator's token: of a file, or of the environment."""
     if file is None:
-        return os.environ.get("ADTE_ADMIN_TOKEN") or None
+        return os.environ.get("ADTE_ADMIN_TOKEN", "").strip() or None
     try:
         token = Path(file).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -74,6 +74,7 @@ def serve(
 ) -> None:
     """Answer until a signal comes, then finish what is under way, `drain` seconds at most."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)  # senders are told, not we
     config = uvicorn.Config(
         make_app(service),
         log_level="warning",

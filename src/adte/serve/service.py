@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from adte.serve.engine import Engine
 from adte.serve.keeper import Keeper
 from adte.serve.limits import Gate, Limits
 from adte.serve.metrics import Metrics
-from adte.serve.store import Store
+from adte.serve.store import Store, trouble
 
 __all__ = ["Service"]
 
@@ -50,8 +51,10 @@ class Service:
         store = Store(folder, most=disk)
         try:
             self.keeper = Keeper(store, model, self.limits, self.metrics, snapshot)
-        except BaseException:
+        except BaseException as error:
             store.close()
+            if isinstance(error, sqlite3.Error):
+                raise trouble(folder, error) from error
             raise
         self.notes = self.keeper.notes
         self.engine = Engine(self.keeper, workers, window)

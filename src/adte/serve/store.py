@@ -21,12 +21,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from adte.errors import InputError, StateError
+from adte.errors import AdteError, InputError, StateError
 from adte.files.claims import Lock, own_folder
 from adte.serve.packing import checksum
 from adte.serve.streams import Event, Settings, Stream
 
-__all__ = ["FORMAT", "NAME", "Snapshot", "Store", "Stored"]
+__all__ = ["FORMAT", "NAME", "Snapshot", "Store", "Stored", "trouble"]
 
 NAME, MARK = "adte.sqlite", "adte.mark"
 FORMAT = 1  # of the database
@@ -83,6 +83,18 @@ def _locked(path: Path) -> Lock:
         ) from error
 
 
+def trouble(folder: str | os.PathLike[str], error: Exception) -> AdteError:
+    """What to say of a database that cannot be used: the disk is at fault, or its content."""
+    if isinstance(error, sqlite3.OperationalError | OSError):
+        return InputError(
+            f"cannot use the database in {str(folder)!r} ({error}); see that its disk has room and "
+            "that its files may be read and written"
+        )
+    return StateError(
+        f"the database in {str(folder)!r} is damaged ({error}); put a backup in its place"
+    )
+
+
 class Store:
     """A folder with the database. One thread at a time.
 
@@ -105,17 +117,15 @@ class Store:
         try:
             self.db = self._open(reading, most)
             self.events = int(self._fact("events") or 0)
-        except sqlite3.DatabaseError as error:
+            if not reading:
+                (self.folder / MARK).touch(0o600)
+                self._mark = (self.folder / MARK).open("r+b", buffering=0)
+        except (sqlite3.Error, OSError) as error:
             self._release()
-            raise StateError(
-                f"the database {str(self.path)!r} is damaged ({error}); put a backup in its place"
-            ) from error
+            raise trouble(self.folder, error) from error
         except BaseException:
             self._release()
             raise
-        if not reading:
-            (self.folder / MARK).touch(0o600)
-            self._mark = (self.folder / MARK).open("r+b", buffering=0)
 
     def _open(self, reading: bool, most: int) -> sqlite3.Connection:
         where = f"{self.path.resolve().as_uri()}?mode={'ro' if reading else 'rwc'}"
@@ -195,8 +205,9 @@ class Store:
 
     def found(self) -> None:
         """Note how many events there are; what was lost before has been said."""
-        self._mark.seek(0)
-        self._mark.write(self.events.to_bytes(8, "little"))
+        with suppress(OSError):  # the events are on the disk, and the mark may stay behind
+            self._mark.seek(0)
+            self._mark.write(self.events.to_bytes(8, "little"))
 
     def set_fact(self, name: str, value: str) -> None:
         self.db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))

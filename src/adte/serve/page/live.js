@@ -27,7 +27,7 @@ export class Live {
 
   show(facts, state, history) {
     const found = JSON.stringify([facts.id, state, history]);
-    if (found === this.#shown) return;
+    if (found === this.#shown && this.node.isConnected) return;
     if (this.#found?.facts.id !== facts.id) this.#all = false;
     this.#shown = found;
     this.#found = { facts, state, rows: history.rows };

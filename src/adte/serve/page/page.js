@@ -31,20 +31,27 @@ async function streamFor(wanted) {
   if (found) return found;
   const name = nameFor(wanted);
   for (let i = 1; ; i += 1) {
+    const id = i > 1 ? `${name}-${i}` : name;
     try {
-      const made = await api.create({ id: i > 1 ? `${name}-${i}` : name, ...wanted });
+      const made = await api.create({ id, ...wanted });
       if (made.token) tell("note-box", `The token of the stream ${made.id}, shown once: `, h("code", {}, made.token));
       delete made.token;
       streams.push(made);
       return made;
     } catch (error) {
       if (error.code !== "exists" || i > 50) throw error;
+      const other = await api.facts(id); // made since the list was read
+      if (!matches(other, wanted) || !plain(other, info)) continue;
+      streams.push(other);
+      return other;
     }
   }
 }
 
+/** Say something, or nothing; a token, which is shown once, stays unless nothing at all is given. */
 function tell(kind, ...words) {
-  byId("alert").replaceChildren(...(kind ? [h("p", { class: kind }, ...words)] : []));
+  const notes = kind === undefined ? [] : byId("alert").querySelectorAll(".note-box");
+  byId("alert").replaceChildren(...notes, ...(kind ? [h("p", { class: kind }, ...words)] : []));
 }
 
 function refuse(error, from) {
@@ -78,17 +85,19 @@ async function ask({ learn = byId("learn").checked } = {}) {
     return false;
   }
   const [now, asked] = [(turn += 1), photo];
-  tell();
+  tell(null);
   if (matchMedia("(max-width: 56rem)").matches) byId("answer").scrollIntoView();
   busy(`Looking at ${number(wanted.views)} ${wanted.views === 1 ? "view" : "views"} of the photo…`);
+  let facts = null;
   try {
-    const facts = await streamFor(wanted);
+    facts = await streamFor(wanted);
     const answer = await predict(facts, asked, learn, byId("truth").value);
     if (now !== turn) return true;
     enter(facts);
     show(answer, facts, asked);
     byId("truth").value = "";
   } catch (error) {
+    if (facts && error.code === "stream") gone(facts, error);
     if (now === turn) {
       if (shown !== asked) clear();
       refuse(error);
@@ -141,7 +150,10 @@ async function take(files) {
   while (queue.length) {
     put(queue[0]);
     say("empty", queue.length > 1 ? `${queue.length - 1} more to come.` : "");
-    if (!await ask()) queue.length = 1; // the others would fare no better
+    if (!await ask()) {
+      const rest = queue.splice(1).length; // they would fare no better
+      if (rest) byId("alert").lastChild?.append(` Not asked about: ${photos(rest)} after it.`);
+    }
     queue.shift();
   }
   say("empty", "");
@@ -223,7 +235,7 @@ async function look() {
     update();
   } catch (error) {
     if (error.status === 0) server(false);
-    else if (error.status === 404) gone(facts, error);
+    else if (error.status === 401 || error.status === 404) gone(facts, error);
   }
 }
 
@@ -234,9 +246,11 @@ async function keepLooking() {
 }
 
 function gone(facts, error) {
-  if (facts !== stream) return;
-  [stream, streams] = [null, streams.filter(({ id }) => id !== facts.id)];
-  byId("stream-body").replaceChildren(h("p", { class: "calm" }, error.message));
+  streams = streams.filter(({ id }) => id !== facts.id);
+  if (facts === stream) {
+    stream = null;
+    byId("stream-body").replaceChildren(h("p", { class: "calm" }, error.message));
+  }
   update();
 }
 
@@ -338,11 +352,20 @@ function listen() {
     sessionStorage.setItem("token", api.token);
     if (api.token) enterToken();
   });
+  on("token", "keydown", (event) => {
+    if (event.key !== "Enter") return;
+    event.preventDefault(); // it is no question yet
+    event.target.dispatchEvent(new Event("change"));
+  });
   on("open", "click", () => { if (byId("stream-id").value.trim()) open(byId("stream-id").value.trim()); });
   on("stream-id", "keydown", (event) => { if (event.key === "Enter") { event.preventDefault(); byId("open").click(); } });
   on("which-stream", "change", ({ target }) => { if (target.value) open(target.value); });
   addEventListener("hashchange", openHash);
-  addEventListener("paste", ({ clipboardData }) => { if (clipboardData.files.length) take(clipboardData.files); });
+  addEventListener("paste", ({ clipboardData, target }) => {
+    // A spreadsheet gives its cells as text and as a picture; in a field the text is meant.
+    const text = target.matches?.("input, textarea") && clipboardData.types.includes("text/plain");
+    if (clipboardData.files.length && !text) take(clipboardData.files);
+  });
   for (const kind of ["dragenter", "dragover", "dragleave", "drop"]) {
     addEventListener(kind, (event) => {
       if (![...event.dataTransfer.types].includes("Files")) return;

@@ -10,7 +10,7 @@ const ORDERS = { drawn: "as drawn", weight: "what counts most", entropy: "surest
 export function showViews(explain, url, method, answer) {
   const { views, image } = explain;
   // The base view may count far more than the others; their bars are to be seen all the same.
-  const full = Math.max(...views.slice(1).map((v) => v.weight ?? 0)) || views[0].weight || 1;
+  const full = Math.max(0, ...views.slice(1).map((v) => v.weight ?? 0)) || views[0].weight || 1;
   const part = (v) => Math.min(1, v.weight / full);
   const outlines = largest(views.map((v) => v.weight ?? 0), OUTLINES).filter((v) => views[v].weight);
   const box = (v, props) => s("rect", {

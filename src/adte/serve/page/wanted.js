@@ -4,15 +4,22 @@ import { byId } from "./dom.js";
 
 const TEMPLATE = "a photo of a {}."; // of a stream that names none
 
+let filled = { text: "", classes: [] }; // of the open stream: its names may hold commas, or repeat
+
+function typed(text) {
+  return [...new Set(text.split(/[\n,;]/).map((name) => name.trim()).filter(Boolean))];
+}
+
 export function settings() {
-  const classes = byId("classes").value.split(/[\n,;]/).map((name) => name.trim()).filter(Boolean);
-  return { classes: [...new Set(classes)], method: byId("method").value,
+  const text = byId("classes").value;
+  return { classes: text === filled.text ? filled.classes : typed(text), method: byId("method").value,
     views: Number(byId("views").value) || 64, protocol: byId("protocol").value };
 }
 
 /** Put the settings of a stream into the form. */
 export function fillForm(facts) {
-  byId("classes").value = facts.classes.join(facts.classes.some((name) => name.includes(",")) ? "\n" : ", ");
+  byId("classes").value = facts.classes.join(facts.classes.some((name) => /[,;]/.test(name)) ? "\n" : ", ");
+  filled = { text: byId("classes").value, classes: facts.classes };
   for (const name of ["method", "views", "protocol"]) byId(name).value = facts[name];
 }
 
