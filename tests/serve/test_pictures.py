@@ -168,7 +168,7 @@ def test_two_hundred_broken_pictures_and_no_growth(stream):
     assert codes.count(200) < len(codes) / 2
     assert service.metrics.value("errors_total") == before
     assert service.gate.images == service.gate.bytes == 0
-    assert service.engine._places._value >= service.engine.workers  # no place was lost
+    assert service.engine._places._value >= 2 * service.engine.group  # no place was lost
     assert stream.predict(jpeg(1)).label
 
 

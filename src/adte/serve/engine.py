@@ -1,11 +1,13 @@
-"""Threads: some that open pictures, one that encodes, one that writes.
+"""Threads: some that open pictures, one that encodes, one that awaits it, one that writes.
 
-    accepted ─→ pictures (several, in order) ─→ tower (one) ─→ keeper (one) ─→ answered
+    accepted ─→ pictures (several, in order) ─→ tower ─→ landing ─→ keeper ─→ answered
 
 Images go through the tower in the order in which they were accepted, and so do the changes of each
-stream. On a CPU one image goes at a time, and the threads make its views. On a GPU, which makes the
-views itself, up to 16 images of all streams go together, and the first of them waits no longer than
-`window` for the others. Few images are held in memory at a time, however many wait.
+stream. On a CPU one image goes at a time, and the threads make its views. A GPU makes the views
+itself, and does what it is told while the tower's thread goes on: one pass is under way, and one
+more is told. So images that come meanwhile gather, up to 16 of all streams, and go together; where
+the GPU is idle, the first waits for others no longer than `window`. Few images are held in memory
+at a time, however many wait.
 """
 
 from __future__ import annotations
@@ -22,9 +24,8 @@ import torch
 from torch import Tensor
 
 from adte.errors import AdteError, InputError
-from adte.models.base import Model
-from adte.pipeline import Encoded, Pipeline, default_workers
-from adte.pipeline.way import GROUP, Prepared
+from adte.pipeline import Encoded, Pipeline, default_group, default_workers
+from adte.pipeline.way import Prepared
 from adte.serve.jobs import Call, Job, Part, Predict, refusal
 from adte.serve.keeper import Keeper
 from adte.serve.limits import Refused
@@ -57,6 +58,17 @@ class _Item(NamedTuple):
     last: bool = True
 
 
+class _Flight(NamedTuple):
+    """Images that the tower was told to encode, some of their rows to fill up."""
+
+    ready: list[tuple[_Item, _Views]]
+    pixels: Tensor
+    features: Tensor
+    here: Tensor  # the features on the host, once `landed` has returned
+    landed: Callable[[], object]
+    start: float
+
+
 class Engine:
     """Takes jobs, and keeps their promises.
 
@@ -69,20 +81,25 @@ class Engine:
     def __init__(self, keeper: Keeper, workers: int | None = None, window: float = 0.005) -> None:
         self.keeper, self.window = keeper, window
         self.workers = max(1, default_workers() if workers is None else workers)
-        self.group = _group(keeper.model)
+        self.group = default_group(keeper.model)
         self.stopping = False
         self.second = 0.05  # seconds an image takes in the tower, of late
         self._pictures: queue.Queue[_Item | None] = queue.Queue()
         self._order: queue.Queue[_Item | None] = queue.Queue()
+        self._landing: queue.Queue[_Flight | Job | None] = queue.Queue()
         self._write: queue.Queue[Job | None] = queue.Queue()
         self._accept = threading.Lock()
         # A worker takes a place before it takes an image, so the first in line always has one.
         self._places = threading.Semaphore(self.workers + 2 * self.group)
+        self._air = threading.Semaphore(2)  # passes that the tower was told and has not done
+        self._last = 0.0  # when the last one was done
         count = torch.get_num_threads()
+        heads = count if keeper.model.device.type == "cpu" else 1  # small tensors: one is fastest
         self._threads = [
             *(self._thread(self._open, f"adte-picture-{i}", 1) for i in range(self.workers)),
             self._thread(self._encode, "adte-tower", count),
-            self._thread(self._keep, "adte-keeper", count),
+            self._thread(self._land, "adte-landing", 1),
+            self._thread(self._keep, "adte-keeper", heads),
         ]
 
     def _thread(self, work: Callable[[], None], name: str, count: int) -> threading.Thread:
@@ -186,22 +203,24 @@ class Engine:
 
     def _encode(self) -> None:
         held: _Item | None = None
-        while True:
+        ended = False
+        while not ended:
             first = held or self._order.get()
             held = None
             if first is None:
-                self._write.put(None)
-                return
+                break
+            if first.image is None:
+                self._landing.put(first.job)
+                continue
+            self._air.acquire()  # others come meanwhile
             group, held, ended = self._company(first)
             self._pass(group)
-            if ended:
-                self._write.put(None)
-                return
+        self._landing.put(None)
 
     def _company(self, first: _Item) -> tuple[list[_Item], _Item | None, bool]:
         """Who goes through the tower with the first one; who comes after; whether that is all."""
         group, until = [first], time.monotonic() + self.window
-        while first.image is not None and len(group) < self.group:
+        while len(group) < self.group:
             try:
                 left = until - time.monotonic()
                 item = self._order.get(timeout=left) if left > 0 else self._order.get_nowait()
@@ -217,9 +236,7 @@ class Engine:
     def _pass(self, group: list[_Item]) -> None:
         ready: list[tuple[_Item, _Views]] = []
         for item in group:
-            if item.views is None:
-                self._write.put(item.job)
-                continue
+            assert item.views is not None
             try:
                 ready.append((item, item.views.result()))
             except Exception as error:
@@ -227,34 +244,62 @@ class Engine:
                 item.job.fail(_placed(refusal(error), item))
         if ready:
             self._through(ready)
+        else:
+            self._air.release()
 
     def _through(self, ready: list[tuple[_Item, _Views]]) -> None:
         job = ready[0][0].job
         assert isinstance(job, Predict)
         pipeline: Pipeline = job.stream.clf.pipeline
         start = time.perf_counter()
+        size = min(self.group, 1 << (len(ready) - 1).bit_length())  # few shapes, few rows in vain
         try:
-            pixels = pipeline.pixels([v.prepared for _, v in ready], self.group)
-            features = pipeline.encode(pixels, self.group)
+            pixels = pipeline.pixels([v.prepared for _, v in ready], size)
+            features = pipeline.encode(pixels, size)
+            flight = _Flight(ready, pixels, features, *_sent(features), start)
         except Exception as error:
-            log.exception("the image tower failed")
-            for item, _ in ready:
-                item.job.fail(error)
+            self._lose(ready, error)
             return
         finally:
             for _ in ready:
                 self._places.release()
-        taken = time.perf_counter() - start
-        self.second = 0.9 * self.second + 0.1 * taken / len(ready)
+        self._landing.put(flight)
+
+    def _lose(self, ready: list[tuple[_Item, _Views]], error: Exception) -> None:
+        log.error("the image tower failed", exc_info=error)
+        for item, _ in ready:
+            item.job.fail(error)
+        self._air.release()
+
+    def _land(self) -> None:
+        while (done := self._landing.get()) is not None:
+            if isinstance(done, Job):
+                self._write.put(done)
+                continue
+            try:
+                done.landed()
+            except Exception as error:  # a GPU says late what went wrong
+                self._lose(done.ready, error)
+                continue
+            self._air.release()
+            self._hand_over(done)
+        self._write.put(None)
+
+    def _hand_over(self, flight: _Flight) -> None:
+        end = time.perf_counter()
+        taken, self._last = end - max(flight.start, self._last), end
+        self.second = 0.9 * self.second + 0.1 * taken / len(flight.ready)
         self.keeper.metrics.see("encode_seconds", taken)
-        for (item, views), f, p in zip(ready, features, pixels, strict=False):  # some fill up
+        for i, (item, views) in enumerate(flight.ready):
             job = item.job
             assert isinstance(job, Predict)
-            keep = job.stream.clf.pipeline.keep_pixels
-            encoded = Encoded("image", f, p if keep else None)
+            clf = job.stream.clf
+            features = flight.here if job.stream.on_host else flight.features
+            pixels = flight.pixels[i] if clf.pipeline.keep_pixels else None
+            encoded = Encoded("image", features[i], pixels)
             job.parts.append(Part(encoded, views.size, views.boxes, views.thumbnails))
             if item.last and not job.future.done():
-                job.images = job.images if keep else []  # no longer needed
+                job.images = job.images if clf.pipeline.keep_pixels else []  # no longer needed
                 self._write.put(job)
 
     # ------------------------------------------------------------------ the keeper
@@ -281,9 +326,15 @@ class Engine:
                 self.keeper.apply(jobs)
 
 
-def _group(model: Model) -> int:
-    """Images a pass, as the pipeline has it."""
-    return 1 if model.device.type == "cpu" else GROUP
+def _sent(features: Tensor) -> tuple[Tensor, Callable[[], object]]:
+    """The same on the host, and what waits until they are there."""
+    if features.device.type != "cuda":
+        return features.cpu(), lambda: None
+    here = torch.empty(features.shape, dtype=features.dtype, pin_memory=True)
+    here.copy_(features, non_blocking=True)
+    event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+    event.record()
+    return here, event.synchronize
 
 
 def _count(item: _Item) -> int:

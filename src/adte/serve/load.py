@@ -1,8 +1,9 @@
 """A load generator: clients in a process of their own, beside the bare pipeline in the same run.
 
 The service and the bare pipeline take turns, so that a busy machine hurts both alike; figures are
-medians over the turns. `bare` is `Classifier.stream`, one after the other, decoding ahead in
-threads: the same model, views, images and settings, without HTTP and without a disk.
+medians over the turns. `bare` is `Classifier.stream`, decoding ahead in threads, one after the
+other on a CPU and as many together as pay on a GPU: the same model, views, images and settings,
+without HTTP and without a disk.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from adte.bench import subject, timing
 from adte.bench.pipeline import photographs
 from adte.classifier import Classifier
 from adte.errors import AdteError, InputError
-from adte.pipeline import default_workers
+from adte.pipeline import default_group, default_workers
 from adte.serve.client import Client
 
 __all__ = ["run", "soak"]
@@ -33,12 +35,13 @@ Row = dict[str, Any]
 
 
 @contextmanager
-def server(model: str, *options: str) -> Iterator[tuple[Client, int]]:
+def server(model: str, **options: str | None) -> Iterator[tuple[Client, int]]:
     """`adte serve` in a process of its own, with a state that goes away."""
+    given = [word for name, value in options.items() if value for word in (f"--{name}", value)]
     with tempfile.TemporaryDirectory(prefix="adte-bench-") as folder:
         log = Path(folder) / "log"
         command = [sys.executable, "-m", "adte", "serve", "--port", "0", "--model", model,
-                   "--state", str(Path(folder) / "state"), *options]  # fmt: skip
+                   "--state", str(Path(folder) / "state"), *given]  # fmt: skip
         with log.open("wb") as out:
             process = subprocess.Popen(command, stderr=out)
         try:
@@ -111,6 +114,9 @@ def quantiles(seconds: list[float]) -> dict[str, float]:
 
 def run(
     model: str = "tiny",
+    weights: str | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
     clients: int = 16,
     streams: int = 4,
     images: int = 64,
@@ -124,22 +130,22 @@ def run(
                         ("turns", turns)):  # fmt: skip
         if value < 1:
             raise InputError(f"{name}={value} leaves nothing to time; ask for at least 1")
-    net = subject.load(model)
+    net = subject.load(model, weights, device, dtype)
     names = subject.class_names(net, classes)
     photos = photographs(images, None)
     bare = Classifier(net, names, method, views=views)
-    workers = default_workers()
+    stream = partial(bare.stream, workers=default_workers(), batch=default_group(net))
     rates: dict[str, list[float]] = {"bare pipeline": [], "service": []}
-    with server(model) as (client, _):
+    with server(model, weights=weights, device=device, dtype=dtype) as (client, _):
         ids = [f"s{i}" for i in range(streams)]
         for id in ids:
             client.create(names, id=id, method=method, views=views)
         Load(client, clients, ids, photos).run(lambda n: n >= clients)  # warm
-        list(bare.stream(photos[:4], workers=workers))
+        list(stream(photos[:4]))
         load = Load(client, clients, ids, photos)
         for _ in range(turns):
             start = time.perf_counter()
-            count = sum(1 for _ in bare.stream(photos, workers=workers))
+            count = sum(1 for _ in stream(photos))
             rates["bare pipeline"].append(count / (time.perf_counter() - start))
             rates["service"].append(load.run(lambda n: n >= images))
         lone = Load(client, 1, ids, photos)
@@ -165,16 +171,19 @@ def run(
 def soak(
     minutes: float,
     model: str = "tiny",
+    weights: str | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
     clients: int = 16,
     streams: int = 4,
     views: int = 64,
     report: Callable[[str], None] = lambda text: None,
 ) -> Row:
     """Load for some minutes, and the memory of the server over that time."""
-    net = subject.load(model)
+    net = subject.load(model, weights, device, dtype)
     names, photos = subject.class_names(net, None), photographs(32, None)
     points: list[Row] = []
-    with server(model) as (client, pid):
+    with server(model, weights=weights, device=device, dtype=dtype) as (client, pid):
         ids = [f"s{i}" for i in range(streams)]
         for id in ids:
             client.create(names, id=id, views=views)

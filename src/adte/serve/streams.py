@@ -34,6 +34,10 @@ from adte.views import Views
 __all__ = ["Event", "Kept", "Settings", "Stream"]
 
 Kind = Literal["learn", "image", "count", "look", "freeze", "unfreeze", "reset", "state"]
+# A method that needs no tower works on the host for so many classes: an image at a time is some
+# hundred small steps, each of which a GPU takes longer for, and more so beside a busy tower.
+HOST = frozenset({"logits", "features", "class weights"})
+SMALL = 4096
 ANY = [f.upper() for f in FORMATS]  # what was accepted once is read again, whatever is allowed now
 
 
@@ -96,6 +100,18 @@ class Stream:
     def __post_init__(self) -> None:
         self.episodic = self.settings.protocol == "episodic"
 
+    @property
+    def _device(self) -> torch.device:
+        """Where the method works."""
+        vectors = self.clf.context.class_weights
+        assert vectors is not None
+        return vectors.device
+
+    @property
+    def on_host(self) -> bool:
+        """Whether the method works on the CPU, wherever the tower is."""
+        return self._device.type == "cpu"
+
     # ------------------------------------------------------------------ making
 
     @staticmethod
@@ -141,6 +157,10 @@ class Stream:
                 templates=Prompts(**settings.prompts),
                 views=Views(count=settings.views, seed=settings.seed),
             )
+        if len(settings.classes) <= SMALL and method.needs <= HOST:
+            vectors = clf.context.class_weights
+            assert vectors is not None
+            clf.context = replace(clf.context, class_weights=vectors.cpu())
         if settings.protocol == "frozen":
             clf.freeze()
         stream = Stream(id, settings, clf, created, token)
@@ -163,7 +183,7 @@ class Stream:
             side = self.clf.model.preprocess.size
             pixels = torch.randn(1, self.settings.views, 3, side, side, generator=g)
             pixels = pixels.to(self.clf.model.device, self.clf.model.dtype)
-        features = torch.nn.functional.normalize(features, dim=-1).to(self.clf.model.device)
+        features = torch.nn.functional.normalize(features, dim=-1).to(self._device)
         batch = self.clf.context.batch(features, pixels, ("trial",))
         twin = self.clf.method.clone()
         twin.load_state_dict(self.clf.method.state_dict())
@@ -298,7 +318,7 @@ class Stream:
     def redo(self, event: Event) -> None:
         """Do again what happened, after a restart."""
         if event.kind == "learn":
-            features = unpack(event.data)["features"].to(self.clf.model.device)
+            features = unpack(event.data)["features"].to(self._device)
             self.clf.method.learn(self.clf.context.batch(features))
             self.clf.seen += event.images
         elif event.kind == "image":
