@@ -2,7 +2,8 @@
 
 Requests that wait are taken together: each is applied in memory, all are written in one
 transaction, and only when that is on the disk are they answered. If it cannot be written, every
-stream goes back to where it stood, and all are told so.
+stream goes back to where it stood, and all are told so. Images of one stream that wait are learned
+from at once, as one batch: a method gives the same numbers however its stream is cut.
 """
 
 from __future__ import annotations
@@ -11,11 +12,10 @@ import json
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
+from itertools import islice
 from typing import Any
-
-import torch
 
 from adte.batch import Prediction
 from adte.errors import AdteError, InputError
@@ -81,17 +81,12 @@ class Keeper:
 
     def apply(self, jobs: Sequence[Job]) -> None:
         """Do some jobs in order, write them together, answer them."""
-        start, events, done = time.perf_counter(), self.store.events, []
+        start, events = time.perf_counter(), self.store.events
+        done: list[tuple[Job, Any]] = []
         try:
             with self.store.group():
-                for job in jobs:
-                    seq = job.stream.seq if isinstance(job, OfStream) else 0
-                    try:
-                        done.append((job, self._do(job)))
-                    except AdteError as error:
-                        if isinstance(job, OfStream) and job.stream.seq != seq:
-                            raise RuntimeError("a change was made and not written") from error
-                        job.fail(refusal(error))
+                for some in _together(jobs):
+                    done += self._do_some(some)
                 for id in self._marks:
                     stream = self.streams[id]
                     if stream.seq - stream.kept >= self.every:
@@ -130,6 +125,20 @@ class Keeper:
         for id, kept in self._marks.items():
             self.streams[id].back_to(kept)
         self._after, self._marks = [], {}
+
+    def _do_some(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Any]]:
+        """Each job that was done with its answer; of several, all are of one stream, and learn."""
+        if len(jobs) > 1 and (answers := self._learn_from(jobs)):  # type: ignore[arg-type]
+            yield from zip(jobs, answers, strict=True)
+            return
+        for job in jobs:
+            seq = job.stream.seq if isinstance(job, OfStream) else 0
+            try:
+                yield job, self._do(job)
+            except AdteError as error:
+                if isinstance(job, OfStream) and job.stream.seq != seq:
+                    raise RuntimeError("a change was made and not written") from error
+                job.fail(refusal(error))
 
     def _do(self, job: Job) -> Any:
         if isinstance(job, Call):
@@ -184,28 +193,70 @@ class Keeper:
 
     def _predict(self, job: Predict, stream: Stream) -> dict[str, Any]:
         batch = joined([part.encoded for part in job.parts], stream.clf.context)
-        found: list[Prediction]
+        found = stream.learn(batch) if job.learn else stream.look(batch)
+        told = [explain(stream, batch[i], p, job.parts[i]) for i, p in enumerate(found)
+                if job.explain]  # fmt: skip
+        return self._answer(job, stream, found, told)
+
+    def _learn_from(self, jobs: Sequence[Predict]) -> list[dict[str, Any]]:
+        """Several requests of a stream in one step; none where one needs a look of its own."""
+        stream, keys = jobs[0].stream, [job.key for job in jobs if job.key is not None]
+        if (
+            stream.damaged
+            or self.streams.get(stream.id) is not stream
+            or len(set(keys)) < len(keys)
+            or any(self.store.answer(stream.id, key) is not None for key in keys)
+        ):
+            return []
+        if stream.id not in self._marks:
+            self._marks[stream.id] = stream.mark()
+        parts = [part.encoded for job in jobs for part in job.parts]
+        try:
+            found = iter(stream.learn(joined(parts, stream.clf.context)))
+        except InputError:
+            return []
+        later, answers = len(parts), []
+        for job in jobs:
+            later -= len(job.parts)
+            try:
+                mine = list(islice(found, len(job.parts)))
+                answers.append(self._answer(job, stream, mine, later=later))
+            except AdteError as error:
+                raise RuntimeError("a change was made and not written") from error
+        return answers
+
+    def _answer(
+        self,
+        job: Predict,
+        stream: Stream,
+        found: list[Prediction],
+        explained: Sequence[dict[str, Any]] = (),
+        later: int = 0,
+    ) -> dict[str, Any]:
+        """What is said of predictions, and written down if they were learned from.
+
+        `later` images of other requests were learned from after these, in the same step.
+        """
         event, origin = None, stream.origin
         if job.learn:
-            features = torch.stack([part.encoded.features for part in job.parts])
-            found, event = stream.learn(batch, features, job.images)
+            event = stream.note(found, [part.encoded.features for part in job.parts], job.images)
             if origin is not stream.origin and stream.origin is not None:
                 self.store.set_origin(stream.id, pack({"origin": stream.origin}))
-        else:
-            found = stream.look(batch)
         learned = event is not None and event.kind != "look"
-        rows = []
-        for i, p in enumerate(found):
-            rows.append({
+        rows = [
+            {
                 "label": p.label,
                 "index": p.index,
                 "confidence": p.confidence,
                 "best": [list(pair) for pair in p.best(job.top)],
                 "probs": p.probs.tolist() if job.probs else None,
-                "explain": explain(stream, batch[i], p, job.parts[i]) if job.explain else None,
-            })  # fmt: skip
-        answer = {"stream": stream.id, "seq": stream.seq, "seen": stream.clf.seen,
-                  "learned": learned, "repeated": False, "predictions": rows}  # fmt: skip
+                "explain": explained[i] if explained else None,
+            }
+            for i, p in enumerate(found)
+        ]
+        seen = stream.clf.seen - (later if learned else 0)
+        answer = {"stream": stream.id, "seq": stream.seq, "seen": seen, "learned": learned,
+                  "repeated": False, "predictions": rows}  # fmt: skip
         self._count("images_total", len(found), learned=str(learned).lower())
         if event is None:
             return answer
@@ -316,6 +367,19 @@ class Keeper:
         except sqlite3.Error as error:  # the log has it all
             log.warning("the last snapshots could not be written: %s", error)
         self.store.close()
+
+
+def _together(jobs: Sequence[Job]) -> Iterator[list[Job]]:
+    """Jobs in order, but that those of a stream which learn from images come together."""
+    waiting: dict[Stream, list[Job]] = {}
+    for job in jobs:
+        if isinstance(job, Predict) and job.learn and not job.explain and job.stream.joins:
+            waiting.setdefault(job.stream, []).append(job)
+        else:
+            yield from waiting.values()
+            waiting = {}
+            yield [job]
+    yield from waiting.values()
 
 
 def _kept(answer: dict[str, Any]) -> str:

@@ -204,39 +204,48 @@ class Stream:
         found = self._named(list(method.predict(batch)))
         return _check(found)
 
-    def learn(
-        self, batch: Batch, features: Tensor, images: Sequence[bytes]
-    ) -> tuple[list[Prediction], Event]:
-        """Predict and learn, unless frozen; and the event that does it again.
+    @property
+    def joins(self) -> bool:
+        """Whether images of several requests may be learned from at once, with the same numbers."""
+        return self.on_host and not self.episodic and self.clf.method.needs <= HOST
 
-        `features` (B, V, D) are those of the tower, float16, of which the batch was made.
-        """
-        frozen, method = self.clf.frozen, self.clf.method
+    def learn(self, batch: Batch) -> list[Prediction]:
+        """Predict and learn, unless frozen. Where there is no prediction, nothing has changed."""
         if self.episodic:
-            found = self._each_anew(batch)
-            event = Event("look" if frozen else "count", len(batch))
-        else:
-            before = None if frozen else method.state_dict()
-            found = self.clf.step(batch)
-            try:
-                _check(found)
-            except InputError:
-                if before is not None:
-                    method.load_state_dict(before)
-                    self.clf.seen -= len(batch)
-                raise
-            if frozen:
-                event = Event("look", len(batch))
-            elif not method.stateful:
-                event = Event("count", len(batch))
-            elif "pixels" in method.needs:
-                named = {str(i): _bytes(data) for i, data in enumerate(images)}
-                event = Event("image", len(batch), pack(named))
-            else:
-                event = Event("learn", len(batch), pack({"features": features}))
+            return self._each_anew(batch)
+        method = self.clf.method
+        before = None if self.clf.frozen else method.state_dict()
+        found = self.clf.step(batch)
+        try:
+            return _check(found)
+        except InputError:
+            if before is not None:
+                method.load_state_dict(before)
+                self.clf.seen -= len(batch)
+            raise
+
+    def note(
+        self, found: list[Prediction], features: Sequence[Tensor], images: Sequence[bytes]
+    ) -> Event:
+        """The event that does again what `learn` did with some images, or with some of them.
+
+        `features` (V, D) of each are those of the tower, float16.
+        """
+        kind: Kind = "learn"
+        if self.clf.frozen:
+            kind = "look"
+        elif self.episodic or not self.clf.method.stateful:
+            kind = "count"
+        elif "pixels" in self.clf.method.needs:
+            kind = "image"
+        data = b""
+        if kind == "image":
+            data = pack({str(i): _bytes(image) for i, image in enumerate(images)})
+        elif kind == "learn":
+            data = pack({"features": torch.stack(list(features))})
         self.seq += 1
         self._measure_drift(found)
-        return found, event
+        return Event(kind, len(found), data)
 
     def _each_anew(self, batch: Batch) -> list[Prediction]:
         found, seen = [], self.clf.seen

@@ -1,0 +1,158 @@
+"""Requests that wait are worked on together, with the numbers that each had by itself."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+from adte import list_methods
+from adte.serve import engine as engines
+from adte.serve.jobs import Predict
+from adte.serve.service import Service
+from adte.serve.streams import HOST, Stream
+from serving import CLASSES, classifier, jpeg, small
+
+IMAGES = [jpeg(i) for i in range(12)]
+ASKED = {"classes": CLASSES, "templates": "single", "views": 6, "seed": 0, "options": {},
+         "protocol": "online"}  # fmt: skip
+
+
+def made(service: Service, id: str, method: str = "adte") -> Stream:
+    plan = Stream.plan({**ASKED, "method": method}, service.limits)
+    stream = Stream.make(id, plan, service.model, "now", None, service.limits)
+    service.engine.ask(lambda keeper: keeper.create(stream)).result(10)
+    return stream
+
+
+@contextmanager
+def gathered(service: Service):
+    """What is asked within the block waits for the keeper until its end."""
+    go = threading.Event()
+    service.engine.ask(lambda keeper: go.wait(30))
+    yield
+    end = time.monotonic() + 30
+    while service.engine._write.qsize() < 10 and time.monotonic() < end:
+        time.sleep(0.01)
+    go.set()
+
+
+@pytest.fixture
+def steps(monkeypatch):
+    """Images of each step of learning."""
+    found, learn = [], Stream.learn
+    monkeypatch.setattr(Stream, "learn", lambda s, b: (found.append(len(b)), learn(s, b))[1])
+    return found
+
+
+QUICK = ("adte", "tda")
+METHODS = [pytest.param(m, marks=() if m in QUICK else pytest.mark.slow) for m in list_methods()]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_waiting_requests_are_one_step(method, tmp_path, steps):
+    model = small()
+    service = Service(tmp_path, model, workers=1)
+    streams = [made(service, "one", method), made(service, "two", method)]
+    order = [0, 1, 0, 0, 1, 0, 1, 1, 0, 1]
+    jobs = [
+        Predict(stream=streams[which], images=[IMAGES[i]], probs=True, key=f"k{i}")
+        for i, which in enumerate(order)
+    ]
+    with gathered(service):
+        futures = [service.engine.submit(job) for job in jobs]
+    answers = [f.result(60) for f in futures]
+    service.close()
+    assert (max(steps) > 1) == (streams[0].clf.method.needs <= HOST)
+    again = Service(tmp_path, model, workers=1)  # what was learned, done again event by event
+    for which, id in enumerate(("one", "two")):
+        clf = classifier(model, method=method)
+        mine = [i for i, w in enumerate(order) if w == which]
+        for number, i in enumerate(mine, 1):
+            assert (answers[i]["seq"], answers[i]["seen"]) == (number, number)
+            assert answers[i]["predictions"][0]["probs"] == clf.predict(IMAGES[i]).probs.tolist()
+        theirs, ours = (c.method.state_dict() for c in (clf, again.keeper.streams[id].clf))
+        assert all(torch.equal(theirs[k], ours[k]) for k in theirs)
+    again.close()
+
+
+def test_a_repeated_key_among_those_that_wait(tmp_path, steps):
+    service = Service(tmp_path, small(), workers=1)
+    stream = made(service, "one")
+    keys = [f"k{i % 9}" for i in range(11)]
+    with gathered(service):
+        futures = [
+            service.engine.submit(
+                Predict(stream=stream, images=[IMAGES[int(k[1])]], key=k, digest=k.encode())
+            )
+            for k in keys
+        ]
+    answers = [f.result(60) for f in futures]
+    assert [a["repeated"] for a in answers] == [False] * 9 + [True] * 2
+    assert answers[9]["predictions"] == answers[0]["predictions"]
+    assert stream.clf.seen == 9
+    service.close()
+
+
+def test_one_that_fails_costs_the_others_nothing(tmp_path, monkeypatch):
+    """Together they cannot be learned from; each by itself can, but for one."""
+    service = Service(tmp_path, small(), workers=1)
+    stream = made(service, "one")
+    learn = Stream.learn
+    calls = []
+
+    def fail(self, batch):
+        calls.append(len(batch))
+        if len(batch) > 1 or len(calls) == 4:
+            raise engines.InputError("this cannot be learned from; send another")
+        return learn(self, batch)
+
+    monkeypatch.setattr(Stream, "learn", fail)
+    with gathered(service):
+        futures = [service.engine.submit(Predict(stream=stream, images=[i])) for i in IMAGES[:10]]
+    errors = [f.exception(60) for f in futures]
+    assert [e is None for e in errors] == [True, True, False] + [True] * 7
+    assert stream.clf.seen == stream.seq == 9
+    service.close()
+
+
+def test_images_gather_while_the_device_is_busy(tmp_path, monkeypatch):
+    """As on a GPU: two passes are under way at most, and later ones are larger."""
+    service = Service(tmp_path, small(), workers=2, window=0)
+    stream, passes, through = made(service, "one"), [], service.engine._through
+    service.engine.group = 4
+    service.engine._through = lambda ready: (passes.append(len(ready)), through(ready))
+    monkeypatch.setattr(engines, "_sent", lambda f: (f, lambda: time.sleep(0.3)))
+    clf = classifier(service.model)
+    futures = []
+    for image in IMAGES:
+        futures.append(service.engine.submit(Predict(stream=stream, images=[image], probs=True)))
+        time.sleep(0.02)
+    for future, image in zip(futures, IMAGES, strict=True):
+        probs = torch.tensor(future.result(60)["predictions"][0]["probs"])
+        torch.testing.assert_close(probs, clf.predict(image).probs, rtol=1e-3, atol=1e-4)
+    service.close()
+    assert sum(passes) == len(IMAGES)
+    assert len(passes) <= 6
+    assert passes[0] == 1
+    assert max(passes) == 4
+
+
+def test_a_device_that_fails_late_is_told_to_those_who_wait(tmp_path, monkeypatch):
+    service = Service(tmp_path, small(), workers=1)
+    stream = made(service, "one")
+
+    def broken():
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engines, "_sent", lambda f: (f, broken))
+        for _ in range(3):  # more than may be under way at a time
+            failed = service.engine.submit(Predict(stream=stream, images=[IMAGES[0]]))
+            assert isinstance(failed.exception(30), RuntimeError)
+    good = service.engine.submit(Predict(stream=stream, images=[IMAGES[0]])).result(30)
+    assert good["seen"] == 1
+    service.close()
