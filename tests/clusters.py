@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -111,7 +112,9 @@ class Nodes:
         found = []
         for node in [self.cluster.head_node, *self.nodes]:
             raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
-            found += [c for c in raylet.children(recursive=True) if name in " ".join(c.cmdline())]
+            for child in raylet.children(recursive=True):
+                with suppress(psutil.Error):  # one that has just ended
+                    found += [child] if name in " ".join(child.cmdline()) else []
         return found
 
     def kill_worker(self, name: str, rng: Any) -> bool:

@@ -567,3 +567,24 @@ def test_the_example_of_a_setting_is_one_that_the_default_uses(photo):
     assert "write it as in base=5" in predict(photo, "--set", "beta").stderr
     plain = facts(predict(photo, "--json"))["rows"]
     assert facts(predict(photo, "--set", "base=5", "--json"))["rows"] != plain
+
+
+def test_classes_may_be_described_in_sentences(photo, tmp_path):
+    """As a template does, the sentences decide the numbers, and belong to the state."""
+    told = tmp_path / "told.json"
+    told.write_text(json.dumps({"cat": ["a cat with whiskers."], "dog": ["a dog.", "it barks."],
+                                "car": ["a car on a road."]}))  # fmt: skip
+    plain = facts(predict(photo, "--json"))["rows"][0]["confidence"]
+    result = predict(photo, "--descriptions", told, "--out", "o.csv")
+    assert result.exit_code == 0, result.output
+    assert rows(Path("o.csv"))[0]["confidence"] != str(plain)
+    again = predict(photo, "--descriptions", told, "--out", "o.csv")
+    assert "0 images labelled, 1 done before" in again.output
+    told.write_text(json.dumps({"cat": ["another."], "dog": ["a dog."], "car": ["a car."]}))
+    other = predict(photo, "--descriptions", told, "--out", "o.csv")
+    assert "was saved with descriptions 'told.json'" in other.output
+    assert "leave --descriptions out" in other.output
+    told.write_text(json.dumps({"cat": ["a cat."]}))
+    assert "lack 2 of 3 classes: 'dog', 'car'" in predict(photo, "--descriptions", told).output
+    assert predict(photo, "--descriptions", told, "--allow-missing").exit_code == 0
+    assert "--allow-missing needs --descriptions" in predict(photo, "--allow-missing").output

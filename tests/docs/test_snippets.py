@@ -39,7 +39,7 @@ NOT_RUN = {  # blocks of a page that are shown only, and why
     "docs/guides/photographs.md": 1,  # takes a quarter of an hour
     "docs/guides/photos.md": 1,  # weights from elsewhere
 }
-RUN, SHOWN, PLAIN = {"bash", "python"}, {"console", "py"}, {"", "text", "toml"}
+RUN, SHOWN, PLAIN = {"bash", "python"}, {"console", "py"}, {"", "text", "toml", "json"}
 FENCE = re.compile(r'^```(\w*)(?: title="([^"]+)")?[^\n]*\n(.*?)^```$', re.M | re.S)
 
 

@@ -9,6 +9,7 @@ import click
 from adte import console
 from adte.cli._group import AGAIN, COUNT, JSON, SET, main, read_settings
 from adte.cli._options import FINITE, Count, Engine, Section, was_given
+from adte.cli._source import ALLOW_MISSING, DESCRIPTIONS
 from adte.errors import InputError
 from adte.facts import VIEWS, WORD
 
@@ -26,6 +27,8 @@ CLASSIFIER = Section(
     click.option("--template", "templates", multiple=True, metavar="SET|TEXT",
                  help="Template set (single, seven, eighty, …), or a text with {} for the class "
                  "name; texts may be repeated.  [default: a photo of a {}.]"),
+    DESCRIPTIONS,
+    ALLOW_MISSING,
     click.option("--method", default="adte", show_default=True, help="See `adte methods`."),
     SET,
     click.option("--views", default=64, type=Count(1, VIEWS), show_default=True,
@@ -148,7 +151,9 @@ def _wanted(o: dict[str, Any]) -> Any:
     from adte.labelling import Wanted
     from adte.prompts import SINGLE
 
-    names = ("classes", "model", "method", "templates", "views", "seed", "weights")
+    if o["allow_missing"] and not o["descriptions"]:
+        raise InputError("--allow-missing needs --descriptions, the file that may lack classes")
+    names = ("classes", "model", "method", "templates", "descriptions", "views", "seed", "weights")
     said = {name for name in names if was_given(name, own=False)}
     if o["settings"]:
         said.add("options")
@@ -160,6 +165,8 @@ def _wanted(o: dict[str, Any]) -> Any:
         model=o["model"],
         method=o["method"],
         templates=o["templates"] or SINGLE,
+        descriptions=o["descriptions"],
+        allow_missing=o["allow_missing"],
         views=o["views"],
         seed=o["seed"],
         options=read_settings(o["method"], o["settings"]) if o["settings"] else {},

@@ -16,7 +16,7 @@ from adte.errors import InputError
 from adte.facts import read_state
 from adte.files import load_state
 from adte.methods import create_method
-from adte.prompts import SINGLE, check_templates
+from adte.prompts import SINGLE, Prompts
 
 __all__ = ["Saved", "Wanted", "open_classifier"]
 
@@ -34,6 +34,8 @@ class Wanted:
     model: str = "tiny"
     method: str = "adte"
     templates: Sequence[str] = SINGLE
+    descriptions: str | None = None
+    allow_missing: bool = False
     views: int | Literal["auto"] = 64
     seed: int = 0
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -60,9 +62,10 @@ class Wanted:
         )
 
     @property
-    def prompts(self) -> str | Sequence[str]:
-        """One text may be the name of a set."""
-        return self.templates[0] if len(self.templates) == 1 else self.templates
+    def prompts(self) -> Prompts:
+        """What is said of each class; one template may be the name of a set."""
+        templates = self.templates[0] if len(self.templates) == 1 else self.templates
+        return Prompts.of(templates, self.descriptions, allow_missing=self.allow_missing)
 
     def differences(self, facts: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
         """What a person asked for and a state has otherwise: its name, here and there."""
@@ -75,14 +78,21 @@ class Wanted:
             "views": "auto" if facts["auto"] else views["count"],
             "seed": views["seed"],
         }
+        ours = {name: getattr(self, name) for name in theirs if name != "template"}
+        if "templates" in self.said:
+            ours["template"] = list(self.prompts.templates)
         for name, there in theirs.items():
-            own = "templates" if name == "template" else name
-            if own in self.said:
-                here = getattr(self, own)
-                if name == "template":
-                    here = check_templates(self.prompts)
-                if here != there:
-                    yield name, here, there
+            said = "templates" if name == "template" else name
+            if said in self.said and ours[name] != there:
+                yield name, ours[name], there
+        if "descriptions" in self.said and _table(self.prompts) != _table(prompts):
+            yield "descriptions", self.descriptions, prompts["name"]
+
+
+def _table(prompts: Prompts | Mapping[str, Any]) -> dict[str, list[str]]:
+    """The sentences of each class."""
+    found = prompts.descriptions if isinstance(prompts, Prompts) else prompts["descriptions"]
+    return {name: list(sentences) for name, sentences in (found or {}).items()}
 
 
 @dataclass(frozen=True)
