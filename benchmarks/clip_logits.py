@@ -17,7 +17,7 @@ import torch
 
 from adte import Sample, create_method
 from adte.evaluate import run
-from adte.evaluate.running.metrics import bootstrap_difference
+from adte.evaluate.running.figures import bootstrap_difference
 from adte.evaluate.studies.rows import FIXED_POINT
 
 ESTIMATORS: dict[str, dict[str, Any]] = {

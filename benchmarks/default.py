@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from adte import create_method
 from adte.batch import Batch, Context
 from adte.evaluate.features.cache import Cache, bundle
-from adte.evaluate.running.metrics import ece
+from adte.evaluate.running.figures import ece
 from adte.methods import Method, PriorMethod, list_methods
 
 Ints = NDArray[np.int64]

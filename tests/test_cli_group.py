@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,6 +16,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from adte import console
 from adte.cli import main
 from adte.cli._group import Verbs
 from adte.cli._options import Section, options_of
@@ -319,3 +321,10 @@ def test_bad_values_are_refused(args):
     result = CliRunner().invoke(verbs, ["turn", *args])
     assert result.exit_code == 2
     assert args[0] in result.output.splitlines()[-1]
+
+
+def test_notes_leave_out_what_pillow_says_of_no_file(capsys):
+    with console.notes():
+        warnings.warn_explicit("Truncated", UserWarning, "x.py", 1, module="PIL.TiffImagePlugin")
+        warnings.warn("ours", stacklevel=1)
+    assert capsys.readouterr().err == "note: ours\n"

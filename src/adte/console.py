@@ -149,6 +149,7 @@ def notes(show: bool = True) -> Iterator[None]:
         warnings.simplefilter("default")
         for category in (DeprecationWarning, ResourceWarning):  # for those who write programs
             warnings.filterwarnings("ignore", category=category)
+        warnings.filterwarnings("ignore", module=r"PIL\.")  # of a file that it does not name
         warnings.showwarning = show_once
         yield
 

@@ -15,7 +15,7 @@ from adte.cli import main
 from adte.evaluate import demo
 from adte.evaluate.demo import known_frequency, run_demo
 from adte.evaluate.features.cache import Cache
-from adte.evaluate.running import metrics
+from adte.evaluate.running import figures
 from adte.evaluate.running.results import Results
 from adte.evaluate.running.tasks import LADDER
 from adte.models.tiny import tiny_classes
@@ -46,7 +46,7 @@ def test_the_estimated_prior_ranks_the_true_frequencies():
     method = create_method("zero-shot", adjust="after", estimator="marginal")
     for batch, _ in bundle.batches(64):
         method.learn(batch)
-    assert metrics.spearman(method.class_prior.log_prior, bundle.frequency) > 0.5
+    assert figures.spearman(method.class_prior.log_prior, bundle.frequency) > 0.5
 
 
 def test_demo_on_another_cache_of_tiny(tmp_path):

@@ -12,17 +12,17 @@ from scipy.stats import spearmanr
 from adte import InputError
 from adte.evaluate import Run
 from adte.evaluate.report.tables import rows_table, terminal_table
-from adte.evaluate.running import metrics
-from adte.evaluate.running.metrics import aurc, risk_coverage
+from adte.evaluate.running import figures, metrics
+from adte.evaluate.running.figures import aurc, risk_coverage
 from adte.evaluate.running.results import summarise
 
 
 def test_ece_of_hand_made_cases():
-    assert metrics.ece([1, 1, 1, 1], [1, 1, 1, 1]) == 0
-    assert metrics.ece([1, 1, 1, 1], [1, 1, 0, 0]) == pytest.approx(0.5)
+    assert figures.ece([1, 1, 1, 1], [1, 1, 1, 1]) == 0
+    assert figures.ece([1, 1, 1, 1], [1, 1, 0, 0]) == pytest.approx(0.5)
     # Two bins: 0.55 with one of two right, 0.95 with both right.
-    assert metrics.ece([0.55, 0.55, 0.95, 0.95], [1, 0, 1, 1]) == pytest.approx(0.05)
-    assert metrics.ece([0.0], [0]) == 0
+    assert figures.ece([0.55, 0.55, 0.95, 0.95], [1, 0, 1, 1]) == pytest.approx(0.05)
+    assert figures.ece([0.0], [0]) == 0
 
 
 def test_ece_against_plain_loops():
@@ -33,20 +33,20 @@ def test_ece_against_plain_loops():
         inside = (confidence > b / 15) & (confidence <= (b + 1) / 15)
         if inside.any():
             total += inside.sum() * abs(correct[inside].mean() - confidence[inside].mean())
-    assert metrics.ece(confidence, correct) == pytest.approx(total / 500)
+    assert figures.ece(confidence, correct) == pytest.approx(total / 500)
 
 
 def test_thirds():
-    assert metrics.thirds([5, 1, 9, 3, 7, 2]).tolist() == [1, 2, 0, 1, 0, 2]
-    assert metrics.thirds([1, 1, 1, 1]).tolist() == [0, 1, 1, 2]
-    assert metrics.thirds([1]).tolist() == [1]
+    assert figures.thirds([5, 1, 9, 3, 7, 2]).tolist() == [1, 2, 0, 1, 0, 2]
+    assert figures.thirds([1, 1, 1, 1]).tolist() == [0, 1, 1, 2]
+    assert figures.thirds([1]).tolist() == [1]
 
 
 def test_spearman_is_scipys():
     rng = np.random.default_rng(1)
     for a, b in ((rng.random(40), rng.random(40)), (rng.integers(0, 5, 40), rng.random(40))):
-        assert metrics.spearman(a, b) == pytest.approx(spearmanr(a, b).statistic)
-    assert metrics.spearman([1, 1, 1], [1, 2, 3]) == 0
+        assert figures.spearman(a, b) == pytest.approx(spearmanr(a, b).statistic)
+    assert figures.spearman([1, 1, 1], [1, 2, 3]) == 0
 
 
 def test_bootstrap_covers_the_difference():
@@ -54,11 +54,11 @@ def test_bootstrap_covers_the_difference():
     inside = 0
     for trial in range(100):
         a, b = rng.random(300) < 0.6, rng.random(300) < 0.5
-        low, high = metrics.bootstrap_difference(a, b, draws=400, seed=trial)
+        low, high = figures.bootstrap_difference(a, b, draws=400, seed=trial)
         assert low <= (a.mean() - b.mean()) <= high
         inside += low <= 0.1 <= high
     assert 85 <= inside <= 100  # nominal 95
-    assert metrics.bootstrap_difference(a, a) == (0, 0)
+    assert figures.bootstrap_difference(a, a) == (0, 0)
 
 
 def test_mcnemar_is_the_binomial_test():
@@ -68,14 +68,14 @@ def test_mcnemar_is_the_binomial_test():
     a, b = rng.random(200) < 0.6, rng.random(200) < 0.5
     only_a, only_b = int((a & ~b).sum()), int((b & ~a).sum())
     want = binomtest(min(only_a, only_b), only_a + only_b, 0.5).pvalue
-    assert metrics.mcnemar(a, b) == pytest.approx(want)
-    assert metrics.mcnemar(a, a) == 1
+    assert figures.mcnemar(a, b) == pytest.approx(want)
+    assert figures.mcnemar(a, a) == 1
 
 
 def test_mean_per_class_and_nll():
-    assert metrics.mean_per_class([1, 1, 1, 0], [0, 0, 0, 2]) == pytest.approx(0.5)
-    assert metrics.nll([0.5, 0.25]) == pytest.approx(-np.log([0.5, 0.25]).mean())
-    assert np.isfinite(metrics.nll([0.0]))
+    assert figures.mean_per_class([1, 1, 1, 0], [0, 0, 0, 2]) == pytest.approx(0.5)
+    assert figures.nll([0.5, 0.25]) == pytest.approx(-np.log([0.5, 0.25]).mean())
+    assert np.isfinite(figures.nll([0.0]))
 
 
 @pytest.fixture(scope="module")
@@ -98,37 +98,37 @@ def test_the_figures_are_those_of_torchmetrics(reference):
     rank = (probs > probs.gather(1, labels[:, None])).sum(1).numpy()
     c = reference.classification
     many = {"preds": probs, "target": labels, "num_classes": 7}
-    assert metrics.accuracy(right) == pytest.approx(
+    assert figures.accuracy(right) == pytest.approx(
         float(c.multiclass_accuracy(**many, average="micro"))
     )
-    assert metrics.accuracy(rank < 5) == pytest.approx(
+    assert figures.accuracy(rank < 5) == pytest.approx(
         float(c.multiclass_accuracy(**many, average="micro", top_k=5))
     )
-    assert metrics.mean_per_class(right, labels) == pytest.approx(
+    assert figures.mean_per_class(right, labels) == pytest.approx(
         float(c.multiclass_accuracy(**many, average="macro"))
     )
-    assert metrics.ece(probs.max(-1).values, right) == pytest.approx(
+    assert figures.ece(probs.max(-1).values, right) == pytest.approx(
         float(c.multiclass_calibration_error(**many, n_bins=15, norm="l1")), abs=1e-6
     )
     a, b = torch.randn(40, generator=g), torch.randn(40, generator=g)
-    assert metrics.spearman(a, b) == pytest.approx(float(reference.spearman_corrcoef(a, b)))
+    assert figures.spearman(a, b) == pytest.approx(float(reference.spearman_corrcoef(a, b)))
 
 
 def test_average_precision_by_hand(reference):
     """One class ranked perfectly (1), one with its positive second (1/2), one without positives."""
     scores = np.array([[0.9, 0.8, 0.1], [0.2, 0.9, 0.3], [0.1, 0.1, 0.2]])
     targets = np.array([[1, 1, 0], [0, 0, 0], [0, 0, 0]])
-    assert metrics.average_precision(scores, targets) == pytest.approx(0.75)
+    assert figures.average_precision(scores, targets) == pytest.approx(0.75)
 
 
 def test_bias_statistics_by_hand():
-    found = metrics.bias_statistics(np.log([0.5, 0.25, 0.25]), [3, 2, 1])
+    found = figures.bias_statistics(np.log([0.5, 0.25, 0.25]), [3, 2, 1])
     bias = -np.log([0.5, 0.25, 0.25])
     assert found["bias_mean"] == pytest.approx(bias.mean())
     assert found["bias_variance"] == pytest.approx(bias.var())
     assert found["bias_std"] ** 2 == pytest.approx(found["bias_variance"])
     assert found["spearman"] == pytest.approx(np.sqrt(0.75))
-    assert "spearman" not in metrics.bias_statistics(np.log([0.5, 0.5]))
+    assert "spearman" not in figures.bias_statistics(np.log([0.5, 0.5]))
 
 
 # --------------------------------------------------------------------------- one entry per metric
@@ -177,7 +177,7 @@ def test_every_metric_of_a_run_by_hand():
     assert (out["tcr"], out["peak_memory"]) == ([1.0, 2.0], 12)
     assert out["spearman"] == pytest.approx(-1.0)
     assert out["bias_std"] ** 2 == pytest.approx(out["bias_variance"])
-    assert out["nll"] == pytest.approx(metrics.nll(a_run().truth))
+    assert out["nll"] == pytest.approx(figures.nll(a_run().truth))
     assert set(out) == set(metrics.METRICS)  # all apply, none is forgotten
 
 

@@ -10,7 +10,7 @@ from adte import InputError, Sample, load_model
 from adte.data import load_dataset
 from adte.evaluate.features.recipe import Recipe
 from adte.evaluate.features.stream import Held, Image
-from adte.evaluate.running.metrics import average_precision
+from adte.evaluate.running.figures import average_precision
 from adte.evaluate.studies import multilabel as study
 from adte.evaluate.studies.lab import Lab, Preset
 from adte.evaluate.studies.multilabel import (

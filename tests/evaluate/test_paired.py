@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from adte.evaluate.running.metrics import bootstrap_difference
+from adte.evaluate.running.figures import bootstrap_difference
 from adte.evaluate.running.paired import gain, interval
 
 

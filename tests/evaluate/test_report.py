@@ -24,7 +24,7 @@ from adte.evaluate.features.recipe import Recipe
 from adte.evaluate.features.stream import Held, Image, first, shuffle
 from adte.evaluate.report.runs import runs_report
 from adte.evaluate.report.sections import read_sections
-from adte.evaluate.running import metrics
+from adte.evaluate.running import figures
 from adte.evaluate.running.results import Results
 from adte.evaluate.running.tasks import Task, method_tasks, run_tasks
 from adte.simulate import SimulatedStream
@@ -146,14 +146,14 @@ def test_figures_are_those_of_the_runs(runs):
     se = next(v for (title, _, _), v in right.items() if title == "se")
     line = lines["adte", "online"]
     assert float(line["accuracy"]) == pytest.approx(np.mean(ours))
-    low, high = metrics.seed_interval([c.mean() for c in ours])
+    low, high = figures.seed_interval([c.mean() for c in ours])
     assert float(line["ci95_low"]) == pytest.approx(low)
     assert float(line["ci95_high"]) == pytest.approx(high)
     assert float(line["gain"]) == pytest.approx(np.mean(ours) - se.mean())
-    low, high = metrics.bootstrap_difference(np.mean(ours, axis=0), se)
+    low, high = figures.bootstrap_difference(np.mean(ours, axis=0), se)
     assert float(line["gain_ci95_low"]) == pytest.approx(low)
     assert float(line["gain_ci95_high"]) == pytest.approx(high)
-    assert float(line["p"]) == pytest.approx(max(metrics.mcnemar(c, se) for c in ours))
+    assert float(line["p"]) == pytest.approx(max(figures.mcnemar(c, se) for c in ours))
     assert lines["se", "stateless"]["gain"] == ""
     assert lines["adte beta=0.5", "online"]["seeds"] == "1"  # not taken for a seed of adte's
 
@@ -247,7 +247,7 @@ def test_images_are_paired_by_name_whatever_their_order(tmp_path):
         seed = record.conditions.view_seed
         right[record.title, seed] = dict(zip(run.ids, run.correct.tolist(), strict=True))
     p = [
-        metrics.mcnemar(*([right[t, seed][str(i)] for i in range(60)] for t in ("adte", "se")))
+        figures.mcnemar(*([right[t, seed][str(i)] for i in range(60)] for t in ("adte", "se")))
         for seed in (1, 2)
     ]
     assert rows["adte"].row["p"] == pytest.approx(max(p))

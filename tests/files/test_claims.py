@@ -257,9 +257,10 @@ def test_point_5_waiting_pays(tmp_path):
     path = tmp_path / "shop.adte"
     held = Lock(path).acquire()
     timer = threading.Timer(0.2, held.release)
+    start = time.monotonic()
     timer.start()
     with Lock(path, timeout=30):
-        pass
+        assert time.monotonic() - start >= 0.15
     timer.join()
     held.release()  # again does nothing
 

@@ -1,7 +1,7 @@
 """Evaluation: protocols, metrics, studies and their reports."""
 
 from adte.evaluate.features.arrays import from_arrays, from_npz
-from adte.evaluate.running.metrics import risk_coverage
+from adte.evaluate.running.figures import risk_coverage
 from adte.evaluate.running.protocol import PROTOCOLS, Run, predictions, run
 
 __all__ = ["PROTOCOLS", "Run", "from_arrays", "from_npz", "predictions", "risk_coverage", "run"]

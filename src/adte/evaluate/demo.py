@@ -17,7 +17,7 @@ from adte.evaluate.features.cache import Cache
 from adte.evaluate.features.stream import FeatureStream, Held
 from adte.evaluate.report.demo import lessons
 from adte.evaluate.report.runs import runs_report
-from adte.evaluate.running import metrics
+from adte.evaluate.running import figures
 from adte.evaluate.running.results import Results
 from adte.evaluate.running.tasks import LADDER, Outcome, aggregate, passes, run_tasks
 from adte.machine import threads
@@ -116,7 +116,7 @@ def estimators(
         found.append(
             {
                 "name": name,
-                "spearman": metrics.spearman(log_prior, stream.frequency),  # type: ignore[arg-type]
+                "spearman": figures.spearman(log_prior, stream.frequency),  # type: ignore[arg-type]
                 "bias_std": float(log_prior.std()),
                 "log_prior": log_prior,
             }

@@ -109,7 +109,10 @@ class Store:
     ) -> None:
         self.folder, self.path = Path(folder), Path(folder) / NAME
         if reading and not self.path.is_file():
-            raise InputError(f"{str(folder)!r} holds no state of a service; check the path")
+            raise InputError(
+                f"{str(folder)!r} holds no state of a service; give the folder of `adte serve "
+                "--state`"
+            )
         self._lock: Lock | None = None
         if not reading:
             own_folder(folder, NAME, f"{NAME}*", MARK)

@@ -9,7 +9,7 @@ import numpy as np
 
 from adte.evaluate.report.page import COLOURS, HEIGHT, WIDTH, figure, legend
 from adte.evaluate.report.sections import Entry, Section
-from adte.evaluate.running.metrics import risk_coverage
+from adte.evaluate.running.figures import risk_coverage
 
 __all__ = ["section_plots"]
 

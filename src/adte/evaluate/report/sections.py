@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from adte.errors import InputError
-from adte.evaluate.running import metrics
+from adte.evaluate.running import figures, metrics
 from adte.evaluate.running.paired import gain, right, right_over_seeds
 from adte.evaluate.running.results import Conditions, Results
 from adte.evaluate.running.tasks import Outcome, Task, aggregate
@@ -278,4 +278,4 @@ def _p(entry: Entry, other: Entry) -> float | None:
     if len({id for id, *_ in usual if id}) not in (0, len(usual)):
         return None
     pairs = [(x, theirs.get(seed, usual)) for seed, x in mine.items()]
-    return max(metrics.mcnemar([x[i] for i in x], [y[i] for i in x]) for x, y in pairs)
+    return max(figures.mcnemar([x[i] for i in x], [y[i] for i in x]) for x, y in pairs)

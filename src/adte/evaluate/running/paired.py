@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adte.evaluate.features.stream import shuffle
-from adte.evaluate.running.metrics import bootstrap_difference
+from adte.evaluate.running.figures import bootstrap_difference
 
 if TYPE_CHECKING:
     from adte.evaluate.running.tasks import Outcome

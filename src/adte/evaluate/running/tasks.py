@@ -22,6 +22,7 @@ from adte.evaluate.features.cache import extract
 from adte.evaluate.features.live import Live
 from adte.evaluate.features.stream import FeatureStream, Held
 from adte.evaluate.running import metrics
+from adte.evaluate.running.figures import seed_interval
 from adte.evaluate.running.paired import gain, right_over_seeds
 from adte.evaluate.running.protocol import BATCH, Protocol, Run, run
 from adte.evaluate.running.results import Conditions, Record, Results, summarise
@@ -366,7 +367,7 @@ def aggregate(outcomes: Sequence[Outcome], baseline: str = "se") -> list[dict[st
             "method": title,
             "protocol": protocol if group[0].record.conditions.stateful else "stateless",
             "accuracy": float(values.mean()),
-            "ci95": metrics.seed_interval(values),
+            "ci95": seed_interval(values),
             "gain": None if found is None else found[0],
             "gain_ci95": None if found is None else found[1],
             "seeds": len(values),

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from adte.evaluate.features.stream import FeatureStream, Narrowed
-from adte.evaluate.running import metrics
+from adte.evaluate.running import figures
 from adte.evaluate.running.protocol import BATCH, run
 from adte.evaluate.studies.lab import Lab
 from adte.evaluate.studies.rows import FIXED_POINT, STAND_INS, family_like
@@ -106,7 +106,7 @@ def bias_statistics(lab: Lab) -> Finding:
     like = family_like(lab, ("IN-I", "IN-V", "IN-K", "IN-A", "IN-R"))
     rows = []
     for name, stream in streams.items():
-        spread = metrics.bias_statistics(learned(lab, stream).log_prior.cpu().numpy())
+        spread = figures.bias_statistics(learned(lab, stream).log_prior.cpu().numpy())
         before, after = lab.accuracy(stream, "zero-shot"), lab.accuracy(stream, lab.adte)
         cells = (spread["bias_variance"], spread["bias_std"], before, after, after - before)
         rows.append(Row(name, cells, like=like.get(name, name)))

@@ -8,7 +8,7 @@ from typing import Any
 
 from adte.errors import InputError
 from adte.evaluate.features.stream import FeatureStream, first
-from adte.evaluate.running import metrics
+from adte.evaluate.running import figures
 from adte.evaluate.studies.lab import CROSS, FAMILY, Lab
 from adte.evaluate.studies.rows import STAND_INS, family_like, mean, over
 from adte.evaluate.studies.study import Finding, Row, study
@@ -172,7 +172,7 @@ def confidence_intervals(lab: Lab) -> Finding:
     means, widths = [], []
     for stream in streams.values():
         values = lab.seeded(stream, lab.adte)
-        low, high = metrics.seed_interval(values) or [values[0], values[0]]
+        low, high = figures.seed_interval(values) or [values[0], values[0]]
         means.append((low + high) / 2)
         widths.append(((low + high) / 2, (high - low) / 2))
     rows = [

@@ -23,7 +23,7 @@ from adte.batch import Context, Prediction, Sample
 from adte.data.base import Dataset
 from adte.errors import InputError
 from adte.evaluate.features.stream import FeatureStream, Held, Narrowed, first
-from adte.evaluate.running.metrics import average_precision
+from adte.evaluate.running.figures import average_precision
 from adte.evaluate.studies.lab import Lab
 from adte.evaluate.studies.study import Finding, Row, study
 from adte.images import Pixels

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from adte.batch import Context, Sample
 from adte.errors import InputError
-from adte.evaluate.running.metrics import seed_interval
+from adte.evaluate.running.figures import seed_interval
 from adte.evaluate.studies.digits import Coloured, coloured, corrupted
 from adte.evaluate.studies.lab import Lab
 from adte.evaluate.studies.rows import FIXED_POINT

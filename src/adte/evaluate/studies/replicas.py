@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from adte import state as declared
 from adte.evaluate.features.stream import FeatureStream, Held, shuffle
-from adte.evaluate.running.metrics import bootstrap_difference
+from adte.evaluate.running.figures import bootstrap_difference
 from adte.evaluate.studies.lab import Lab
 from adte.evaluate.studies.study import Figure, Finding, Row, Series, study
 from adte.methods import Method, create_method

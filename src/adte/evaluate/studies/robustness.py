@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adte.evaluate.features.stream import FeatureStream, Held, Narrowed, part
-from adte.evaluate.running import metrics
+from adte.evaluate.running import figures
 from adte.evaluate.studies.lab import Lab, interleaved
 from adte.evaluate.studies.rows import INTERVAL, Rival, over_streams
 from adte.evaluate.studies.study import Cell, Finding, Row, study
@@ -136,7 +136,7 @@ def few_names(lab: Lab) -> Finding:
         cells: list[Cell] = []
         for streams in spaces.values():
             mine, base = right(streams, method, options), right(streams, "se", {})
-            low, high = metrics.bootstrap_difference(mine, base)
+            low, high = figures.bootstrap_difference(mine, base)
             cells.append((float(mine.mean()), low, high))
         rows.append(Row(name, tuple(cells)))
     return Finding(

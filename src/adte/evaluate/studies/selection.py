@@ -7,7 +7,7 @@ import torch
 
 from adte import functional as F
 from adte.evaluate.features.stream import Fewer
-from adte.evaluate.running import metrics
+from adte.evaluate.running.figures import bootstrap_difference
 from adte.evaluate.studies.lab import Lab
 from adte.evaluate.studies.study import Figure, Finding, Row, Series, study
 
@@ -28,7 +28,7 @@ def te_q(lab: Lab) -> Finding:
         gains = []
         for q in MANY_QS:
             right = lab.run(stream, "te", q=q).run.correct
-            low, high = metrics.bootstrap_difference(right, se)
+            low, high = bootstrap_difference(right, se)
             gains.append((float(right.mean()), float(se.mean()) + low, float(se.mean()) + high))
         y, low_y, high_y = (tuple(g[i] for g in gains) for i in range(3))
         level = (float(se.mean()),) * len(MANY_QS)

@@ -1,0 +1,190 @@
+"""Figures of merit: pure functions of labels, confidences and what was right."""
+
+from __future__ import annotations
+
+from math import exp, lgamma, log
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from adte.models._torchvision import import_late
+
+__all__ = [
+    "Coverage",
+    "accuracy",
+    "aurc",
+    "average_precision",
+    "bias_statistics",
+    "bootstrap_difference",
+    "ece",
+    "mcnemar",
+    "mean_per_class",
+    "nll",
+    "risk_coverage",
+    "seed_interval",
+    "spearman",
+    "thirds",
+]
+
+
+def accuracy(correct: ArrayLike) -> float:
+    """Share of correct predictions."""
+    return float(np.asarray(correct, float).mean())
+
+
+def mean_per_class(correct: ArrayLike, labels: ArrayLike) -> float:
+    """Accuracy of each class that occurs, averaged over classes."""
+    correct, labels = np.asarray(correct, float), np.asarray(labels)
+    counts = np.bincount(labels)
+    right = np.bincount(labels, weights=correct)
+    return float((right[counts > 0] / counts[counts > 0]).mean())
+
+
+class Coverage(NamedTuple):
+    """What is left where images below a threshold get no label; (K,) each, the surest first.
+
+    Attributes:
+        threshold: of the confidence; coverage: the share of the images that get a label then;
+        risk: the share of those labels that are wrong.
+    """
+
+    threshold: NDArray[np.float64]
+    coverage: NDArray[np.float64]
+    risk: NDArray[np.float64]
+
+
+def risk_coverage(confidence: ArrayLike, correct: ArrayLike) -> Coverage:
+    """The risk at every threshold that parts the images (El-Yaniv and Wiener, JMLR 2010).
+
+    >>> risk_coverage([0.9, 0.5, 0.9, 0.7], [True, False, True, True]).risk
+    array([0.  , 0.  , 0.25])
+    """
+    confidence, correct = np.asarray(confidence, float), np.asarray(correct, float)
+    order = np.argsort(-confidence, kind="stable")
+    sure = confidence[order]
+    last = np.flatnonzero(np.append(sure[1:] != sure[:-1], True))  # of equals, all or none
+    wrong = np.cumsum(1 - correct[order])[last]
+    return Coverage(sure[last], (last + 1) / len(sure), wrong / (last + 1))
+
+
+def aurc(confidence: ArrayLike, correct: ArrayLike) -> float:
+    """Area under the curve of risk over coverage: small where those labels are wrong that are the
+    least sure (Geifman et al., ICLR 2019).
+    """
+    _, coverage, risk = risk_coverage(confidence, correct)
+    return float(np.diff(coverage, prepend=0.0) @ risk)
+
+
+def nll(truth: ArrayLike) -> float:
+    """Mean negative log-probability of the true class, in nats; at most 69 per image (1e-30)."""
+    return float(-np.log(np.clip(np.asarray(truth, float), 1e-30, 1)).mean())
+
+
+def mcnemar(a: ArrayLike, b: ArrayLike) -> float:
+    """Exact two-sided p-value that two methods are right equally often, paired by image."""
+    a, b = np.asarray(a, bool), np.asarray(b, bool)
+    only_a, only_b = int((a & ~b).sum()), int((b & ~a).sum())
+    n, k = only_a + only_b, min(only_a, only_b)
+    log_terms = [
+        lgamma(n + 1) - lgamma(i + 1) - lgamma(n - i + 1) - n * log(2) for i in range(k + 1)
+    ]
+    return min(1.0, 2 * sum(exp(t) for t in log_terms))
+
+
+def ece(confidence: ArrayLike, correct: ArrayLike, bins: int = 15) -> float:
+    """Expected calibration error over equal-width bins of confidence (Guo et al. 2017)."""
+    confidence, correct = np.asarray(confidence, float), np.asarray(correct, float)
+    which = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
+    gaps = np.bincount(which, weights=correct - confidence, minlength=bins)
+    return float(np.abs(gaps).sum() / len(confidence))
+
+
+def thirds(frequency: ArrayLike) -> NDArray[np.int64]:
+    """0, 1 or 2 for every class: head, middle or tail third of the classes by frequency.
+
+    Ties go to the class of lower index. Where L is not divisible by three the middle is larger.
+    """
+    frequency = np.asarray(frequency, float)
+    rank = np.empty(len(frequency), int)
+    rank[np.argsort(-frequency, kind="stable")] = np.arange(len(frequency))
+    size = len(frequency) // 3
+    return np.where(rank < size, 0, np.where(rank < len(frequency) - size, 1, 2))
+
+
+def bootstrap_difference(
+    a: ArrayLike, b: ArrayLike, draws: int = 2000, level: float = 0.95, seed: int = 0
+) -> tuple[float, float]:
+    """Interval of mean(a) − mean(b), paired by image, by the percentile bootstrap."""
+    difference = np.asarray(a, float) - np.asarray(b, float)
+    rng = np.random.default_rng(seed)
+    # Only the values −1, 0, 1 occur for right and wrong, but any paired values are taken.
+    values, counts = np.unique(difference, return_counts=True)
+    samples = rng.multinomial(len(difference), counts / len(difference), size=draws)
+    means = samples @ values / len(difference)
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+# 97.5 % quantiles of Student's t for 1 to 30 degrees of freedom; beyond, near enough by a formula.
+_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+      2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
+      2.052, 2.048, 2.045, 2.042)  # fmt: skip
+
+
+def seed_interval(values: ArrayLike) -> list[float] | None:
+    """95 % interval of the mean over seeds; None for a single one."""
+    values = np.asarray(values, float)
+    n = len(values)
+    if n < 2:
+        return None
+    t = _T[n - 2] if n - 2 < len(_T) else 1.96 + 2.4 / (n - 1)
+    half = t * float(values.std(ddof=1)) / n**0.5
+    return [float(values.mean()) - half, float(values.mean()) + half]
+
+
+def bias_statistics(log_prior: ArrayLike, frequency: ArrayLike | None = None) -> dict[str, float]:
+    """Mean, variance and standard deviation of the bias −log p̃ over classes, and, where the
+    classes' training frequency is known, how well p̃ ranks them by it.
+    """
+    bias = -np.asarray(log_prior, float)
+    out = {
+        "bias_mean": float(bias.mean()),
+        "bias_variance": float(bias.var()),
+        "bias_std": float(bias.std()),
+    }
+    return out if frequency is None else {**out, "spearman": spearman(-bias, frequency)}
+
+
+def average_precision(scores: ArrayLike, targets: ArrayLike) -> float:
+    """Mean over classes of average precision, for several labels per image.  (N, L), (N, L)
+
+    By torchmetrics. Classes without a positive image do not count.
+    """
+    name = "torchmetrics.functional.classification"
+    found = import_late(name, "torchmetrics", "studies", "average precision")
+    targets = np.asarray(targets)
+    present = targets.any(0)
+    value = found.multilabel_average_precision(
+        torch.as_tensor(np.asarray(scores)[:, present]),
+        torch.as_tensor(targets[:, present].astype(np.int64)),
+        num_labels=int(present.sum()),
+    )
+    return float(value)
+
+
+def spearman(a: ArrayLike, b: ArrayLike) -> float:
+    """Rank correlation, with mean ranks for ties; 0 where one side is constant."""
+
+    def ranks(x: ArrayLike) -> NDArray[np.float64]:
+        _, inverse, counts = np.unique(
+            np.asarray(x, float), return_inverse=True, return_counts=True
+        )
+        last = np.cumsum(counts)
+        return (last - (counts - 1) / 2)[inverse]
+
+    ra, rb = ranks(a), ranks(b)
+    ra, rb = ra - ra.mean(), rb - rb.mean()
+    size = float(np.sqrt((ra @ ra) * (rb @ rb)))
+    return float(ra @ rb / size) if size > 0 else 0.0
