@@ -54,6 +54,8 @@ def test_health_ready_metrics_and_page(open_house):
     client, _, _ = open_house
     assert client.call("GET", "/health") == {"status": "ok", "version": adte.__version__}
     assert client.call("GET", "/ready")["status"] == "ready"
+    for path in ("/health", "/ready"):  # as some monitors ask
+        assert raw(client, "HEAD", path)[::2] == (200, b"")
     text = client.call("GET", "/metrics").decode()
     assert "# TYPE adte_commit_seconds histogram" in text
     assert "adte_writable 1" in text
