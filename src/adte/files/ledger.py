@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from adte.errors import InputError
-from adte.files.inputs import is_pipe
 from adte.files.outputs import (
     Kept,
     Mark,
@@ -208,12 +207,8 @@ class Ledger:
         return out
 
     def take(self, name: str) -> Done | None:
-        """The row without an error that an image has; asked once per image, as names may repeat.
-
-        What comes through a pipe has none: it is another image each time.
-        """
-        done = _next(self._left, name)
-        return None if done is not None and is_pipe(name) else done
+        """The row without an error that an image has; asked once per image, as names may repeat."""
+        return _next(self._left, name)
 
     def failure(self, name: str) -> int | None:
         """The number of the row that reports an error of an image; asked once per image too."""

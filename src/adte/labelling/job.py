@@ -209,7 +209,7 @@ class Job:
         if keep is not None:
             mark = ledger.covered(keep.path, marks)
             self._check_past(ledger, clf, ledger.lost(keep.path, marks), listener or Listener())
-        return Rows(ledger.resume(mark), ledger)
+        return Rows(ledger.resume(mark), ledger, frozenset(filter(is_pipe, self.inputs)))
 
     def _check_past(self, ledger: Ledger, clf: Classifier, lost: int, listener: Listener) -> None:
         """Refuse, or say, what does not go together with what earlier runs did."""

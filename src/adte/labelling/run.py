@@ -36,14 +36,19 @@ EVERY = 5.0  # seconds between two saves of the state
 
 @dataclass
 class Rows:
-    """Where rows go, and what is there already."""
+    """Where rows go, and what is there already.
+
+    Attributes:
+        pipes: names of inputs that give another image each time.
+    """
 
     out: Output | None = None
     ledger: Ledger | None = None
+    pipes: frozenset[str] = frozenset()
 
     def take(self, name: str) -> Done | None:
         """The row that an image has from an earlier run. One with an error is none."""
-        return None if self.ledger is None else self.ledger.take(name)
+        return None if self.ledger is None or name in self.pipes else self.ledger.take(name)
 
     def write(self, row: Mapping[str, Any]) -> None:
         """Add a row. It takes the place of one with an error; an error twice is one row."""
