@@ -62,7 +62,7 @@ class _Flight(NamedTuple):
     """Images that the tower was told to encode, some of their rows to fill up."""
 
     ready: list[tuple[_Item, _Views]]
-    pixels: Tensor
+    pixels: Tensor | None  # where a method looks at them
     features: Tensor
     here: Tensor  # the features on the host, once `landed` has returned
     landed: Callable[[], object]
@@ -256,7 +256,8 @@ class Engine:
         try:
             pixels = pipeline.pixels([v.prepared for _, v in ready], size)
             features = pipeline.encode(pixels, size)
-            flight = _Flight(ready, pixels, features, *_sent(features), start)
+            kept = pixels if any(_keeps(item) for item, _ in ready) else None
+            flight = _Flight(ready, kept, features, *_sent(features), start)
         except Exception as error:
             self._lose(ready, error)
             return
@@ -293,13 +294,12 @@ class Engine:
         for i, (item, views) in enumerate(flight.ready):
             job = item.job
             assert isinstance(job, Predict)
-            clf = job.stream.clf
             features = flight.here if job.stream.on_host else flight.features
-            pixels = flight.pixels[i] if clf.pipeline.keep_pixels else None
-            encoded = Encoded("image", features[i], pixels)
+            pixels = flight.pixels if _keeps(item) else None
+            encoded = Encoded("image", features[i], None if pixels is None else pixels[i])
             job.parts.append(Part(encoded, views.size, views.boxes, views.thumbnails))
             if item.last and not job.future.done():
-                job.images = job.images if clf.pipeline.keep_pixels else []  # no longer needed
+                job.images = job.images if _keeps(item) else []  # no longer needed
                 self._write.put(job)
 
     # ------------------------------------------------------------------ the keeper
@@ -340,6 +340,12 @@ def _sent(features: Tensor) -> tuple[Tensor, Callable[[], object]]:
 def _count(item: _Item) -> int:
     assert isinstance(item.job, Predict)
     return item.job.stream.settings.views
+
+
+def _keeps(item: _Item) -> bool:
+    """Whether the method looks at pixels."""
+    assert isinstance(item.job, Predict)
+    return item.job.stream.clf.pipeline.keep_pixels
 
 
 def _placed(error: Exception, item: _Item) -> Exception:
