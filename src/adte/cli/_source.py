@@ -27,8 +27,10 @@ TEMPLATE = click.option(
     "be repeated. By default the data set's own.",
 )  # fmt: skip
 DESCRIPTIONS = click.option(
-    "--descriptions", metavar="FILE", help="Sentences per class, in the format of CuPL's files."
-)
+    "--descriptions", metavar="FILE",
+    help="Sentences that say what each class looks like, as JSON {name: [sentence, …]}; the form "
+    "of CuPL's files.",
+)  # fmt: skip
 ALLOW_MISSING = click.option(
     "--allow-missing", is_flag=True,
     help="Let classes that --descriptions lacks use the templates.",
