@@ -266,7 +266,7 @@ def test_a_bad_image_in_a_stream_loses_nothing(model, photos, tmp_path):
     assert clf.method.class_prior.seen == 1
 
 
-def test_point_6_states_of_another_kind_are_refused(model, photos, tmp_path):
+def test_states_of_another_kind_are_refused(model, photos, tmp_path):
     """Another model, other weights of the same name, other prompts, views, options; itself."""
     clf = make(model)
     clf.predict(photos / "00.png")
@@ -303,7 +303,7 @@ def test_a_bfloat16_copy_is_the_same_model(model, photos, tmp_path):
     assert Classifier.load(file, model=SmallModel().bfloat16()).seen == 1
 
 
-def test_point_5_threads_lose_nothing(model, photos):
+def test_threads_lose_nothing(model, photos):
     paths = sorted(photos.iterdir()) * 5
     one, many = (make(model, method="adte-tsallis") for _ in range(2))  # in whatever order
     for path in paths:
@@ -314,7 +314,7 @@ def test_point_5_threads_lose_nothing(model, photos):
     torch.testing.assert_close(many.method.class_prior.prior, one.method.class_prior.prior)
 
 
-def test_point_13_a_classifier_can_be_pickled(model, photos):
+def test_a_classifier_can_be_pickled(model, photos):
     clf = make(model)
     clf.predict(photos / "00.png")
     twin = pickle.loads(pickle.dumps(clf))
@@ -323,7 +323,7 @@ def test_point_13_a_classifier_can_be_pickled(model, photos):
     assert twin.seen == 2
 
 
-def test_point_14_a_list_with_a_bad_image(model, photos, tmp_path):
+def test_a_list_with_a_bad_image(model, photos, tmp_path):
     bad = tmp_path / "bad.jpg"
     bad.write_text("no")
     clf = make(model)

@@ -17,7 +17,7 @@ def at_home(monkeypatch, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5])
-def test_point_13_a_demo_of_few_images(limit, tmp_path):
+def test_a_demo_of_few_images(limit, tmp_path):
     result = call("demo", "--limit", limit, "--out", "page", "--json", "j.json")
     assert is_clean(result), result.output
     assert result.exit_code == 0, result.output
@@ -25,7 +25,7 @@ def test_point_13_a_demo_of_few_images(limit, tmp_path):
     assert json.loads(Path("j.json").read_text())["images"] == limit
 
 
-def test_point_13_a_demo_that_cannot_be_written(tmp_path):
+def test_a_demo_that_cannot_be_written(tmp_path):
     photo = picture(tmp_path / "photo.png")
     result = call("demo", "--limit", 3, "--out", photo)
     assert result.exit_code == 2

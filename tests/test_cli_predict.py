@@ -55,10 +55,10 @@ def processes(tmp_path_factory):
     made.close()
 
 
-# --------------------------------------------------------------------------- 1: no option swallows
+# --------------------------------------------------------------------------- no option swallows
 
 
-def test_point_1_json_takes_no_photo(photos, tmp_path):
+def test_json_takes_no_photo(photos, tmp_path):
     """`--json p*.jpg` prints the JSON and leaves the photographs alone."""
     paths = sorted(photos.glob("*.png"))
     before = [p.read_bytes() for p in paths]
@@ -69,7 +69,7 @@ def test_point_1_json_takes_no_photo(photos, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["j.txt", "facts", "missing.jpg"])
-def test_point_1_a_file_for_json_is_called_so(name, photo):
+def test_a_file_for_json_is_called_so(name, photo):
     """It would be taken for an image, after all the work."""
     result = predict(photo, "--json", name, "--out", "o.csv")
     assert result.exit_code == 2
@@ -79,7 +79,7 @@ def test_point_1_a_file_for_json_is_called_so(name, photo):
 
 
 @pytest.mark.parametrize("option", ["--out", "--json", "--state"])
-def test_point_1_an_input_is_never_written_over(option, photo, tmp_path):
+def test_an_input_is_never_written_over(option, photo, tmp_path):
     target = tmp_path / "p.json"
     shutil.copy(photo, target)
     before = target.read_bytes()
@@ -91,7 +91,7 @@ def test_point_1_an_input_is_never_written_over(option, photo, tmp_path):
 
 
 @pytest.mark.parametrize("option", ["--out", "--json", "--state"])
-def test_point_1_files_of_others_need_force(option, photo, tmp_path):
+def test_files_of_others_need_force(option, photo, tmp_path):
     target = tmp_path / "notes.json"
     target.write_text('{"my": "notes"}')
     result = predict(photo, option, target)
@@ -103,10 +103,10 @@ def test_point_1_files_of_others_need_force(option, photo, tmp_path):
     assert target.read_bytes() != b'{"my": "notes"}'
 
 
-# --------------------------------------------------------------------------- 2: special files
+# --------------------------------------------------------------------------- special files
 
 
-def test_point_2_two_outputs_are_two_files(photo, tmp_path):
+def test_two_outputs_are_two_files(photo, tmp_path):
     for first, second in (("--json", "--state"), ("--out", "--json"), ("--out", "--state")):
         result = predict(photo, first, "x.json", second, "./x.json")
         assert result.exit_code == 2
@@ -114,7 +114,7 @@ def test_point_2_two_outputs_are_two_files(photo, tmp_path):
         assert not Path("x.json").exists()
 
 
-def test_point_2_a_full_device_costs_no_other_output(photo, tmp_path):
+def test_a_full_device_costs_no_other_output(photo, tmp_path):
     result = predict(photo, "--json", "/dev/full", "--out", "a.csv")
     assert result.exit_code == 2
     assert "cannot write '/dev/full': the disk is full" in result.output
@@ -123,7 +123,7 @@ def test_point_2_a_full_device_costs_no_other_output(photo, tmp_path):
     assert stat.S_ISCHR(os.stat("/dev/full").st_mode)
 
 
-def test_point_2_links_stay_links(photo, tmp_path):
+def test_links_stay_links(photo, tmp_path):
     for name in ("s.adte", "o.csv", "j.json"):
         (tmp_path / "real").mkdir(exist_ok=True)
         os.symlink(f"real/{name}", name)
@@ -134,7 +134,7 @@ def test_point_2_links_stay_links(photo, tmp_path):
         assert (tmp_path / "real" / name).is_file()
 
 
-def test_point_2_a_fifo_is_written_through(photo, tmp_path):
+def test_a_fifo_is_written_through(photo, tmp_path):
     os.mkfifo("pipe.jsonl")
     got: list[str] = []
     reader = threading.Thread(target=lambda: got.append(Path("pipe.jsonl").read_text()))
@@ -146,16 +146,16 @@ def test_point_2_a_fifo_is_written_through(photo, tmp_path):
     assert stat.S_ISFIFO(os.stat("pipe.jsonl").st_mode)
 
 
-def test_point_2_a_state_is_a_file(photo):
+def test_a_state_is_a_file(photo):
     result = predict(photo, "--state", "/dev/null")
     assert result.exit_code == 2
     assert "'/dev/null' is not a file" in result.output
 
 
-# --------------------------------------------------------------------------- 3: labels are not lost
+# --------------------------------------------------------------------------- labels are not lost
 
 
-def test_point_3_a_name_that_is_not_utf8(tmp_path):
+def test_a_name_that_is_not_utf8(tmp_path):
     name = os.fsdecode(b"caf\xe9.png")
     picture(tmp_path / name)
     for out in ("o.csv", "o.jsonl", "o.json"):
@@ -202,7 +202,7 @@ def lines(path):
     ("number", "code", "said"),
     [(signal.SIGTERM, 143, "terminated"), (signal.SIGINT, 130, "interrupted")],
 )
-def test_point_3_a_signal_leaves_rows_and_state(number, code, said, processes, tmp_path):
+def test_a_signal_leaves_rows_and_state(number, code, said, processes, tmp_path):
     pictures(tmp_path / "photos", 3)
     args = ("photos", "wait.png", "--out", "o.csv", "--json", "j.json", "--state", "s.adte")
     pid = start(processes, tmp_path, *args)
@@ -218,7 +218,7 @@ def test_point_3_a_signal_leaves_rows_and_state(number, code, said, processes, t
     assert not list(tmp_path.glob(".*"))  # neither locks nor parts are left
 
 
-def test_point_3_a_state_that_cannot_be_saved_costs_no_label(processes, tmp_path):
+def test_a_state_that_cannot_be_saved_costs_no_label(processes, tmp_path):
     pictures(tmp_path / "photos", 3)
     (tmp_path / "away").mkdir()
     args = ("photos", "wait.png", "--out", "o.csv", "--state", "away/s.adte")
@@ -240,7 +240,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
 
 
 @pytest.mark.slow
-def test_point_3_a_full_disk_in_the_middle(processes, tmp_path):
+def test_a_full_disk_in_the_middle(processes, tmp_path):
     """Rows stop, the state is as it was at its last save, and the same command goes on."""
     every = pictures(tmp_path / "photos", 40)
     args = ["photos", "--classes", "cat, dog", "--views", "2", "--out", "o.csv", "--json", "j.json"]
@@ -257,7 +257,7 @@ def test_point_3_a_full_disk_in_the_middle(processes, tmp_path):
     assert seen(tmp_path / "o.csv.adte") == 40
 
 
-def test_point_3_outputs_are_checked_before_any_work(photo, tmp_path):
+def test_outputs_are_checked_before_any_work(photo, tmp_path):
     for args in (("--out", "no/o.csv"), ("--json", "no/j.json"), ("--state", "no/s.adte"),
                  ("--out", "o.txt"), ("--sort-into", photo)):  # fmt: skip
         result = predict(photo, *args)
@@ -267,7 +267,7 @@ def test_point_3_outputs_are_checked_before_any_work(photo, tmp_path):
         assert os.listdir() == ["photo.png"]
 
 
-def test_point_3_rows_come_as_they_are_made(processes, tmp_path):
+def test_rows_come_as_they_are_made(processes, tmp_path):
     pictures(tmp_path / "photos", 2)
     pid = start(processes, tmp_path, "photos", "wait.png", "--out", "o.jsonl")
     until(lambda: lines(tmp_path / "o.jsonl") == 2)
@@ -279,12 +279,12 @@ def test_point_3_rows_come_as_they_are_made(processes, tmp_path):
     assert "cannot read" in last["error"]
 
 
-# --------------------------------------------------------------------------- 4: resumed, exactly
+# --------------------------------------------------------------------------- resumed, exactly
 
 
 @pytest.mark.parametrize("out", ["o.csv", "o.jsonl", "o.json"])
 @pytest.mark.parametrize("state", [(), ("--state", "s.adte")])
-def test_point_4_a_run_in_two_parts_is_the_run_in_one(out, state, photos, tmp_path):
+def test_a_run_in_two_parts_is_the_run_in_one(out, state, photos, tmp_path):
     every = sorted(photos.iterdir())
     assert predict(*every[:4], "--out", out, *state).exit_code == 2
     result = predict(photos, "--out", out, *state)
@@ -301,7 +301,7 @@ def test_point_4_a_run_in_two_parts_is_the_run_in_one(out, state, photos, tmp_pa
     assert seen(Path(state[1] if state else f"{out}.adte")) == 5
 
 
-def test_point_4_interrupted_anywhere_each_image_is_learned_once(processes, tmp_path):
+def test_interrupted_anywhere_each_image_is_learned_once(processes, tmp_path):
     """Killed without a warning: rows that the state does not cover are made again."""
     pictures(tmp_path / "photos", 6)
     pid = start(processes, tmp_path, "photos", "wait.png", "--out", "o.csv")
@@ -315,7 +315,7 @@ def test_point_4_interrupted_anywhere_each_image_is_learned_once(processes, tmp_
     assert seen(Path("o.csv.adte")) == 6
 
 
-def test_point_4_rows_of_another_state_are_refused(photo):
+def test_rows_of_another_state_are_refused(photo):
     predict(photo, "--out", "o.csv", "--state", "a.adte")
     result = predict(photo, "--out", "o.csv", "--state", "b.adte")
     assert result.exit_code == 2
@@ -324,7 +324,7 @@ def test_point_4_rows_of_another_state_are_refused(photo):
     assert seen(Path("o.csv.adte")) == 1
 
 
-def test_point_4_another_batch_writes_the_same_rows(photos):
+def test_another_batch_writes_the_same_rows(photos):
     for i, args in enumerate(
         ((), ("--batch", 4), ("--workers", 2), ("--batch", 2, "--workers", 1))
     ):
@@ -333,10 +333,10 @@ def test_point_4_another_batch_writes_the_same_rows(photos):
     assert [r["path"][-8:] for r in rows(Path("0.csv"))][2] == "001x.jpg"
 
 
-# --------------------------------------------------------------------------- 5: several at once
+# --------------------------------------------------------------------------- several at once
 
 
-def test_point_5_two_processes_on_one_state(processes, tmp_path):
+def test_two_processes_on_one_state(processes, tmp_path):
     code = BLOCKED + "\n"
     started = []
     for name in ("a", "b"):
@@ -349,7 +349,7 @@ def test_point_5_two_processes_on_one_state(processes, tmp_path):
     assert seen(tmp_path / "s.adte") == 40
 
 
-def test_point_5_the_second_says_who_has_it(processes, tmp_path, photo):
+def test_the_second_says_who_has_it(processes, tmp_path, photo):
     pid = start(processes, tmp_path, "photo.png", "wait.png", "--state", "s.adte")
     until(lambda: (tmp_path / "s.adte").exists())
     result = predict(photo, "--state", "s.adte", "--wait", 0.2)
@@ -361,7 +361,7 @@ def test_point_5_the_second_says_who_has_it(processes, tmp_path, photo):
     assert call("predict", photo, "--state", "s.adte", "--classes", "cat, dog").exit_code == 0
 
 
-def test_point_5_four_threads_lose_nothing(tmp_path):
+def test_four_threads_lose_nothing(tmp_path):
     every = pictures(tmp_path / "photos", 20)
     clf = Classifier("tiny", ["cat", "dog", "car"], views=2)
     threads = [
@@ -376,7 +376,7 @@ def test_point_5_four_threads_lose_nothing(tmp_path):
     assert int(clf.method.state_dict()["prior.seen"]) == 20
 
 
-# --------------------------------------------------------------------------- 12: with a state
+# --------------------------------------------------------------------------- with a state
 
 WITH_STATE = {
     "same classes": (("--classes", "cat, dog, car"), None),
@@ -401,7 +401,7 @@ WITH_STATE = {
 
 
 @pytest.mark.parametrize("case", WITH_STATE)
-def test_point_12_options_are_applied_checked_or_refused(case, photo):
+def test_options_are_applied_checked_or_refused(case, photo):
     predict(photo, "--state", "s.adte")
     before = Path("s.adte").read_bytes()
     args, sentence = WITH_STATE[case]
@@ -416,13 +416,13 @@ def test_point_12_options_are_applied_checked_or_refused(case, photo):
         assert Path("s.adte").read_bytes() == before
 
 
-def test_point_12_classes_come_from_the_state(photo):
+def test_classes_come_from_the_state(photo):
     predict(photo, "--state", "s.adte")
     result = call("predict", photo, "--state", "s.adte", "--json")
     assert facts(result)["classes"] == ["cat", "dog", "car"]
 
 
-def test_point_12_defaults_of_ones_own_do_not_overrule_a_state(photo, monkeypatch):
+def test_defaults_of_ones_own_do_not_overrule_a_state(photo, monkeypatch):
     predict(photo, "--state", "s.adte")
     monkeypatch.setenv("ADTE_MODEL", "ViT-B-16/openai")
     assert call("predict", photo, "--state", "s.adte").exit_code == 0

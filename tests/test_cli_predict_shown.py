@@ -38,10 +38,10 @@ def photos(tmp_path):
     return mixed(tmp_path / "photos")
 
 
-# --------------------------------------------------------------------------- 9: what is shown
+# --------------------------------------------------------------------------- what is shown
 
 
-def test_point_9_a_line_per_image(photos):
+def test_a_line_per_image(photos):
     result = predict(photos)
     shown = result.stdout.splitlines()
     assert len(shown) == 6
@@ -56,13 +56,13 @@ def test_point_9_a_line_per_image(photos):
     assert "\x1b" not in result.output
 
 
-def test_point_9_bars_for_one_image_or_on_demand(photo, photos):
+def test_bars_for_one_image_or_on_demand(photo, photos):
     assert "█" in predict(photo).stdout
     assert "█" not in predict(photo, "--no-bars").stdout
     assert predict(photos, "--bars").stdout.count("%") == 15
 
 
-def test_point_9_quiet_and_verbose(photos):
+def test_quiet_and_verbose(photos):
     quiet = predict(photos, "-q")
     assert quiet.stdout == ""
     assert len(quiet.stderr.splitlines()) == 2  # the broken one, and the summary
@@ -75,7 +75,7 @@ def test_point_9_quiet_and_verbose(photos):
 
 
 @pytest.mark.slow
-def test_point_9_other_encodings(photo, tmp_path):
+def test_other_encodings(photo, tmp_path):
     """cp1252 has neither blocks nor arrows."""
     picture(tmp_path / "größe→.png")
     (tmp_path / "photo.png").rename(tmp_path / "a.png")
@@ -91,7 +91,7 @@ def test_point_9_other_encodings(photo, tmp_path):
 
 
 @pytest.mark.slow
-def test_point_9_the_progress_bar_shares_no_line(photos, tmp_path):
+def test_the_progress_bar_shares_no_line(photos, tmp_path):
     """On a real terminal, lines come out above the bar."""
     pty = pytest.importorskip("pty")
     mine, theirs = pty.openpty()
@@ -165,7 +165,7 @@ def test_json_says_the_same(photo):
     assert (data["labelled"], data["seen"], data["unread"]) == (1, 1, [])
 
 
-def test_point_15_class_names_from_a_file(photo):
+def test_class_names_from_a_file(photo):
     Path("names.txt").write_bytes("\ufeffcat\r\n# not this\n\n dog \n".encode())
     data = facts(call("predict", photo, "--classes", "@names.txt", "--views", 2, "--json"))
     assert data["classes"] == ["cat", "dog"]
@@ -178,10 +178,10 @@ def test_the_same_photo_twice_is_the_same_class(photo):
     assert len({r["label"] for r in found}) == 1
 
 
-# --------------------------------------------------------------------------- 10: all are named
+# --------------------------------------------------------------------------- all are named
 
 
-def test_point_10_unreadable_images_are_all_named(photos, tmp_path):
+def test_unreadable_images_are_all_named(photos, tmp_path):
     for name in ("a.heic", "b.avif", "c.jfif"):
         (photos / name).write_bytes(b"no image either")
     result = predict(photos, "--out", "o.csv", "--json", "j.json")
@@ -203,7 +203,7 @@ def test_point_10_unreadable_images_are_all_named(photos, tmp_path):
 @pytest.mark.skipif(
     getattr(os, "geteuid", lambda: 0)() == 0, reason="the administrator may read all folders"
 )
-def test_point_10_an_unreadable_folder_is_named(photos):
+def test_an_unreadable_folder_is_named(photos):
     (photos / "locked").mkdir(mode=0)
     result = predict(photos)
     (photos / "locked").chmod(0o755)
@@ -211,17 +211,17 @@ def test_point_10_an_unreadable_folder_is_named(photos):
     assert "locked" in result.stderr
 
 
-# --------------------------------------------------------------------------- 11: a real model
+# --------------------------------------------------------------------------- a real model
 
 
-def test_point_11_tiny_says_what_it_is_once(photos):
+def test_tiny_says_what_it_is_once(photos):
     result = predict(photos)
     assert result.stderr.count(TINY) == 1
     assert "adte models get ViT-B-16/openai" in TINY
     assert TINY not in predict(photos, "-q").stderr
 
 
-def test_point_11_a_default_model_of_ones_own(photo, tmp_path, monkeypatch):
+def test_a_default_model_of_ones_own(photo, tmp_path, monkeypatch):
     monkeypatch.setenv("ADTE_MODEL", "no-such-model")
     assert "no-such-model" in predict(photo).output
     assert predict(photo, "--model", "tiny").exit_code == 0
@@ -235,17 +235,17 @@ def test_point_11_a_default_model_of_ones_own(photo, tmp_path, monkeypatch):
     assert "did you mean 'views'" in predict(photo).output
 
 
-def test_point_11_device_and_dtype(photo):
+def test_device_and_dtype(photo):
     assert predict(photo, "--device", "cpu", "--dtype", "bfloat16").exit_code == 0
     assert "cannot be used here" in predict(photo, "--device", "gpu").output
     assert "not a float type" in predict(photo, "--dtype", "int8").output
     assert "embedded" in predict(photo, "--weights", "w.pt").output
 
 
-# --------------------------------------------------------------------------- 17: what people expect
+# --------------------------------------------------------------------------- what people expect
 
 
-def test_point_17_rows_as_csv_and_json_lines(photos):
+def test_rows_as_csv_and_json_lines(photos):
     for out in ("o.csv", "o.jsonl", "o.json"):
         predict(photos, "--out", out, "--top", 2)
     by_csv = rows(Path("o.csv"))
@@ -264,7 +264,7 @@ def test_point_17_rows_as_csv_and_json_lines(photos):
     assert [json.loads(line) for line in printed.stdout.splitlines()] == lines
 
 
-def test_point_17_standard_input_zip_and_tar(photo, tmp_path):
+def test_standard_input_zip_and_tar(photo, tmp_path):
     data = photo.read_bytes()
     want = facts(predict(photo, "--json"))["rows"][0]["confidence"]
     with zipfile.ZipFile("p.zip", "w") as archive:
@@ -284,7 +284,7 @@ def test_point_17_standard_input_zip_and_tar(photo, tmp_path):
     assert [(r["path"], r["confidence"]) for r in got] == [("p.tar.gz/photo.png", want)]
 
 
-def test_point_17_a_list_of_files(photos):
+def test_a_list_of_files(photos):
     Path("list.txt").write_text("photos/000.png\nphotos/002.png\n")
     got = facts(predict("--files-from", "list.txt", "--json"))["rows"]
     assert [r["path"] for r in got] == ["photos/000.png", "photos/002.png"]
@@ -292,7 +292,7 @@ def test_point_17_a_list_of_files(photos):
     assert [r["path"] for r in got["rows"]] == ["photos/001.png", "photos/000.png"]
 
 
-def test_point_17_below_a_confidence_there_is_no_label(photos):
+def test_below_a_confidence_there_is_no_label(photos):
     result = predict(photos, "--min-confidence", 1, "--out", "o.jsonl")
     assert "5 images labelled (5 unsure)" in result.stderr
     assert result.stdout.count("unsure") == 5
@@ -312,7 +312,7 @@ def tree(folder):
 
 
 @pytest.mark.parametrize("way", ["copy", "link", "move"])
-def test_point_17_sorted_and_taken_back(way, photos, tmp_path):
+def test_sorted_and_taken_back(way, photos, tmp_path):
     before = tree(photos)
     result = predict(photos, "--sort-into", "sorted", "--sort", way, "--json", "j.json")
     assert result.exit_code == 2, result.output
@@ -332,7 +332,7 @@ def test_point_17_sorted_and_taken_back(way, photos, tmp_path):
     assert not Path("sorted").exists()
 
 
-def test_point_17_sorting_writes_over_nothing(photos, tmp_path):
+def test_sorting_writes_over_nothing(photos, tmp_path):
     for label in ("cat", "dog", "car"):
         (tmp_path / "sorted" / label).mkdir(parents=True)
         (tmp_path / "sorted" / label / "000.png").write_text("mine")
@@ -347,7 +347,7 @@ def test_point_17_sorting_writes_over_nothing(photos, tmp_path):
     assert [p.read_text() for p in Path("sorted").glob("*/000.png")] == ["mine"] * 3
 
 
-def test_point_17_sorting_goes_on_with_the_labels(photos, tmp_path):
+def test_sorting_goes_on_with_the_labels(photos, tmp_path):
     """The second run sorts what the first has labelled, and nothing twice."""
     predict(photos / "000.png", photos / "001.png", "--out", "o.csv")
     predict(photos, "--out", "o.csv", "--sort-into", "sorted")
@@ -358,7 +358,7 @@ def test_point_17_sorting_goes_on_with_the_labels(photos, tmp_path):
             assert (tmp_path / "sorted" / row["label"] / Path(row["path"]).name).is_file()
 
 
-def test_point_17_unsure_images_and_archives_are_sorted_too(photo):
+def test_unsure_images_and_archives_are_sorted_too(photo):
     with zipfile.ZipFile("p.zip", "w") as archive:
         archive.write(photo, "in/photo.png")
     predict("p.zip", "--sort-into", "sorted", "--min-confidence", 1)
@@ -369,7 +369,7 @@ def test_point_17_unsure_images_and_archives_are_sorted_too(photo):
     assert "--sort needs --sort-into" in predict(photo, "--sort", "move").output
 
 
-def test_point_17_a_prediction_as_a_dict_and_in_a_notebook(photo):
+def test_a_prediction_as_a_dict_and_in_a_notebook(photo):
     p = Classifier("tiny", ["cat", "<b>dog</b>"], views=4).predict(photo)
     said = json.loads(json.dumps(p.to_dict()))
     assert said["label"] == p.label

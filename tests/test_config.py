@@ -47,12 +47,12 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def test_point_11_without_a_file_there_are_no_defaults(place):
+def test_without_a_file_there_are_no_defaults(place):
     assert find_config() is None
     assert load_config().defaults("predict") == {}
 
 
-def test_point_17_defaults_and_the_tables_of_verbs(place):
+def test_defaults_and_the_tables_of_verbs(place):
     path = write(place / "work" / "adte.toml", GOOD)
     config = load_config()
     assert config.defaults("predict") == {
@@ -64,7 +64,7 @@ def test_point_17_defaults_and_the_tables_of_verbs(place):
     assert {s.origin for s in config.settings("predict").values()} == {str(path.name)}
 
 
-def test_point_11_the_environment_wins_over_the_file(place, monkeypatch):
+def test_the_environment_wins_over_the_file(place, monkeypatch):
     write(place / "work" / "adte.toml", GOOD + '\n[eval]\nmodel = "tiny"\n')
     assert "weights" not in load_config().defaults("eval")  # they are another model's
     monkeypatch.setenv("ADTE_MODEL", " ViT-L-14/openai ")
@@ -113,7 +113,7 @@ def test_the_first_file_that_exists_is_read(place, monkeypatch):
         ("x = " + "[" * 5000, "is not TOML"),
     ],
 )  # fmt: skip
-def test_point_17_mistakes_in_a_file_are_one_sentence(text, sentence, place):
+def test_mistakes_in_a_file_are_one_sentence(text, sentence, place):
     write(place / "work" / "adte.toml", text)
     with pytest.raises(InputError, match=sentence) as caught:
         load_config()

@@ -49,7 +49,7 @@ def test_a_good_header_comes_back_as_it_was_meant():
     assert same == {k: GOOD[k] for k in same}
 
 
-def test_point_6_a_state_of_0_1_has_no_fingerprint_and_no_count():
+def test_a_state_of_0_1_has_no_fingerprint_and_no_count():
     old = {k: v for k, v in GOOD.items() if k not in ("fingerprint", "seen", "outputs")}
     facts = read_state({**old, "format": 1}, "a.adte")
     assert facts["fingerprint"] is facts["seen"] is facts["outputs"] is None
@@ -126,7 +126,7 @@ def deep(depth: int) -> Any:
         ("outputs/labels.csv", {"rows": 1, "by": 2}, "does not know outputs.labels.csv.by"),
     ],
 )
-def test_point_13_malformed_headers(place, value, sentence):
+def test_malformed_headers(place, value, sentence):
     with pytest.raises(StateError, match=sentence) as caught:
         read_state(changed(place, value), "shop.adte")
     said = str(caught.value)
@@ -136,7 +136,7 @@ def test_point_13_malformed_headers(place, value, sentence):
 
 
 @pytest.mark.parametrize("key", sorted(GOOD.keys() - {"fingerprint", "outputs", "format", "auto"}))
-def test_point_13_missing_facts(key):
+def test_missing_facts(key):
     facts = {k: v for k, v in GOOD.items() if k != key}
     with pytest.raises(StateError, match=f"{key} is missing"):
         read_state(facts, "a.adte")
@@ -163,7 +163,7 @@ PLACES = [k for k in GOOD if k != "format"] + [
 @pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(st.dictionaries(st.sampled_from(PLACES), VALUES, min_size=1, max_size=3), st.data())
-def test_point_13_any_header_is_read_or_is_one_sentence(changes, data):
+def test_any_header_is_read_or_is_one_sentence(changes, data):
     facts = copy.deepcopy(GOOD)
     for place, value in changes.items():
         *path, last = place.split("/")

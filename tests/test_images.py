@@ -35,7 +35,7 @@ def put(root: Path, *names: str) -> Path:
 
 
 def test_both_walkers_see_the_same_images(tmp_path: Path) -> None:
-    """Issue 10: hidden folders were labelled by one walker and skipped by the other."""
+    """Hidden folders were labelled by one walker and skipped by the other."""
     put(tmp_path, "b/2.jpg", "b/10.PNG", "a-b/1.jfif", "a/deep/1.webp", ".hidden/1.jpg",
         "a/.thumbs/1.jpg", "a/.1.jpg", "b/notes.txt")  # fmt: skip
     found = [p.relative_to(tmp_path).as_posix() for p in find_images(tmp_path)]
@@ -174,7 +174,7 @@ def without_heif(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("without_heif")
 def test_heic_without_its_plug_in_is_found_and_says_what_to_install(tmp_path: Path) -> None:
-    """Issue 11, point 10: such files were skipped in silence."""
+    """Such files were skipped in silence."""
     put(tmp_path, "cat/1.png", "dog/1.png")
     (tmp_path / "cat/2.HEIC").write_bytes(HEIC)
     assert [p.name for p in find_images(tmp_path)] == ["1.png", "2.HEIC", "1.png"]
@@ -281,7 +281,7 @@ def coded(array: np.ndarray, kind: str, **more: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["PNG", "TIFF", "PPM"])
-def test_16_bits_become_8(kind: str) -> None:
+def test_bits_become_8(kind: str) -> None:
     grey = np.linspace(0, 65535, 64).astype(np.uint16).reshape(8, 8)
     pixels = load_image(coded(grey, kind))
     assert np.abs(pixels[..., 0] - grey / 257).max() <= 0.5

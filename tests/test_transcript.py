@@ -78,7 +78,7 @@ class Shell:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs signals")
-def test_point_4_a_transcript_of_200_photographs(tmp_path):
+def test_a_transcript_of_200_photographs(tmp_path):
     collect(tmp_path / "photos")
     (tmp_path / "names.txt").write_text(NAMES.replace(", ", "\n") + "\n")
     shell, out = Shell(tmp_path), tmp_path / "labels.csv"

@@ -103,7 +103,7 @@ def test_every_set_has_a_row_and_says_what_is_missing(name: str, tmp_path: Path)
 
 @pytest.mark.parametrize("name", list_datasets())
 def test_every_option_can_be_set_in_the_spec(name: str, tmp_path: Path) -> None:
-    """Issue 10: `adte datasets NAME` listed options that no verb took."""
+    """Once `adte datasets NAME` listed options that no verb took."""
     for row in dataset_info(name).row()["options"]:
         if row["name"] == "digits":  # arrays, from Python
             continue

@@ -104,7 +104,7 @@ def test_a_question_mark_in_a_path_stays_one(tmp_path: Path, plant: Callable, jp
 
 
 def test_a_flat_folder_is_told_to_make_folders(tmp_path: Path, plant: Callable) -> None:
-    """Issue 11, point 15: it was told to unpack the set again."""
+    """It was told to unpack the set again."""
     plant(tmp_path, ["1.jpg", "2.jpg"])
     with pytest.raises(InputError, match="put the images into one folder per class") as error:
         load_dataset(f"folder:{tmp_path}")

@@ -53,7 +53,7 @@ def test_a_run_with_no_readable_image_is_an_error(folder: Path) -> None:
 
 
 def test_exif_orientation_is_honoured_everywhere(tmp_path: Path) -> None:
-    """Issue 10: `predict` turned an image and `eval` did not."""
+    """Once `predict` turned an image and `eval` did not."""
     pixels = np.random.default_rng(0).integers(0, 256, (16, 24, 3), np.uint8)
     exif = Image.Exif()
     exif[0x0112] = 6  # turned a quarter clockwise when shown

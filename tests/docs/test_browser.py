@@ -1,4 +1,4 @@
-"""Issue 11, "Must show": reports and pages of the site, photographed in Chromium at three widths.
+"""Reports and pages of the site, photographed in Chromium at three widths.
 
 The photographs go to the folder that ADTE_PHOTOGRAPHS names, else to a temporary one.
 """

@@ -1,4 +1,4 @@
-"""Issue 11, point 20: the wheel is whole and does not grow; it works where it is installed."""
+"""The wheel is whole and does not grow; it works where it is installed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def wheel(tmp_path_factory) -> Path:
 
 
 @pytest.mark.slow
-def test_20_the_wheel_is_whole_and_small(wheel):
+def test_the_wheel_is_whole_and_small(wheel):
     assert wheel.name == f"adte-{adte.__version__}-py3-none-any.whl"
     assert wheel.stat().st_size <= MOST
     with zipfile.ZipFile(wheel) as archive:
@@ -61,7 +61,7 @@ def test_20_the_wheel_is_whole_and_small(wheel):
 
 
 @pytest.mark.slow
-def test_20_the_wheel_works_in_a_venv_of_its_own(wheel, tmp_path):
+def test_the_wheel_works_in_a_venv_of_its_own(wheel, tmp_path):
     """Its dependencies are those of the interpreter that runs the tests; the package is not."""
     place = tmp_path / "venv"
     venv.create(place, with_pip=False)
@@ -88,11 +88,11 @@ def test_20_the_wheel_works_in_a_venv_of_its_own(wheel, tmp_path):
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: p.relative_to(ROOT).as_posix())
-def test_20_sources_keep_to_the_grammar_of_python_3_10(path):
+def test_sources_keep_to_the_grammar_of_python_3_10(path):
     ast.parse(path.read_text("utf-8"), str(path), feature_version=(3, 10))
 
 
-def test_20_what_the_project_says_of_python_agrees():
+def test_what_the_project_says_of_python_agrees():
     said = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     assert said["project"]["requires-python"] == ">=3.10"
     assert said["tool"]["ruff"]["target-version"] == "py310"
@@ -104,7 +104,7 @@ def test_20_what_the_project_says_of_python_agrees():
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the oldest have wheels for 3.11")
-def test_20_the_oldest_dependencies_that_the_ranges_allow(tmp_path):
+def test_the_oldest_dependencies_that_the_ranges_allow(tmp_path):
     """All but torch, whose oldest builds weigh gigabytes; the newest are what the tests run on."""
     said = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
     ranges = dict(d.split(">=") for d in said if ">=" in d and ";" not in d)

@@ -1,4 +1,4 @@
-"""Issue 11, point 19: the site builds, its links lead somewhere, its help is that of the verbs."""
+"""The site builds, its links lead somewhere, its help is that of the verbs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Issue 11, points 18 and 19: every shell block and snippet of README and the guides is run.
+"""Every shell block and snippet of README and the guides is run.
 
 A page is run as a reader would, top to bottom, in a folder with a few made-up photographs:
 

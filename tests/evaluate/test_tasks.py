@@ -181,7 +181,7 @@ def test_more_features_than_memory_go_through_a_temporary_cache(monkeypatch):
 
 
 def test_a_strangers_method_is_run_again_when_its_code_changes(cache, tmp_path, monkeypatch):
-    """Point 7 of the edge: the key of a run covers the source of methods that are not ours."""
+    """The key of a run covers the source of methods that are not ours."""
     import sys
 
     from adte.evaluate.running.tasks import key_of

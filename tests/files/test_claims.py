@@ -95,14 +95,14 @@ def here(tmp_path, monkeypatch):
         ([("--out", "")], [], "empty name"),
     ],
 )  # fmt: skip
-def test_point_1_and_2_conflicts_are_refused_and_all_stays(here, targets, inputs, sentence):
+def test_and_2_conflicts_are_refused_and_all_stays(here, targets, inputs, sentence):
     before = {p: p.read_bytes() for p in here.rglob("*") if p.is_file()}
     with pytest.raises(InputError, match=sentence):
         claim([Target(*t) for t in targets], inputs)
     assert {p: p.read_bytes() for p in here.rglob("*") if p.is_file()} == before
 
 
-def test_point_1_force_writes_over_strangers_but_never_over_inputs(here):
+def test_force_writes_over_strangers_but_never_over_inputs(here):
     claim([Target("--out", "truth.csv"), Target("--state", "p1.jpg", "state")], [], force=True)
     for path, inputs in (("p1.jpg", ["p1.jpg"]), ("photos/a.jpg", ["photos"])):
         with pytest.raises(InputError, match="give another name"):
@@ -141,7 +141,7 @@ def test_what_may_be_written(here):
     assert not os.path.lexists("photos/new.csv")
 
 
-def test_point_3_folders_that_cannot_be_written_are_named_first(forbidden):
+def test_folders_that_cannot_be_written_are_named_first(forbidden):
     for name in ("new.csv", "old.csv"):
         with pytest.raises(InputError, match="choose a folder that you may write to") as caught:
             claim([Target("--out", forbidden / name)])
@@ -170,7 +170,7 @@ def test_a_file_that_cannot_be_read_is_called_so(here, monkeypatch):
 # --------------------------------------------------------------------------- locks
 
 
-def test_point_5_one_at_a_time_in_one_process(tmp_path):
+def test_one_at_a_time_in_one_process(tmp_path):
     path = tmp_path / "shop.adte"
     with Lock(path) as held:
         for other in (Lock(path, timeout=0), Lock(tmp_path / "." / "shop.adte", timeout=0.05)):
@@ -185,7 +185,7 @@ def test_point_5_one_at_a_time_in_one_process(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_point_5_a_link_and_its_target_share_a_lock(tmp_path):
+def test_a_link_and_its_target_share_a_lock(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link.adte").symlink_to("real/shop.adte")
     with Lock(tmp_path / "link.adte"):
@@ -194,7 +194,7 @@ def test_point_5_a_link_and_its_target_share_a_lock(tmp_path):
         assert os.listdir(tmp_path / "real") == [".shop.adte.lock"]
 
 
-def test_point_5_threads_take_turns(tmp_path):
+def test_threads_take_turns(tmp_path):
     count = tmp_path / "count"
     count.write_text("0")
 
@@ -230,7 +230,7 @@ with Lock({path!r}):
 
 
 @pytest.mark.slow
-def test_point_5_processes_take_turns(tmp_path, processes):
+def test_processes_take_turns(tmp_path, processes):
     path = tmp_path / "count"
     path.write_text("0")
     running = [processes.start(ADDS.format(path=str(path))) for _ in range(4)]
@@ -239,7 +239,7 @@ def test_point_5_processes_take_turns(tmp_path, processes):
     assert os.listdir(tmp_path) == ["count"]
 
 
-def test_point_5_the_lock_of_a_killed_process_stops_nobody(tmp_path, processes):
+def test_the_lock_of_a_killed_process_stops_nobody(tmp_path, processes):
     path = tmp_path / "shop.adte"
     pid = processes.start(HOLDS.format(path=str(path)))
     while not Path(f"{path}.held").exists():
@@ -253,7 +253,7 @@ def test_point_5_the_lock_of_a_killed_process_stops_nobody(tmp_path, processes):
         pass
 
 
-def test_point_5_waiting_pays(tmp_path):
+def test_waiting_pays(tmp_path):
     path = tmp_path / "shop.adte"
     held = Lock(path).acquire()
     timer = threading.Timer(0.2, held.release)
@@ -265,7 +265,7 @@ def test_point_5_waiting_pays(tmp_path):
     held.release()  # again does nothing
 
 
-def test_point_5_a_lock_file_that_its_holder_removes_is_no_lock(tmp_path, monkeypatch):
+def test_a_lock_file_that_its_holder_removes_is_no_lock(tmp_path, monkeypatch):
     """The holder lets go just after another has opened the file, and before it locks it."""
     path, real = tmp_path / "shop.adte", claims.try_lock
     first = Lock(path).acquire()
@@ -281,7 +281,7 @@ def test_point_5_a_lock_file_that_its_holder_removes_is_no_lock(tmp_path, monkey
             Lock(path, timeout=0).acquire()
 
 
-def test_point_5_places_that_take_no_lock(tmp_path, forbidden):
+def test_places_that_take_no_lock(tmp_path, forbidden):
     with pytest.raises(InputError, match=r"cannot lock '.*x.adte': Permission denied; choose a"):
         Lock(forbidden / "x.adte").acquire()
 

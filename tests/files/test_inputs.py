@@ -60,7 +60,7 @@ def test_files_and_folders_in_order(here):
     assert all(isinstance(source, Path) for _, source in got)
 
 
-def test_point_15_an_empty_path_is_an_error_and_not_this_folder(here):
+def test_an_empty_path_is_an_error_and_not_this_folder(here):
     for inputs in ([""], ["photos", ""]):
         with pytest.raises(InputError, match="an empty path was given"):
             expand(inputs)
@@ -68,7 +68,7 @@ def test_point_15_an_empty_path_is_an_error_and_not_this_folder(here):
         expand([])
 
 
-def test_point_10_what_is_not_there_is_named_and_the_rest_goes_on(here):
+def test_what_is_not_there_is_named_and_the_rest_goes_on(here):
     Path("empty").mkdir()
     got = items(["none.jpg", "photos/a.png", "empty", "none/", "a\0b"])
     assert [n for n, _ in got] == ["none.jpg", "photos/a.png", "empty", "none/", "a\0b"]
@@ -80,7 +80,7 @@ def test_point_10_what_is_not_there_is_named_and_the_rest_goes_on(here):
 
 
 @posix
-def test_point_10_folders_that_cannot_be_listed_are_named(here):
+def test_folders_that_cannot_be_listed_are_named(here):
     with tempfile.TemporaryDirectory() as place:
         root = Path(place, "photos")
         for name in ("a/1.png", "a-1.png", "closed/2.png", "deep/closed/3.png", "deep/4.png",
@@ -142,7 +142,7 @@ def send(monkeypatch):
         file.close()
 
 
-def test_point_17_standard_input_is_one_image(here, send):
+def test_standard_input_is_one_image(here, send):
     data = png(3)
     for name in ("-", "/dev/stdin"):
         send(data)
@@ -176,7 +176,7 @@ def test_a_terminal_sends_no_image(here, monkeypatch):
 
 
 @posix
-def test_point_17_a_pipe_is_one_image(here):
+def test_a_pipe_is_one_image(here):
     os.mkfifo("pipe")
     data = png(4)
     for content, wanted in ((data, data), (b"", "'pipe' is empty; send an image to it")):
@@ -218,7 +218,7 @@ ARCHIVES = ["a.zip", "a.tar", "a.tar.gz", "a.tgz", "a.tar.bz2", "a.tar.xz", "A.Z
 
 
 @pytest.mark.parametrize("name", ARCHIVES)
-def test_point_17_archives(name, here):
+def test_archives(name, here):
     pack(here / name.lower(), MEMBERS).rename(here / name)
     before = sorted(p for p in here.parent.rglob("*"))
     got = items([name, "photos/a.png"])
@@ -343,7 +343,7 @@ def test_suffixes_of_archives():
         (b"caf\xe9.jpg\n# no comment\n", [os.fsdecode(b"caf\xe9.jpg"), "# no comment"]),
     ],
 )
-def test_point_17_lists_of_files(data, names, tmp_path):
+def test_lists_of_files(data, names, tmp_path):
     (tmp_path / "list").write_bytes(data)
     assert read_list(tmp_path / "list") == names
 
@@ -412,7 +412,7 @@ def test_comments_among_class_names_are_counted(tmp_path):
         b"\n\n cat \rdog\n  \npolar bear, white\n",
     ],
 )
-def test_point_15_a_mark_at_the_beginning_is_no_part_of_a_class(data, tmp_path):
+def test_a_mark_at_the_beginning_is_no_part_of_a_class(data, tmp_path):
     (tmp_path / "names.txt").write_bytes(data)
     assert read_classes(f"@{tmp_path / 'names.txt'}") == ["cat", "dog", "polar bear, white"]
 

@@ -41,7 +41,7 @@ def fill(path: Path, images: list[str]) -> None:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_point_4_what_is_done_is_not_done_again(name, tmp_path):
+def test_what_is_done_is_not_done_again(name, tmp_path):
     path = tmp_path / name
     fill(path, ["0.jpg", "1.jpg", "0.jpg"])
     ledger = Ledger(path)
@@ -62,7 +62,7 @@ def test_point_4_what_is_done_is_not_done_again(name, tmp_path):
 
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("covered", [0, 2, 4])
-def test_point_4_the_output_is_cut_to_what_the_state_covers(name, covered, tmp_path):
+def test_the_output_is_cut_to_what_the_state_covers(name, covered, tmp_path):
     path = tmp_path / name
     fill(path, [f"{i}.jpg" for i in range(4)])
     ledger = Ledger(path)
@@ -88,7 +88,7 @@ def place_of(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_point_4_a_torn_line_is_no_row_wherever_it_is_torn(name, tmp_path):
+def test_a_torn_line_is_no_row_wherever_it_is_torn(name, tmp_path):
     path = tmp_path / name
     fill(path, ["0.jpg", 'a "b",\\\n.jpg'])
     if name == "a.json":
@@ -115,7 +115,7 @@ def test_point_4_a_torn_line_is_no_row_wherever_it_is_torn(name, tmp_path):
 # --------------------------------------------------------------------------- with a state
 
 
-def test_point_4_rows_of_another_state_are_refused(tmp_path):
+def test_rows_of_another_state_are_refused(tmp_path):
     path, state = tmp_path / "a.csv", tmp_path / "s.adte"
     fill(path, ["0.jpg"])
     before = path.read_bytes()
@@ -138,7 +138,7 @@ def test_point_4_rows_of_another_state_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_point_4_a_changed_output_is_refused(name, tmp_path):
+def test_a_changed_output_is_refused(name, tmp_path):
     path, state = tmp_path / name, tmp_path / "s.adte"
     with open_output(path) as out:
         for i in range(3):
@@ -247,7 +247,7 @@ def test_another_number_of_columns_is_refused(tmp_path):
         out.write(row("0.jpg"))
 
 
-def test_point_4_names_are_those_of_the_folder_where_the_run_began(tmp_path, monkeypatch):
+def test_names_are_those_of_the_folder_where_the_run_began(tmp_path, monkeypatch):
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()
     monkeypatch.chdir(tmp_path / "one")
@@ -318,7 +318,7 @@ def test_an_output_that_grew_meanwhile_is_refused(tmp_path):
         st.tuples(st.integers(0, 40), st.sampled_from([b"", b"{", b'{"path": "x'])), max_size=5
     ),
 )
-def test_point_4_each_image_once_whenever_it_is_killed(name, count, every, kills, tmp_path_factory):
+def test_each_image_once_whenever_it_is_killed(name, count, every, kills, tmp_path_factory):
     folder = tmp_path_factory.mktemp("killed")
     images = [f"{i % 7}.jpg" for i in range(count)]  # some are named twice
     path, state = folder / name, folder / "s.adte"
@@ -369,7 +369,7 @@ Path({path!r} + ".done").touch()
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a POSIX system")
 @pytest.mark.parametrize("name", FORMATS)
-def test_point_4_each_image_once_after_kill_9(name, processes, tmp_path):
+def test_each_image_once_after_kill_9(name, processes, tmp_path):
     path, state, count = tmp_path / name, tmp_path / "s.adte", 80
     tests = [str(Path(__file__).parents[1])]
     code = RUN.format(tests=tests, path=str(path), state=str(state), count=count)

@@ -34,7 +34,7 @@ def read(path: Path) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.ndjson", "a.json", "B.CSV"])
-def test_point_17_formats_by_suffix(name, tmp_path):
+def test_formats_by_suffix(name, tmp_path):
     path = tmp_path / name
     with open_output(path, top=2) as out:
         for i in range(3):
@@ -67,7 +67,7 @@ def test_a_format_may_be_given(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.json"])
-def test_point_3_rows_are_there_as_they_come(name, tmp_path):
+def test_rows_are_there_as_they_come(name, tmp_path):
     path = tmp_path / name
     out = open_output(path)
     place = tmp_path / "a.json.jsonl.part" if name == "a.json" else path
@@ -79,7 +79,7 @@ def test_point_3_rows_are_there_as_they_come(name, tmp_path):
     out.close()
 
 
-def test_point_3_an_interrupt_keeps_the_rows(tmp_path):
+def test_an_interrupt_keeps_the_rows(tmp_path):
     path = tmp_path / "a.json"
     path.write_text("[\n]\n")
     with pytest.raises(KeyboardInterrupt), open_output(path) as out:  # noqa: PT012
@@ -90,7 +90,7 @@ def test_point_3_an_interrupt_keeps_the_rows(tmp_path):
 
 
 @posix
-def test_point_3_a_name_that_is_not_utf8_loses_no_row(tmp_path):
+def test_a_name_that_is_not_utf8_loses_no_row(tmp_path):
     name = os.fsdecode(b"caf\xe9.jpg")
     for file in ("a.csv", "a.jsonl", "a.json"):
         with open_output(tmp_path / file) as out:
@@ -100,7 +100,7 @@ def test_point_3_a_name_that_is_not_utf8_loses_no_row(tmp_path):
 
 
 @posix
-def test_point_2_links_stay_links_and_pipes_pipes(tmp_path):
+def test_links_stay_links_and_pipes_pipes(tmp_path):
     (tmp_path / "real").mkdir()
     for name in ("a.csv", "a.json"):
         (tmp_path / name).symlink_to(f"real/{name}")
@@ -140,7 +140,7 @@ def test_standard_output(fmt, capfdbinary):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-def test_point_3_a_full_disk_is_one_sentence():
+def test_a_full_disk_is_one_sentence():
     out = open_output("/dev/full", "jsonl")
     with pytest.raises(InputError, match=r"cannot write '/dev/full' after 0 rows: the disk is"):
         out.write(row(0))
@@ -150,7 +150,7 @@ def test_point_3_a_full_disk_is_one_sentence():
 
 @posix
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.json"])
-def test_point_3_a_disk_that_fills_up_leaves_whole_rows(name, tmp_path):
+def test_a_disk_that_fills_up_leaves_whole_rows(name, tmp_path):
     """RLIMIT_FSIZE: the kernel refuses to let a file grow, in the midst of a row."""
     import resource
     import signal
@@ -184,7 +184,7 @@ def test_a_list_that_cannot_be_put_in_place_keeps_its_rows(tmp_path):
 
 @posix
 @pytest.mark.parametrize("name", ["a.csv", "a.json"])
-def test_point_5_one_writer_at_a_time(name, tmp_path):
+def test_one_writer_at_a_time(name, tmp_path):
     with open_output(tmp_path / name) as out:
         out.write(row(0))
         with pytest.raises(InputError, match=f"{name}' is being written by another process"):

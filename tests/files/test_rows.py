@@ -28,7 +28,7 @@ NAMES = st.binary(max_size=20).map(lambda b: b.decode("utf-8", "surrogateescape"
 @example("a\\\\udcff\udcff.jpg")
 @example("C:\\photos\\u000a.jpg")
 @example("two\nlines\r.jpg")
-def test_point_3_every_name_is_one_line_and_comes_back(name):
+def test_every_name_is_one_line_and_comes_back(name):
     text = escape_name(name)
     assert unescape_name(text) == name
     assert text.encode("utf-8").count(b"\n") == text.count("\r") == 0
@@ -40,7 +40,7 @@ def test_point_3_every_name_is_one_line_and_comes_back(name):
 
 
 @given(st.binary(max_size=20).filter(lambda b: b"\0" not in b))
-def test_point_3_the_bytes_of_a_name_come_back(data):
+def test_the_bytes_of_a_name_come_back(data):
     assert os.fsencode(unescape_name(escape_name(os.fsdecode(data)))) == data
 
 
@@ -94,5 +94,5 @@ def test_json_of_a_row():
         (b"\n", False),
     ],
 )
-def test_point_1_our_outputs_are_told_from_others(head, ours):
+def test_our_outputs_are_told_from_others(head, ours):
     assert is_output(head) is ours

@@ -58,7 +58,7 @@ def test_places_that_cannot_be_written(tmp_path):
 
 
 @posix
-def test_point_2_links_stay_links(tmp_path):
+def test_links_stay_links(tmp_path):
     (tmp_path / "real").mkdir()
     target = tmp_path / "real" / "shop.adte"
     target.write_text("old")
@@ -74,7 +74,7 @@ def test_point_2_links_stay_links(tmp_path):
 
 
 @posix
-def test_point_2_a_link_to_what_is_not_there_yet(tmp_path):
+def test_a_link_to_what_is_not_there_yet(tmp_path):
     (tmp_path / "link").symlink_to("new")
     write_whole(tmp_path / "link", text("x"))
     assert (tmp_path / "new").read_text() == "x"
@@ -93,7 +93,7 @@ def test_point_2_a_link_to_what_is_not_there_yet(tmp_path):
 
 
 @posix
-def test_point_2_a_pipe_is_written_through(tmp_path):
+def test_a_pipe_is_written_through(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     got: list[bytes] = []
@@ -107,7 +107,7 @@ def test_point_2_a_pipe_is_written_through(tmp_path):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-def test_point_2_devices_stay_devices(tmp_path):
+def test_devices_stay_devices(tmp_path):
     (tmp_path / "full").symlink_to("/dev/full")
     for name in ("/dev/full", tmp_path / "full"):
         with pytest.raises(InputError, match="the disk is full; free some space") as caught:
@@ -133,7 +133,7 @@ for name in {names!r}:
 @pytest.mark.slow
 @posix
 @pytest.mark.parametrize("kind", ["pipe", "file"])
-def test_point_2_standard_output_in_a_pipe_or_a_file(kind, tmp_path):
+def test_standard_output_in_a_pipe_or_a_file(kind, tmp_path):
     names = [n for n in ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1") if os.path.exists(n)]
     log = tmp_path / "log"
     log.write_text("earlier\n")
@@ -235,7 +235,7 @@ def with_header(path: Path, header: str) -> Path:
         ('{"format": 2, "x": ' + "[" * 100_000 + "]" * 100_000 + "}", "nested too deeply"),
     ],
 )
-def test_point_13_bad_headers_are_one_sentence(header, sentence, tmp_path):
+def test_bad_headers_are_one_sentence(header, sentence, tmp_path):
     path = with_header(tmp_path / "bad.adte", header)
     with pytest.raises(StateError, match=sentence) as caught:
         load_state(path)
@@ -243,7 +243,7 @@ def test_point_13_bad_headers_are_one_sentence(header, sentence, tmp_path):
     assert len(str(caught.value)) < 500 + len(str(path))
 
 
-def test_point_6_files_of_format_1_are_read_and_newer_ones_are_not(tmp_path):
+def test_files_of_format_1_are_read_and_newer_ones_are_not(tmp_path):
     old = with_header(tmp_path / "old.adte", '{"format": 1, "version": "0.1.0"}')
     assert load_state(old)[1] == {"format": 1, "version": "0.1.0"}
     new = with_header(tmp_path / "new.adte", json.dumps({"format": FORMAT + 1}))
@@ -261,7 +261,7 @@ def test_what_is_no_file(tmp_path):
 @pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
-def test_point_13_no_damage_to_a_state_file_is_a_traceback(data, tmp_path_factory):
+def test_no_damage_to_a_state_file_is_a_traceback(data, tmp_path_factory):
     folder = tmp_path_factory.getbasetemp()
     path = save_state(folder / "whole.adte", {"a": torch.zeros(2)}, {"classes": ["a"], "x": {}})
     content = bytearray(path.read_bytes())

@@ -17,7 +17,7 @@ ALL = [sample for sample, _ in STREAM]
 
 
 def test_card():
-    """METHODS card 9."""
+    """An example worked by hand."""
     weights = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
     method = BCA(centre_count=4, row_count=1)
 

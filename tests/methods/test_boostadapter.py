@@ -15,7 +15,7 @@ from methods.test_tda import ALL, LoopTDA, assert_splits_equal_the_loop, shannon
 
 
 def test_card():
-    """METHODS card 21: [.2, .5, .9] joined by [.1, .6] with δ = 1 is [.1, .2, .5, .6]."""
+    """By hand: [.2, .5, .9] joined by [.1, .6] with δ = 1 is [.1, .2, .5, .6]."""
     method = BoostAdapter(boost=1, positive_sharpness=3.0)
     state = declared.fresh("boostadapter", method.entries(), {"L": 2, "D": 4})
     keys = torch.nn.functional.normalize(torch.randn(3, 4), dim=-1)

@@ -17,7 +17,7 @@ from methods.test_tda import assert_splits_equal_the_loop
 STREAM = SimulatedStream(classes=6, images=60, views=3, dim=8)
 ALL = [sample for sample, _ in STREAM]
 
-# METHODS card 10.
+# An example worked by hand.
 X = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0], [0.6, 0.8]], dtype=torch.float64)
 T = torch.eye(2, dtype=torch.float64)
 

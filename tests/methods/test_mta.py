@@ -22,7 +22,7 @@ VIEWS = unit([[1, 0.1], [1, 0.2], [0.9, 0.3], [0.8, 0.5], [0.1, 1]])
 
 
 def test_card():
-    """METHODS card 20."""
+    """An example worked by hand."""
     mode = find_mode(VIEWS, (10 * VIEWS).softmax(-1))
     for got, want in (
         (mode.bandwidth, [0.0691, 0.0691, 0.0879, 0.1671, 0.6231]),

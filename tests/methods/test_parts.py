@@ -13,7 +13,7 @@ from adte.batch import Batch, Context
 from adte.methods import dpe
 from adte.methods.parts import Adjustment, Entropy, Selection
 
-# METHODS card 16: binary logits, and a prior that gives q = (.9, .01) when released.
+# By hand: binary logits, and a prior that gives q = (.9, .01) when released.
 LOG_P = torch.tensor([[2.0, 0.0], [0.3, 0.0], [1.5, 0.0]], dtype=torch.float64).log_softmax(-1)
 PRIOR = torch.tensor([0.7, 0.3], dtype=torch.float64).log()
 

@@ -30,7 +30,7 @@ def card_samples() -> list[Sample]:
 
 
 def test_card():
-    """METHODS card 6, whose logits are compared up to what softmax forgets, a constant."""
+    """By hand; logits are compared up to what softmax forgets, a constant."""
     method = TDA()
     wanted = [(11.6888, 1.9612, 8.9043), (13.2446, 3.0113, 9.2021), (1.0286, 11.9504, 6.6447)]
     for sample, want in zip(card_samples(), wanted, strict=True):

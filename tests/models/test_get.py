@@ -114,7 +114,7 @@ def test_what_open_clip_publishes():
     assert hub.files == ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
 
 
-def test_point_11_an_address_into_the_cache_of_open_clip(published, server, caches):
+def test_an_address_into_the_cache_of_open_clip(published, server, caches):
     seen: list[int] = []
     path = get_model(published, progress=lambda file, done, total: seen.append(done))
     assert path == caches / ".cache" / "clip" / "ViT-B-16-ours.pt"
@@ -125,7 +125,7 @@ def test_point_11_an_address_into_the_cache_of_open_clip(published, server, cach
     assert len(server.ranges) == 1
 
 
-def test_point_11_an_interrupted_download_goes_on(published, server, caches):
+def test_an_interrupted_download_goes_on(published, server, caches):
     server.cut = 1 << 20
     with pytest.raises(InputError, match=r"run it again to go on, or give a copy with --from"):
         get_model(published)
@@ -135,7 +135,7 @@ def test_point_11_an_interrupted_download_goes_on(published, server, caches):
     assert server.ranges == [None, f"bytes={1 << 20}-"]
 
 
-def test_point_11_a_wrong_file_is_refused(published, server, caches):
+def test_a_wrong_file_is_refused(published, server, caches):
     server.files[f"{SHA}/ViT-B-16-ours.pt"] = CONTENT[:-1] + b"x"
     with pytest.raises(InputError, match="is not the published file"):
         get_model(published)
@@ -143,7 +143,7 @@ def test_point_11_a_wrong_file_is_refused(published, server, caches):
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "address"])
-def test_point_11_an_offline_copy(kind, published, server, caches):
+def test_an_offline_copy(kind, published, server, caches):
     folder = caches / "copies"
     folder.mkdir()
     (folder / "ViT-B-16-ours.pt").write_bytes(CONTENT)
@@ -156,7 +156,7 @@ def test_point_11_an_offline_copy(kind, published, server, caches):
     assert (folder / "ViT-B-16-ours.pt").read_bytes() == CONTENT
 
 
-def test_point_11_to_a_file(published, caches):
+def test_to_a_file(published, caches):
     path = get_model(published, to="mine.pt")
     assert path.read_bytes() == CONTENT
     assert [p.name for p in caches.iterdir()] == ["mine.pt"]
@@ -164,7 +164,7 @@ def test_point_11_to_a_file(published, caches):
         get_model(published, to="mine.pt")
 
 
-def test_point_11_a_repository_of_the_hub(server, caches):
+def test_a_repository_of_the_hub(server, caches):
     server.files[f"{REPO}/resolve/main/open_clip_pytorch_model.bin"] = CONTENT
     path = get_model(ON_HUB)
     assert path.read_bytes() == CONTENT
@@ -175,7 +175,7 @@ def test_point_11_a_repository_of_the_hub(server, caches):
     assert get_model(ON_HUB) == path
 
 
-def test_point_11_the_hub_tells_the_checksum(server):
+def test_the_hub_tells_the_checksum(server):
     server.files[f"{REPO}/resolve/main/open_clip_model.safetensors"] = CONTENT
     server.etag = "0" * 64
     with pytest.raises(InputError, match="is not the published file"):
@@ -196,7 +196,7 @@ def test_a_link_to_what_is_gone_is_made_again(caches):
 
 
 @pytest.mark.parametrize("to", [None, "mine.bin"])
-def test_point_11_a_copy_of_a_hub_file(to, caches):
+def test_a_copy_of_a_hub_file(to, caches):
     (caches / "open_clip_pytorch_model.bin").write_bytes(CONTENT)
     path = get_model(ON_HUB, str(caches), to)
     assert path.read_bytes() == CONTENT
@@ -204,7 +204,7 @@ def test_point_11_a_copy_of_a_hub_file(to, caches):
         assert where_loaded(ON_HUB) == str(path)
 
 
-def test_point_11_the_command(published, caches):
+def test_the_command(published, caches):
     result = CliRunner().invoke(main, ["models", "get", published])
     assert result.exit_code == 0, result.output
     assert f"--model {published}" in result.output
