@@ -1,7 +1,7 @@
-"""The worked numbers of the implementation cards 0, 1, 3, 7, 17, 18 and 19, to the digits given.
+"""Numbers worked by hand, apart from this code: views, averages, votes, entropies, q, the prior.
 
-Fixture F is the cards' own: 4 views, 3 classes. A number printed with four decimals is asserted
-to half a unit of the fourth.
+The image has 4 views and 3 classes. A number with four decimals is asserted to half a unit of the
+fourth.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from adte.prior import ClassPrior, PriorOptions, fixed_point
 Z = torch.from_numpy(oracle.F_LOGITS)
 LP = F.log_probs(Z)
 PRIOR = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
-# Columns of card 19's matrix: the mean distribution of each class's items.
+# Columns of the matrix: the mean distribution of each class's items.
 COLUMNS = [[0.8, 0.15, 0.05], [0.3, 0.6, 0.1], [0.2, 0.1, 0.7]]
 A = torch.tensor(COLUMNS, dtype=torch.float64).T
 UNIFORM = torch.full((3,), 1 / 3, dtype=torch.float64)
@@ -35,23 +35,23 @@ def best(entropy: Tensor, keep: int) -> list[int]:
     return F.rank_views(entropy)[:keep].tolist()
 
 
-# --------------------------------------------------------------------------- 0, 1, 3
+# --------------------------------------------------------------------------- views and averages
 
 
-def test_card_0_fixture() -> None:
+def test_fixture() -> None:
     check(LP.exp(), [[0.7285, 0.1625, 0.1090], [0.0545, 0.8962, 0.0493],
                      [0.3322, 0.3672, 0.3006], [0.0674, 0.1112, 0.8214]])  # fmt: skip
     check(F.shannon(LP), [0.7676, 0.4052, 1.0953, 0.5876])
     assert best(F.shannon(LP), 4) == [1, 3, 0, 2]
 
 
-def test_card_0_keep() -> None:
+def test_keep() -> None:
     assert F.keep_count(64, 0.1) == 6
     assert F.keep_count(64, 0.3) == 19
     assert F.keep_count(4, 0.1) == 1  # int(0.4) is 0: the guard that most codes lack
 
 
-def test_card_0_marginal_entropy() -> None:
+def test_marginal_entropy() -> None:
     """Entropy of the mean of the two best views (the value is card 4's), not mean of entropies."""
     kept = LP[[1, 3]]
     check(F.mean_probs(kept).exp(), [0.0610, 0.5037, 0.4354])
@@ -59,7 +59,7 @@ def test_card_0_marginal_entropy() -> None:
     assert abs(float(F.shannon(kept).mean()) - 0.8780) > 0.1
 
 
-def test_card_0_gradient_of_the_marginal_entropy() -> None:
+def test_gradient_of_the_marginal_entropy() -> None:
     """∂ME/∂z_ij = −(1/n)·P_ij·(ln p̄_j − Σ_k P_ik ln p̄_k), against autograd."""
     z = Z[[1, 3]].clone().requires_grad_()
     (got,) = torch.autograd.grad(F.shannon(F.mean_probs(F.log_probs(z))), z)
@@ -69,21 +69,21 @@ def test_card_0_gradient_of_the_marginal_entropy() -> None:
     np.testing.assert_allclose(got, want, atol=1e-12)
 
 
-def test_card_1_base_view() -> None:
+def test_base_view() -> None:
     assert int(LP[0].argmax()) == 0
 
 
-def test_card_3_averages() -> None:
+def test_averages() -> None:
     probabilities, logits = F.mean_probs(LP).exp(), F.mean_logits(Z).exp()
     check(probabilities, [0.2957, 0.3843, 0.3201])
     check(logits, [0.2693, 0.4331, 0.2976])
     assert int(probabilities.argmax()) == int(logits.argmax()) == 1
 
 
-# --------------------------------------------------------------------------- 7
+# --------------------------------------------------------------------------- votes
 
 
-def test_card_7_vote() -> None:
+def test_vote() -> None:
     """Views 1 and 3 tie on classes 1 and 2; view 0 (class 0) is passed over, view 2 decides."""
     order = F.rank_views(F.shannon(LP))
     keep = F.keep_count(4, 0.5)
@@ -93,7 +93,7 @@ def test_card_7_vote() -> None:
     assert int(shares.argmax()) == 1
 
 
-def test_card_7_soft_vote_of_half_precision() -> None:
+def test_soft_vote_of_half_precision() -> None:
     """float16's epsilon as the temperature is no vote at all."""
     cosines = torch.tensor([0.2500, 0.2490, 0.2450], dtype=torch.float64)
     soft = F.log_probs(cosines / torch.finfo(torch.float16).eps).exp()
@@ -101,7 +101,7 @@ def test_card_7_soft_vote_of_half_precision() -> None:
     check(F.vote(cosines.log()[None], torch.tensor([0]), 1), [1, 0, 0])
 
 
-# --------------------------------------------------------------------------- 17
+# --------------------------------------------------------------------------- entropies
 
 
 @pytest.mark.parametrize(
@@ -110,11 +110,11 @@ def test_card_7_soft_vote_of_half_precision() -> None:
      (2.0, [0.4310, 0.1914, 0.6644, 0.3084]),
      (0.999, [0.7682, 0.4057, 1.0959, 0.5882])],
 )  # fmt: skip
-def test_card_17_entropies(q: float, want: list[float]) -> None:
+def test_entropies(q: float, want: list[float]) -> None:
     check(F.tsallis(LP, q), want)
 
 
-def test_card_17_order_change() -> None:
+def test_order_change() -> None:
     """Shannon and q = 0.5 prefer the first, q = 2 the second."""
     lp = torch.tensor([[0.60, 0.395, 0.005], [0.72, 0.14, 0.14]], dtype=torch.float64).log()
     for got, want, order in (
@@ -126,20 +126,20 @@ def test_card_17_order_change() -> None:
         assert best(got, 2) == order
 
 
-def test_card_17_ranking_needs_only_the_sum() -> None:
+def test_ranking_needs_only_the_sum() -> None:
     for q in (0.1, 0.5, 2.0, 10.0):
         total = (q * LP).exp().sum(-1)
         assert best(F.tsallis(LP, q), 4) == best(total if q < 1 else -total, 4)
 
 
-def test_card_17_tcr() -> None:
+def test_tcr() -> None:
     check(F.tcr(Z, 2), [2.5, 3.2, 2.1, 3.0])
 
 
-# --------------------------------------------------------------------------- 18
+# --------------------------------------------------------------------------- q from the prior
 
 
-def test_card_18_released() -> None:
+def test_released() -> None:
     q = F.q_from_prior(PRIOR.log())
     check(q, [0.9, 0.4038, 0.01])
     H = F.adaptive_tsallis(LP, q)
@@ -149,7 +149,7 @@ def test_card_18_released() -> None:
     check(F.adaptive_tsallis(LP, q, "vanishing"), [1.6451, 1.2159, 1.5847, 0.8915])
 
 
-def test_card_18_paper() -> None:
+def test_paper() -> None:
     q = F.q_from_prior(PRIOR.log(), direction="paper")
     check(q, [0.01, 0.5062, 0.9])
     H = F.adaptive_tsallis(LP, q)
@@ -158,7 +158,7 @@ def test_card_18_paper() -> None:
     check(F.mean_probs(LP[best(H, 2)]).exp(), [0.3915, 0.5294, 0.0791])
 
 
-def test_card_18_the_printed_equation_leaves_the_interval() -> None:
+def test_the_printed_equation_leaves_the_interval() -> None:
     """With the min and max of p̃ itself every q exceeds 1, so no option offers it."""
     # The card prints 2.989 for the second, which is 2.98845.
     check(oracle.q_literal(PRIOR.tolist()), [1.473, 2.988, 4.191], digits=3)
@@ -167,14 +167,14 @@ def test_card_18_the_printed_equation_leaves_the_interval() -> None:
         assert bool(((q >= 0.01) & (q <= 0.9)).all())
 
 
-def test_card_18_l1_or_l2_only_shifts_the_logarithm() -> None:
+def test_l1_or_l2_only_shifts_the_logarithm() -> None:
     unit = PRIOR / PRIOR.norm()
     torch.testing.assert_close(F.q_from_prior(unit.log()), F.q_from_prior(PRIOR.log()))
     both = [F.adjust(Z, p.log()) for p in (unit, PRIOR)]
     torch.testing.assert_close(*both)
 
 
-def test_card_18_bounds_of_the_mean_logarithm() -> None:
+def test_bounds_of_the_mean_logarithm() -> None:
     """1000 classes: at most −6.91 under L1 and −3.45 under L2; the paper prints −3.87."""
     flat = torch.full((1000,), 1e-3, dtype=torch.float64)
     check(flat.log().mean(), -6.91, digits=2)
@@ -182,40 +182,40 @@ def test_card_18_bounds_of_the_mean_logarithm() -> None:
     check(ClassPrior(1000).log_prior.mean(), -6.91, digits=2)
 
 
-def test_card_18_equal_priors_give_alpha() -> None:
+def test_equal_priors_give_alpha() -> None:
     check(F.q_from_prior(torch.full((5,), 0.2).log()), [0.01] * 5)
 
 
-def test_card_18_one_hot_scores() -> None:
+def test_one_hot_scores() -> None:
     """1/(1 − q_l), between 1.01 and 10: the direction of q decides which sure views survive."""
     one_hot = torch.eye(3, dtype=torch.float64).log()
     H = F.adaptive_tsallis(one_hot, F.q_from_prior(PRIOR.log()))
     check(H[[0, 2]], [10.0, 1.01], digits=2)
 
 
-def test_card_18_a_vanishing_probability_counts_half_a_unit() -> None:
+def test_a_vanishing_probability_counts_half_a_unit() -> None:
     lp = torch.tensor([0.0, math.log(1e-30)])
     q = torch.tensor([0.01, 0.01])
     check(F.adaptive_tsallis(lp, q) - 1 / 0.99, 0.506, digits=3)
 
 
-# --------------------------------------------------------------------------- 19
+# --------------------------------------------------------------------------- the fixed point
 
 
-def test_card_19_solution() -> None:
+def test_solution() -> None:
     p, _ = fixed_point(A, UNIFORM)
     check(p, [0.5641, 0.2564, 0.1795])
     check(F.q_from_prior(p.log()), [0.9, 0.2872, 0.01])
     check(sorted(np.linalg.eigvals(A.numpy()).real, reverse=True), [1, 0.6366, 0.4634])
 
 
-def test_card_19_as_frolic_returns_it() -> None:
+def test_as_frolic_returns_it() -> None:
     p, steps = fixed_point(A, UNIFORM, eps=1e-3, max_iter=100, previous=True)
     check(p, [0.5631, 0.2561, 0.1808])
     assert steps == 12
 
 
-def test_card_19_as_adte_releases_it() -> None:
+def test_as_adte_releases_it() -> None:
     p, steps = fixed_point(A, UNIFORM, "l2", eps=1e-4, previous=True)
     check(p, [0.8744, 0.3974, 0.2785])
     assert steps == 17
@@ -223,13 +223,13 @@ def test_card_19_as_adte_releases_it() -> None:
     check(F.q_from_prior(p.log()), [0.9, 0.2867, 0.01])
 
 
-def test_card_19_empty_class() -> None:
+def test_empty_class() -> None:
     zeroed = A.clone()
     zeroed[:, 2] = 0
     check(fixed_point(zeroed, UNIFORM)[0], [0.6452, 0.2893, 0.0655])
 
 
-def test_card_19_from_a_bank() -> None:
+def test_from_a_bank() -> None:
     """The same answers when the columns come in as predictions, the empty class included."""
     prior = ClassPrior(
         3,
@@ -245,7 +245,7 @@ def test_card_19_from_a_bank() -> None:
     check(prior.prior, [0.5641, 0.2564, 0.1795])
 
 
-def test_card_19_placement() -> None:
+def test_placement() -> None:
     """After the mean, or on every kept view before it: two labels."""
     kept = F.take_views(Z, F.rank_views(F.shannon(LP))[:2])
     after = F.adjust(F.mean_probs(F.log_probs(kept)), PRIOR.log())
