@@ -1,6 +1,6 @@
 """A slow second opinion: the paper's equations in plain NumPy float64, one loop per sum.
 
-Written from the paper and the cards, not from the library, and meant to be read beside them.
+Written from the papers, not from the library, and meant to be read beside them.
 `p` is a distribution (L,), `P` a stack of them (V, L), `z` the logits behind it.
 """
 
@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[np.float64]
 
-# Fixture F of card 0: 4 views, 3 classes.
+# 4 views, 3 classes.
 F_LOGITS = np.array([[2.0, 0.5, 0.1], [0.2, 3.0, 0.1], [1.0, 1.1, 0.9], [0.0, 0.5, 2.5]])
 
 

@@ -52,7 +52,7 @@ def test_keep() -> None:
 
 
 def test_marginal_entropy() -> None:
-    """Entropy of the mean of the two best views (the value is card 4's), not mean of entropies."""
+    """Entropy of the mean of the two best views , not mean of entropies."""
     kept = LP[[1, 3]]
     check(F.mean_probs(kept).exp(), [0.0610, 0.5037, 0.4354])
     check(F.shannon(F.mean_probs(kept)), 0.8780)
@@ -160,7 +160,6 @@ def test_paper() -> None:
 
 def test_the_printed_equation_leaves_the_interval() -> None:
     """With the min and max of p̃ itself every q exceeds 1, so no option offers it."""
-    # The card prints 2.989 for the second, which is 2.98845.
     check(oracle.q_literal(PRIOR.tolist()), [1.473, 2.988, 4.191], digits=3)
     for direction in ("released", "paper"):
         q = F.q_from_prior(PRIOR.log(), direction=direction)
@@ -219,7 +218,7 @@ def test_as_adte_releases_it() -> None:
     p, steps = fixed_point(A, UNIFORM, "l2", eps=1e-4, previous=True)
     check(p, [0.8744, 0.3974, 0.2785])
     assert steps == 17
-    # The card's q beside it, .2872, belongs to the converged solution; this iterate gives .2867.
+    # The converged solution has q = .2872; this iterate gives .2867.
     check(F.q_from_prior(p.log()), [0.9, 0.2867, 0.01])
 
 

@@ -11,6 +11,7 @@ import torch
 
 from adte import list_methods
 from adte.serve import engine as engines
+from adte.serve import keeper as keepers
 from adte.serve.jobs import Predict
 from adte.serve.service import Service
 from adte.serve.streams import HOST, Stream
@@ -77,6 +78,18 @@ def test_waiting_requests_are_one_step(method, tmp_path, steps):
         theirs, ours = (c.method.state_dict() for c in (clf, again.keeper.streams[id].clf))
         assert all(torch.equal(theirs[k], ours[k]) for k in theirs)
     again.close()
+
+
+def test_steps_take_little_memory(tmp_path, steps, monkeypatch):
+    service = Service(tmp_path, small(), workers=1)
+    stream = made(service, "one")
+    monkeypatch.setattr(keepers, "LOGITS", 3 * 6 * len(CLASSES))  # three images of six views
+    with gathered(service):
+        sent = [IMAGES[:1]] * 7 + [IMAGES[:5], IMAGES[:1], IMAGES[:1]]
+        futures = [service.engine.submit(Predict(stream=stream, images=i)) for i in sent]
+    assert [f.result(60)["seen"] for f in futures] == [1, 2, 3, 4, 5, 6, 7, 12, 13, 14]
+    assert steps == [3, 3, 1, 5, 2]
+    service.close()
 
 
 def test_a_repeated_key_among_those_that_wait(tmp_path, steps):

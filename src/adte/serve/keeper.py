@@ -34,6 +34,10 @@ __all__ = ["Keeper", "now"]
 
 log = logging.getLogger("adte.serve")
 
+LOGITS = (
+    1 << 23
+)  # of images that are learned from at once: 32 MB, but for one request that has more
+
 
 def now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -372,9 +376,17 @@ class Keeper:
 def _together(jobs: Sequence[Job]) -> Iterator[list[Job]]:
     """Jobs in order, but that those of a stream which learn from images come together."""
     waiting: dict[Stream, list[Job]] = {}
+    room: dict[Stream, int] = {}  # logits that may still come with them
     for job in jobs:
         if isinstance(job, Predict) and job.learn and not job.explain and job.stream.joins:
-            waiting.setdefault(job.stream, []).append(job)
+            stream = job.stream
+            size = len(job.parts) * stream.settings.views * len(stream.settings.classes)
+            if stream in waiting and size > room[stream]:
+                yield waiting.pop(stream)
+            if stream not in waiting:
+                waiting[stream], room[stream] = [], LOGITS
+            waiting[stream].append(job)
+            room[stream] -= size
         else:
             yield from waiting.values()
             waiting = {}
