@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from difflib import get_close_matches
+from inspect import signature
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
 
@@ -29,8 +30,6 @@ from adte.views import Views
 __all__ = ["Classifier", "Share", "Unread"]
 
 Image = Any  # a path, bytes, a PIL image, an array or a tensor: what `load_image` takes
-
-OWN = ("model", "classes", "method", "templates", "views", "seed", "weights", "device", "dtype")
 
 
 class Unread(NamedTuple):
@@ -114,8 +113,9 @@ class Classifier:
             try:
                 self.method = create_method(method, **options)
             except InputError as error:
+                own = [*signature(Classifier).parameters][:-1]  # but for **options
                 for name in options:
-                    if close := get_close_matches(name, OWN, 1, 0.85):
+                    if close := get_close_matches(name, own, 1, 0.85):
                         raise InputError(
                             f"a classifier has no argument {name!r}; did you mean {close[0]!r}?"
                         ) from error
