@@ -25,6 +25,7 @@ WIDTHS = (390, 768, 1280)
 PAGES = ["index.html", "first-steps/index.html", "guides/methods/index.html", "cli/index.html",
          "api/classifier/index.html", "comparison/index.html"]  # fmt: skip
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+PATIENCE = 120_000  # milliseconds: a busy machine takes its time
 MEASURE = "[innerWidth, document.documentElement.scrollWidth]"
 
 
@@ -52,9 +53,10 @@ def seen(request, tmp_path_factory) -> dict[tuple[str, int], tuple[list[int], Pa
     flags = ["--no-sandbox", "--allow-file-access-from-files"]
     found: dict[tuple[str, int], Any] = {}
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=binary, args=flags)
+        browser = driver.chromium.launch(executable_path=binary, args=flags, timeout=PATIENCE)
         for width in WIDTHS:
             page = browser.new_page(viewport={"width": width, "height": 1000})
+            page.set_default_timeout(PATIENCE)
             for name, path in pages.items():
                 page.goto(path.as_uri())
                 page.wait_for_timeout(200)  # for what scripts do once the page is loaded

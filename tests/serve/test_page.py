@@ -92,7 +92,9 @@ def browser() -> Iterator[Any]:
     if binary is None:
         pytest.skip("needs Chromium")
     with sync_playwright() as driver:
-        found = driver.chromium.launch(executable_path=binary, args=["--no-sandbox"])
+        found = driver.chromium.launch(
+            executable_path=binary, args=["--no-sandbox"], timeout=120_000
+        )
         yield found
         found.close()
 
@@ -103,7 +105,7 @@ def opened(browser, url: str, size: str = "desktop", scheme: str = "light") -> I
     width, height = SIZES[size]
     context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme,
                                   has_touch=size == "phone", reduced_motion="reduce")  # fmt: skip
-    context.set_default_timeout(20_000)
+    context.set_default_timeout(60_000)
     page, said = context.new_page(), []
     page.on("pageerror", lambda error: said.append(str(error)))
     page.on("console", lambda line: said.append(line.text) if line.type == "error" else None)
