@@ -20,7 +20,7 @@ pytest.importorskip("playwright.sync_api", reason="needs playwright, which drive
 
 from playwright.sync_api import sync_playwright
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the site is built first
 WIDTHS = (390, 768, 1280)
 PAGES = ["index.html", "first-steps/index.html", "guides/methods/index.html", "cli/index.html",
          "api/classifier/index.html", "comparison/index.html"]  # fmt: skip
