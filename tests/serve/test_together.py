@@ -11,7 +11,7 @@ import torch
 
 from adte import list_methods
 from adte.serve import engine as engines
-from adte.serve import keeper as keepers
+from adte.serve import jobs as kinds
 from adte.serve.jobs import Predict
 from adte.serve.service import Service
 from adte.serve.streams import HOST, Stream
@@ -83,7 +83,7 @@ def test_waiting_requests_are_one_step(method, tmp_path, steps):
 def test_steps_take_little_memory(tmp_path, steps, monkeypatch):
     service = Service(tmp_path, small(), workers=1)
     stream = made(service, "one")
-    monkeypatch.setattr(keepers, "LOGITS", 3 * 6 * len(CLASSES))  # three images of six views
+    monkeypatch.setattr(kinds, "LOGITS", 3 * 6 * len(CLASSES))  # three images of six views
     with gathered(service):
         sent = [IMAGES[:1]] * 7 + [IMAGES[:5], IMAGES[:1], IMAGES[:1]]
         futures = [service.engine.submit(Predict(stream=stream, images=i)) for i in sent]

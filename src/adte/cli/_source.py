@@ -37,6 +37,11 @@ ALLOW_MISSING = click.option(
 )  # fmt: skip
 
 
+def check_missing(descriptions: str | None, allowed: bool) -> None:
+    if allowed and not descriptions:
+        raise InputError("--allow-missing needs --descriptions, the file that may lack classes")
+
+
 class SourceOptions:
     """A decorator that adds the options of a `Source`, and what makes one of their values.
 
@@ -84,8 +89,7 @@ class SourceOptions:
         if not was_given("templates", images):
             templates = ()
         descriptions, allowed = values.pop("descriptions"), values.pop("allow_missing")
-        if allowed and not descriptions:
-            raise InputError("--allow-missing needs --descriptions, the file that may lack classes")
+        check_missing(descriptions, allowed)
         prompts = None
         if templates or descriptions:
             said = templates[0] if len(templates) == 1 else templates or "single"

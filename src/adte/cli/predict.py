@@ -9,7 +9,7 @@ import click
 from adte import console
 from adte.cli._group import AGAIN, COUNT, JSON, SET, main, read_settings
 from adte.cli._options import FINITE, Count, Engine, Section, was_given
-from adte.cli._source import ALLOW_MISSING, DESCRIPTIONS
+from adte.cli._source import ALLOW_MISSING, DESCRIPTIONS, check_missing
 from adte.errors import InputError
 from adte.facts import VIEWS, WORD
 
@@ -151,8 +151,7 @@ def _wanted(o: dict[str, Any]) -> Any:
     from adte.labelling import Wanted
     from adte.prompts import SINGLE
 
-    if o["allow_missing"] and not o["descriptions"]:
-        raise InputError("--allow-missing needs --descriptions, the file that may lack classes")
+    check_missing(o["descriptions"], o["allow_missing"])
     names = ("classes", "model", "method", "templates", "descriptions", "views", "seed", "weights")
     said = {name for name in names if was_given(name, own=False)}
     if o["settings"]:

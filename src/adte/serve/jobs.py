@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,7 +16,9 @@ from adte.views import Crop
 if TYPE_CHECKING:
     from adte.serve.keeper import Keeper
 
-__all__ = ["Call", "Change", "Job", "Part", "Predict", "refusal"]
+__all__ = ["Call", "Change", "Job", "Part", "Predict", "refusal", "together"]
+
+LOGITS = 1 << 23  # of requests that are learned from at once; one by itself may have more
 
 
 class Part(NamedTuple):
@@ -87,3 +89,24 @@ def refusal(error: Exception) -> Exception:
     if isinstance(error, Refused) or not isinstance(error, AdteError):
         return error
     return Refused(422, "state" if isinstance(error, StateError) else "request", str(error))
+
+
+def together(jobs: Sequence[Job]) -> Iterator[list[Job]]:
+    """Jobs in order, but that those of a stream which learn from images come together."""
+    waiting: dict[Stream, list[Job]] = {}
+    room: dict[Stream, int] = {}  # logits that may still come with them
+    for job in jobs:
+        if isinstance(job, Predict) and job.learn and not job.explain and job.stream.joins:
+            stream = job.stream
+            size = len(job.parts) * stream.settings.views * len(stream.settings.classes)
+            if stream in waiting and size > room[stream]:
+                yield waiting.pop(stream)
+            if stream not in waiting:
+                waiting[stream], room[stream] = [], LOGITS
+            waiting[stream].append(job)
+            room[stream] -= size
+        else:
+            yield from waiting.values()
+            waiting = {}
+            yield [job]
+    yield from waiting.values()

@@ -22,7 +22,7 @@ from adte.errors import AdteError, InputError
 from adte.models.base import Model
 from adte.pipeline.way import joined
 from adte.serve.explain import explain
-from adte.serve.jobs import Call, Change, Job, OfStream, Predict, refusal
+from adte.serve.jobs import Call, Change, Job, OfStream, Predict, refusal, together
 from adte.serve.limits import Limits, Refused
 from adte.serve.metrics import Metrics
 from adte.serve.packing import pack
@@ -33,10 +33,6 @@ from adte.serve.streams import Event, Kept, Stream
 __all__ = ["Keeper", "now"]
 
 log = logging.getLogger("adte.serve")
-
-LOGITS = (
-    1 << 23
-)  # of images that are learned from at once: 32 MB, but for one request that has more
 
 
 def now() -> str:
@@ -89,7 +85,7 @@ class Keeper:
         done: list[tuple[Job, Any]] = []
         try:
             with self.store.group():
-                for some in _together(jobs):
+                for some in together(jobs):
                     done += self._do_some(some)
                 for id in self._marks:
                     stream = self.streams[id]
@@ -371,27 +367,6 @@ class Keeper:
         except sqlite3.Error as error:  # the log has it all
             log.warning("the last snapshots could not be written: %s", error)
         self.store.close()
-
-
-def _together(jobs: Sequence[Job]) -> Iterator[list[Job]]:
-    """Jobs in order, but that those of a stream which learn from images come together."""
-    waiting: dict[Stream, list[Job]] = {}
-    room: dict[Stream, int] = {}  # logits that may still come with them
-    for job in jobs:
-        if isinstance(job, Predict) and job.learn and not job.explain and job.stream.joins:
-            stream = job.stream
-            size = len(job.parts) * stream.settings.views * len(stream.settings.classes)
-            if stream in waiting and size > room[stream]:
-                yield waiting.pop(stream)
-            if stream not in waiting:
-                waiting[stream], room[stream] = [], LOGITS
-            waiting[stream].append(job)
-            room[stream] -= size
-        else:
-            yield from waiting.values()
-            waiting = {}
-            yield [job]
-    yield from waiting.values()
 
 
 def _kept(answer: dict[str, Any]) -> str:

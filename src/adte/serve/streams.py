@@ -200,9 +200,7 @@ class Stream:
                 return self._each_anew(batch)
             finally:
                 self.clf.seen = seen
-        method = self.clf.method
-        found = self._named(list(method.predict(batch)))
-        return _check(found)
+        return _check(self.clf.step(batch, learn=False))
 
     @property
     def joins(self) -> bool:
@@ -258,10 +256,6 @@ class Stream:
         except InputError:
             self.clf.seen = seen
             raise
-
-    def _named(self, found: list[Prediction]) -> list[Prediction]:
-        names = self.clf.classes
-        return [replace(p, label=names[p.index], classes=names) for p in found]
 
     def _measure_drift(self, found: list[Prediction]) -> None:
         prior = found[-1].prior

@@ -116,9 +116,7 @@ def collages(
     """
     whole = replace(model.preprocess, resize="squash", crop=1.0)
     pipeline = Pipeline(model, views or Views(seed=seed), whole)
-    context = Context(
-        class_weights, float(model.logit_scale), model, list(data.classes), model.logit_bias
-    )
+    context = Context.of(model, class_weights, list(data.classes))
     pairs = draw_pairs(data.labels.tolist(), count, seed)
 
     def collage(a: int, b: int) -> Pixels:
