@@ -32,8 +32,9 @@ def made(service: Service, id: str, method: str = "adte") -> Stream:
 @contextmanager
 def gathered(service: Service):
     """What is asked within the block waits for the keeper until its end."""
-    go = threading.Event()
-    service.engine.ask(lambda keeper: go.wait(30))
+    begun, go = threading.Event(), threading.Event()
+    service.engine.ask(lambda keeper: (begun.set(), go.wait(30)))
+    assert begun.wait(30)  # it takes what has come by then along
     yield
     end = time.monotonic() + 30
     while service.engine._write.qsize() < 10 and time.monotonic() < end:
