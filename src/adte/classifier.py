@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from difflib import get_close_matches
+from functools import cached_property
 from inspect import signature
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
@@ -321,13 +322,18 @@ class Classifier:
             self.method.begin()
             self.seen = 0
 
+    @cached_property
+    def _fingerprint(self) -> str:
+        """Of the weights that its classes were encoded with; a busy GPU is asked once."""
+        return self.model.fingerprint
+
     @property
     def facts(self) -> dict[str, Any]:
         """All but the model's weights and what was learned, fit for JSON."""
         return {
             "version": __version__,
             "model": self.model.name,
-            "fingerprint": self.model.fingerprint,
+            "fingerprint": self._fingerprint,
             "classes": self.classes,
             "prompts": asdict(self.prompts),
             "method": self.method.name,

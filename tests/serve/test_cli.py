@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import pytest
 from click.testing import CliRunner
@@ -82,6 +83,15 @@ def test_a_client_without_a_server():
         adte.Client("localhost")
 
 
+def headers_of(size: int, url: str) -> int:
+    """The status of a request whose headers never end."""
+    host, port = url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), 30) as s:
+        with suppress(OSError):  # it hangs up
+            s.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * size)
+        return int(s.recv(100).split()[1])
+
+
 @pytest.mark.slow
 def test_the_whole_command(tmp_path):
     """Tokens, a page, an answer, an orderly end with 0, and the state again."""
@@ -101,6 +111,7 @@ def test_the_whole_command(tmp_path):
         if turn == 0:
             client.create(["cat", "dog"], id="shop", views=4)
         seen.append(client.stream("shop").predict(jpeg(turn)).seen)
+        assert headers_of(1 << 20, client.url) == 400  # whatever else is installed beside it
         client.close()
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0

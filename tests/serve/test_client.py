@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import pickle
 
 import numpy as np
 import pytest
@@ -28,7 +29,8 @@ def test_the_image_that_cannot_be_read_is_named(stream, tmp_path):
     files = [tmp_path / "photo.jpg", tmp_path / "names.txt"]
     with pytest.raises(ServiceError, match=r"^image 2 of 2: these 13 bytes are no image") as error:
         stream.predict_many(files)
-    assert (error.value.status, error.value.code) == (415, "format")
+    for problem in (error.value, pickle.loads(pickle.dumps(error.value))):
+        assert (problem.status, problem.code) == (415, "format")
     with pytest.raises(ServiceError, match=r"^image 1 of 3: the image"):
         stream.predict_many([b"", jpeg(1), b""])
     with pytest.raises(ServiceError, match=r"^these 13 bytes"):  # of one there is no doubt

@@ -32,6 +32,9 @@ class ServiceError(AdteError):
         super().__init__(message)
         self.status, self.code = status, code
 
+    def __reduce__(self) -> tuple[type, tuple[int, str, str]]:  # it may cross processes
+        return type(self), (self.status, self.code, str(self))
+
 
 @dataclass(frozen=True)
 class Answer:

@@ -83,6 +83,7 @@ def serve(
         limit_concurrency=CONNECTIONS,
         timeout_keep_alive=30,
         timeout_graceful_shutdown=max(1, round(drain)),
+        http="h11",  # the quicker httptools takes headers of any size
         h11_max_incomplete_event_size=64 << 10,
         lifespan="on",
     )
