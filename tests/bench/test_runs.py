@@ -21,6 +21,7 @@ from adte.bench import (
     pipeline,
     prior,
     rate,
+    step,
     stream,
     subject,
     views,
@@ -48,6 +49,15 @@ def check(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
         assert row["ratio"] > 0
     json.dumps(result)
     return {row["name"]: row for row in result["rows"]}
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_step(batch: int) -> None:
+    result = step.run(views=4, classes=20, dim=8, batch=batch, repeats=3)
+    rows = {row["name"]: row for row in result["rows"]}
+    assert tuple(rows) == step.METHODS
+    assert rows["adte-tsallis"]["ratio"] == 1
+    assert result["ratio"] == rows["adte"]["ratio"] > 0
 
 
 def test_head() -> None:

@@ -15,7 +15,13 @@ from adte import Sample, create_method
 from adte.batch import Batch, Context
 from adte.bias import Sums, frequencies, joint
 from adte.errors import InputError
-from adte.methods.likeness import all_at_once, one_by_one, read_at_once, read_one_by_one
+from adte.methods.likeness import (
+    all_at_once,
+    one_by_one,
+    read_at_once,
+    read_one_by_one,
+    settled,
+)
 
 Array = NDArray[np.float64]
 SCALE = 20.0
@@ -114,9 +120,33 @@ def test_products_over_a_batch_say_what_a_loop_says(first: bool) -> None:
     }
     loop, together = ({k: v.clone() for k, v in start.items()} for _ in range(2))
     one = one_by_one(loop, x, answers, classes, 7, first)
+    settled(loop)
     assert_close(all_at_once(together, x, answers, classes, 7, first), one)
     assert_close(together, loop)
     assert_close(read_at_once(loop, x, classes, 17), read_one_by_one(loop, x, classes, 17))
+
+
+@pytest.mark.parametrize("images", [1, 6])
+def test_a_step_that_fails_changes_nothing_though_little_is_copied(
+    images: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An image changes few rows of what is by far the largest part of the state."""
+    samples, _ = stream(40, 30, shown=5, views=2)
+    method = create_method("adte")
+    method.step_many(samples[:20])
+    assert method._state is not None
+    where, before = method._state["like.sums"].data_ptr(), method.state_dict()
+    batch = Batch.join([s.batch for s in samples[20 : 20 + images]])
+    with monkeypatch.context() as m:
+        m.setattr(type(method), "decide", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            method.step(batch)
+    assert_close(method.state_dict(), before, rtol=0, atol=0)
+    method.step(batch)
+    assert method._state["like.sums"].data_ptr() == where
+    assert set(method._state) == set(before)
+    changed = (method.state_dict()["like.sums"] != before["like.sums"]).any(1)
+    assert 0 < int(changed.sum()) <= 16 * images
 
 
 def test_an_image_counts_after_a_hundred_million() -> None:

@@ -37,6 +37,7 @@ def bench() -> None:
     adte bench stream     a million images: is their time flat, and the memory?
     adte bench views      64 views of a photo, beside Pillow view by view
     adte bench head       ADTE's entropy, selection and mean, beside Shannon's
+    adte bench step       a method's whole step on an image's features
     adte bench prior      one more item for the class prior, beside starting anew
     adte bench encode     images per second through the image tower, by batch
     adte bench pipeline   decode, views, encode, method: where the time goes
@@ -195,6 +196,24 @@ def head(views: int, classes: int, repeats: int, json_to: str | None) -> None:
     from adte.bench.head import run
 
     _show(f"{views} × {classes} logits, one thread", run(views, classes, repeats), json_to)
+
+
+@bench.command()
+@VIEWS
+@click.option("--classes", default=1000, type=COUNT, show_default=True, help="Number of classes.")
+@click.option("--dim", default=512, type=COUNT, show_default=True, help="Width of the features.")
+@click.option("--batch", default=1, type=COUNT, show_default=True, help="Images at once.")
+@click.option(
+    "--repeats", default=301, type=COUNT, show_default=True, help="Calls, for the median."
+)
+@JSON
+def step(json_to: str | None, **options: Any) -> None:
+    """Predict and learn from an image's features: SE, the paper's ADTE, the default, one thread."""
+    from adte.bench.step import run
+
+    result = run(**options)
+    many = f"{result['batch']} images at once" if result["batch"] > 1 else "one at a time"
+    _show(f"{result['views']} views, {result['classes']:,} classes, {many}", result, json_to)
 
 
 @bench.command()

@@ -97,6 +97,12 @@ class Adte(Selector):
         x = torch.nn.functional.normalize((weights.to(x)[..., None] * x).sum(1), dim=-1)
         return torch.cat([items, x.to(items)], -1)
 
+    def draft(self, state: State) -> State:
+        return likeness.draft(state) if self.likens else super().draft(state)
+
+    def settled(self, draft: State) -> State:
+        return likeness.settled(draft)
+
     def scan(self, state: State, evidence: Any) -> tuple[Any, State]:
         if not self.likens:
             return super().scan(state, evidence)
@@ -133,9 +139,12 @@ class Adte(Selector):
         if prior.since:  # images that came before the prior is in force
             late = torch.arange(len(probs), device=probs.device) >= prior.since
             trusted = torch.where(late[:, None], trusted, 0.0)
+        if probs.is_cpu and not trusted.any():  # a device is not asked
+            return out
         added = self.likeness * batch.context.scale * trusted * alike.to(probs)
         z = probs.clamp_min(torch.finfo(probs.dtype).tiny).log().scatter_add_(1, classes, added)
-        return replace(out, probs=F.log_probs(z / (1 + trusted / 3)).exp())
+        likened = F.log_probs(z / (1 + trusted / 3)).exp()
+        return replace(out, probs=torch.where(trusted > 0, likened, probs))
 
 
 def _parts(state: State, evidence: Tensor) -> tuple[Tensor, Tensor, State]:

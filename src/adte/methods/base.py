@@ -102,11 +102,16 @@ class Method:
         """Take one image's evidence (a batch of one) into the state, in place."""
         raise NotImplementedError(f"{type(self).__name__} keeps a state, but defines no update")
 
-    def scan(self, state: State, evidence: Any) -> tuple[Any, State]:
-        """Online: what each image reads of the state, and the state after all of them.
+    def draft(self, state: State) -> State:
+        """A copy for `scan` and `absorb` to change; if they fail, the state is as it was."""
+        return declared.copy(state)
 
-        The state is the method's to change.
-        """
+    def settled(self, draft: State) -> State:
+        """The state that a changed draft becomes, once nothing can fail any more."""
+        return draft
+
+    def scan(self, state: State, evidence: Any) -> tuple[Any, State]:
+        """Online: what each image reads of a draft, and the draft after all of them."""
         readouts = []
         for image in _images(evidence):
             if self.order == "learn-first":
@@ -150,9 +155,9 @@ class Method:
         if not self.stateful:
             return _like(images, self.decide(batch, None))
         evidence = self.evidence(batch)
-        readouts, state = self.scan(declared.copy(self._fitting(batch)), evidence)
+        readouts, draft = self.scan(self.draft(self._fitting(batch)), evidence)
         out = self.decide(batch, readouts)
-        self._state = state
+        self._state = self.settled(draft)
         return _like(images, out)
 
     @overload
@@ -171,8 +176,8 @@ class Method:
         """Take images into the state, in order, without predictions."""
         batch = self._bound(images)
         if self.stateful:
-            state = declared.copy(self._fitting(batch))
-            self._state = self.absorb(state, self.evidence(batch))
+            draft = self.draft(self._fitting(batch))
+            self._state = self.settled(self.absorb(draft, self.evidence(batch)))
 
     def step_many(self, samples: Iterable[Sample]) -> list[Prediction]:
         """`step` for each, in order; neighbours of one shape go together."""

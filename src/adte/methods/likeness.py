@@ -7,18 +7,24 @@ m = T/n the mean of n images, the likeness of x to class l is
 
 the mean of the class, drawn to that of all, as seen from there. On a host it is found image by
 image, so that no number depends on how a stream is cut; elsewhere by products over a whole batch.
+
+The S of all classes is by far the largest part of a state, and an image changes a few rows of it.
+So on a host it is not copied for every step: rows that change are kept beside it until they are
+`settled`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adte.state import Entry, State
+from adte.state import Entry, State, copy
 
-__all__ = ["ENTRIES", "follow", "read"]
+__all__ = ["ENTRIES", "draft", "follow", "read", "settled"]
 
 OWN = 1.0  # images as the mean one, taken as seen of each class
 
@@ -30,12 +36,30 @@ ENTRIES = {
 
 Array = NDArray[np.float32]
 Wide = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+
+SUMS, ROWS, CHANGED = "like.sums", "like.rows", "like.changed"
+
+
+def draft(state: State) -> State:
+    """A copy, but for the sums where their rows are changed beside them."""
+    if not state[SUMS].is_cpu:
+        return copy(state)
+    return copy({k: v for k, v in state.items() if k != SUMS}) | {SUMS: state[SUMS]}
+
+
+def settled(draft: State) -> State:
+    """The rows that were changed, in their places."""
+    if ROWS in draft:
+        draft[SUMS].numpy()[draft.pop(ROWS).numpy()] = draft.pop(CHANGED).numpy()
+    return draft
 
 
 def follow(
     state: State, x: Tensor, answers: Tensor, classes: Tensor, seen: int, first: bool
 ) -> Tensor:
-    """Take in images (B, D), each for its classes (B, K), in place: its likeness to them by then.
+    """Take images (B, D), each for its classes (B, K), into a draft: its likeness to them by then.
 
     `first` takes an image in before it is likened.
     """
@@ -54,17 +78,28 @@ def one_by_one(
 ) -> Tensor:
     shares = answers.gather(1, classes).float()
     out = np.empty(shares.shape, np.float32)
-    sums, counts, total = (v.numpy() for v in _kept(state))
-    images = zip(x.numpy(), shares.numpy(), classes.numpy(), strict=True)
-    for i, (f, share, rows) in enumerate(images):
+    every, counts, total = (v.numpy() for v in _kept(state))
+    touched, places = _touched(classes.numpy())
+    sums = every[touched]
+    images = zip(x.numpy(), shares.numpy(), classes.numpy(), places, strict=True)
+    for i, (f, share, rows, here) in enumerate(images):
         if not first:
-            out[i] = _alike(sums[rows], counts[rows], total, f, seen + i)
-        sums[rows] += share[:, None] * f
+            out[i] = _alike(sums[here], counts[rows], total, f, seen + i)
+        sums[here] += share[:, None] * f
         counts[rows] += share
         total += f
         if first:
-            out[i] = _alike(sums[rows], counts[rows], total, f, seen + i + 1)
+            out[i] = _alike(sums[here], counts[rows], total, f, seen + i + 1)
+    state[ROWS], state[CHANGED] = torch.from_numpy(touched), torch.from_numpy(sums)
     return torch.from_numpy(out)
+
+
+def _touched(classes: Index) -> tuple[Index, Iterable[Index | slice]]:
+    """The classes of some images (B, K), and where those of each are among them."""
+    if len(classes) == 1:
+        return classes[0], [slice(None)]
+    found, places = np.unique(classes, return_inverse=True)
+    return found, places.reshape(classes.shape)
 
 
 def read_one_by_one(state: State, x: Tensor, classes: Tensor, seen: int) -> Tensor:
@@ -110,4 +145,4 @@ def read_at_once(state: State, x: Tensor, classes: Tensor, seen: int) -> Tensor:
 
 
 def _kept(state: State) -> tuple[Tensor, Tensor, Tensor]:
-    return state["like.sums"], state["like.counts"], state["like.total"]
+    return state[SUMS], state["like.counts"], state["like.total"]
