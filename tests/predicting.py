@@ -90,9 +90,9 @@ def one_model():
     def kept(name, device, dtype, forced):
         return load(name, device=device, dtype=dtype)
 
-    def load_once(name, *, weights=None, device=None, dtype=None):
-        if name != "tiny" or weights is not None:
-            return load(name, weights=weights, device=device, dtype=dtype)
+    def load_once(name, *, device=None, dtype=None, **how):
+        if name != "tiny" or any(value not in (None, "auto") for value in how.values()):
+            return load(name, device=device, dtype=dtype, **how)
         return kept(name, device, dtype, os.environ.get("ADTE_DTYPE"))
 
     return load_once

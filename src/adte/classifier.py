@@ -70,7 +70,8 @@ class Classifier:
             little accuracy (docs/guides/speed.md). Images are then worked on one at a time.
         seed: of the views. The views of an image depend on it and on the pixels alone, so the
             answer does not depend on batch, order or worker, except through what was learned.
-        weights, device, dtype: passed on to `load_model`, when the model is given by name.
+        weights, device, dtype, tokenizer, runtime: as `load_model` takes them, when the model is
+            given by name.
         options: of the method, when it is given by name.
 
     Attributes:
@@ -93,6 +94,8 @@ class Classifier:
         weights: str | os.PathLike[str] | None = None,
         device: str | None = None,
         dtype: str | None = None,
+        tokenizer: Any = None,
+        runtime: str = "auto",
         **options: Any,
     ) -> None:
         self.classes = check_classes(classes)
@@ -121,7 +124,8 @@ class Classifier:
                             f"a classifier has no argument {name!r}; did you mean {close[0]!r}?"
                         ) from error
                 raise
-        self.model = _model(model, weights, device, dtype)
+        how = {"weights": weights, "device": device, "dtype": dtype, "tokenizer": tokenizer}
+        self.model = _model(model, runtime, **how)
         keep = "pixels" in self.method.needs
         self.pipeline = Pipeline(self.model, self.views, keep_pixels=keep, auto=self.auto)
         vectors = class_weights(self.model, self.classes, self.prompts)
@@ -368,6 +372,8 @@ class Classifier:
         weights: str | os.PathLike[str] | None = None,
         device: str | None = None,
         dtype: str | None = None,
+        tokenizer: Any = None,
+        runtime: str = "auto",
     ) -> Classifier:
         """A classifier as it was saved; pass the model where its name cannot be loaded here."""
         tensors, facts = read_learned(path)
@@ -392,6 +398,8 @@ class Classifier:
             weights=weights,
             device=device,
             dtype=dtype,
+            tokenizer=tokenizer,
+            runtime=runtime,
         )
         check_weights(str(path), facts, clf.facts)
         clf.auto = clf.pipeline.auto = facts["auto"]
@@ -444,12 +452,13 @@ class Classifier:
         )
 
 
-def _model(model: str | Model, weights: Any, device: str | None, dtype: str | None) -> Model:
+def _model(model: str | Model, runtime: str, **how: Any) -> Model:
     if isinstance(model, str):
-        model = load_model(model, weights=weights, device=device, dtype=dtype)
-    elif weights is not None or device is not None or dtype is not None:
+        model = load_model(model, runtime=runtime, **how)
+    elif runtime != "auto" or any(value is not None for value in how.values()):
         raise InputError(
-            "weights, device and dtype go with a model given by name; this one was given ready made"
+            f"{', '.join(how)} and runtime go with a model given by name; this one was given ready "
+            "made"
         )
     model = check_model(model)
     model.require({"text tower", "class weights"}, by="a classifier of class names")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import click
@@ -11,11 +12,12 @@ from adte.cli._options import Section, options_of, was_given
 from adte.data import StreamOptions
 from adte.errors import InputError
 from adte.evaluate.source import FEATURES, Source
+from adte.models.loading import Loading
 from adte.views import Views
 
 Command = Callable[..., Any]
 
-MODEL = ("model", "weights", "device", "dtype")  # wherever a model runs
+MODEL = ("model", *(f.name for f in fields(Loading)))  # wherever a model runs
 # What only images can be made into; a cache was made.
 FOR_IMAGES = ("data", "corrupt", "severity", "clean", "workers", "strict")
 

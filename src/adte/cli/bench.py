@@ -10,13 +10,12 @@ import click
 from adte import console
 from adte.cli._group import COUNT, JSON, main
 from adte.cli._options import options_of
-from adte.cli._source import MODEL
 from adte.errors import InputError
 from adte.evaluate.source import Source
 from adte.models.runtime import RUNTIMES
 
 MODEL_OPTIONS = options_of(
-    Source, only=MODEL, model="tiny",
+    Source, only=("model", "weights", "device", "dtype"), model="tiny",
     helps={"model": "see `adte models`",
            "weights": "a checkpoint file, or 'random': speed needs no trained ones"},
 )  # fmt: skip

@@ -162,7 +162,7 @@ def extract(out: str, json_to: str | None, **values: Any) -> None:
             from adte.cluster.extract import extract as spread_out
             from adte.cluster.worker import Tower
 
-            tower = Tower.of(live.model, source.weights, source.device)
+            tower = Tower.of(live.model, source)
             cache = spread_out(
                 live, out, source.prompt_set, tick=tick, tower=tower, options=cluster
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -200,9 +200,7 @@ def _settings(folder: Path, *, preset: str | None, variant: str, protocol: Any,
         preset=preset or ("full" if source.data else "small"),
         adte=variant,
         protocol=protocol,
-        weights=source.weights,
-        device=source.device,
-        dtype=source.dtype,
+        **asdict(source.loading),
         batch=source.batch,
         runs=str(folder / "runs"),
     )
@@ -210,6 +208,7 @@ def _settings(folder: Path, *, preset: str | None, variant: str, protocol: Any,
         raise unknown("preset", settings.preset, PRESETS)
     if not source.data:
         unused = {"model": source.model not in (None, "tiny"), "weights": source.weights,
+                  "tokenizer": source.tokenizer, "runtime": source.runtime != "auto",
                   "views": source.views, "workers": source.workers is not None,
                   "strict": source.strict, "descriptions": descriptions}  # fmt: skip
         if found := [name for name, value in unused.items() if value]:

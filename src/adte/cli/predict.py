@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import click
 
 from adte import console
 from adte.cli._group import AGAIN, COUNT, JSON, SET, main, read_settings
-from adte.cli._options import FINITE, Count, Engine, Section, was_given
+from adte.cli._options import FINITE, Count, Engine, Section, options_of, was_given
 from adte.cli._source import ALLOW_MISSING, DESCRIPTIONS, check_missing
 from adte.errors import InputError
 from adte.facts import VIEWS, WORD
+from adte.models.loading import Loading
 
 CLASSIFIER = Section(
     "Classes, model and method",
@@ -21,9 +23,7 @@ CLASSIFIER = Section(
     click.option("--model", default="tiny", show_default=True,
                  help="The model, see `adte models`; `tiny` needs no network and is for "
                  "demonstrations."),
-    click.option("--weights", metavar="FILE", help="Weights of the model from a file."),
-    click.option("--device", help="Where it runs: cpu, cuda.  [default: cuda if there is one]"),
-    click.option("--dtype", help="float32 or bfloat16.  [default: what the processor does best]"),
+    options_of(Loading),
     click.option("--template", "templates", multiple=True, metavar="SET|TEXT",
                  help="Template set (single, seven, eighty, …), or a text with {} for the class "
                  "name; texts may be repeated.  [default: a photo of a {}.]"),
@@ -152,13 +152,14 @@ def _wanted(o: dict[str, Any]) -> Any:
     from adte.prompts import SINGLE
 
     check_missing(o["descriptions"], o["allow_missing"])
-    names = ("classes", "model", "method", "templates", "descriptions", "views", "seed", "weights")
+    names = ("classes", "model", "method", "templates", "descriptions", "views", "seed", "weights",
+             "tokenizer")  # fmt: skip
     said = {name for name in names if was_given(name, own=False)}
     if o["settings"]:
         said.add("options")
-    weights = o["weights"]
-    if "model" in said and "weights" not in said:
-        weights = None  # those of adte.toml belong to its own model
+    how = {f.name: o[f.name] for f in fields(Loading)}
+    if "model" in said:  # files of adte.toml belong to its own model
+        how |= {name: None for name in ("weights", "tokenizer") if name not in said}
     return Wanted(
         classes=None if o["classes"] is None else read_classes(o["classes"]),
         model=o["model"],
@@ -169,9 +170,7 @@ def _wanted(o: dict[str, Any]) -> Any:
         views=o["views"],
         seed=o["seed"],
         options=read_settings(o["method"], o["settings"]) if o["settings"] else {},
-        weights=weights,
-        device=o["device"],
-        dtype=o["dtype"],
+        **how,
         said=frozenset(said),
     )
 

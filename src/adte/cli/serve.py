@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from typing import Any
 
 import click
@@ -10,10 +11,12 @@ from adte import console
 from adte.cli._group import COUNT, JSON, main
 from adte.cli._options import FINITE, Engine, Section, options_of
 from adte.cli._outputs import forced
+from adte.cli._source import MODEL as MODEL_FIELDS
 from adte.cluster.connect import ClusterOptions
 from adte.errors import InputError, MissingExtra
 from adte.evaluate.source import Source
 from adte.files.claims import Target, claim
+from adte.models.loading import Loading
 from adte.serve.limits import Limits
 
 ADDRESS = Section(
@@ -31,7 +34,7 @@ ADDRESS = Section(
                  help="A further name of this machine, for requests without tokens."),
 )  # fmt: skip
 MODEL = options_of(
-    Source, only=("model", "weights", "device", "dtype"), model="tiny",
+    Source, only=MODEL_FIELDS, model="tiny",
     helps={"model": "the model of all streams, see `adte models`"},
 )  # fmt: skip
 STATE = Section(
@@ -52,7 +55,7 @@ SPEED = Section(
 )  # fmt: skip
 LIMITS = options_of(Limits)
 KEPT = options_of(
-    Source, only=("model", "weights", "device", "dtype"),
+    Source, only=MODEL_FIELDS,
     helps={"model": "the model of the streams, which DIR knows; another one is refused"},
 )  # fmt: skip
 
@@ -84,7 +87,6 @@ def serve(**o: Any) -> None:
     --cluster-workers replicas, and one owner keeps the streams.
     """
     _fastapi()
-    from adte.models import load_model
     from adte.serve.access import Access, is_loopback
     from adte.serve.run import admin_token, listen
     from adte.serve.run import serve as answer
@@ -109,9 +111,7 @@ def serve(**o: Any) -> None:
         _serve_far(o, cluster, port, limits=limits, access=access)
         return
     with where:
-        model = load_model(
-            o["model"], weights=o["weights"], device=o["device"], dtype=o["dtype"]
-        ).eval()
+        model = _how(o).load(o["model"]).eval()
         model.require({"text tower", "class weights"}, by="the service")
         service = Service(
             o["folder"], model, limits=limits, access=access, snapshot=o["snapshot"],
@@ -122,16 +122,20 @@ def serve(**o: Any) -> None:
         answer(service, where, lambda text: click.echo(text, err=True), o["drain"])
 
 
+def _how(o: dict[str, Any]) -> Loading:
+    return Loading(**{f.name: o[f.name] for f in fields(Loading)})
+
+
 def _serve_far(o: dict[str, Any], cluster: ClusterOptions, port: int, **settings: Any) -> None:
     """The same on a Ray cluster."""
     from adte.cluster.deploy import answer, application
     from adte.cluster.worker import Tower
-    from adte.models import load_model
 
-    model = load_model(o["model"], weights=o["weights"], dtype=o["dtype"]).eval()
+    how = _how(o)
+    model = replace(how, device=None, runtime="auto").load(o["model"]).eval()
     model.require({"text tower", "class weights"}, by="the service")
     settings |= {name: o[name] for name in ("snapshot", "workers", "window", "disk")}
-    tower = Tower.of(model, o["weights"], o["device"])
+    tower = Tower.of(model, how)
     app = application(tower, o["folder"], cluster.workers or 1, cluster.gpus, **settings)
     answer(app, o["host"], port, lambda text: click.echo(text, err=True), cluster, o["drain"])
 

@@ -32,6 +32,7 @@ from adte.evaluate.features.cache import SHARD, Cache
 from adte.evaluate.features.cache import extract as write_cache
 from adte.evaluate.features.live import Live
 from adte.files.claims import claim_folder
+from adte.models.loading import Loading
 from adte.pipeline import Encoded, Pipeline
 
 __all__ = ["extract", "features"]
@@ -59,7 +60,7 @@ def extract(
     options = options or ClusterOptions()
     folder = claim_folder("--out", folder)
     work = Work(
-        tower or Tower.of(live.model),
+        tower or Tower.of(live.model, Loading()),
         live.views,
         live.model.preprocess,
         live.group,

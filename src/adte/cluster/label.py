@@ -86,7 +86,7 @@ class ClusterJob(Job):
         replace(self, inputs=read, force=self.force or ours)._claim(keep)
 
     def _pooled(self, ray: Any, clf: Classifier, stack: ExitStack) -> Pooled:
-        tower = self.tower or Tower.of(clf.model, self.wanted.weights, self.wanted.device)
+        tower = self.tower or Tower.of(clf.model, self.wanted)
         roots = [str(Path(n).absolute()) for n in self.inputs if not is_place(n) and n != "-"]
         seen = [root for root in roots if Path(root).is_dir()]
         pool = Pool(ray, Work(tower, clf.views, clf.model.preprocess, roots=seen), self.cluster)

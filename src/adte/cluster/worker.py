@@ -11,7 +11,7 @@ import pickle
 import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, cast
 
 import numpy as np
@@ -19,7 +19,9 @@ import torch
 from numpy.typing import NDArray
 
 from adte.errors import AdteError, InputError
-from adte.models import Model, load_model
+from adte.models import Model
+from adte.models._weights import RANDOM
+from adte.models.loading import Loading
 from adte.pipeline import Pipeline
 from adte.views import Preprocess, Views
 
@@ -27,7 +29,7 @@ __all__ = ["Chunk", "Decoder", "Encoder", "Raising", "Tower", "Work", "pack", "u
 
 
 @dataclass(frozen=True)
-class Tower:
+class Tower(Loading):
     """A model, by what a worker loads it from: its name and files, or itself.
 
     Attributes:
@@ -36,17 +38,16 @@ class Tower:
 
     name: str
     fingerprint: str
-    weights: str | None = None
-    device: str | None = None
-    dtype: str | None = None
     model: Model | None = None
 
     @classmethod
-    def of(cls, model: Model, weights: Any = None, device: str | None = None) -> Tower:
+    def of(cls, model: Model, how: Loading) -> Tower:
         """What workers load in the place of a model that this process has loaded by its name."""
-        dtype = str(model.dtype).removeprefix("torch.")
-        path = None if weights is None else os.path.abspath(os.fspath(weights))
-        return cls(model.name, model.fingerprint, path, device, dtype)
+        given = asdict(how.loading) | {"dtype": str(model.dtype).removeprefix("torch.")}
+        for name in ("weights", "tokenizer"):
+            if given[name] not in (None, RANDOM):
+                given[name] = os.path.abspath(given[name])
+        return cls(model.name, model.fingerprint, **given)
 
     @classmethod
     def itself(cls, model: Model) -> Tower:
@@ -57,9 +58,7 @@ class Tower:
         """The model, ready; refused if its weights are others."""
         model = self.model
         if model is None:
-            model = load_model(
-                self.name, weights=self.weights, device=self.device, dtype=self.dtype
-            )
+            model = self.load(self.name)
         if model.fingerprint != self.fingerprint:
             raise InputError(
                 f"its weights of {self.name!r} have the fingerprint {model.fingerprint}, the "

@@ -14,9 +14,9 @@ from adte.evaluate.features.cache import Cache
 from adte.evaluate.features.live import Live, label_space
 from adte.evaluate.features.stream import FeatureStream, first
 from adte.methods import Method
-from adte.models import Model, load_model
+from adte.models import Model
 from adte.models.base import fitted
-from adte.models.registry import find_device, find_dtype
+from adte.models.loading import Loading
 from adte.options import build, option
 from adte.pipeline import default_workers
 from adte.prompts import Prompts, class_weights
@@ -34,7 +34,7 @@ def needs_of(methods: Sequence[Method]) -> frozenset[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class Source(Loading):
     """Where labelled features come from.
 
     Attributes:
@@ -51,9 +51,6 @@ class Source:
     model: str | Model | None = option(  # noqa: RUF009
         None, "the model; `tiny` for images, a cache's own otherwise"
     )
-    weights: str | None = option(None, "a checkpoint file, or 'random'")
-    device: str | None = option(None, "where it runs, such as cpu or cuda; the best by default")
-    dtype: str | None = option(None, "of the weights: float32 or bfloat16")
     batch: int | None = option(
         None, "images per call of a method, and per pass of the tower on a GPU; 16 by default"
     )
@@ -75,10 +72,7 @@ class Source:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise InputError(f"{name}={value} cannot be used; give at least {least}")
-        if self.device is not None:
-            find_device(self.device)
-        if self.dtype is not None:
-            find_dtype(self.dtype)
+        self.check()
         if not self.corrupt and (self.severity != "5" or not self.clean):
             named = "--severity" if self.severity != "5" else "--no-clean"
             raise InputError(f"{named} needs --corrupt; say which corruptions, as in --corrupt fog")
@@ -167,7 +161,8 @@ class Source:
             )
         self._check_cache(cache, name)
         recipe = cache.recipe
-        if "text tower" in needs or isinstance(self.model, Model) or self.weights is not None:
+        files = self.weights is not None or self.tokenizer is not None
+        if "text tower" in needs or isinstance(self.model, Model) or files:
             cache.model = fitted(self._model(recipe.model), cache.classes, recipe.class_ids)
         else:
             for key, asked in (("model", self.model), ("dtype", self.dtype)):
@@ -189,7 +184,8 @@ class Source:
             )
         asked = {**self._asked("views"), **self._asked("stream")}
         usual = {f.name: f.default for f in fields(self)}
-        own = ("model", "weights", "dtype", "corrupt", "workers", "strict", "prompts", "prompt_set")
+        own = ("model", "weights", "dtype", "tokenizer", "runtime", "corrupt", "workers", "strict",
+               "prompts", "prompt_set")  # fmt: skip
         asked |= {k: v for k in own if (v := getattr(self, k)) != usual[k]}
         limit = asked.pop("limit", None)
         if asked.get("count") == stream.recipe.views.count:
@@ -223,7 +219,7 @@ class Source:
                 raise InputError(
                     f"{name} was made with {_shown(there)} {kind}, not {_shown(value)}; {mend}"
                 )
-        only = {"corrupt": "", "workers": None, "strict": False}
+        only = {"corrupt": "", "workers": None, "strict": False, "runtime": "auto"}
         for key, usual in only.items():
             if (value := getattr(self, key)) != usual:
                 given = f"--{key}" if value is True else f"--{key} {value}"
@@ -236,9 +232,7 @@ class Source:
     def _model(self, usual: str) -> Model:
         if isinstance(self.model, Model):
             return self.model
-        return load_model(
-            self.model or usual, weights=self.weights, device=self.device, dtype=self.dtype
-        )
+        return self.load(self.model or usual)
 
     def _sets(self, seed: int) -> list[Dataset]:
         if not self.data:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from adte.classifier import Classifier
@@ -16,13 +16,14 @@ from adte.errors import InputError
 from adte.facts import read_state
 from adte.files import load_state
 from adte.methods import create_method
+from adte.models.loading import Loading
 from adte.prompts import SINGLE, Prompts
 
 __all__ = ["Saved", "Wanted", "open_classifier"]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Wanted(Loading):
     """What the classifier shall be.
 
     Attributes:
@@ -39,9 +40,6 @@ class Wanted:
     views: int | Literal["auto"] = 64
     seed: int = 0
     options: Mapping[str, Any] = field(default_factory=dict)
-    weights: str | None = None
-    device: str | None = None
-    dtype: str | None = None
     said: frozenset[str] = frozenset()
 
     def new(self) -> Classifier:
@@ -55,9 +53,7 @@ class Wanted:
             templates=self.prompts,
             views=self.views,
             seed=self.seed,
-            weights=self.weights,
-            device=self.device,
-            dtype=self.dtype,
+            **asdict(self.loading),
             **self.options,
         )
 
@@ -136,11 +132,9 @@ def open_classifier(wanted: Wanted, saved: Saved) -> tuple[Classifier, dict[str,
                     f"{saved.name} was saved with {name} {was[name]!r}, not {here!r}; leave --set "
                     f"out, or {saved.mend}"
                 )
-    fits = "weights" in wanted.said or facts["model"] == wanted.model
-    clf = Classifier.load(
-        saved.path,
-        weights=wanted.weights if fits else None,
-        device=wanted.device,
-        dtype=wanted.dtype,
-    )
+    how = wanted.loading
+    if facts["model"] != wanted.model:  # files that nobody asked for are of another model
+        for name in {"weights", "tokenizer"} - wanted.said:
+            how = replace(how, **{name: None})  # type: ignore[arg-type]
+    clf = Classifier.load(saved.path, **asdict(how))
     return clf, facts["outputs"] or {}

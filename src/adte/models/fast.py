@@ -52,7 +52,8 @@ def accelerate(model: Model, compile: bool | str = False, float8: bool = False) 
     tower = model._visual
     if tower is None:
         raise InputError(
-            f"model {model.name!r} has no tower that a faster forward is known for; use it as it is"
+            f"model {model.name!r} has no tower that a faster forward is known for; use it as it "
+            "is, with runtime='torch'"
         )
     if float8:
         _check_float8(model)

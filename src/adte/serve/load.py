@@ -109,9 +109,9 @@ class Crowd:
         few = max(1, min(4, clients, (os.cpu_count() or 1) // 4))
         self.parts = [clients // few + (i < clients % few) for i in range(few)]
         self.seconds: list[float] = []
-        self.pool = ProcessPoolExecutor(
-            few, get_context("spawn"), _begin, (client.url, streams, images)
-        )
+        context = get_context("spawn")
+        given = (context.Barrier(few), client.url, streams, images)
+        self.pool = ProcessPoolExecutor(few, context, _begin, given)
 
     def run(self, images: int) -> float:
         """Send so many; images per second."""
@@ -122,7 +122,7 @@ class Crowd:
         return len(sent) / (time.perf_counter() - start)
 
     def __enter__(self) -> Crowd:
-        self.run(sum(self.parts))  # the processes start
+        self.run(sum(self.parts))  # the processes start, and wait for each other
         self.seconds.clear()
         return self
 
@@ -133,8 +133,9 @@ class Crowd:
 _given: list[Any] = []  # in a process of the crowd: what all its clients use
 
 
-def _begin(url: str, streams: list[str], images: list[bytes]) -> None:
+def _begin(all_here: Any, url: str, streams: list[str], images: list[bytes]) -> None:
     _given[:] = [Client(url, retries=100), streams, images]
+    all_here.wait(300)
 
 
 def _send(clients: int, images: int) -> list[float]:

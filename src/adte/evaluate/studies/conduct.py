@@ -22,7 +22,8 @@ from adte.evaluate.source import DEFAULT_MODEL, Source
 from adte.evaluate.studies.lab import BLOCKS, PRESETS, Lab
 from adte.evaluate.studies.robustness import robust_facts
 from adte.evaluate.studies.study import Finding, Study, find_study, studies
-from adte.models import Model, load_model
+from adte.models import Model
+from adte.models.loading import Loading
 from adte.prompts import Prompts
 
 __all__ = ["Settings", "chosen", "conduct", "facts", "prepare"]
@@ -32,14 +33,14 @@ SLOW = ("ood", "cross-domain", "deyo", "unimodal", "multilabel", "robust", "cost
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(Loading):
     """Everything that decides what a lab holds; plain data, so that a worker can be told.
 
     Attributes:
         caches: data-set name → cache folder; empty for the embedded bundles.
         described: whether those caches also hold class weights from descriptions.
-        model: behind the caches, as they say; weights, device, dtype: how it is loaded where a
-            method needs a tower; batch: images per call of a method, None for the usual number.
+        model: behind the caches, as they say; loaded where a method needs a tower.
+        batch: images per call of a method, None for the usual number.
         runs: where runs are kept, so that nothing is run twice.
     """
 
@@ -49,9 +50,6 @@ class Settings:
     caches: dict[str, str] = field(default_factory=dict)
     described: bool = False
     model: str = "tiny"
-    weights: str | None = None
-    device: str | None = None
-    dtype: str | None = None
     batch: int | None = None
     runs: str | None = None
 
@@ -71,9 +69,7 @@ class Settings:
             protocol=self.protocol,
             results=None if self.runs is None else Results(self.runs),
             tick=tick,
-            device=self.device,
-            weights=self.weights,
-            dtype=self.dtype,
+            loading=self.loading,
             batch=self.batch,
         )
 
@@ -127,12 +123,7 @@ def prepare(
 def _two_towers(source: Source) -> Model:
     model = source.model
     if not isinstance(model, Model):
-        model = load_model(
-            model or DEFAULT_MODEL,
-            weights=source.weights,
-            device=source.device,
-            dtype=source.dtype,
-        )
+        model = source.load(model or DEFAULT_MODEL)
     if "text tower" not in model.offers:
         raise _fixed(model.name)
     return model

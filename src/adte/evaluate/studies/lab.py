@@ -17,7 +17,8 @@ from adte.evaluate.running.protocol import BATCH, Protocol
 from adte.evaluate.running.results import Results
 from adte.evaluate.running.tasks import Outcome, Task, key_of, run_tasks
 from adte.methods import method_info
-from adte.models import Model, load_model
+from adte.models import Model
+from adte.models.loading import Loading
 from adte.prompts import Prompts, class_weights
 
 __all__ = ["BLOCKS", "CROSS", "FAMILY", "PRESETS", "Lab", "Preset", "interleaved"]
@@ -72,7 +73,7 @@ class Lab:
 
     Attributes:
         adte: which variant stands for ADTE; protocol: how methods that learn see a stream.
-        device, weights, dtype: of the model, which is loaded when a method first needs a tower.
+        loading: how the model is loaded, when a method first needs a tower.
         batch: images per call of a method; None for the usual number.
     """
 
@@ -83,9 +84,7 @@ class Lab:
     protocol: Protocol = "online"
     results: Results | None = None
     tick: Callable[[], None] = lambda: None
-    device: str | None = None
-    weights: str | None = None
-    dtype: str | None = None
+    loading: Loading = Loading()  # noqa: RUF009
     batch: int | None = None
     _held: dict[str, Held] = field(default_factory=dict, repr=False)
     _made: dict[str, dict[str, FeatureStream]] = field(default_factory=dict, repr=False)
@@ -110,9 +109,7 @@ class Lab:
     @cached_property
     def model(self) -> Model:
         """The model behind the streams, for methods that need a tower."""
-        return load_model(
-            self._model_name, weights=self.weights, device=self.device, dtype=self.dtype
-        )
+        return self.loading.load(self._model_name)
 
     def bundle(self, name: str, described: bool = False) -> Held:
         """An embedded bundle (replay, shifts, second), held in memory."""
