@@ -59,6 +59,12 @@ def test_a_ready_made_model_takes_none():
             Classifier(model, ["cat", "dog"], **given)
 
 
+def test_files_that_nobody_named_for_another_model_are_left_out():
+    how = Loading(weights="w.pt", tokenizer="t", device="cpu", runtime="torch")
+    assert how.for_another({"tokenizer"}) == Loading(tokenizer="t", device="cpu", runtime="torch")
+    assert how.for_another({"weights", "tokenizer"}) == how
+
+
 def test_a_worker_is_told_all_of_it():
     model = load_model("tiny")
     tower = Tower.of(model, Loading(weights="w.pt", tokenizer="t", device="cpu", runtime="torch"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -157,9 +157,9 @@ def _wanted(o: dict[str, Any]) -> Any:
     said = {name for name in names if was_given(name, own=False)}
     if o["settings"]:
         said.add("options")
-    how = {f.name: o[f.name] for f in fields(Loading)}
+    how = Loading.among(o)
     if "model" in said:  # files of adte.toml belong to its own model
-        how |= {name: None for name in ("weights", "tokenizer") if name not in said}
+        how = how.for_another(said)
     return Wanted(
         classes=None if o["classes"] is None else read_classes(o["classes"]),
         model=o["model"],
@@ -170,7 +170,7 @@ def _wanted(o: dict[str, Any]) -> Any:
         views=o["views"],
         seed=o["seed"],
         options=read_settings(o["method"], o["settings"]) if o["settings"] else {},
-        **how,
+        **asdict(how),
         said=frozenset(said),
     )
 

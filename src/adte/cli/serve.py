@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -111,7 +111,7 @@ def serve(**o: Any) -> None:
         _serve_far(o, cluster, port, limits=limits, access=access)
         return
     with where:
-        model = _how(o).load(o["model"]).eval()
+        model = Loading.among(o).load(o["model"]).eval()
         model.require({"text tower", "class weights"}, by="the service")
         service = Service(
             o["folder"], model, limits=limits, access=access, snapshot=o["snapshot"],
@@ -122,16 +122,12 @@ def serve(**o: Any) -> None:
         answer(service, where, lambda text: click.echo(text, err=True), o["drain"])
 
 
-def _how(o: dict[str, Any]) -> Loading:
-    return Loading(**{f.name: o[f.name] for f in fields(Loading)})
-
-
 def _serve_far(o: dict[str, Any], cluster: ClusterOptions, port: int, **settings: Any) -> None:
     """The same on a Ray cluster."""
     from adte.cluster.deploy import answer, application
     from adte.cluster.worker import Tower
 
-    how = _how(o)
+    how = Loading.among(o)
     model = replace(how, device=None, runtime="auto").load(o["model"]).eval()
     model.require({"text tower", "class weights"}, by="the service")
     settings |= {name: o[name] for name in ("snapshot", "workers", "window", "disk")}

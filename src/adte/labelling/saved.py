@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from adte.classifier import Classifier
@@ -132,9 +132,7 @@ def open_classifier(wanted: Wanted, saved: Saved) -> tuple[Classifier, dict[str,
                     f"{saved.name} was saved with {name} {was[name]!r}, not {here!r}; leave --set "
                     f"out, or {saved.mend}"
                 )
-    how = wanted.loading
-    if facts["model"] != wanted.model:  # files that nobody asked for are of another model
-        for name in {"weights", "tokenizer"} - wanted.said:
-            how = replace(how, **{name: None})  # type: ignore[arg-type]
+    same = facts["model"] == wanted.model
+    how = wanted.loading if same else wanted.for_another(wanted.said)
     clf = Classifier.load(saved.path, **asdict(how))
     return clf, facts["outputs"] or {}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
 
 from adte.models.base import Model
 from adte.models.registry import find_device, find_dtype, load_model
@@ -38,10 +40,21 @@ class Loading:
         if self.dtype is not None:
             find_dtype(self.dtype)
 
+    @staticmethod
+    def among(values: Mapping[str, Any]) -> Loading:
+        """These options among others."""
+        return Loading(**{f.name: values[f.name] for f in fields(Loading)})
+
     @property
     def loading(self) -> Loading:
         """These options alone."""
-        return Loading(**{f.name: getattr(self, f.name) for f in fields(Loading)})
+        return Loading.among(vars(self))
+
+    def for_another(self, said: Collection[str]) -> Loading:
+        """The same for another model, without the files that nobody named for it."""
+        weights = self.weights if "weights" in said else None
+        tokenizer = self.tokenizer if "tokenizer" in said else None
+        return replace(self.loading, weights=weights, tokenizer=tokenizer)
 
     def load(self, name: str) -> Model:
         """The model of this name."""

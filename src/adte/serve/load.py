@@ -103,7 +103,7 @@ class Load:
 
 
 class Crowd:
-    """Many clients in a few processes: Python sends about 150 images per second from one."""
+    """Many clients in a few processes, for one Python would be slower than the service."""
 
     def __init__(self, client: Client, clients: int, streams: list[str], images: list[bytes]):
         few = max(1, min(4, clients, (os.cpu_count() or 1) // 4))
