@@ -82,14 +82,14 @@ def _check_classes(values: Tensor, log_p: Tensor, name: str) -> None:
 # --------------------------------------------------------------------------- entropies
 
 
-def shannon(log_p: Tensor) -> Tensor:
-    """Shannon entropy −Σ P log P in nats.  (…, L) → (…)
+def shannon(log_p: Tensor, p: Tensor | None = None) -> Tensor:
+    """Shannon entropy −Σ P log P in nats, with P itself where it is known.  (…, L) → (…)
 
     >>> shannon(torch.tensor([0.5, 0.5]).log())
     tensor(0.6931)
     """
     log_p = wide(log_p).clamp_min(_LOG_ZERO)
-    return -(log_p.exp() * log_p).sum(-1)
+    return -((log_p.exp() if p is None else p) * log_p).sum(-1)
 
 
 def tsallis(log_p: Tensor, q: float | Tensor) -> Tensor:
@@ -258,9 +258,9 @@ def soft_weights(entropy: Tensor, tau: float = 1.0) -> Tensor:
 
 def soft_mean(logits: Tensor) -> tuple[Tensor, Tensor]:
     """Log of Σ w_v P_v over the views, and w ∝ exp(−H(P_v)).  (…, V, L) → (…, L), (…, V)"""
-    log_p = log_probs(logits).clamp_min(_LOG_ZERO)
+    log_p = log_probs(logits)
     p = log_p.exp()
-    weights = soft_weights(-(p * log_p).sum(-1))
+    weights = soft_weights(shannon(log_p, p))
     mean = (weights.unsqueeze(-1) * p).sum(-2)
     return mean.clamp_min(torch.finfo(mean.dtype).tiny).log(), weights
 

@@ -35,6 +35,7 @@ def stream(
     dim: int = 12,
     spread: float = 0.1,
     seed: int = 0,
+    scale: float = SCALE,
 ) -> tuple[list[Sample], list[int]]:
     """Images of some classes; the texts of pairs of classes lie close together."""
     rng = np.random.default_rng(seed)
@@ -48,7 +49,7 @@ def stream(
         x = own[label] + spread * rng.normal(size=(views, dim))
         x /= np.linalg.norm(x, axis=1, keepdims=True)
         features, weights = torch.from_numpy(x), torch.from_numpy(text)
-        out.append(Sample(SCALE * features @ weights.T, features, weights, SCALE))
+        out.append(Sample(scale * features @ weights.T, features, weights, scale))
     return out, labels.tolist()
 
 
@@ -88,8 +89,9 @@ def naive(samples: list[Sample], share: float) -> list[Array]:
                 count = sum(a for a, _ in mine)
                 middle = sum((a * (f - m) for a, f in mine), np.zeros_like(m)) / (count + 1)
                 likeness[c] = middle @ (feature - m)
-        score = np.log(said) + 0.3 * SCALE * g**2 * likeness
-        out.append(oracle.softmax(score / (1 + g**2 / 3)))
+        h = max(g, (float((r * r).sum()) / (n + 5)) ** 2)
+        score = np.log(said) + 0.3 * SCALE * h**2 * likeness
+        out.append(oracle.softmax(score / (1 + h**2 / 3)))
         answers.append(oracle.softmax(np.log(item) - known.bias + known.shown / 2))
         counted.append(set(likely.tolist()))
         predicted.append(item)
@@ -97,7 +99,7 @@ def naive(samples: list[Sample], share: float) -> list[Array]:
     return out
 
 
-@pytest.mark.parametrize(("classes", "shown", "views"), [(8, 2, 1), (30, 3, 4)])
+@pytest.mark.parametrize(("classes", "shown", "views"), [(8, 2, 1), (30, 3, 4), (9, 9, 2)])
 def test_it_is_what_its_docstring_says(classes: int, shown: int, views: int) -> None:
     samples, _ = stream(classes, 25, shown, views)
     method = create_method("adte")
@@ -179,7 +181,21 @@ def test_images_tell_like_names_apart() -> None:
     assert likened > without + 0.01
 
 
-def test_where_all_classes_are_shown_likeness_is_next_to_nothing() -> None:
+@pytest.mark.parametrize("frequencies", ["auto", "equal"])
+def test_where_answers_are_sure_images_tell_names_apart_though_all_are_shown(
+    frequencies: str,
+) -> None:
+    found = [
+        [accuracy(*stream(20, 400, 20, dim=32, seed=s, scale=100.0), likeness=share,
+                  frequencies=frequencies)
+         for share in (0.0, 0.3)]
+        for s in range(4)
+    ]  # fmt: skip
+    without, likened = np.mean(found, 0)
+    assert likened > without + 0.01
+
+
+def test_where_all_classes_are_shown_and_answers_unsure_likeness_is_next_to_nothing() -> None:
     samples, _ = stream(6, 80, 6)
     without, likened = create_method("adte", likeness=0), create_method("adte")
     apart = [(without.step(s).probs - likened.step(s).probs).abs().max() for s in samples]
@@ -189,7 +205,7 @@ def test_where_all_classes_are_shown_likeness_is_next_to_nothing() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"likeness": 0.0}, {"frequencies": "equal"}, {"estimator": "marginal"}, {"adjust": "none"}],
+    [{"likeness": 0.0}, {"estimator": "marginal"}, {"adjust": "none"}],
     ids=str,
 )
 def test_what_leaves_likeness_out_keeps_no_features(options: dict[str, Any]) -> None:

@@ -17,10 +17,11 @@ from adte.bias.host import (
     joint,
     redescending,
     softmax,
+    sureness,
     take_in,
 )
 
 __all__ = [
     "Joint", "Sums", "begun", "concentration", "frequencies", "joint", "redescending", "softmax",
-    "take_in",
+    "sureness", "take_in",
 ]  # fmt: skip

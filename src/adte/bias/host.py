@@ -6,17 +6,21 @@ each. Where features lie on a device and classes are many, `adte.bias.device` do
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 __all__ = [
     "Joint", "Sums", "begun", "concentration", "frequencies", "joint", "redescending", "softmax",
-    "take_in",
+    "sureness", "take_in",
 ]  # fmt: skip
 
 Array = NDArray[np.float64]
+X = TypeVar("X", float, "Tensor")
 
 PAIRS = 2.0  # pairs that agree as chance has it, taken as seen before the first image
 LEAST, MOST = 0.05, 1e3  # images per class that the frequencies are smoothed by
@@ -25,6 +29,7 @@ SHARE = 2.0  # times its equal share, what a class counts for at most where that
 DEEP = -40.0  # a log-probability below says no more than this
 STEPS = 2  # towards the slope: the first is of what uniform predictions have flattened
 FEW = 40.0  # classes whose slope is believed by half
+UNSURE = 5.0  # images that said nothing, taken as seen when it is counted how sure answers are
 TINY = 1e-300
 
 
@@ -45,11 +50,13 @@ class Sums(NamedTuple):
 
 
 class Joint(NamedTuple):
-    """What is known by then: the model's bias, the frequencies as far as trusted, and the trust."""
+    """What is known by then: the model's bias, the frequencies as far as trusted, the trust, and
+    how sure answers are."""
 
     bias: Array  # (L,)
     shown: Array  # (L,)
     trust: float
+    sure: float
 
 
 def redescending(x: Array, deviations: float, trust: float = 1.0) -> Array:
@@ -147,7 +154,8 @@ def joint(
             bias, so the first is multiplied by c.
     """
     log_pi, trust = frequencies(sums.answers, sums.squares)
-    each = float(sums.answers.sum()) / len(log_pi)
+    n = float(sums.answers.sum())
+    each = n / len(log_pi)
     extra = max(smoothing[0] / (1 - trust), smoothing[1] / len(log_pi))
     told = trust / 2 * np.log((sums.answers + extra) / (each + extra)) if trust else 0.0
     uneven = np.log(np.maximum(sums.total + extra, TINY)) - told
@@ -159,7 +167,17 @@ def joint(
         added = np.exp(slope * low)
         added *= extra * len(logs) / added.sum()
         uneven = np.log(np.maximum(sums.total + added, TINY)) - told
-    return Joint(redescending(uneven, deviations, trust), trust * log_pi, trust)
+    sure = sureness(float(sums.squares.sum()), n)
+    return Joint(redescending(uneven, deviations, trust), trust * log_pi, trust, sure)
+
+
+def sureness(squares: X, n: X) -> X:
+    """How often two draws of one image's answer agree, Σ r² on average: s.
+
+    `squares` is the sum over n images. One where answers are certain; of those that say what they
+    mean it is about the share that is right.
+    """
+    return squares / (n + UNSURE)
 
 
 def take_in(sums: Sums, log_p: Array, p: Array, bias: Array, shown: Array) -> Array:

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from adte import functional as F
 from adte.batch import Batch, Predictions
 from adte.errors import InputError
 from adte.methods import likeness
@@ -42,20 +41,21 @@ class Adte(Selector):
        how often images agree (`adte.bias`); log p̃ = b − g·log(L π̂), g the trust in frequencies.
     3. Every view's logits are adjusted by −log p̃, weighed anew and averaged. The base view alone
        makes a share 2/(2 + L) of the answer p.
-    4. Where few of many names are shown, texts alone cannot say which of two like names is meant;
-       the images that came before can. With x the feature of an image (the mean of its views by
-       their weights, of unit length), m the mean of all so far, r the answers by which the prior
-       counts, and S_l = Σ r_l x and N_l = Σ r_l of the 16 most probable classes of each image:
+    4. Texts alone cannot say which of two like names is meant; the images that came before can,
+       where few of many names are shown, and where answers are sure enough to teach. With x the
+       feature of an image (the mean of its views by their weights, of unit length), m the mean of
+       all so far, r the answers by which the prior counts, S_l = Σ r_l x and N_l = Σ r_l of the 16
+       most probable classes of each image, s the mean of Σ r², and h = max(g, s²):
 
-           softmax((log p + `likeness`·scale·g²·likeness_l) / (1 + g²/3))
+           softmax((log p + `likeness`·scale·h²·likeness_l) / (1 + h²/3))
            likeness_l = (S_l − N_l m)/(N_l + 1) · (x − m)
 
        What is added agrees with p more often than not, so that undivided they would be too sure.
 
-    On a stream that shows all of its classes alike g is nought, and the fourth step does nothing.
-    It is left out, and so are the L × D numbers of its state, with `likeness=0`, where
-    `frequencies="equal"` says that no class is rare, where the prior is estimated in another way,
-    and where images come as logits alone.
+    A model that is unsure on a stream that shows all of its classes alike has an h of next to
+    nought, and the fourth step does nothing. It is left out, and so are the L × D numbers of its
+    state, with `likeness=0`, where the prior is estimated in another way, and where images come as
+    logits alone.
 
     >>> from adte import Sample, create_method
     >>> method = create_method("adte")
@@ -67,7 +67,8 @@ class Adte(Selector):
     likeness: float = option(
         0.3,
         "how much the likeness to earlier images of a class counts, as a share of the logits' "
-        "scale, where a stream is found to show few of its classes; 0 leaves it out",
+        "scale, where a stream is found to show few of its classes or answers are sure; 0 leaves "
+        "it out",
     )
 
     def __post_init__(self) -> None:
@@ -77,9 +78,8 @@ class Adte(Selector):
 
     @property
     def likens(self) -> bool:
-        """Whether earlier images are kept: the trust in frequencies is what lets them speak."""
-        told = self.prior.estimator == "joint" and self.prior.frequencies != "equal"
-        return self.likeness > 0 and told and self.tracks
+        """Whether earlier images are kept: the joint estimate says how far they may speak."""
+        return self.likeness > 0 and self.prior.estimator == "joint" and self.tracks
 
     def entries(self) -> dict[str, Entry]:
         return super().entries() | (likeness.ENTRIES if self.likens else {})
@@ -134,8 +134,10 @@ class Adte(Selector):
         if not self.sizes(batch)["D"]:
             return out
         assert prior.trust is not None
+        assert prior.sure is not None
         probs = out.probs
-        trusted = prior.trust.to(probs).square().expand(len(probs))[:, None]
+        trusted = torch.maximum(prior.trust.square(), prior.sure.pow(4)).to(probs)
+        trusted = trusted.expand(len(probs))[:, None]
         if prior.since:  # images that came before the prior is in force
             late = torch.arange(len(probs), device=probs.device) >= prior.since
             trusted = torch.where(late[:, None], trusted, 0.0)
@@ -143,7 +145,7 @@ class Adte(Selector):
             return out
         added = self.likeness * batch.context.scale * trusted * alike.to(probs)
         z = probs.clamp_min(torch.finfo(probs.dtype).tiny).log().scatter_add_(1, classes, added)
-        likened = F.log_probs(z / (1 + trusted / 3)).exp()
+        likened = torch.softmax(z / (1 + trusted / 3), -1)
         return replace(out, probs=torch.where(trusted > 0, likened, probs))
 
 

@@ -91,13 +91,18 @@ class Entropy:
         alpha = self.beta - share * (self.beta - self.alpha)
         return F.q_from_prior(log_prior, alpha, self.beta, self.rule, self.direction)
 
-    def __call__(self, log_p: Tensor, log_prior: Tensor | None = None) -> Tensor:
-        """Uncertainty, low = sure.  (…, L), prior (L,) or one that broadcasts → (…)"""
+    def __call__(
+        self, log_p: Tensor, log_prior: Tensor | None = None, p: Tensor | None = None
+    ) -> Tensor:
+        """Uncertainty, low = sure.  (…, L), prior (L,) or one that broadcasts → (…)
+
+        `p` is exp(log p), where it is known.
+        """
         if self.kind == "tsallis":
             return F.tsallis(log_p, self.q)
         q = self.class_q(log_prior)
         if q is None:
-            return F.shannon(log_p)
+            return F.shannon(log_p, p)
         return F.adaptive_tsallis(log_p, q, self.form, check=self.beta > 0.99)
 
     def scale(self, classes: int, log_prior: Tensor | None = None) -> float:

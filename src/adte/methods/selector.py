@@ -76,6 +76,10 @@ class Selector(PriorMethod):
     def tracks(self) -> bool:
         return self.adjust.active or self.entropy.adaptive
 
+    @property
+    def stateful(self) -> bool:
+        return self.tracks
+
     def decide(self, batch: Batch, readouts: Reading | None) -> Predictions:
         return Predictions.join(
             [self._decide(z, prior) for z, prior in _pieces(batch.logits, runs(batch, readouts))]
@@ -86,13 +90,15 @@ class Selector(PriorMethod):
         logits = F.wide(logits)
         prior = None if log_prior is None else log_prior.to(logits)[:, None]  # (B or 1, 1, L)
         log_p = F.log_probs(self.adjust(logits, prior, "before"))
-        entropy = self.entropy(log_p, prior)  # (B, V)
+        p = log_p.exp() if self.keep.soft else None
+        entropy = self.entropy(log_p, prior, p)  # (B, V)
         order = F.rank_views(entropy)
         keep = self.keep.number(order.shape[-1])
         if self.adjust.place == "per-view":
             log_p = F.log_probs(self.adjust(log_p, prior, "per-view"))
-        if self.keep.soft:
-            probs = self.keep.mean(log_p.exp(), entropy, order[:, :keep])
+            p = log_p.exp() if self.keep.soft else None
+        if p is not None:
+            probs = self.keep.mean(p, entropy, order[:, :keep])
         elif self.aggregate == "vote":
             probs = F.vote(log_p, order, keep)
         else:

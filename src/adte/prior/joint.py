@@ -6,7 +6,7 @@ elsewhere by a kernel, where Triton can make one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
@@ -68,31 +68,36 @@ class Joint(Rule):
             kept = torch.from_numpy(np.stack(sums)).to(items.device).unbind()
         state.update(zip(sums._fields, kept, strict=True))
         told = self._told(torch.from_numpy(np.stack(rows[learn_first:])), before + learn_first)
-        trust = told.new_tensor([k.trust for k in known[learn_first:]])
+        trust, sure = self._how_far(told, known[learn_first:])
         said = torch.from_numpy(np.stack(answers))
-        told, trust, said = (x.to(items.device) for x in (told, trust, said))
-        return Reading(told, 0, trust, said)
+        told, trust, sure, said = (x.to(items.device) for x in (told, trust, sure, said))
+        return Reading(told, 0, trust, sure, said)
 
     def _follow_there(
         self, follow: Follow, state: State, items: Tensor, before: int, learn_first: bool
     ) -> Reading:
         """The same on the items' device, without a question to it."""
         names, o = bias.Sums._fields, self.options
-        sums = torch.stack([state[name] for name in names])
+        sums, sure_before = torch.stack([state[name] for name in names]), state["squares"].sum()
         smoothing = (o.smoothing, o.smoothing_total)
         favoured, shown, totals, trust = follow(sums, items, smoothing, o.clip)
         state.update(zip(names, sums.unbind(), strict=True))
         by_then = slice(1, None) if learn_first else slice(0, -1)
         rows = self._uneven(totals[by_then], favoured[by_then], shown[by_then])
         said = torch.softmax(items - favoured[:-1] + shown[:-1] / 2, -1)
-        return Reading(self._told(rows, before + learn_first), 0, trust[by_then], said)
+        squares = torch.nn.functional.pad(said.square().sum(-1).cumsum(0), (1, 0)) + sure_before
+        number = torch.arange(before, before + len(squares)).to(squares)
+        sure = bias.sureness(squares, number)
+        trust = trust * (o.frequencies != "equal")
+        told = self._told(rows, before + learn_first)
+        return Reading(told, 0, trust[by_then], sure[by_then], said)
 
     def read(self, state: State) -> Reading:
         sums = _sums(state)
         known = self._joint(sums)
         uneven = torch.from_numpy(self._uneven(sums.total, known.bias, known.shown))[None]
         there = self._told(uneven, int(state["seen"])).to(state["total"].device)
-        return Reading(there, 0, there.new_tensor([known.trust]))
+        return Reading(there, 0, *self._how_far(there, [known]))
 
     def log_prior(self, state: State) -> Tensor:
         return self.read(state).log_prior[0]
@@ -107,6 +112,12 @@ class Joint(Rule):
 
     def shares(self, state: State) -> Shares:
         return shares(_sums(state))
+
+    def _how_far(self, like: Tensor, known: Sequence[bias.Joint]) -> tuple[Tensor, Tensor]:
+        """The trust in frequencies, which are not looked at where they are equal; the sureness."""
+        equal = self.options.frequencies == "equal"
+        found = like.new_tensor([(0.0 if equal else k.trust, k.sure) for k in known])
+        return found[:, 0], found[:, 1]
 
     def _joint(self, sums: bias.Sums) -> bias.Joint:
         o = self.options

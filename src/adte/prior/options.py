@@ -115,7 +115,9 @@ class PriorOptions:
         logits = logits.detach()
         if self.item == "soft" and logits.shape[1] > 1:
             parts = [F.soft_mean(logits[i]) for i in F.pieces(logits)]
-            means, weights = (torch.cat(x) for x in zip(*parts, strict=True))
+            means, weights = parts[0]
+            if len(parts) > 1:
+                means, weights = (torch.cat(x) for x in zip(*parts, strict=True))
             return means.double(), weights
         weights = torch.zeros_like(F.wide(logits[..., 0]))
         if self.item == "mean-logits":

@@ -15,13 +15,15 @@ class Reading(NamedTuple):
     Attributes:
         log_prior: log p̃, float64, a row an image (B, L), or (1, L) for all of them.
         since: the first image for which it is in force; those before came too early.
-        trust: of the joint estimate, how far frequencies are trusted (B,) or (1,), and
+        trust: of the joint estimate, how far frequencies are trusted (B,) or (1,),
+        sure: how sure answers are on the whole (B,) or (1,), and
         answers: what each image was taken in as (B, L), float64; None where none was.
     """
 
     log_prior: Tensor
     since: int = 0
     trust: Tensor | None = None
+    sure: Tensor | None = None
     answers: Tensor | None = None
 
     def runs(self, images: int) -> list[tuple[slice, Tensor | None]]:
