@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Literal
+from typing import Any, Literal, get_args
 
+import numpy as np
 import pytest
 
 from adte.errors import InputError
-from adte.methods import create_method
-from adte.options import describe, option, parse
+from adte.methods import create_method, list_methods
+from adte.options import check, describe, option, options, parse
 from adte.prior import PriorOptions
 
 
 @dataclass
 class Knobs:
-    beta: float = option(0.9, "upper end of q")
+    beta: float = option(0.9, "upper end of q", above=0, below=1)
     count: int = option(3, "how many")
     keep: int | None = option(None, "how many, or as the ratio says")
     rate: float | None = option(0.5, "a share, or none")
@@ -38,8 +39,10 @@ def test_describe_lists_every_option_in_order() -> None:
     ]  # fmt: skip
     by_name = {row["name"]: row for row in rows}
     assert by_name["beta"] == {
-        "name": "beta", "default": 0.9, "choices": None, "help": "upper end of q"
+        "name": "beta", "default": 0.9, "choices": None, "bounds": "above 0 and below 1",
+        "help": "upper end of q",
     }  # fmt: skip
+    assert by_name["count"]["bounds"] is None
     assert by_name["mode"]["choices"] == ["fast", "slow-ish"]
     assert by_name["keep"]["default"] is None
     assert by_name["flag"]["default"] is False
@@ -156,6 +159,41 @@ def test_every_described_choice_parses() -> None:
             assert parse(PriorOptions, {row["name"]: choice}) == {row["name"]: choice}
 
 
-def test_a_value_of_the_wrong_kind_names_the_method():
-    with pytest.raises(InputError, match="option of method 'memo' has the wrong kind of value"):
+def test_a_value_of_the_wrong_kind_is_named() -> None:
+    with pytest.raises(InputError, match=r"steps='x' is not a number; choose e.g. 1"):
         create_method("memo", steps="x")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"beta": 1.0}, r"beta=1.0 of the knobs must be above 0 and below 1; choose e.g. 0.9"),
+        ({"beta": 0}, "above 0"),
+        ({"beta": float("nan")}, "beta=nan"),
+        ({"count": float("nan")}, "count=nan of the knobs must be a number"),
+        ({"count": "3"}, "count='3' of the knobs is not a number"),
+        ({"count": None}, "count=None of the knobs is not a number"),
+        ({"mode": "fats"}, "did you mean 'fast'"),
+        ({"mode": None}, "mode"),
+    ],
+    ids=str,
+)
+def test_check_refuses_what_an_option_cannot_be(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        check(Knobs(**values), "the knobs")
+
+
+def test_check_lets_pass_what_it_can_be() -> None:
+    check(Knobs())
+    check(Knobs(beta=0.5, keep=None, rate=None, mixed=2.5, count=-1, mode="slow-ish"))
+    check(Knobs(beta=np.float32(0.5), count=np.int64(2)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", list_methods())
+def test_no_method_takes_a_number_that_is_none(name: str) -> None:
+    """Every numeric option, those of parts too."""
+    for o in options(type(create_method(name))):
+        if {*(get_args(o.hint) or (o.hint,))} <= {int, float, type(None)}:
+            for odd in (float("nan"), "much"):
+                with pytest.raises(InputError, match=o.path[-1]):
+                    create_method(name, **{o.name: odd})

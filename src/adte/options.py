@@ -9,20 +9,77 @@ plain value given to the part itself sets its first option. So `entropy="adaptiv
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, field, fields, is_dataclass, replace
+from functools import cache
+from numbers import Real
 from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from adte.errors import InputError, unknown
 
-__all__ = ["Option", "build", "choices", "describe", "flat", "option", "options", "parse", "part"]
+__all__ = [
+    "Option", "build", "check", "choices", "coerce", "describe", "flat", "option", "options",
+    "parse", "part",
+]  # fmt: skip
 
 T = TypeVar("T")
 
 
-def option(default: Any, help: str) -> Any:
-    """A dataclass field that carries its own help."""
-    return field(default=default, metadata={"help": help})
+class Bounds(NamedTuple):
+    """low ≤ value ≤ high, above < value < below, where they are given; never NaN.
+
+    >>> str(Bounds(low=0, below=1)), str(Bounds(above=0)), str(Bounds(low=0, below=math.inf))
+    ('at least 0 and below 1', 'positive', 'at least 0 and finite')
+    >>> Bounds(above=0).hold(0.0), Bounds().hold(math.nan)
+    (False, False)
+    """
+
+    low: float | None = None
+    high: float | None = None
+    above: float | None = None
+    below: float | None = None
+
+    def hold(self, value: Any) -> bool:
+        return (
+            value == value
+            and (self.low is None or value >= self.low)
+            and (self.high is None or value <= self.high)
+            and (self.above is None or value > self.above)
+            and (self.below is None or value < self.below)
+        )
+
+    def __str__(self) -> str:
+        if self == Bounds(above=0):
+            return "positive"
+        said = [
+            f"{word} {end}"
+            for word, end in (
+                ("at least", self.low), ("above", self.above), ("at most", self.high),
+                ("below", self.below),
+            )
+            if end is not None and math.isfinite(end)
+        ]  # fmt: skip
+        if self.below == math.inf:
+            said.append("finite")
+        return " and ".join(said) or "a number"
+
+
+NONE = Bounds()
+
+
+def option(
+    default: Any,
+    help: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+) -> Any:
+    """A dataclass field that carries its own help, and the bounds that `check` holds it to."""
+    bounds = Bounds(low, high, above, below)
+    return field(default=default, metadata={"help": help, "bounds": bounds})
 
 
 def part(default: Any, help: str) -> Any:
@@ -45,7 +102,7 @@ class Option(NamedTuple):
 
 def options(cls: type, defaults: Any = None) -> Iterator[Option]:
     """Every option of a dataclass, those of its parts too, with its default."""
-    hints = get_type_hints(cls)
+    hints = _hints(cls)
     for f in _options(cls):
         default = getattr(defaults, f.name, f.default) if defaults is not None else f.default
         inner = f.metadata.get("part")
@@ -74,8 +131,9 @@ def choices(hint: Any) -> list[Any] | None:
 
 
 def describe(cls: type, defaults: Any = None) -> list[dict[str, Any]]:
-    """Name, default, choices and help of every option; a part is one entry with its own inside."""
-    hints = get_type_hints(cls)
+    """Name, default, choices, bounds and help of every option; a part is one entry with its own
+    inside."""
+    hints = _hints(cls)
     rows = []
     for f in _options(cls):
         default = getattr(defaults, f.name, f.default) if defaults is not None else f.default
@@ -83,12 +141,13 @@ def describe(cls: type, defaults: Any = None) -> list[dict[str, Any]]:
             "name": f.name,
             "default": None if default is MISSING else default,
             "choices": choices(hints[f.name]),
+            "bounds": str(bounds) if (bounds := f.metadata.get("bounds", NONE)) != NONE else None,
             "help": f.metadata["help"],
         }
         if (inner := f.metadata.get("part")) is not None:
             row["options"] = describe(inner, default)
             row["default"] = row["options"][0]["default"]
-            row["choices"] = row["options"][0]["choices"]
+            row["choices"], row["bounds"] = (row["options"][0][k] for k in ("choices", "bounds"))
         rows.append(row)
     return rows
 
@@ -154,6 +213,34 @@ def coerce(thing: Any) -> None:
                 raise InputError(f"{f.name} takes {kind.__name__}, not {type(value).__name__}")
             first = _options(kind)[0].name
             object.__setattr__(thing, f.name, _changed(f.default, {first: value}))
+
+
+def check(thing: Any, of: str = "") -> None:
+    """Refuse values that are none of the choices, no numbers where they must be, or out of bounds.
+
+    `of` says whose options they are.
+    """
+    cls: type = type(thing)
+    hints = _hints(cls)
+    for f in _options(cls):
+        value, hint = getattr(thing, f.name), hints[f.name]
+        if "part" in f.metadata or (value is None and type(None) in get_args(hint)):
+            continue
+        if (known := choices(hint)) is not None:
+            if value not in known:
+                raise unknown(f.name, value, map(str, known))
+        elif {*(get_args(hint) or (hint,))} <= {int, float, type(None)}:
+            usual = "" if f.default in (None, value) else f"; choose e.g. {f.default}"
+            bounds, told = f.metadata["bounds"], f"{f.name}={value!r}{of and f' of {of}'}"
+            if not isinstance(value, Real):
+                raise InputError(f"{told} is not a number{usual}")
+            if not bounds.hold(value):
+                raise InputError(f"{told} must be {bounds}{usual}")
+
+
+@cache
+def _hints(cls: type) -> dict[str, Any]:
+    return get_type_hints(cls)
 
 
 def _is_literal(hint: Any) -> bool:

@@ -77,8 +77,8 @@ def _one_method(row: dict[str, Any]) -> None:
 
 
 def _help(option: dict[str, Any]) -> str:
-    known = option["choices"]
-    return f"{option['help']} ({', '.join(known)})" if known else str(option["help"])
+    known = ", ".join(option["choices"] or ()) or option["bounds"]
+    return f"{option['help']} ({known})" if known else str(option["help"])
 
 
 @main.command()

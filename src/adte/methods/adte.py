@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from adte.batch import Batch, Predictions
-from adte.errors import InputError
 from adte.methods import likeness
 from adte.methods._features import features_of
 from adte.methods.registry import preset
@@ -69,12 +68,9 @@ class Adte(Selector):
         "how much the likeness to earlier images of a class counts, as a share of the logits' "
         "scale, where a stream is found to show few of its classes or answers are sure; 0 leaves "
         "it out",
+        low=0,
+        below=math.inf,
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.likeness < math.inf:
-            raise InputError(f"likeness={self.likeness} must be at least 0; choose e.g. 0.3")
 
     @property
     def likens(self) -> bool:

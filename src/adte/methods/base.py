@@ -27,8 +27,8 @@ from torch import Tensor
 
 from adte import state as declared
 from adte.batch import Batch, Context, Prediction, Predictions, Sample
-from adte.errors import InputError, StateError, unknown
-from adte.options import coerce, flat, option
+from adte.errors import InputError, StateError
+from adte.options import check, coerce, flat, option
 from adte.state import Entry, State
 
 __all__ = ["Method"]
@@ -62,8 +62,7 @@ class Method:
 
     def __post_init__(self) -> None:
         coerce(self)
-        if self.order not in ("predict-first", "learn-first"):
-            raise unknown("order", self.order, ("predict-first", "learn-first"))
+        check(self)
 
     # ------------------------------------------------------------------ what a method defines
 

@@ -10,7 +10,6 @@ from torch.nn.functional import normalize
 
 from adte import functional as F
 from adte.batch import Batch, Prediction
-from adte.errors import InputError
 from adte.methods._features import class_weights_of, features_of
 from adte.methods.base import Method
 from adte.methods.parts import Selection
@@ -53,15 +52,9 @@ class BCA(Method):
 
     keep: Selection = part(Selection(), "which views are kept")
     centre_threshold: float = option(0.05, "τ₁, the confidence above which a centre moves")
-    centre_count: int = option(20000, "start of c₁: images that a class weight is worth")
+    centre_count: int = option(20000, "start of c₁: images that a class weight is worth", low=0)
     row_threshold: float = option(0.65, "τ₂, the confidence above which a class posterior moves")
-    row_count: int = option(1, "start of c₂: images that the identity is worth")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("centre_count", "row_count"):
-            if getattr(self, name) < 0:
-                raise InputError(f"{name}={getattr(self, name)} must be at least 0")
+    row_count: int = option(1, "start of c₂: images that the identity is worth", low=0)
 
     # ------------------------------------------------------------------ state
 

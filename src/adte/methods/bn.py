@@ -8,7 +8,6 @@ from torch import Tensor
 
 from adte import functional as F
 from adte.batch import Batch, Prediction, Predictions
-from adte.errors import InputError
 from adte.methods.image_tower import Towers
 from adte.methods.measured import ANYWHERE, images, off_record
 from adte.methods.registry import register
@@ -43,14 +42,9 @@ class BN(PriorMethod):
     )
     needs = frozenset({"pixels", "image tower"})
 
-    bn_prior: float = option(16.0, "N: how many images the source's statistics count for")
+    bn_prior: float = option(16.0, "N: how many images the source's statistics count for", low=0)
 
     _towers: Towers = field(default_factory=Towers, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.bn_prior >= 0:
-            raise InputError(f"bn_prior={self.bn_prior} is negative; choose e.g. 16")
 
     @off_record
     def decide(self, batch: Batch, readouts: Reading | None) -> Predictions:

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from adte import bank
-from adte.errors import InputError
 from adte.methods.registry import register
 from adte.methods.tda import TDA, Query
 from adte.options import option
@@ -39,15 +38,12 @@ class BoostAdapter(TDA):
 
     reference = "Zhang et al., BoostAdapter: Test-Time Adaptation via Regional Bootstrapping, 2024"
 
-    boost: int = option(1, "δ, room for views per class beside the positive cache's own items")
+    boost: int = option(
+        1, "δ, room for views per class beside the positive cache's own items", low=0
+    )
     negative_keep: Literal["surest", "newest"] = option(
         "newest", "which items the negative cache keeps: of lowest entropy, or the last that came"
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.boost < 0:
-            raise InputError(f"boost={self.boost} of the positive cache must be at least 0")
 
     def used(self, it: Query) -> Tensor:
         return it.kept

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from adte.batch import Prediction
-from adte.errors import InputError
 from adte.methods.prompt_tuning import Episode, PromptMethod
 from adte.methods.registry import register
 from adte.options import option
@@ -54,12 +53,9 @@ class CTPT(PromptMethod):
     reference = "Yoon et al., C-TPT: Calibrated Test-Time Prompt Tuning for Vision-Language Models "
     reference += "via Text Feature Dispersion, ICLR 2024"
 
-    spread: float = option(50.0, "λ, weight of the dispersion of the class weights; 0 is TPT")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.spread >= 0:
-            raise InputError(f"spread={self.spread} is negative; 0 switches it off")
+    spread: float = option(
+        50.0, "λ, weight of the dispersion of the class weights; 0 is TPT", low=0
+    )
 
     def adapt(self, e: Episode) -> Prediction:
         weights, entropy, kept = self.tuned(e)

@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from adte import functional as F
-from adte.errors import InputError, unknown
 from adte.methods.norm_tuning import NormTuner
 from adte.methods.registry import register
 from adte.options import option
@@ -90,21 +89,14 @@ class DeYO(NormTuner):
     tau_ent: float = option(0.5, "entropy below which an image counts, as a share of ln L")
     ent0: float = option(0.4, "entropy at which the weight's first part is 1, as a share of ln L")
     tau_plpd: float = option(0.2, "fall of the class's probability that shuffling must cause")
-    grid: int = option(4, "patches per side of the shuffled image")
+    grid: int = option(4, "patches per side of the shuffled image", low=1)
     seed: int = option(0, "seed of the shuffled patches")
-    top: float = option(0.25, "share of the last normalisation layers that are left as they are")
+    top: float = option(
+        0.25, "share of the last normalisation layers that are left as they are", low=0, below=1
+    )
     adaptive_where: Literal["everywhere", "loss", "literal"] = option(
         "everywhere", "what another entropy than Shannon's replaces"
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.adaptive_where not in (places := ("everywhere", "loss", "literal")):
-            raise unknown("place of the adaptive entropy", self.adaptive_where, places)
-        if self.grid < 1:
-            raise InputError(f"grid={self.grid} patches per side; choose at least 1")
-        if not 0 <= self.top < 1:
-            raise InputError(f"top={self.top} is outside [0, 1); choose e.g. 0.25")
 
     def layers(self, norms: list[list[str]]) -> list[list[str]]:
         below = [n for n in norms if "layer4" not in n[0].split(".")]

@@ -51,13 +51,11 @@ class DiffTPT(TPT):
     keep: Selection = part(Selection(ratio=0.3), "which of the resembling views are kept")
     steps: int = option(4, "steps of AdamW per image")
     similar: float = option(0.8, "share of the other views that pass the cosine filter")
-    originals: int = option(1, "leading views that are exempt from the cosine filter")
+    originals: int = option(1, "leading views that are exempt from the cosine filter", low=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         F.keep_count(1, self.similar)
-        if self.originals < 1:
-            raise InputError(f"originals={self.originals} must be at least 1: view 0 is original")
 
     def select(self, logits: Tensor, log_prior: Tensor | None = None) -> tuple[Tensor, Tensor]:
         entropy, _ = super().select(logits, log_prior)

@@ -12,7 +12,6 @@ from torch.nn.functional import normalize
 from adte import bank
 from adte import functional as F
 from adte.batch import Batch, Prediction
-from adte.errors import InputError
 from adte.methods._features import class_weights_of, features_of
 from adte.methods.base import Method
 from adte.methods.parts import Selection
@@ -60,16 +59,9 @@ class DMN(Method):
         "learn-first", "online, whether an image is predicted before or after it is learned from"
     )
     keep: Selection = part(Selection(), "which views are kept")
-    size: int = option(50, "items per class in the memory")
+    size: int = option(50, "items per class in the memory", low=1)
     sharpness: float = option(5.5, "β, how fast an item's weight falls with distance")
-    weight: float = option(1.0, "λ, weight of the memory beside the text")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.size < 1:
-            raise InputError(f"size={self.size} of the memory must be at least 1")
-        if self.weight < 0:
-            raise InputError(f"weight={self.weight} of the memory must be at least 0")
+    weight: float = option(1.0, "λ, weight of the memory beside the text", low=0)
 
     def entries(self) -> dict[str, Entry]:
         return bank.entries(self.size, _KEY)

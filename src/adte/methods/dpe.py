@@ -14,7 +14,6 @@ from torch.nn.functional import cross_entropy, normalize
 from adte import bank
 from adte import functional as F
 from adte.batch import Batch, Prediction
-from adte.errors import InputError, unknown
 from adte.methods._features import class_weights_of, features_of
 from adte.methods.base import Method
 from adte.methods.measured import off_record
@@ -84,21 +83,12 @@ class DPE(Method):
     answer: Literal["base", "kept"] = option(
         "base", "what is answered for: the base view, or the mean of the kept views"
     )
-    size: int = option(3, "images per class in its queue")
+    size: int = option(3, "images per class in its queue", low=1)
     weight: float = option(6.0, "α, weight of the visual prototypes")
     sharpness: float = option(5.0, "β, how fast that weight falls with distance")
-    lr: float = option(6e-4, "learning rate of the residuals")
+    lr: float = option(6e-4, "learning rate of the residuals", low=0)
     align: float = option(0.5, "λ, weight of the alignment of both kinds of prototypes")
     threshold: float = option(0.1, "H/log₂ L of the answer below which textual prototypes evolve")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.answer not in ("base", "kept"):
-            raise unknown("answer", self.answer, ("base", "kept"))
-        if self.size < 1:
-            raise InputError(f"size={self.size} of a queue must be at least 1")
-        if not self.lr >= 0:
-            raise InputError(f"lr={self.lr} of the residuals is negative")
 
     # ------------------------------------------------------------------ state
 

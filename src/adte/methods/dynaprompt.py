@@ -11,7 +11,7 @@ from torch import Tensor
 
 from adte import state as declared
 from adte.batch import Batch, Prediction, Predictions
-from adte.errors import InputError, StateError, unknown
+from adte.errors import InputError, StateError
 from adte.methods.measured import off_record
 from adte.methods.prompt_tuning import PromptLearner, PromptMethod
 from adte.methods.registry import register
@@ -84,17 +84,10 @@ class DynaPrompt(PromptMethod):
     reference = "Xiao et al., DynaPrompt: Dynamic Test-Time Prompt Tuning, ICLR 2025"
     sequential = True
 
-    prompts: int = option(12, "slots of the buffer")
+    prompts: int = option(12, "slots of the buffer", low=1)
     choice: Literal["rule", "released"] = option(
         "rule", "which prompts are tuned: by the two inequalities, or as the published code does"
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.prompts < 1:
-            raise InputError(f"prompts={self.prompts} of the buffer must be at least 1")
-        if self.choice not in ("rule", "released"):
-            raise unknown("choice", self.choice, ("rule", "released"))
 
     # ------------------------------------------------------------------ state
 

@@ -106,26 +106,21 @@ class ECALP(Method):
     order: Literal["predict-first", "learn-first"] = option(
         "learn-first", "online, whether an image is predicted before or after it is learned from"
     )
-    size: int = option(2000, "images that the graph keeps, the latest")
-    images: int = option(8, "nearest images that an image has edges to, itself included")
-    classes: int = option(3, "nearest classes that an image has edges to")
-    power: float = option(10.0, "γ, power of the similarities")
-    rounds: int = option(3, "how often labels spread")
-    carry: float = option(0.2, "share of its last top score that an image starts with; 0: none")
+    size: int = option(2000, "images that the graph keeps, the latest", low=1)
+    images: int = option(8, "nearest images that an image has edges to, itself included", low=1)
+    classes: int = option(3, "nearest classes that an image has edges to", low=1)
+    power: float = option(10.0, "γ, power of the similarities", above=0)
+    rounds: int = option(3, "how often labels spread", low=1)
+    carry: float = option(
+        0.2, "share of its last top score that an image starts with; 0: none", low=0, high=1
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("size", "images", "classes", "rounds"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name}={getattr(self, name)} must be at least 1")
         if self.images > self.size:
             raise InputError(
                 f"images={self.images} nearest of size={self.size} cannot be; choose fewer"
             )
-        if self.power <= 0:
-            raise InputError(f"power={self.power} must be positive")
-        if not 0 <= self.carry <= 1:
-            raise InputError(f"carry={self.carry} is outside [0, 1]; choose a share such as 0.2")
 
     # ------------------------------------------------------------------ state
 

@@ -93,16 +93,14 @@ class Frolic(Method):
     order: Literal["predict-first", "learn-first"] = option(
         "learn-first", "online, whether an image is predicted before or after it is learned from"
     )
-    covariance: float = option(0.1, "share of the measured variance in Σ; the rest is the identity")
+    covariance: float = option(
+        0.1, "share of the measured variance in Σ; the rest is the identity", low=0, below=1
+    )
     tau: float = option(1.0, "strength of the correction by the prior; 0 makes none")
     prior: PriorOptions = part(PUBLISHED, "how the class prior is estimated")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.covariance < 1:
-            raise InputError(
-                f"covariance={self.covariance} is outside [0, 1); choose a share such as 0.1"
-            )
         if self.prior.item != "base":
             raise InputError(
                 f"item={self.prior.item!r} has no meaning here: the prior learns from the fused "

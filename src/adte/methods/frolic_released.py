@@ -12,7 +12,7 @@ from torch.nn.functional import normalize, one_hot
 from adte import functional as F
 from adte import state as declared
 from adte.batch import Batch, Prediction
-from adte.errors import InputError, StateError
+from adte.errors import StateError
 from adte.methods._features import class_weights_of, features_of
 from adte.methods.base import Method
 from adte.methods.frolic import Frolic, gaussian_logits, shrunk_variance
@@ -117,25 +117,17 @@ class FrolicReleased(Method):
     order: Literal["predict-first", "learn-first"] = option(
         "learn-first", "online, whether an image is predicted before or after it is learned from"
     )
-    covariance: float = option(0.1, "share of the measured variance in Σ; the rest is the identity")
-    steps: int = option(2000, "steps of descent per set of proxies")
-    temperature: float = option(4.0, "τ·s of the proxies, in units of the model's temperature")
-    rounds: int = option(11, "rounds of debiasing; 0 makes none")
-    window: int = option(2048, "images that are kept to learn from, the last ones")
-    growth: float = option(0.25, "share by which the stream grows before the next fit")
-    first: int = option(64, "images before the first fit")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.covariance < 1:
-            raise InputError(
-                f"covariance={self.covariance} is outside [0, 1); choose a share such as 0.1"
-            )
-        for name, low in (("steps", 0), ("rounds", 0), ("window", 1), ("growth", 0), ("first", 1)):
-            if not getattr(self, name) >= low:
-                raise InputError(f"{name}={getattr(self, name)} must be at least {low}")
-        if not self.temperature > 0:
-            raise InputError(f"temperature={self.temperature} of the proxies must be positive")
+    covariance: float = option(
+        0.1, "share of the measured variance in Σ; the rest is the identity", low=0, below=1
+    )
+    steps: int = option(2000, "steps of descent per set of proxies", low=0)
+    temperature: float = option(
+        4.0, "τ·s of the proxies, in units of the model's temperature", above=0
+    )
+    rounds: int = option(11, "rounds of debiasing; 0 makes none", low=0)
+    window: int = option(2048, "images that are kept to learn from, the last ones", low=1)
+    growth: float = option(0.25, "share by which the stream grows before the next fit", low=0)
+    first: int = option(64, "images before the first fit", low=1)
 
     # ------------------------------------------------------------------ state
 

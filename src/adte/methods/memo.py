@@ -10,7 +10,7 @@ from torch import Tensor
 
 from adte import functional as F
 from adte.batch import Batch, Prediction, Predictions
-from adte.errors import InputError, StateError, unknown
+from adte.errors import InputError, StateError
 from adte.methods.image_tower import MOMENTS, Descent, Tensors, Tower, Towers, slopes
 from adte.methods.measured import MeasuredMethod, images, marginal, off_record
 from adte.methods.registry import register
@@ -53,25 +53,15 @@ class MEMO(MeasuredMethod):
         "all", "what is tuned: all weights, or scale and shift of the normalisation layers"
     )
     optimiser: Literal["adamw", "sgd"] = option("adamw", "AdamW, or SGD without momentum")
-    lr: float | None = option(None, "learning rate; none: 1e-5 for AdamW, 2.5e-4 for SGD")
-    decay: float = option(0.01, "weight decay of AdamW")
-    steps: int = option(1, "steps per image")
-    bn_prior: float = option(16.0, "N of the batch-norm statistics (N·source + batch)/(N + 1)")
+    lr: float | None = option(None, "learning rate; none: 1e-5 for AdamW, 2.5e-4 for SGD", low=0)
+    decay: float = option(0.01, "weight decay of AdamW", low=0)
+    steps: int = option(1, "steps per image", low=0)
+    bn_prior: float = option(
+        16.0, "N of the batch-norm statistics (N·source + batch)/(N + 1)", low=0
+    )
     leak: bool = option(False, "keep the optimiser's moments from image to image")
 
     _towers: Towers = field(default_factory=Towers, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, value, known in (
-            ("parameters", self.parameters, ("all", "norm")),
-            ("optimiser", self.optimiser, ("adamw", "sgd")),
-        ):
-            if value not in known:
-                raise unknown(name, value, known)
-        for name in ("lr", "decay", "steps", "bn_prior"):
-            if not (getattr(self, name) is None or getattr(self, name) >= 0):
-                raise InputError(f"{name}={getattr(self, name)} of {self.name!r} is negative")
 
     @property
     def descent(self) -> Descent:

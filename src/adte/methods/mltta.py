@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from adte.batch import Prediction
-from adte.errors import InputError, unknown
+from adte.errors import InputError
 from adte.methods.measured import ANYWHERE, off_record
 from adte.methods.prompt_tuning import Episode, PromptMethod
 from adte.methods.registry import register
@@ -61,21 +61,13 @@ class MLTTA(PromptMethod):
 
     lr: float = option(1e-2, "learning rate of AdamW for the views' context")
     caption_lr: float = option(1e-3, "learning rate of AdamW for the captions' context")
-    labels_per_view: int = option(1, "labels bound in every view when there are no captions")
-    neighbours: int = option(16, "captions per view")
+    labels_per_view: int = option(1, "labels bound in every view when there are no captions", low=1)
+    neighbours: int = option(16, "captions per view", low=1)
     normalise: Literal["image", "none"] = option(
         "image", "scores: scaled to [0, 1] over the classes of each image, or plain cosines"
     )
 
     _captions: tuple[Tensor, Tensor] | None = field(default=None, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("labels_per_view", "neighbours"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name}={getattr(self, name)} must be at least 1")
-        if self.normalise not in ("image", "none"):
-            raise unknown("normalisation of scores", self.normalise, ("image", "none"))
 
     @off_record
     def set_captions(self, features: Tensor, counts: Tensor) -> None:

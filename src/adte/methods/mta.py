@@ -11,7 +11,6 @@ from torch.nn.functional import normalize
 
 from adte import functional as F
 from adte.batch import Batch, Predictions
-from adte.errors import InputError
 from adte.methods._features import class_weights_of, features_of
 from adte.methods.base import Method
 from adte.methods.registry import register
@@ -93,21 +92,12 @@ class MTA(Method):
     needs = frozenset({"logits", "features", "class weights"})
     reference = "Zanella and Ben Ayed, On the Test-Time Zero-Shot Generalization of VLMs, CVPR 2024"
 
-    neighbours: float = option(0.3, "share of the other views that set a view's bandwidth")
-    spread: float = option(0.2, "λ_y: how evenly the weights are spread over the views")
+    neighbours: float = option(
+        0.3, "share of the other views that set a view's bandwidth", above=0, high=1
+    )
+    spread: float = option(0.2, "λ_y: how evenly the weights are spread over the views", above=0)
     agreement: float = option(4.0, "λ_q: how much agreeing predictions weigh")
-    rounds: int = option(5, "rounds of weights and mode")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.neighbours <= 1:
-            raise InputError(
-                f"neighbours={self.neighbours} is outside (0, 1]; choose a share such as 0.3"
-            )
-        if not self.spread > 0:
-            raise InputError(f"spread={self.spread} must be positive; choose e.g. 0.2")
-        if self.rounds < 1:
-            raise InputError(f"rounds={self.rounds} must be at least 1")
+    rounds: int = option(5, "rounds of weights and mode", low=1)
 
     def decide(self, batch: Batch, readouts: None) -> Predictions:
         features, weights = features_of(batch), class_weights_of(batch)

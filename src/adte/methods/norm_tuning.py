@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from adte.batch import Batch, Prediction, Sample
-from adte.errors import InputError, StateError, unknown
+from adte.errors import InputError, StateError
 from adte.methods.image_tower import MOMENTS, Descent, Tensors, Tower, Towers, slopes
 from adte.methods.measured import MeasuredMethod, off_record
 from adte.options import option
@@ -39,25 +39,18 @@ class NormTuner(MeasuredMethod):
     needs = frozenset({"pixels", "image tower"})
     sequential = True
 
-    batch: int = option(0, "images per step, by their base views; 0: each image's own views")
+    batch: int = option(0, "images per step, by their base views; 0: each image's own views", low=0)
     bn_prior: float | None = option(
         None,
         "N of the batch-norm statistics (N·source + batch)/(N + 1); none: 16 for the views of "
         "one image, 0 for a batch of images",
+        low=0,
     )
     optimiser: Literal["sgd", "adam"] = option("sgd", "SGD with momentum, or Adam")
-    lr: float = option(2.5e-4, "learning rate")
-    momentum: float = option(0.9, "momentum of SGD")
+    lr: float = option(2.5e-4, "learning rate", low=0)
+    momentum: float = option(0.9, "momentum of SGD", low=0)
 
     _towers: Towers = field(default_factory=Towers, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.optimiser not in ("sgd", "adam"):
-            raise unknown("optimiser", self.optimiser, ("sgd", "adam"))
-        for name in ("batch", "bn_prior", "lr", "momentum"):
-            if not (getattr(self, name) is None or getattr(self, name) >= 0):
-                raise InputError(f"{name}={getattr(self, name)} of {self.name!r} is negative")
 
     # ------------------------------------------------------------------ what a method defines
 

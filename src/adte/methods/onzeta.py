@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from adte.batch import Batch, Prediction
-from adte.errors import InputError
 from adte.methods._features import class_weights_of, features_of
 from adte.methods.base import Method
 from adte.methods.registry import register
@@ -61,26 +60,19 @@ class OnZeta(Method):
     reference = "Qian and Hu, Online Zero-Shot Classification with CLIP, ECCV 2024"
 
     length: int | None = option(
-        None, "n, images of the stream, where known; else 50 per class are taken"
+        None, "n, images of the stream, where known; else 50 per class are taken", low=1
     )
-    balance: float = option(1.0, "α, the least share of a class, times the number of classes")
-    bonus_rate: float = option(20.0, "step of the bonus ρ, over √i")
-    proxy_rate: float = option(0.5, "step of the proxies, over √i")
-    proxy_weight: float = option(0.8, "β, weight of the proxies at the end of the stream")
-    softness: float = option(4.0, "temperature of the proxies, in units of the model's own")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.length is not None and self.length < 1:
-            raise InputError(f"length={self.length} must be at least 1, or None if not known")
-        for name in ("balance", "proxy_weight"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise InputError(f"{name}={getattr(self, name)} is outside [0, 1]; choose a share")
-        for name in ("bonus_rate", "proxy_rate"):
-            if getattr(self, name) < 0:
-                raise InputError(f"{name}={getattr(self, name)} must be at least 0")
-        if self.softness <= 0:
-            raise InputError(f"softness={self.softness} must be positive")
+    balance: float = option(
+        1.0, "α, the least share of a class, times the number of classes", low=0, high=1
+    )
+    bonus_rate: float = option(20.0, "step of the bonus ρ, over √i", low=0)
+    proxy_rate: float = option(0.5, "step of the proxies, over √i", low=0)
+    proxy_weight: float = option(
+        0.8, "β, weight of the proxies at the end of the stream", low=0, high=1
+    )
+    softness: float = option(
+        4.0, "temperature of the proxies, in units of the model's own", above=0
+    )
 
     # ------------------------------------------------------------------ state
 

@@ -14,12 +14,9 @@ import torch
 from torch import Tensor
 
 from adte import functional as F
-from adte.errors import InputError, unknown
-from adte.options import option
+from adte.options import check, option
 
 __all__ = ["Adjustment", "Entropy", "Selection", "Weighing"]
-
-PLACES = ("none", "before", "per-view", "after")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +40,7 @@ class Entropy:
     kind: Literal["shannon", "tsallis", "adaptive"] = option(
         "shannon", "measure of uncertainty: Shannon's, Tsallis', or ADTE's with the class prior"
     )
-    q: float = option(0.5, "q > 0 of the Tsallis entropy; below 1 it favours surer views")
+    q: float = option(0.5, "q > 0 of the Tsallis entropy; below 1 it favours surer views", above=0)
     alpha: float = option(0.01, "lower end of the interval of q of the adaptive entropy")
     beta: float = option(0.9, "upper end of the interval of q of the adaptive entropy")
     rule: Literal["minmax", "zscore", "decimal", "sigmoid"] = option(
@@ -60,22 +57,12 @@ class Entropy:
         20,
         "number of classes up to which the interval of q is narrowed, in proportion, towards beta: "
         "among few classes one class's q would decide by itself; 0 never narrows it",
+        low=0,
     )
 
     def __post_init__(self) -> None:
+        check(self, "the entropy")
         F.check_interval(self.alpha, self.beta)
-        if not self.q > 0:
-            raise InputError(f"q={self.q} of the Tsallis entropy must be positive; choose e.g. 0.5")
-        if not self.few >= 0:
-            raise InputError(f"few={self.few} classes is negative; 0 switches it off")
-        for name, value, known in (
-            ("entropy", self.kind, ("shannon", "tsallis", "adaptive")),
-            ("q rule", self.rule, ("minmax", "zscore", "decimal", "sigmoid")),
-            ("direction of q", self.direction, ("released", "paper")),
-            ("entropy form", self.form, ("paper", "vanishing")),
-        ):
-            if value not in known:
-                raise unknown(name, value, known)
 
     @property
     def adaptive(self) -> bool:
@@ -127,6 +114,7 @@ class Selection:
     count: int | None = option(None, "number of views to keep, instead of the ratio")
 
     def __post_init__(self) -> None:
+        check(self, "the choice of views")
         F.keep_count(self.count or 1, self.ratio, self.count)
 
     def number(self, views: int) -> int:
@@ -150,18 +138,17 @@ class Weighing(Selection):
     """
 
     soft: float = option(
-        0.0, "weigh the kept views by exp(−H/soft), where that is above 0; else they count alike"
+        0.0,
+        "weigh the kept views by exp(−H/soft), where that is above 0; else they count alike",
+        low=0,
+        below=math.inf,
     )
     base: float = option(
-        0.0, "number of classes at which the base view by itself makes half of the answer"
+        0.0,
+        "number of classes at which the base view by itself makes half of the answer",
+        low=0,
+        below=math.inf,
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("soft", "base"):
-            value = getattr(self, name)
-            if not 0 <= value < math.inf:
-                raise InputError(f"{name}={value} of the choice of views must be at least 0")
 
     def base_share(self, classes: int) -> float:
         """How much of the answer is the base view's own."""
@@ -186,13 +173,10 @@ class Adjustment:
         "logit adjustment z − τ·log p̃: of every view before selection, of each kept view before "
         "the average, or of the averaged distribution",
     )
-    tau: float = option(1.0, "strength τ of the logit adjustment")
+    tau: float = option(1.0, "strength τ of the logit adjustment", above=-math.inf, below=math.inf)
 
     def __post_init__(self) -> None:
-        if self.place not in PLACES:
-            raise unknown("place of the logit adjustment", self.place, PLACES)
-        if not math.isfinite(self.tau):
-            raise InputError(f"tau={self.tau} of the logit adjustment must be finite")
+        check(self, "the logit adjustment")
 
     @property
     def active(self) -> bool:

@@ -244,22 +244,17 @@ class PromptMethod(MeasuredMethod):
     needs = frozenset({"features", "text tower", "embeddings"})
 
     keep: Selection = part(Selection(), "which views are kept")
-    lr: float = option(5e-3, "learning rate of AdamW")
-    decay: float = option(0.01, "weight decay of AdamW")
-    steps: int = option(1, "steps of AdamW per image")
+    lr: float = option(5e-3, "learning rate of AdamW", low=0)
+    decay: float = option(0.01, "weight decay of AdamW", low=0)
+    steps: int = option(1, "steps of AdamW per image", low=0)
     context: str = option("a photo of a", "words before the class name, where tuning begins")
     chunk: int | None = option(
         None,
         "classes per pass of the text tower; 0 for all, none for what fits (512 MB; CUDA: 4 GB)",
+        low=0,
     )
 
     _learner: PromptLearner | None = field(default=None, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("lr", "decay", "steps", "chunk"):
-            if not (getattr(self, name) or 0) >= 0:
-                raise InputError(f"{name}={getattr(self, name)} of prompt tuning is negative")
 
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"_learner": None}  # it holds the model; made when needed

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from adte import functional as F
 from adte.batch import Batch, Predictions
-from adte.errors import InputError, unknown
+from adte.errors import InputError
 from adte.methods.parts import Entropy, Weighing
 from adte.methods.registry import preset
 from adte.methods.tracking import PriorMethod, runs
@@ -64,8 +64,6 @@ class Selector(PriorMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.aggregate not in (known := ("probs", "logits", "vote")):
-            raise unknown("aggregation", self.aggregate, known)
         if self.aggregate != "probs" and (self.keep.soft or self.keep.base):
             raise InputError(
                 f"aggregate={self.aggregate!r} knows no weights; set soft and base to 0, or choose "

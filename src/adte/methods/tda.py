@@ -12,7 +12,6 @@ from torch import Tensor
 from adte import bank
 from adte import functional as F
 from adte.batch import Batch, Prediction
-from adte.errors import InputError, unknown
 from adte.methods._features import features_of
 from adte.methods.parts import Entropy, Selection
 from adte.methods.registry import register
@@ -87,10 +86,10 @@ class TDA(PriorMethod):
     key: Literal["kept", "base"] = option(
         "kept", "what stands for an image: the mean of its kept views, or its base view"
     )
-    positive_size: int = option(3, "items per class in the positive cache")
+    positive_size: int = option(3, "items per class in the positive cache", low=1)
     positive_weight: float = option(2.0, "α₊, weight of the positive cache")
     positive_sharpness: float = option(5.0, "β₊, how fast the positive weight falls with distance")
-    negative_size: int = option(2, "items per class in the negative cache")
+    negative_size: int = option(2, "items per class in the negative cache", low=1)
     negative_weight: float = option(0.117, "α₋, weight of the negative cache")
     negative_sharpness: float = option(1.0, "β₋, how fast the negative weight falls with distance")
     negative_keep: Literal["surest", "newest"] = option(
@@ -100,16 +99,6 @@ class TDA(PriorMethod):
     negative_high: float = option(0.5, "the negative cache takes H/log₂ L below this")
     mask_low: float = option(0.03, "a class is plausible above this probability")
     mask_high: float = option(1.0, "a class is plausible below this probability")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.key not in ("kept", "base"):
-            raise unknown("key", self.key, ("kept", "base"))
-        if self.negative_keep not in ("surest", "newest"):
-            raise unknown("negative_keep", self.negative_keep, ("surest", "newest"))
-        for name in ("positive_size", "negative_size"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name}={getattr(self, name)} of a cache must be at least 1")
 
     @property
     def tracks(self) -> bool:

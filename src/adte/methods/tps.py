@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from adte.batch import Batch, Prediction, Predictions
-from adte.errors import InputError
 from adte.methods._features import class_weights_of, features_of
 from adte.methods.measured import MeasuredMethod, images, marginal, off_record
 from adte.methods.parts import Selection
@@ -50,15 +49,9 @@ class TPS(MeasuredMethod):
     reference += "Generalization with Vision-Language Models, WACV 2025"
 
     keep: Selection = part(Selection(), "which views are kept")
-    lr: float = option(5e-3, "learning rate of AdamW")
-    decay: float = option(0.01, "weight decay of AdamW")
-    steps: int = option(1, "steps of AdamW per image")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("lr", "decay", "steps"):
-            if not getattr(self, name) >= 0:
-                raise InputError(f"{name}={getattr(self, name)} of the shift is negative")
+    lr: float = option(5e-3, "learning rate of AdamW", low=0)
+    decay: float = option(0.01, "weight decay of AdamW", low=0)
+    steps: int = option(1, "steps of AdamW per image", low=0)
 
     @off_record
     def decide(self, batch: Batch, readouts: Any) -> Predictions:

@@ -23,8 +23,6 @@ from adte.state import Entry, State
 
 __all__ = ["FixedPoint", "fixed_point"]
 
-BANKS = ("all", "gap", "gap-larger", "fifo", "reservoir")
-
 
 class FixedPoint(Rule):
     """p̃ = A p̃ of a bank's items, or of all of them as running sums (`bank="all"`)."""

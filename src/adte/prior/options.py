@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from adte import functional as F
-from adte.errors import InputError, unknown
-from adte.options import option
-from adte.prior.fixed import BANKS, FixedPoint
+from adte.options import check, option
+from adte.prior.fixed import FixedPoint
 from adte.prior.joint import Joint, Shares
 from adte.prior.marginal import Marginal
 from adte.prior.reading import Reading
@@ -24,7 +23,6 @@ __all__ = ["PriorOptions"]
 RULES: dict[str, type[Rule]] = {
     "fixed-point": FixedPoint, "marginal": Marginal, "joint": Joint,
 }  # fmt: skip
-FREQUENCIES = ("auto", "equal", "as-they-come")
 NEVER = 1 << 62  # images
 
 
@@ -46,56 +44,46 @@ class PriorOptions:
         "what is known of the classes in the stream, for 'joint': nothing (auto); that they are "
         "about equally frequent (equal); that the model has no bias (as-they-come)",
     )
-    smoothing: float = option(1.0, "uniform predictions that are added to every class's own")
+    smoothing: float = option(1.0, "uniform predictions that are added to every class's own", low=0)
     smoothing_total: float = option(
-        20.0, "uniform predictions that are added in all, at least, however few the classes"
+        20.0, "uniform predictions that are added in all, at least, however few the classes", low=0
     )
     clip: float = option(
         2.0,
         "robust deviations from the median beyond which the bias is cut, so that classes the "
         "stream repeats do not pass for favoured ones; 0 cuts nothing",
+        low=0,
     )
     item: Literal["base", "mean-logits", "soft"] = option(
         "base",
         "what the prior learns from an image: its base view, the mean logits of all views, or the "
         "mean of all weighed by exp(−entropy)",
     )
-    warmup: int = option(0, "images to learn from before the prior is used, at least one")
+    warmup: int = option(0, "images to learn from before the prior is used, at least one", low=0)
     bank: Literal["all", "gap", "gap-larger", "fifo", "reservoir"] = option(
         "all",
         "which items the fixed point is of: all, as running sums; or, for a class that is full, "
         "a new one in the place of that with the smallest gap (gap, as released; gap-larger: if "
         "its own gap is larger), of the oldest (fifo) or of a random one (reservoir)",
     )
-    size: int = option(10, "items a class the bank keeps (not for 'all')")
+    size: int = option(10, "items a class the bank keeps (not for 'all')", low=1)
     threshold: float = option(0.0, "smallest top-1 minus top-2 logit that the bank admits")
     norm: Literal["l1", "l2"] = option("l1", "norm of the iteration: l1 (paper), l2 (released)")
-    eps: float = option(1e-4, "the iteration stops when it changes by no more than this")
-    max_iter: int = option(500, "most steps of one solution")
-    damping: float = option(0.0, "share of the uniform distribution mixed into the matrix")
+    eps: float = option(1e-4, "the iteration stops when it changes by no more than this", low=0)
+    max_iter: int = option(500, "most steps of one solution", low=1)
+    damping: float = option(
+        0.0, "share of the uniform distribution mixed into the matrix", low=0, high=1
+    )
     empty: Literal["uniform", "zero"] = option(
         "uniform", "column of a class without items: uniform, or zero as released"
     )
-    noise: float = option(0.0, "share of pseudo-labels replaced by random ones (noise study)")
+    noise: float = option(
+        0.0, "share of pseudo-labels replaced by random ones (noise study)", low=0, high=1
+    )
     seed: int = option(0, "seed of the reservoir and of the noise")
 
     def __post_init__(self) -> None:
-        for name, known in (
-            ("bank", BANKS), ("estimator", tuple(RULES)), ("norm", ("l1", "l2")),
-            ("empty", ("uniform", "zero")), ("item", ("base", "mean-logits", "soft")),
-            ("frequencies", FREQUENCIES),
-        ):  # fmt: skip
-            if getattr(self, name) not in known:
-                raise unknown(name, getattr(self, name), known)
-        for name, low, high in (
-            ("size", 1, None), ("max_iter", 1, None), ("eps", 0, None), ("smoothing", 0, None),
-            ("clip", 0, None), ("smoothing_total", 0, None), ("warmup", 0, None),
-            ("damping", 0, 1), ("noise", 0, 1), ("threshold", float("-inf"), None),
-        ):  # fmt: skip
-            value = getattr(self, name)
-            if not (value >= low and (high is None or value <= high)):  # NaN compares false
-                bound = f"at least {low}" if high is None else f"between {low} and {high}"
-                raise InputError(f"{name}={value} of the class prior must be {bound}")
+        check(self, "the class prior")
 
     @cached_property
     def rule(self) -> Rule:
