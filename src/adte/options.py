@@ -226,16 +226,16 @@ def check(thing: Any, of: str = "") -> None:
         value, hint = getattr(thing, f.name), hints[f.name]
         if "part" in f.metadata or (value is None and type(None) in get_args(hint)):
             continue
+        whose = of and f" of {of}"
         if (known := choices(hint)) is not None:
             if value not in known:
-                raise unknown(f.name, value, map(str, known))
+                raise unknown(f"{f.name}{whose}", value, map(str, known))
         elif {*(get_args(hint) or (hint,))} <= {int, float, type(None)}:
             usual = "" if f.default in (None, value) else f"; choose e.g. {f.default}"
-            bounds, told = f.metadata["bounds"], f"{f.name}={value!r}{of and f' of {of}'}"
             if not isinstance(value, Real):
-                raise InputError(f"{told} is not a number{usual}")
-            if not bounds.hold(value):
-                raise InputError(f"{told} must be {bounds}{usual}")
+                raise InputError(f"{f.name}={value!r}{whose} is not a number{usual}")
+            if not (bounds := f.metadata["bounds"]).hold(value):
+                raise InputError(f"{f.name}={value}{whose} must be {bounds}{usual}")
 
 
 @cache

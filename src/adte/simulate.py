@@ -18,8 +18,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from adte.batch import Sample
-from adte.errors import InputError, unknown
-from adte.options import option
+from adte.options import check, option
 
 __all__ = ["SimulatedStream"]
 
@@ -33,11 +32,13 @@ class SimulatedStream:
     [(4, 5), (4, 5), (4, 5)]
     """
 
-    classes: int = option(100, "number of classes L")
-    images: int = option(1000, "length of the stream")
-    views: int = option(64, "views an image V")
-    dim: int = option(64, "width D of the features")
-    imbalance: float = option(20.0, "prior of the most over that of the least favoured class")
+    classes: int = option(100, "number of classes L", low=1)
+    images: int = option(1000, "length of the stream", low=1)
+    views: int = option(64, "views an image V", low=1)
+    dim: int = option(64, "width D of the features", low=1)
+    imbalance: float = option(
+        20.0, "prior of the most over that of the least favoured class", low=1
+    )
     shared: float = option(1.5, "noise that the views of an image share, against a unit signal")
     private: float = option(1.5, "noise of each view")
     scale: float = option(12.0, "factor on the cosine")
@@ -47,15 +48,7 @@ class SimulatedStream:
     seed: int = option(0, "seed of everything")
 
     def __post_init__(self) -> None:
-        for name in ("classes", "images", "views", "dim"):
-            if getattr(self, name) < 1:
-                raise InputError(
-                    f"{name}={getattr(self, name)} of the simulated stream must be at least 1"
-                )
-        if self.imbalance < 1:
-            raise InputError(f"imbalance={self.imbalance} must be at least 1 (1 is no imbalance)")
-        if self.labels not in (kinds := ("balanced", "long-tailed", "sorted")):
-            raise unknown("labels of the simulated stream", self.labels, kinds)
+        check(self, "the simulated stream")
 
     def _generator(self, *salt: int) -> torch.Generator:
         seed = hash((self.seed, *salt)) & 0x7FFF_FFFF_FFFF_FFFF  # integers hash the same everywhere

@@ -165,11 +165,11 @@ def test_the_description_is_json_and_options_explain_themselves() -> None:
     [
         ({"order": "random"}, "unknown order of a stream 'random'"),
         ({"ordre": "file"}, "unknown option of a stream 'ordre'"),
-        ({"delta": 0.0}, "delta=0.0 cannot"),
-        ({"ratio": 0.5}, "ratio=0.5 cannot"),
-        ({"limit": 0}, "limit=0 cannot"),
-        ({"seed": -1}, "seed=-1 cannot"),
-        ({"domains": "x"}, "unknown arrangement"),
+        ({"delta": 0.0}, "delta=0.0 of a stream must be positive"),
+        ({"ratio": 0.5}, "ratio=0.5 of a stream must be at least 1"),
+        ({"limit": 0}, "limit=0 of a stream must be at least 1"),
+        ({"seed": -1}, "seed=-1 of a stream must be at least 0"),
+        ({"domains": "x"}, "unknown domains of a stream 'x'"),
     ],
 )
 def test_bad_options(bad: dict[str, object], message: str) -> None:

@@ -34,13 +34,11 @@ from numpy.typing import NDArray
 
 from adte.data.base import Dataset, Example
 from adte.errors import InputError, unknown
-from adte.options import option
+from adte.options import check, option
 
 __all__ = ["Stream", "StreamOptions", "make_stream"]
 
 Ints = NDArray[np.int64]
-ORDERS = ("file", "shuffled", "class-ordered", "correlated")
-DOMAINS = ("sequence", "mixed", "gradual")
 TRIES = 10  # draws of the Dirichlet order before the best one is taken
 
 
@@ -57,31 +55,18 @@ class StreamOptions:
     imbalance: Literal["none", "exponential", "zipf"] = option(
         "none", "how classes are thinned out"
     )
-    ratio: float = option(10.0, "images of the most over those of the least frequent class")
-    delta: float = option(0.1, "concentration δ of the correlated order; small makes long runs")
+    ratio: float = option(10.0, "images of the most over those of the least frequent class", low=1)
+    delta: float = option(
+        0.1, "concentration δ of the correlated order; small makes long runs", above=0
+    )
     labels: Literal["own", "shared"] = option(
         "own", "each set keeps its label space, or all are mapped to the union by class id"
     )
-    limit: int | None = option(None, "keep the first images of the stream only")
-    seed: int = option(0, "seed of everything")
+    limit: int | None = option(None, "keep the first images of the stream only", low=1)
+    seed: int = option(0, "seed of everything", low=0)
 
     def __post_init__(self) -> None:
-        for name, value, known in (
-            ("order of a stream", self.order, ORDERS),
-            ("arrangement of domains", self.domains, DOMAINS),
-            ("imbalance", self.imbalance, ("none", "exponential", "zipf")),
-            ("label space", self.labels, ("own", "shared")),
-        ):
-            if value not in known:
-                raise unknown(name, value, known)
-        for option_, good, mend in (
-            ("ratio", self.ratio >= 1, "give at least 1, which is no imbalance"),
-            ("delta", self.delta > 0, "give a number above 0"),
-            ("limit", self.limit is None or self.limit >= 1, "give at least one image, or None"),
-            ("seed", self.seed >= 0, "give a whole number from 0 on"),
-        ):
-            if not good:
-                raise InputError(f"{option_}={getattr(self, option_)} cannot be used; {mend}")
+        check(self, "a stream")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
