@@ -14,14 +14,16 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.testing import assert_close
 
 import oracle
 from adte import Sample, create_method
 from adte.batch import Batch
-from adte.bias import Sums, concentration, frequencies, joint, redescending
+from adte.bias import Sums, concentration, frequencies, joint, redescending, take_in
 from adte.errors import InputError
 from adte.prior import ClassPrior, PriorOptions, shares
+from adte.prior import joint as room
 
 Array = NDArray[np.float64]
 
@@ -326,7 +328,9 @@ for classes, shown, known, clip in (
             want = options.scan(host, part, learn_first)
             room.follower = lambda device: follow
             got = options.scan(there, part, learn_first)
-            torch.testing.assert_close(got.log_prior, want.log_prior, rtol=1e-7, atol=1e-7)
+            for name in ("log_prior", "trust", "sure", "answers"):
+                got_, want_ = getattr(got, name), getattr(want, name)
+                torch.testing.assert_close(got_, want_, rtol=1e-7, atol=1e-7)
         assert host.keys() == there.keys()
         for name, value in host.items():
             torch.testing.assert_close(there[name], value, rtol=1e-9, atol=1e-9)
@@ -341,6 +345,37 @@ def test_a_device_follows_the_stream_as_the_host_does() -> None:
     code = KERNEL.format(tests=str(Path(__file__).parent))
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("learn_first", [False, True])
+@pytest.mark.parametrize("known", ["auto", "equal", "as-they-come"])
+def test_around_a_kernel_images_read_what_they_read_on_a_host(
+    known: str, learn_first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With another stream begun in between, and the host's own numbers in the kernel's place."""
+
+    def follow(sums: Tensor, items: Tensor, smoothing: Any, clip: float) -> tuple[Tensor, ...]:
+        own, rows = Sums(*sums.numpy()), []
+        for item in (*items, None):
+            now = joint(own, smoothing, clip)
+            rows.append((now.bias, now.shown, own.total.copy(), np.array(now.trust)))
+            if item is not None:
+                take_in(own, item.numpy(), item.exp().numpy(), now.bias, now.shown)
+        return tuple(torch.from_numpy(np.stack(x)) for x in zip(*rows, strict=True))
+
+    options = PriorOptions(estimator="joint", frequencies=known)  # type: ignore[arg-type]
+    host, there = (ClassPrior(9, options).state for _ in range(2))
+    for number, part in enumerate(torch.from_numpy(items(9, 24, 5, 3)).split(8)):
+        monkeypatch.setattr(room, "follower", lambda device: None)
+        want = options.scan(host, part, learn_first)
+        monkeypatch.setattr(room, "follower", lambda device: follow)
+        got = options.scan(there, part, learn_first)
+        for name in ("log_prior", "trust", "sure", "answers"):
+            assert_close(getattr(got, name), getattr(want, name), rtol=1e-9, atol=1e-9)
+        if number == 1:
+            options.begin(host)
+            options.begin(there)
+    assert bool((want.sure > 0).any())  # type: ignore[union-attr]
 
 
 # --------------------------------------------------------------------------- shares

@@ -78,16 +78,16 @@ class Joint(Rule):
     ) -> Reading:
         """The same on the items' device, without a question to it."""
         names, o = bias.Sums._fields, self.options
-        sums, sure_before = torch.stack([state[name] for name in names]), state["squares"].sum()
+        sums = torch.stack([state[name] for name in names])
+        _, n, squares, *_ = sums.sum(-1)
         smoothing = (o.smoothing, o.smoothing_total)
         favoured, shown, totals, trust = follow(sums, items, smoothing, o.clip)
         state.update(zip(names, sums.unbind(), strict=True))
         by_then = slice(1, None) if learn_first else slice(0, -1)
         rows = self._uneven(totals[by_then], favoured[by_then], shown[by_then])
         said = torch.softmax(items - favoured[:-1] + shown[:-1] / 2, -1)
-        squares = torch.nn.functional.pad(said.square().sum(-1).cumsum(0), (1, 0)) + sure_before
-        number = torch.arange(before, before + len(squares)).to(squares)
-        sure = bias.sureness(squares, number)
+        squares = squares + torch.nn.functional.pad(said.square().sum(-1).cumsum(0), (1, 0))
+        sure = bias.sureness(squares, n + torch.arange(len(squares), device=n.device))
         trust = trust * (o.frequencies != "equal")
         told = self._told(rows, before + learn_first)
         return Reading(told, 0, trust[by_then], sure[by_then], said)
