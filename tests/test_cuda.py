@@ -14,7 +14,7 @@ import torch
 from PIL import Image, ImageOps
 
 from adte import Classifier, Pipeline, Sample, Views, create_method, list_methods
-from adte.batch import Batch
+from adte.batch import Batch, Context
 from adte.bench.views import photo
 from adte.data import Dataset, make_stream
 from adte.evaluate.features.cache import Cache, extract
@@ -94,6 +94,21 @@ def test_the_prior_is_that_of_the_host(classes):
         torch.testing.assert_close(got.log_prior.cpu(), want.log_prior, rtol=1e-9, atol=1e-9)
     for name, value in host.items():
         torch.testing.assert_close(there[name].cpu(), value, rtol=1e-9, atol=1e-9)
+
+
+def test_another_stream_begins_as_on_the_cpu():
+    g = torch.Generator().manual_seed(0)
+    texts = torch.nn.functional.normalize(torch.randn(50, 64, generator=g), dim=-1)
+    own = texts[torch.randint(50, (200, 1), generator=g)]
+    x = torch.nn.functional.normalize(own + 0.15 * torch.randn(200, 8, 64, generator=g), dim=-1)
+    said = {}
+    for device in ("cpu", "cuda"):
+        method, context = create_method("adte"), Context(texts.to(device), 100.0)
+        first = method.step(context.batch(x[:100].to(device)))
+        method.begin()
+        second = method.step(context.batch(x[100:].to(device)))
+        said[device] = torch.cat([first.probs, second.probs]).cpu()
+    torch.testing.assert_close(said["cuda"], said["cpu"], rtol=1e-3, atol=1e-4)
 
 
 def test_extract_and_replay_on_the_gpu(tmp_path):
