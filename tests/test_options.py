@@ -170,7 +170,12 @@ def test_a_value_of_the_wrong_kind_is_named() -> None:
         ({"beta": 1.0}, r"beta=1.0 of the knobs must be above 0 and below 1; choose e.g. 0.9"),
         ({"beta": 0}, "above 0"),
         ({"beta": float("nan")}, "beta=nan"),
-        ({"count": float("nan")}, "count=nan of the knobs must be a number"),
+        ({"count": float("nan")}, "count=nan of the knobs is not a whole number"),
+        ({"count": 1.5}, "count=1.5 of the knobs is not a whole number; choose e.g. 3"),
+        ({"count": float("inf")}, "whole number"),
+        ({"keep": 1.5}, "whole number; leave it out or give None"),
+        ({"count": np.ones(2)}, "is not a number"),
+        ({"mode": np.ones(2)}, "mode"),
         ({"count": "3"}, "count='3' of the knobs is not a number"),
         ({"count": None}, "count=None of the knobs is not a number"),
         ({"mode": "fats"}, "did you mean 'fast'"),
@@ -181,6 +186,16 @@ def test_a_value_of_the_wrong_kind_is_named() -> None:
 def test_check_refuses_what_an_option_cannot_be(values: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         check(Knobs(**values), "the knobs")
+
+
+def test_an_option_that_is_declared_anew_keeps_its_bounds() -> None:
+    for name in list_methods():
+        cls = type(create_method(name))
+        for f in (f for f in fields(cls) if "bounds" in f.metadata):
+            for base in cls.__mro__[1:]:
+                before = getattr(base, "__dataclass_fields__", {}).get(f.name)
+                if before is not None:
+                    assert f.metadata["bounds"] == before.metadata["bounds"], (name, f.name)
 
 
 def test_check_lets_pass_what_it_can_be() -> None:

@@ -218,24 +218,31 @@ def coerce(thing: Any) -> None:
 def check(thing: Any, of: str = "") -> None:
     """Refuse values that are none of the choices, no numbers where they must be, or out of bounds.
 
-    `of` says whose options they are.
+    `of` says whose options they are. Parts are looked into.
     """
     cls: type = type(thing)
     hints = _hints(cls)
     for f in _options(cls):
-        value, hint = getattr(thing, f.name), hints[f.name]
-        if "part" in f.metadata or (value is None and type(None) in get_args(hint)):
+        value, kinds = getattr(thing, f.name), {*(get_args(hints[f.name]) or (hints[f.name],))}
+        if "part" in f.metadata:
+            check(value, f.name)
+            continue
+        optional = f.default is None or type(None) in kinds
+        if value is None and optional:
             continue
         whose = of and f" of {of}"
-        if (known := choices(hint)) is not None:
-            if value not in known:
-                raise unknown(f"{f.name}{whose}", value, map(str, known))
-        elif {*(get_args(hint) or (hint,))} <= {int, float, type(None)}:
-            usual = "" if f.default in (None, value) else f"; choose e.g. {f.default}"
+        if (known := choices(hints[f.name])) is not None:
+            if not isinstance(value, str) or value not in known:
+                raise unknown(f"{f.name}{whose}", str(value), map(str, known))
+        elif kinds <= {int, float, type(None)}:
+            told, mend = f"{f.name}={value}{whose}", "; leave it out or give None"
+            mend = mend if optional else f"; choose e.g. {f.default}"
             if not isinstance(value, Real):
-                raise InputError(f"{f.name}={value!r}{whose} is not a number{usual}")
-            if not (bounds := f.metadata["bounds"]).hold(value):
-                raise InputError(f"{f.name}={value}{whose} must be {bounds}{usual}")
+                raise InputError(f"{f.name}={value!r}{whose} is not a number{mend}")
+            if float not in kinds and not float(value).is_integer():
+                raise InputError(f"{told} is not a whole number{mend}")
+            if not (bounds := f.metadata.get("bounds", NONE)).hold(value):
+                raise InputError(f"{told} must be {bounds}{mend}")
 
 
 @cache

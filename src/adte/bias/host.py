@@ -172,9 +172,10 @@ def joint(
 
 
 def sureness(squares: X, n: X) -> X:
-    """How often two draws of one image's answer agree, Σ r² on average: s.
+    """How often two draws of one image's answer agree, s: Σ r² on average, of n images and five
+    that said nothing.
 
-    `squares` is the sum over n images. One where answers are certain; of those that say what they
+    `squares` is the sum over the n. One where answers are certain; of those that say what they
     mean it is about the share that is right.
     """
     return squares / (n + UNSURE)

@@ -44,7 +44,7 @@ class Adte(Selector):
        where few of many names are shown, and where answers are sure enough to teach. With x the
        feature of an image (the mean of its views by their weights, of unit length), m the mean of
        all so far, r the answers by which the prior counts, S_l = Σ r_l x and N_l = Σ r_l of the 16
-       most probable classes of each image, s the mean of Σ r², and h = max(g, s²):
+       most probable classes of each image, s = Σ r²/(n + 5) over all n, and h = max(g, s²):
 
            softmax((log p + `likeness`·scale·h²·likeness_l) / (1 + h²/3))
            likeness_l = (S_l − N_l m)/(N_l + 1) · (x − m)
@@ -52,7 +52,7 @@ class Adte(Selector):
        What is added agrees with p more often than not, so that undivided they would be too sure.
 
     A model that is unsure on a stream that shows all of its classes alike has an h of next to
-    nought, and the fourth step does nothing. It is left out, and so are the L × D numbers of its
+    nothing, and so is the fourth step. It is left out, and so are the L × D numbers of its
     state, with `likeness=0`, where the prior is estimated in another way, and where images come as
     logits alone.
 

@@ -49,7 +49,7 @@ class DiffTPT(TPT):
     )
 
     keep: Selection = part(Selection(ratio=0.3), "which of the resembling views are kept")
-    steps: int = option(4, "steps of AdamW per image")
+    steps: int = option(4, "steps of AdamW per image", low=0)
     similar: float = option(0.8, "share of the other views that pass the cosine filter")
     originals: int = option(1, "leading views that are exempt from the cosine filter", low=1)
 

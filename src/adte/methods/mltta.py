@@ -59,8 +59,8 @@ class MLTTA(PromptMethod):
 
     reference = "Wu et al., Multi-Label Test-Time Adaptation with Bound Entropy Minimization, 2025"
 
-    lr: float = option(1e-2, "learning rate of AdamW for the views' context")
-    caption_lr: float = option(1e-3, "learning rate of AdamW for the captions' context")
+    lr: float = option(1e-2, "learning rate of AdamW for the views' context", low=0)
+    caption_lr: float = option(1e-3, "learning rate of AdamW for the captions' context", low=0)
     labels_per_view: int = option(1, "labels bound in every view when there are no captions", low=1)
     neighbours: int = option(16, "captions per view", low=1)
     normalise: Literal["image", "none"] = option(

@@ -74,10 +74,6 @@ class Selector(PriorMethod):
     def tracks(self) -> bool:
         return self.adjust.active or self.entropy.adaptive
 
-    @property
-    def stateful(self) -> bool:
-        return self.tracks
-
     def decide(self, batch: Batch, readouts: Reading | None) -> Predictions:
         return Predictions.join(
             [self._decide(z, prior) for z, prior in _pieces(batch.logits, runs(batch, readouts))]
