@@ -235,14 +235,14 @@ def check(thing: Any, of: str = "") -> None:
             if not isinstance(value, str) or value not in known:
                 raise unknown(f"{f.name}{whose}", str(value), map(str, known))
         elif kinds <= {int, float, type(None)}:
-            told, mend = f"{f.name}={value}{whose}", "; leave it out or give None"
-            mend = mend if optional else f"; choose e.g. {f.default}"
+            told = f"{f.name}={value!r}{whose}"
+            mend = "leave it out or give None" if optional else f"choose e.g. {f.default}"
             if not isinstance(value, Real):
-                raise InputError(f"{f.name}={value!r}{whose} is not a number{mend}")
+                raise InputError(f"{told} is not a number; {mend}")
             if float not in kinds and not float(value).is_integer():
-                raise InputError(f"{told} is not a whole number{mend}")
+                raise InputError(f"{told} is not a whole number; {mend}")
             if not (bounds := f.metadata.get("bounds", NONE)).hold(value):
-                raise InputError(f"{told} must be {bounds}{mend}")
+                raise InputError(f"{told} must be {bounds}; {mend}")
 
 
 @cache

@@ -50,12 +50,10 @@ class DiffTPT(TPT):
 
     keep: Selection = part(Selection(ratio=0.3), "which of the resembling views are kept")
     steps: int = option(4, "steps of AdamW per image", low=0)
-    similar: float = option(0.8, "share of the other views that pass the cosine filter")
+    similar: float = option(
+        0.8, "share of the other views that pass the cosine filter", above=0, high=1
+    )
     originals: int = option(1, "leading views that are exempt from the cosine filter", low=1)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        F.keep_count(1, self.similar)
 
     def select(self, logits: Tensor, log_prior: Tensor | None = None) -> tuple[Tensor, Tensor]:
         entropy, _ = super().select(logits, log_prior)
