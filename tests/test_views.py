@@ -398,7 +398,10 @@ def test_messages_name_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "name"),
     [
-        ({"count": 0}, "views: count=0"),
+        ({"count": 0}, "count=0 of the views must be at least 1"),
+        ({"count": 2.5}, "is not a whole number"),
+        ({"scale": 0.5}, "scale=0.5 of the views is not 2 numbers"),
+        ({"scale": (0.5, "1")}, "is not a number"),
         ({"scale": (0.0, 1.0)}, "scale="),
         ({"scale": (0.9, 0.1)}, "scale="),
         ({"scale": (0.5, 1.5)}, "scale="),
@@ -407,7 +410,7 @@ def test_messages_name_the_file(tmp_path: Path) -> None:
         ({"ratio": (1.0, math.inf)}, "ratio="),
         ({"flip": 1.1}, "flip=1.1"),
         ({"flip": math.nan}, "flip=nan"),
-        ({"interpolation": "nearest"}, "interpolation='nearest'"),
+        ({"interpolation": "nearest"}, "unknown interpolation of the views 'nearest'"),
     ],
 )
 def test_bad_views_are_named(options: dict[str, object], name: str) -> None:

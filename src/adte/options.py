@@ -221,28 +221,39 @@ def check(thing: Any, of: str = "") -> None:
     `of` says whose options they are. Parts are looked into.
     """
     cls: type = type(thing)
-    hints = _hints(cls)
     for f in _options(cls):
-        value, kinds = getattr(thing, f.name), {*(get_args(hints[f.name]) or (hints[f.name],))}
+        value, hint = getattr(thing, f.name), _hints(cls)[f.name]
         if "part" in f.metadata:
             check(value, f.name)
             continue
+        kinds = {*(get_args(hint) or (hint,))}
         optional = f.default is None or type(None) in kinds
         if value is None and optional:
             continue
         whose = of and f" of {of}"
-        if (known := choices(hints[f.name])) is not None:
+        if (known := choices(hint)) is not None:
             if not isinstance(value, str) or value not in known:
                 raise unknown(f"{f.name}{whose}", str(value), map(str, known))
         elif kinds <= {int, float, type(None)}:
-            told = f"{f.name}={value!r}{whose}"
-            mend = "leave it out or give None" if optional else f"choose e.g. {f.default}"
-            if not isinstance(value, Real):
-                raise InputError(f"{told} is not a number; {mend}")
-            if float not in kinds and not float(value).is_integer():
-                raise InputError(f"{told} is not a whole number; {mend}")
-            if not (bounds := f.metadata.get("bounds", NONE)).hold(value):
-                raise InputError(f"{told} must be {bounds}; {mend}")
+            several = len(get_args(hint)) if get_origin(hint) is tuple else 0
+            wrong = _wrong(value, several, float in kinds, f.metadata.get("bounds", NONE))
+            if wrong:
+                mend = "leave it out or give None" if optional else f"choose e.g. {f.default}"
+                raise InputError(f"{f.name}={value!r}{whose} {wrong}; {mend}")
+
+
+def _wrong(value: Any, several: int, fractions: bool, bounds: Bounds) -> str:
+    """What is wrong with a number, or with several as a tuple; nothing, if they may be so."""
+    if several and not (isinstance(value, tuple | list) and len(value) == several):
+        return f"is not {several} numbers"
+    for one in value if several else (value,):
+        if not isinstance(one, Real):
+            return "is not a number"
+        if not fractions and not float(one).is_integer():
+            return "is not a whole number"
+        if not bounds.hold(one):
+            return f"must be {bounds}"
+    return ""
 
 
 @cache

@@ -12,13 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from adte import options
 from adte.errors import unknown
 from adte.images import Picture, read_picture
 from adte.options import option
 from adte.views.augmix import augmix
 from adte.views.bands import resize_bands
 from adte.views.boxes import Crop, coarsest, placed, unit
-from adte.views.preprocess import FILTERS, Preprocess, check
+from adte.views.preprocess import Preprocess, check
 from adte.views.resize import base_view, resize_float, resize_pillow, resize_uint8
 
 __all__ = ["KERNELS", "Views", "load_picture"]
@@ -37,23 +38,23 @@ class Views:
     torch.Size([4, 3, 8, 8])
     """
 
-    count: int = option(64, "views an image, the base view among them")
-    scale: tuple[float, float] = option((0.08, 1.0), "area of a crop, as a share of the image")
-    ratio: tuple[float, float] = option((3 / 4, 4 / 3), "width of a crop over its height")
-    flip: float = option(0.5, "probability that a crop is mirrored")
+    count: int = option(64, "views an image, the base view among them", low=1)
+    scale: tuple[float, float] = option(
+        (0.08, 1.0), "area of a crop, as a share of the image", above=0, high=1
+    )
+    ratio: tuple[float, float] = option(
+        (3 / 4, 4 / 3), "width of a crop over its height", above=0, below=math.inf
+    )
+    flip: float = option(0.5, "probability that a crop is mirrored", low=0, high=1)
     interpolation: Literal["bilinear", "bicubic"] = option("bilinear", "filter of the crops")
     augmix: bool = option(False, "mix chains of distortions into the crops, as TPT does")
     seed: int = option(0, "seed of the crops; an image's own key is added to it")
 
     def __post_init__(self) -> None:
-        check(self.count >= 1, "views: count", self.count, "ask for at least one view")
-        low, high = self.scale
-        check(0 < low <= high <= 1, "scale", self.scale, "give 0 < low ≤ high ≤ 1")
-        low, high = self.ratio
-        check(0 < low <= high < math.inf, "ratio", self.ratio, "give 0 < low ≤ high")
-        check(0 <= self.flip <= 1, "flip", self.flip, "give a probability")
-        good = self.interpolation in FILTERS
-        check(good, "interpolation", self.interpolation, "choose bilinear or bicubic")
+        options.check(self, "the views")
+        for name in ("scale", "ratio"):
+            low, high = getattr(self, name)
+            check(low <= high, name, (low, high), "give the smaller one first")
 
     def __call__(
         self,
