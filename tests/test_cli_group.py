@@ -145,7 +145,7 @@ def test_the_shell_can_complete():
 @pytest.mark.parametrize("args", [
     ("methods",), ("methods", "--json"), ("--help",),
     pytest.param(("compare", "--methods", "se", "--limit", 2), marks=pytest.mark.slow),
-    pytest.param(("demo",), marks=pytest.mark.slow),
+    pytest.param(("demo", "--limit", 3), marks=pytest.mark.slow),
 ], ids=lambda args: " ".join(map(str, args)))  # fmt: skip
 def test_a_full_standard_output_is_one_sentence(args):
     args = map(str, args)
