@@ -155,28 +155,6 @@ def test_images_gather_while_the_device_is_busy(tmp_path, monkeypatch):
     assert max(passes) == 4
 
 
-def test_an_image_waits_for_those_that_are_on_their_way_alone(tmp_path):
-    service = Service(tmp_path, small(), workers=2, window=60)
-    stream, passes, through = made(service, "one"), [], service.engine._through
-    service.engine.group = 4
-    service.engine._through = lambda ready: (passes.append(len(ready)), through(ready))
-
-    def asked(image):
-        return service.engine.submit(Predict(stream=stream, images=[image]))
-
-    with service.gate.entered(1):
-        asked(IMAGES[0]).result(30)
-    with service.gate.entered(1), service.gate.entered(1):
-        first = asked(IMAGES[1])
-        time.sleep(0.5)
-        assert not first.done()  # another is being received
-        second = asked(IMAGES[2])
-        assert [first.result(30)["seen"], second.result(30)["seen"]] == [2, 3]
-    service.close()
-    assert passes == [1, 2]
-    assert service.engine.accepted == 0
-
-
 def test_a_device_that_fails_late_is_told_to_those_who_wait(tmp_path, monkeypatch):
     service = Service(tmp_path, small(), workers=1)
     stream = made(service, "one")

@@ -49,8 +49,7 @@ SPEED = Section(
     "Speed",
     click.option("--workers", type=click.IntRange(1, 256), help="Threads that open pictures."),
     click.option("--window", default=0.005, type=FINITE, show_default=True, metavar="SECONDS",
-                 help="How long an image waits, on its way to a GPU, for others that are "
-                      "being received."),
+                 help="How long an image waits for others on its way to a GPU."),
     click.option("--drain", default=30.0, type=FINITE, show_default=True, metavar="SECONDS",
                  help="How long the end waits for what is under way."),
 )  # fmt: skip

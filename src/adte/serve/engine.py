@@ -6,14 +6,13 @@ Images go through the tower in the order in which they were accepted, and so do 
 stream. On a CPU one image goes at a time, and the threads make its views. A GPU makes the views
 itself, and does what it is told while the tower's thread goes on: one pass is under way, and one
 more is told. So images that come meanwhile gather, up to 16 of all streams, and go together; where
-the GPU is idle, the first waits for others that are on their way, no longer than `window`. Few
-images are held in memory at a time, however many wait.
+the GPU is idle, the first waits for others no longer than `window`. Few images are held in memory
+at a time, however many wait.
 """
 
 from __future__ import annotations
 
 import logging
-import math
 import queue
 import threading
 import time
@@ -77,19 +76,10 @@ class Engine:
         keeper: who changes the streams.
         workers: threads that open pictures.
         window: seconds that an image may wait for others to go through the tower with, on a GPU.
-        under_way: how many images are known of, those among them that are still being received;
-            where none is, nobody is waited for.
     """
 
-    def __init__(
-        self,
-        keeper: Keeper,
-        workers: int | None = None,
-        window: float = 0.005,
-        under_way: Callable[[], float] = lambda: math.inf,
-    ) -> None:
-        self.keeper, self.window, self.under_way = keeper, window, under_way
-        self.accepted = 0  # images that were accepted and have no answer yet
+    def __init__(self, keeper: Keeper, workers: int | None = None, window: float = 0.005) -> None:
+        self.keeper, self.window = keeper, window
         self.workers = max(1, default_workers() if workers is None else workers)
         self.group = default_group(keeper.model)
         self.stopping = False
@@ -98,7 +88,7 @@ class Engine:
         self._order: queue.Queue[_Item | None] = queue.Queue()
         self._landing: queue.Queue[_Flight | Job | None] = queue.Queue()
         self._write: queue.Queue[Job | None] = queue.Queue()
-        self._accept, self._counting = threading.Lock(), threading.Lock()
+        self._accept = threading.Lock()
         # A worker takes a place before it takes an image, so the first in line always has one.
         self._places = threading.Semaphore(self.workers + 2 * self.group)
         self._air = threading.Semaphore(2)  # passes that the tower was told and has not done
@@ -133,7 +123,6 @@ class Engine:
             if self.stopping:
                 raise Refused(503, "stopping", "the server is ending; try again soon", 5)
             if isinstance(job, Predict):
-                self._due(len(job.images), job.future)
                 for i, image in enumerate(job.images, 1):
                     item = _Item(job, image, Future(), i, i == len(job.images))
                     self._order.put(item)
@@ -141,15 +130,6 @@ class Engine:
             else:
                 self._order.put(_Item(job))
         return job.future
-
-    def _due(self, images: int, future: Future[Any]) -> None:
-        def answered(_: Future[Any]) -> None:
-            with self._counting:
-                self.accepted -= images
-
-        with self._counting:
-            self.accepted += images
-        future.add_done_callback(answered)
 
     def ask(self, call: Callable[[Keeper], Any]) -> Future[Any]:
         """Let the keeper answer a question before what still waits for the tower."""
@@ -242,8 +222,7 @@ class Engine:
         group, until = [first], time.monotonic() + self.window
         while len(group) < self.group:
             try:
-                coming = self.under_way() > self.accepted
-                left = until - time.monotonic() if coming else 0.0
+                left = until - time.monotonic()
                 item = self._order.get(timeout=left) if left > 0 else self._order.get_nowait()
             except queue.Empty:
                 break

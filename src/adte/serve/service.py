@@ -57,7 +57,7 @@ class Service:
                 raise trouble(folder, error) from error
             raise
         self.notes = self.keeper.notes
-        self.engine = Engine(self.keeper, workers, window, lambda: self.gate.images)
+        self.engine = Engine(self.keeper, workers, window)
         self.maker = ThreadPoolExecutor(1, "adte-maker")  # of streams; texts take their time
         self._measure()
 
