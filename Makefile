@@ -4,7 +4,6 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
 TEST := $(PYTEST) -n auto --dist worksteal
-CORES := $(shell getconf _NPROCESSORS_ONLN)
 
 unexport PYTHONDONTWRITEBYTECODE  # hundreds of processes start: none is to compile torch again
 
@@ -46,18 +45,18 @@ test: $(VENV)/.test  ## install what the tests need, lint, check types, run the 
 quick: $(VENV)/.test
 	$(TEST) -m "not slow"
 
-test-all: $(VENV)/.test matrix  ## kills, full studies, browsers: what `make test` leaves out
-	$(MAKE) -j2 slow cluster
+test-all: $(VENV)/.test  ## kills, full studies, browsers: what `make test` leaves out
+	$(MAKE) -j3 slow cluster matrix  # the second waits for Ray most of the time
 
 slow: $(VENV)/.test
 	$(TEST) -m slow tests --ignore tests/cluster
 
-cluster: $(VENV)/.test  # one process, hence one Ray cluster, which often waits: the other tests run meanwhile
+cluster: $(VENV)/.test  # one process, hence one Ray cluster
 	$(PYTEST) -m slow tests/cluster
 
 matrix: HOST = $(shell $(BIN)/python -c '$(OWN)')
 matrix: $(VENV)/.test  ## the default dtype and the kernel of the views forced each way
-	$(MAKE) -j$(CORES) $(filter-out $(patsubst %,kernel-%,$(HOST)) $(patsubst %,dtype-%,$(HOST)), \
+	$(MAKE) $(filter-out $(patsubst %,kernel-%,$(HOST)) $(patsubst %,dtype-%,$(HOST)), \
 		$(FORCED_DTYPES) $(FORCED_KERNELS))
 
 $(FORCED_DTYPES): dtype-%: $(VENV)/.test
