@@ -402,6 +402,7 @@ def test_views_that_are_drawn_as_needed_are_others(model, tmp_path):
     [
         (lambda t: t["prior.total"].fill_(torch.inf), "'prior.total' holds infinite values"),
         (lambda t: t["prior.seen"].fill_(-1), "'prior.seen' holds a negative count"),
+        (lambda t: t["prior.seen"].fill_(2**63 - 1), "'prior.seen' holds a count beyond"),
         (lambda t: t.update({k: v[:2] for k, v in t.items() if v.ndim}), "expected"),
     ],
 )

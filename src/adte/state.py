@@ -27,6 +27,7 @@ __all__ = [
 State = dict[str, Tensor]
 Reduction = Literal["sum", "mean", "keep", "same", "trim", "tail", "derived"]
 
+MANY = 1 << 53  # images; no stream has had as many
 LIMIT = 2 << 30  # bytes; a state that would be larger is refused before it is made
 
 
@@ -169,8 +170,11 @@ def _impossible(e: Entry, value: Tensor) -> str:
             return "NaN"
         if not math.isinf(e.fill) and bool(value.isinf().any()):
             return "infinite values"
-    elif e.reduce == "sum" and value.numel() and int(value.min()) < 0:
-        return "a negative count"
+    elif e.reduce == "sum" and value.numel():
+        if int(value.min()) < 0:
+            return "a negative count"
+        if int(value.max()) > MANY:
+            return "a count beyond all streams"
     return ""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -69,7 +68,6 @@ class Adte(Selector):
         "scale, where a stream is found to show few of its classes or answers are sure; 0 leaves "
         "it out",
         low=0,
-        below=math.inf,
     )
 
     @property

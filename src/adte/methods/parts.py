@@ -141,13 +141,11 @@ class Weighing(Selection):
         0.0,
         "weigh the kept views by exp(−H/soft), where that is above 0; else they count alike",
         low=0,
-        below=math.inf,
     )
     base: float = option(
         0.0,
         "number of classes at which the base view by itself makes half of the answer",
         low=0,
-        below=math.inf,
     )
 
     def base_share(self, classes: int) -> float:
@@ -173,7 +171,7 @@ class Adjustment:
         "logit adjustment z − τ·log p̃: of every view before selection, of each kept view before "
         "the average, or of the averaged distribution",
     )
-    tau: float = option(1.0, "strength τ of the logit adjustment", above=-math.inf, below=math.inf)
+    tau: float = option(1.0, "strength τ of the logit adjustment")
 
     def __post_init__(self) -> None:
         check(self, "the logit adjustment")

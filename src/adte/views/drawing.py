@@ -42,9 +42,7 @@ class Views:
     scale: tuple[float, float] = option(
         (0.08, 1.0), "area of a crop, as a share of the image", above=0, high=1
     )
-    ratio: tuple[float, float] = option(
-        (3 / 4, 4 / 3), "width of a crop over its height", above=0, below=math.inf
-    )
+    ratio: tuple[float, float] = option((3 / 4, 4 / 3), "width of a crop over its height", above=0)
     flip: float = option(0.5, "probability that a crop is mirrored", low=0, high=1)
     interpolation: Literal["bilinear", "bicubic"] = option("bilinear", "filter of the crops")
     augmix: bool = option(False, "mix chains of distortions into the crops, as TPT does")
