@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shutil
 
 import numpy as np
@@ -173,6 +174,71 @@ def test_unreadable_images_are_reported_or_stop_a_strict_run(folder, tmp_path):
 
 
 @pytest.mark.slow
+def test_where_nothing_can_be_read_it_is_one_sentence(tmp_path):
+    (tmp_path / "bad" / "cat").mkdir(parents=True)
+    (tmp_path / "bad" / "cat" / "1.png").write_bytes(b"no image")
+    for verb in (("eval", "--method", "se"), ("eval", "--method", "se", "--runs", tmp_path / "r"),
+                 ("extract", "--out", tmp_path / "c")):  # fmt: skip
+        said = refused(*verb, "--data", f"folder:{tmp_path / 'bad'}", "--views", 2)
+        assert "none of the 1 images could be read; the first: cannot read" in said
+
+
+def test_runs_that_lacked_an_image_are_made_again_once_it_is_there(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "mend")
+    lost = tmp_path / "mend" / "cat" / "1.png"
+    good = lost.read_bytes()
+    args = ("compare", "--data", f"folder:{tmp_path / 'mend'}", "--views", 2, "--methods")
+    for content, images in ((b"junk", 5), (b"junk", 5), (good, 6)):
+        lost.write_bytes(content)
+        found = facts(*args, "zero-shot,average", "--runs", tmp_path / "runs")
+        assert [row["images"] for row in found["rows"]] == [images, images]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs names that are bytes")
+def test_names_of_files_may_be_any_bytes(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "odd")
+    try:
+        (tmp_path / "odd" / "cat" / "1.png").rename(os.fsdecode(
+            os.fsencode(tmp_path) + b"/odd/cat/caf\xe9.png"))  # fmt: skip
+    except OSError:
+        pytest.skip("the file system takes UTF-8 alone")
+    data = ("--data", f"folder:{tmp_path / 'odd'}", "--views", 2)
+    for _ in range(2):
+        found = facts("compare", *data, "--methods", "zero-shot,se", "--runs", tmp_path / "runs")
+        assert [row["images"] for row in found["rows"]] == [6, 6]
+    assert call("extract", *data, "--out", tmp_path / "c").exit_code == 0
+    assert call("replay", tmp_path / "c", "--method", "se").exit_code == 0
+    assert call("eval", *data, "--method", "se", "--corrupt", "fog").exit_code == 0
+
+
+def test_tables_and_addresses_are_evaluated_here_too(folder, tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    files = sorted(folder.glob("*/*.png"))
+    columns = {"image": [f.read_bytes() for f in files], "label": [f.parent.name for f in files]}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
+    args = ("eval", "--method", "se", "--views", 2, "--order", "file")
+    want = facts(*args, "--data", f"folder:{folder}")["metrics"]["nll"]
+    for data in (f"parquet:{tmp_path / 'a.parquet'}", f"remote:{folder.as_uri()}"):
+        assert facts(*args, "--data", data)["metrics"]["nll"] == want
+        assert call(*args, "--data", data, "--corrupt", "fog").exit_code == 0
+        name, _, path = data.partition(":")
+        assert call("data", "check", name, path).exit_code == 0
+
+
+def test_a_report_of_many_methods(cache, tmp_path):
+    names = "average,te,zero,tda,bca,mta,boostadapter"
+    assert (
+        call(
+            "compare", "--data", f"cache:{cache}", "--methods", names, "--runs", tmp_path
+        ).exit_code
+        == 0
+    )
+    assert call("eval", "--data", f"cache:{cache}", "--method", "se", "--json", tmp_path / "x.json",
+                "--runs", tmp_path).exit_code == 0  # fmt: skip
+    assert call("report", tmp_path).exit_code == 0
+
+
 def test_the_seed_is_that_of_stream_and_views(folder):
     source = ("eval", "--data", f"folder:{folder}", *FAST)
     for args, stream, views in (

@@ -434,7 +434,7 @@ def test_a_method_tells_the_shares_of_its_stream() -> None:
 
 @pytest.mark.parametrize("options", [{"soft": -1.0}, {"base": math.inf}, {"soft": math.nan}])
 def test_weights_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="at least 0"):
+    with pytest.raises(InputError, match=f"{next(iter(options))}="):
         create_method("se", **options)
 
 

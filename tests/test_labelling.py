@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 import threading
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -196,12 +197,48 @@ def test_an_ignored_signal_stays_ignored():
         signal.signal(signal.SIGINT, before)
 
 
+def test_an_image_is_known_by_whatever_way_it_is_reached(tmp_path, monkeypatch):
+    pictures(tmp_path / "photos", 3)
+    assert predict("photos", "--out", "rows.csv").exit_code == 0
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "link").symlink_to("photos")
+    for name in ("photos/../photos", "link", tmp_path / "link", tmp_path / "sub/../photos"):
+        result = predict(name, "--out", "rows.csv")
+        assert "0 images labelled, 3 done before" in result.output, (name, result.output)
+    monkeypatch.chdir(tmp_path / "sub")
+    assert "3 done before" in predict("../photos", "--out", "../rows.csv").output
+    assert seen(tmp_path / "rows.csv.adte") == 3
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs names that are bytes")
+def test_a_state_of_any_name_is_read_again(tmp_path):
+    pictures(tmp_path / "photos", 2)
+    out = os.fsdecode(b"caf\xe9.csv")
+    try:
+        Path(out).touch()
+    except OSError:
+        pytest.skip("the file system takes UTF-8 alone")
+    Path(out).unlink()
+    Job(["photos"], WANTED, out=out, workers=0).run(Listener())
+    assert Job(["photos"], WANTED, out=out, workers=0).run(Listener()).before == 2
+    assert adte.Classifier.load(f"{out}.adte").seen == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs a POSIX system")
+def test_a_pipe_in_a_folder_is_not_waited_for(tmp_path):
+    pictures(tmp_path / "photos", 1)
+    os.mkfifo("photos/pipe")
+    Path("photos/x.png").symlink_to("pipe")
+    os.mkfifo("photos/y.png")
+    assert Job(["photos"], WANTED, workers=0).run(Listener()).labelled == 1
+
+
 # --------------------------------------------------------------------------- sorting
 
 
 def test_undo_makes_the_folder_that_was_moved_empty(tmp_path):
     photo = pictures(tmp_path / "photos", 1)[0]
-    Sorting("sorted", "move", [str(photo)]).fill([(str(photo), photo)], {str(photo): "a"}, ["a"])
+    Sorting("sorted", "move", [str(photo)]).fill([(str(photo), photo)], {str(photo): ["a"]}, ["a"])
     photo.parent.rmdir()
     assert undo("sorted/undo.csv") == (1, [])
     assert photo.exists()
@@ -215,8 +252,31 @@ def test_a_list_that_a_full_disk_cut_goes_on(tmp_path):
         Path("sorted").mkdir(exist_ok=True)
         with listing.open("a") as file:  # all that there was room for
             file.write(torn)
-        Sorting("sorted", "move", [name]).fill([(name, Path(name))], {name: "cat"}, ["cat"])
+        Sorting("sorted", "move", [name]).fill([(name, Path(name))], {name: ["cat"]}, ["cat"])
     assert undo(listing).images == 3
+
+
+def test_the_only_copy_stays(tmp_path):
+    (photo,) = pictures(tmp_path / "photos", 1)
+    with zipfile.ZipFile("one.zip", "w") as archive:
+        archive.write(photo, "x.png")
+    items = [(str(photo), photo), ("one.zip/x.png", photo.read_bytes())]
+    labels = {name: ["cat"] for name, _ in items}
+    Sorting("sorted", "copy", ["photos", "one.zip"]).fill(items, labels, ["cat"])
+    photo.unlink()
+    done = undo("sorted/undo.csv")
+    assert done.images == 1
+    assert "is the only copy" in done.left[0]
+    assert Path("sorted/cat/000.png").exists()
+
+
+def test_images_of_one_name_have_labels_of_their_own(tmp_path):
+    """Two members of an archive may have one name: both went where the last one belonged."""
+    images = [p.read_bytes() for p in pictures(tmp_path / "photos", 2)]
+    items = [("a.zip/x.png", image) for image in images]
+    labels = {"a.zip/x.png": ["cat", "dog"]}
+    assert Sorting("sorted", "copy", ["a.zip"]).fill(items, labels, ["cat", "dog"]) == 2
+    assert [Path(f"sorted/{c}/x.png").read_bytes() for c in ("cat", "dog")] == images
 
 
 def test_folders_have_safe_names_of_their_own():
@@ -236,7 +296,7 @@ def test_moved_across_links(tmp_path):
     link = tmp_path / "links" / "a.png"
     link.symlink_to("../photos/000.png")
     sorting = Sorting(tmp_path / "sorted", "move", [str(link)])
-    assert sorting.fill([(str(link), link)], {str(link): "cat"}, ["cat"]) == 1
+    assert sorting.fill([(str(link), link)], {str(link): ["cat"]}, ["cat"]) == 1
     moved = tmp_path / "sorted" / "cat" / "a.png"
     assert moved.is_symlink()
     assert moved.read_bytes() == photo.read_bytes()
@@ -249,7 +309,7 @@ def test_an_image_comes_back_only_to_a_free_place(tmp_path):
     (photo,) = pictures(tmp_path / "photos", 1)
     data = photo.read_bytes()
     sorting = Sorting(tmp_path / "sorted", "move", [str(photo)])
-    sorting.fill([(str(photo), photo)], {str(photo): None}, ["cat"])
+    sorting.fill([(str(photo), photo)], {str(photo): [None]}, ["cat"])
     photo.write_text("another one by now")
     done = undo(sorting.path)
     assert done.images == 0
@@ -264,7 +324,7 @@ def test_an_image_comes_back_only_to_a_free_place(tmp_path):
 @pytest.mark.parametrize("way", ["copy", "move", "link"])
 def test_what_an_interrupt_left_undone_is_done_by_the_same_command(way, tmp_path, monkeypatch):
     photos = pictures(tmp_path / "photos", 3)
-    labels = dict.fromkeys(map(str, photos), "cat")
+    labels = {str(p): ["cat"] for p in photos}
     whole = {p.name: p.read_bytes() for p in photos}
 
     def fill() -> int:
@@ -297,13 +357,13 @@ def test_a_torn_copy_has_no_name(tmp_path, monkeypatch):
 
     monkeypatch.setattr("adte.labelling.sorting.shutil.copy2", torn)
     with pytest.raises(InputError, match="the disk is full"):
-        sorting.fill([(str(photo), photo)], {str(photo): "cat"}, ["cat"])
+        sorting.fill([(str(photo), photo)], {str(photo): ["cat"]}, ["cat"])
     assert list((tmp_path / "sorted" / "cat").iterdir()) == []
 
 
 def test_a_move_that_was_cut_off_is_finished(tmp_path):
     (photo,) = pictures(tmp_path / "photos", 1)
-    data, labels = photo.read_bytes(), {str(photo): "cat"}
+    data, labels = photo.read_bytes(), {str(photo): ["cat"]}
     Sorting(tmp_path / "sorted", "move", [str(photo)]).fill([(str(photo), photo)], labels, ["cat"])
     os.link(tmp_path / "sorted" / "cat" / "000.png", photo)  # as between the two steps of a move
     again = Sorting(tmp_path / "sorted", "move", [str(photo)])
@@ -380,7 +440,7 @@ def test_the_same_command_goes_on_with_options_of_the_method(tmp_path):
 def test_an_interrupted_note_is_no_harm(tmp_path):
     (photo,) = pictures(tmp_path / "photos", 1)
     sorting = Sorting(tmp_path / "sorted", "copy", [str(photo)])
-    sorting.fill([(str(photo), photo)], {str(photo): "cat"}, ["cat"])
+    sorting.fill([(str(photo), photo)], {str(photo): ["cat"]}, ["cat"])
     with sorting.path.open("a") as file:
         file.write("copy,/a,ca")  # torn
     assert undo(sorting.path).images == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
@@ -188,6 +189,13 @@ def test_a_value_of_the_wrong_kind_is_named() -> None:
 def test_check_refuses_what_an_option_cannot_be(values: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         check(Knobs(**values), "the knobs")
+
+
+def test_numbers_become_those_of_python() -> None:
+    method = create_method("tda", positive_size=3.0, positive_weight=np.float32(2))
+    assert [type(method.params[n]) for n in ("positive_size", "positive_weight")] == [int, float]
+    assert create_method("adte", warmup=np.int64(2)).params["prior.warmup"] == 2
+    json.dumps(method.params)
 
 
 def test_an_option_that_is_declared_anew_keeps_its_bounds() -> None:

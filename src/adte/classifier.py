@@ -105,7 +105,7 @@ class Classifier:
             if not self.auto:
                 raise InputError(f"views={views!r} is no number of views; give one, or 'auto'")
             views = Views(seed=seed)
-        self.views = Views(count=views, seed=seed) if isinstance(views, int) else views
+        self.views = views if isinstance(views, Views) else Views(count=views, seed=seed)
         if isinstance(method, Method):
             if options:
                 raise InputError(

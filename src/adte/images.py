@@ -14,6 +14,7 @@ import io
 import math
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from hashlib import blake2b
@@ -38,6 +39,7 @@ __all__ = [
     "is_folder",
     "is_image",
     "load_image",
+    "may_be_read",
     "read_picture",
     "walk_images",
 ]
@@ -122,8 +124,17 @@ def _walk(place: str, prefix: str, above: tuple[tuple[int, int], ...]) -> Iterat
             continue
         if is_folder(entry):
             yield from _walk(entry.path, f"{prefix}{entry.name}/", above)
-        elif is_image(entry.name) and (entry.is_symlink() or entry.is_file()):
-            yield prefix + entry.name  # a link to nowhere too: reading it will say so
+        elif is_image(entry.name) and may_be_read(entry):
+            yield prefix + entry.name
+
+
+def may_be_read(entry: os.DirEntry[str]) -> bool:
+    """Whether an entry is a file, or leads to one or nowhere, of which reading it will tell; a
+    pipe would be waited for."""
+    try:
+        return stat.S_ISREG(os.stat(entry.path).st_mode)
+    except OSError:
+        return True
 
 
 def is_folder(entry: os.DirEntry[str]) -> bool:
@@ -185,7 +196,8 @@ def load_image(source: Any) -> Pixels:
 
     Args:
         source: a path, encoded bytes, a Pillow image, a uint8 array (H, W), (H, W, C) or a uint8
-            tensor (C, H, W), (H, W, C); alpha is dropped, 16 bits become 8.
+            tensor (C, H, W), (H, W, C), or a function that gives one of them; alpha is dropped, 16
+            bits become 8.
 
     >>> load_image(np.zeros((2, 3), np.uint8)).shape
     (2, 3, 3)
@@ -202,6 +214,11 @@ def read_picture(source: Any, fraction: Callable[[int, int], int]) -> Picture:
 
 
 def _read(source: Any, fraction: Callable[[int, int], int] | None) -> Picture:
+    try:
+        while callable(source):  # it is read when it is asked for: a row of a table, a tar's member
+            source = source()
+    except OSError as error:
+        raise InputError(f"cannot read the image ({error}); check the file") from error
     if isinstance(source, Picture):
         return source
     if isinstance(source, np.ndarray | Tensor):

@@ -9,6 +9,7 @@ plain value given to the part itself sets its first option. So `entropy="adaptiv
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, field, fields, is_dataclass, replace
 from functools import cache
@@ -27,6 +28,8 @@ T = TypeVar("T")
 
 class Bounds(NamedTuple):
     """low ≤ value ≤ high, above < value < below, where they are given.
+
+    Numbers are finite; `high=math.inf` says that this one need not be.
 
     >>> str(Bounds(low=0, below=1)), str(Bounds(above=0)), Bounds(above=0).hold(0.0)
     ('at least 0 and below 1', 'positive', False)
@@ -54,7 +57,7 @@ class Bounds(NamedTuple):
                 ("at least", self.low), ("above", self.above), ("at most", self.high),
                 ("below", self.below),
             )
-            if end is not None
+            if end not in (None, math.inf)
         ]  # fmt: skip
         return " and ".join(said)
 
@@ -213,7 +216,7 @@ def coerce(thing: Any) -> None:
 def check(thing: Any, of: str = "") -> None:
     """Refuse values that are none of the choices, no numbers where they must be, or out of bounds.
 
-    `of` says whose options they are. Parts are looked into.
+    `of` says whose options they are. Parts are looked into. Numbers become Python's own.
     """
     cls: type = type(thing)
     for f in _options(cls):
@@ -235,6 +238,9 @@ def check(thing: Any, of: str = "") -> None:
             if wrong:
                 mend = "leave it out or give None" if optional else f"choose e.g. {f.default}"
                 raise InputError(f"{f.name}={value!r}{whose} {wrong}; {mend}")
+            plain = float if float in kinds else int
+            if not several and type(value) not in (plain, int, bool):
+                object.__setattr__(thing, f.name, plain(value))  # 3.0 is 3, and NumPy's are ours
 
 
 def _wrong(value: Any, several: int, fractions: bool, bounds: Bounds) -> str:
@@ -244,7 +250,7 @@ def _wrong(value: Any, several: int, fractions: bool, bounds: Bounds) -> str:
     for one in value if several else (value,):
         if not isinstance(one, Real) or one != one:
             return "is not a number"
-        if not -LARGEST < one < LARGEST:  # type: ignore[operator]
+        if one != bounds.high and not -LARGEST < one < LARGEST:  # type: ignore[operator]
             return "is too large"
         if not fractions and not float(one).is_integer():
             return "is not a whole number"

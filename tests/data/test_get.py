@@ -196,6 +196,21 @@ def test_archives_cannot_write_elsewhere(content: bytes, tmp_path: Path) -> None
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.tar", "in"]
 
 
+def test_a_damaged_archive_is_not_unpacked(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(CONTENT)
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as tar:
+        tar.add(tmp_path / "a.txt", "a.txt")
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.txt", CONTENT)
+    for name, place in (("a.tar.gz", -6), ("a.zip", 60)):  # its checksum, its stream
+        data = bytearray((tmp_path / name).read_bytes())
+        data[place] ^= 0xFF
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(InputError, match="cannot be unpacked"):
+            unpack(tmp_path / name, tmp_path / "out")
+    assert not list((tmp_path / "out").iterdir())
+
+
 def test_a_torn_archive(tmp_path: Path) -> None:
     (tmp_path / "a.tar.gz").write_bytes(tar({"big.jpg": bytes(100_000)})[:-30])
     with pytest.raises(InputError, match=r"cannot be unpacked .*; fetch it again"):

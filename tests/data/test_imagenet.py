@@ -176,13 +176,15 @@ def test_imagenet_c_by_type_and_severity(tmp_path: Path, plant: Callable, write:
     both = load_dataset(f"imagenet-c:{tmp_path}", corruption="fog, defocus-blur", complete=False)
     assert both.labels.tolist() == [2, 1, 3, 9]
     assert [e.domain for e in both] == ["fog/5"] + ["defocus_blur/5"] * 3
-    assert both.ids[0] == f"weather/fog/5/{IDS[2]}/{names[0]}"
+    assert both.ids[0] == f"{IDS[2]}/{names[0]}"  # of the photograph, whatever was done to it
+    assert both[0].source.is_file()
     every = load_dataset(f"imagenet-c:{tmp_path}", corruption="defocus_blur", severity="1-5",
                          complete=False)  # fmt: skip
     assert list(dict.fromkeys(e.domain for e in every)) == [
         f"defocus_blur/{s}" for s in range(1, 6)
     ]
     assert len(every) == 15
+    assert len(set(every.ids)) == 3
     subset = write(tmp_path / "ids.txt", f"val/{IDS[3]}/{names[0]}\nval/{IDS[9]}/{names[2]}\n")
     few = load_dataset(f"imagenet-c:{tmp_path}", corruption="defocus_blur", severity=2,
                        subset_file=str(subset))  # fmt: skip

@@ -194,3 +194,44 @@ def test_what_cannot_be_read_is_one_sentence(tmp_path):
     parquet.write_table(pyarrow.table({"x": [1]}), tmp_path / "x.parquet")
     with pytest.raises(InputError, match="none of images"):
         Parquet().load(str(tmp_path / "x.parquet"))
+
+
+@pytest.mark.parametrize(("labels", "found"), [
+    ([b"cat", b"dog"], ("cat", "dog")), (["a", None], "row 1 .* has the label None"),
+    ([0, None], "row 1 .* has the label None"), ([0.5, 1.0], "row 0 .* has the label 0.5"),
+    ([0.0, 1.0], "are numbers"), ([-1, 0], "row 0 .* has the label -1"),
+])  # fmt: skip
+def test_labels_of_tables_are_names_or_whole_numbers(tmp_path, labels, found):
+    table = pyarrow.table({"image": [photo(0), photo(1)], "label": labels})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    if isinstance(found, tuple):
+        assert Parquet().load(str(tmp_path / "a.parquet")).classes == found
+    else:
+        with pytest.raises(InputError, match=found):
+            Parquet().load(str(tmp_path / "a.parquet"))
+
+
+def test_ids_say_where_below_a_folder_a_table_lies(tmp_path):
+    """Tables of one name in two folders gave different images one id."""
+    for i, name in enumerate("xy"):
+        (tmp_path / name).mkdir()
+        table = pyarrow.table({"image": [photo(i)], "label": ["cat"]})
+        parquet.write_table(table, tmp_path / name / "part-0.parquet")
+    assert Parquet().load(str(tmp_path)).ids == ["x/part-0/0", "y/part-0/0"]
+
+
+def test_tars_with_other_files_beside_them(tmp_path):
+    folder = tmp_path / "my.targets"  # which is no tar
+    folder.mkdir()
+    (folder / "classnames.txt").write_text("cat\ndog\n")
+    hidden = {".x/a.png": photo(1), ".x/a.cls": b"0", "x/a.png": photo(2), "x/a.cls": b"0"}
+    pack(folder / "t.tar", {"a.png": photo(0), "a.cls": b"1", **hidden})
+    data = Remote(classes=str(folder / "classnames.txt")).load(str(folder))
+    assert data.ids == ["t/a", "t/.x/a", "t/x/a"]
+    assert data.labels.tolist() == [1, 0, 0]
+    for label in (None, b"99999999999999999999", b"-1"):
+        members = {"a.png": photo(0)} | ({} if label is None else {"a.cls": label})
+        pack(folder / "t.tar", members)
+        for kind in ("remote", "webdataset"):
+            with pytest.raises(InputError, match=r"image 'a' in .* has no whole number as label"):
+                load_dataset(f"{kind}:{folder}", classes=str(folder / "classnames.txt"))

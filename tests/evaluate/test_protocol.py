@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from adte import Sample, create_method
+from adte import InputError, Sample, create_method
 from adte import functional as F
 from adte.evaluate import run
 from clusters import live
@@ -66,6 +67,15 @@ def test_seconds_are_of_the_method_and_not_of_its_images(protocol):
             return super().step(batch)
 
     assert run(Slow(), live(2, views=2), protocol).seconds >= 0.05
+
+
+def test_predictions_that_are_no_numbers_are_not_scored():
+    """A rank is counted by comparisons, none of which holds for NaN: it passed for the best."""
+    method = create_method("zero-shot")
+    decide = method.decide
+    method.decide = lambda *a: replace(decide(*a), probs=decide(*a).probs * torch.nan)
+    with pytest.raises(InputError, match="method 'zero-shot' gave no probabilities"):
+        run(method, stream(3))
 
 
 def test_of_equals_the_first_is_ahead():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from importlib import resources
 from pathlib import Path
 
@@ -106,6 +107,11 @@ def test_the_tokenizer_takes_the_longest_piece_and_ignores_case(model: Tiny) -> 
     pieces = [tokenizer.vocab[i] for i in tokenizer.encode("Elephants, É")]
     assert pieces == ["[START]", "elephant", "##s", ",", "e"]
     assert len(tokenizer.vocab) == len(set(tokenizer.vocab))
+
+
+def test_it_can_be_pickled(model: Tiny, pixels: torch.Tensor) -> None:
+    twin = pickle.loads(pickle.dumps(model))
+    assert torch.equal(twin.encode_text(["a cat"]), model.encode_text(["a cat"]))
 
 
 def test_no_text_gives_no_rows(model: Tiny) -> None:

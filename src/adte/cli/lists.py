@@ -168,10 +168,15 @@ def data() -> None:
 @click.option("--sample", default=32, type=COUNT, show_default=True, help="Images to decode.")
 @JSON
 def check(name: str, path: str, sample: int, json_to: str | None) -> None:
-    """Verify layout, counts, class order and a sample of the set NAME at PATH."""
-    from adte.data import check_dataset
+    """Verify layout, counts, class order and a sample of the set NAME at PATH.
 
-    findings = check_dataset(name, path, sample)
+    The reader's options may follow PATH, as in --data: PATH?option=value.
+    """
+    from adte.data import check_dataset
+    from adte.data.registry import settings
+
+    path, options = settings(name, path)
+    findings = check_dataset(name, path, sample, **options)
     rows = [f.row() for f in findings]
     if json_to:
         console.emit_json(rows, json_to)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import lzma
 import os
 import shutil
 import tarfile
@@ -10,6 +11,7 @@ import tempfile
 import urllib.error
 import urllib.request
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from http.client import HTTPException
 from pathlib import Path, PurePosixPath
@@ -156,7 +158,10 @@ def unpack(archive: Path, folder: Path) -> None:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with content, target.open("wb") as out:
                     shutil.copyfileobj(content, out, BLOCK)
-        except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError) as error:
+        except (
+            tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError,
+            RuntimeError,
+        ) as error:  # fmt: skip  # the last: a zip with a password
             raise InputError(
                 f"{str(archive)!r} cannot be unpacked ({error}); fetch it again"
             ) from error
@@ -198,3 +203,5 @@ def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
             content = tar.extractfile(member) if member.isfile() else None
             if content is not None:
                 yield member.name, content
+        while tar.fileobj is not None and tar.fileobj.read(BLOCK):
+            pass  # to the end, where a compressed tar has its checksum

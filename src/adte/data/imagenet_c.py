@@ -88,4 +88,5 @@ class ImageNetC(WordNetFolders):
                         if kept is None or n in kept]  # fmt: skip
                 files += rows
                 facts += [f"{c}/{s}"] * len(rows)
-        return replace(self.dataset(root, found, files), domains=facts)
+        ids = ["/".join(name.split("/")[-2:]) for name, _ in files]  # of the photograph
+        return replace(self.dataset(root, found, files), domains=facts, ids=ids)

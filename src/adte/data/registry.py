@@ -247,13 +247,18 @@ def load_dataset(spec: str, **options: Any) -> Dataset:
     name, colon, path = spec.partition(":")
     if not colon and name not in _READERS and os.path.exists(os.path.expanduser(spec)):
         raise InputError(_path_alone(spec))
-    cls = reader(name)
-    path, texts = _settings(spec, path)
+    path, given = settings(name, path)
+    return create_reader(name, **{**given, **options}).load(path or None)
+
+
+def settings(name: str, path: str) -> tuple[str, dict[str, Any]]:
+    """The path, and the reader's options behind it, of what follows "name:"."""
+    cls, spec = reader(name), f"{name}:{path}"
+    path, texts = _split(spec, path)
     try:
-        given = parse(cls, texts)
+        return path, parse(cls, texts)
     except InputError as error:
         raise InputError(f"in the data {spec!r}: {error}") from error
-    return create_reader(name, **{**given, **options}).load(path or None)
 
 
 def _path_alone(spec: str) -> str:
@@ -269,7 +274,7 @@ def _path_alone(spec: str) -> str:
     return f"{spec!r} is a file; write {mend}"
 
 
-def _settings(spec: str, path: str) -> tuple[str, dict[str, str]]:
+def _split(spec: str, path: str) -> tuple[str, dict[str, str]]:
     """Path and options of what follows "name:"; a question mark in a path or pattern stays one."""
     head, mark, tail = path.rpartition("?")
     settings = mark and ("=" in tail or tail.isidentifier())

@@ -28,8 +28,8 @@ import numpy as np
 from adte.data.base import Dataset
 from adte.data.names import read_names
 from adte.data.registry import DatasetInfo, Found, Reader, register_dataset
+from adte.data.webdataset import MOST, is_picture, second_image, split_member, warn_of_others
 from adte.data.webdataset import expand as expand_pattern
-from adte.data.webdataset import is_picture, second_image, split_member, warn_of_others
 from adte.errors import InputError, MissingExtra
 from adte.files.inputs import expand as expand_local
 from adte.images import is_image
@@ -264,17 +264,26 @@ def _members(tar: File, labelled: bool = True) -> Iterator[tuple[str, Place, int
     except (OSError, ValueError, tarfile.TarError) as error:
         raise _unread(tar.name, error) from error
     warn_of_others(tar.name, [name for key, name in others.items() if key not in images])
+    if labelled and (lost := next((key for key in images if key not in labels), None)):
+        raise _unlabelled(tar, lost)
     yield from ((key, place, labels.get(key)) for key, place in images.items())
 
 
 def _number(label: bytes, tar: File, key: str) -> int:
     try:
-        return int(label)
+        number = int(label)
     except ValueError as error:
-        raise InputError(
-            f"image {key!r} in {tar.name!r} has no whole number as label in .cls; number the "
-            "classes from 0 on"
-        ) from error
+        raise _unlabelled(tar, key) from error
+    if not 0 <= number < MOST:
+        raise _unlabelled(tar, key)
+    return number
+
+
+def _unlabelled(tar: File, key: str) -> InputError:
+    return InputError(
+        f"image {key!r} in {tar.name!r} has no whole number as label in .cls; number the "
+        "classes from 0 on"
+    )
 
 
 # --------------------------------------------------------------------------- what --data takes
@@ -348,16 +357,15 @@ class Remote(_Elsewhere):
     """A folder per class, or tars with <key>.jpg beside <key>.cls."""
 
     def open(self, name: str) -> Dataset:
-        tars = ".tar" in name
-        files = [File(f) for f in expand_pattern(name)] if tars else _files(name)
-        if files and files[0].name.endswith(".tar"):
+        pattern = name.endswith(".tar")
+        files = [File(f) for f in expand_pattern(name)] if pattern else _files(name)
+        if tars := [f for f in files if f.name.endswith(".tar")]:
             found = [
-                (f"{PurePosixPath(tar.name).stem}/{key}", place, label)
-                for tar in files
+                (f"{_stem(tar)}/{key}", place, label)
+                for tar in tars
                 for key, place, label in _members(tar)
-                if label is not None
             ]
-            return self._data(name, found, f"{len(files)} tars")
+            return self._data(name, found, f"{len(tars)} tars")
         below = [(f.below.lstrip("/"), f) for f in files if is_image(PurePosixPath(f.name).name)]
         return self._data(
             name, [(b, Place(f), b.partition("/")[0]) for b, f in below if "/" in b], "folders"
@@ -379,7 +387,28 @@ class Parquet(_Elsewhere):
             labels: list[Any] = []
             for group in range(meta.num_row_groups):
                 labels += _row_group(file, group, label).to_pylist()
-            stem = PurePosixPath(file.name).stem
             rows = zip(_rows(file), labels, strict=True)
-            found += [(f"{stem}/{i}", row, y) for i, (row, y) in enumerate(rows)]
+            found += [
+                (f"{_stem(file)}/{i}", row, _label(file, i, y)) for i, (row, y) in enumerate(rows)
+            ]
         return self._data(name, found, f"{len(files)} Parquet files")
+
+
+def _stem(file: File) -> str:
+    """Where a file lies below its place, without its ending; its name, if it is the place."""
+    path = PurePosixPath(file.below.lstrip("/") or PurePosixPath(file.name).name)
+    return str(path.with_suffix(""))
+
+
+def _label(file: File, row: int, value: Any) -> str | int:
+    """A label of a table: a name or a whole number."""
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, str) or (isinstance(value, int) and 0 <= value < MOST):
+        return value
+    raise InputError(
+        f"row {row} of {file.name!r} has the label {value!r}; give every row a name or a whole "
+        "number from 0 on"
+    )

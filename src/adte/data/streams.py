@@ -150,7 +150,7 @@ class Stream(Sequence[Example]):
             "domain_counts": dict(zip(names.tolist(), counts.tolist(), strict=True)),
             "classes": None if self.classes is None else len(self.classes),
             "changes": int((np.diff(self.labels) != 0).sum()),  # of the label, along the stream
-            "digest": blake2b(order.encode(), digest_size=8).hexdigest(),
+            "digest": blake2b(order.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest(),
         }  # fmt: skip
 
 

@@ -29,6 +29,7 @@ from adte.images import is_image
 from adte.options import option
 
 __all__ = [
+    "MOST",
     "TarMembers",
     "WebDataset",
     "expand",
@@ -37,6 +38,9 @@ __all__ = [
     "split_member",
     "warn_of_others",
 ]
+
+
+MOST = 1 << 31  # classes
 
 
 def expand(pattern: str) -> list[str]:
@@ -64,7 +68,8 @@ def split_member(name: str) -> tuple[str, str]:
     """
     folder, _, file = name.rpartition("/")
     stem, _, kind = file.partition(".")
-    return (f"{folder}/{stem}".lstrip("./") if stem else ""), kind
+    path = f"{folder}/{stem}" if folder else stem
+    return (path.removeprefix("./").lstrip("/") if stem else ""), kind
 
 
 def is_picture(kind: str) -> bool:
@@ -197,10 +202,12 @@ class WebDataset(Reader):
 
     def _label(self, tar: str, key: str, sample: dict[str, Any]) -> int:
         try:
-            if "cls" in sample:
-                return int(sample["cls"])
-            return int(json.loads(sample["json"])[self.label_key])
-        except (KeyError, ValueError, TypeError) as error:
+            label = sample["cls"] if "cls" in sample else json.loads(sample["json"])[self.label_key]
+            number = int(label)
+            if (isinstance(label, float) and number != label) or not 0 <= number < MOST:
+                raise ValueError(label)
+            return number
+        except (KeyError, ValueError, TypeError, OverflowError) as error:
             raise InputError(
                 f"image {key!r} in {tar!r} has no whole number as label in .cls or under "
                 f"{self.label_key!r} in .json; put ?label_key=KEY behind the path if it is "

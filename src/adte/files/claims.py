@@ -24,6 +24,7 @@ from adte.files.whole import (
     StrPath,
     is_special,
     make_folder,
+    nameable,
     reason,
     short,
     target_of,
@@ -276,7 +277,7 @@ def kind_of(path: StrPath) -> Literal["rows", "state", "other"] | None:
 
 def _is_state(path: StrPath) -> bool:
     try:
-        with safe_open(os.fspath(path), framework="pt") as f:
+        with nameable(path) as there, safe_open(there, framework="pt") as f:
             facts = json.loads((f.metadata() or {}).get(KEY, "null"))
     except (SafetensorError, OSError, ValueError, RecursionError):
         return False

@@ -18,7 +18,7 @@ from typing import IO, TypeAlias
 
 from adte.errors import InputError
 from adte.files.whole import StrPath
-from adte.images import find_images, is_folder, is_image, walk_images
+from adte.images import find_images, is_folder, is_image, may_be_read, walk_images
 
 __all__ = ["Item", "expand", "is_archive", "is_pipe", "read_classes", "read_list"]
 
@@ -112,7 +112,7 @@ def _piecewise(folder: Path, above: tuple[str, ...]) -> Iterator[Item]:
         if is_folder(entry):  # known from the list: what is in a folder may be closed to us
             if os.path.realpath(path) not in above:  # a link back to a folder that it lies in
                 yield from _piecewise(path, above)
-        elif is_image(path.name):
+        elif is_image(path.name) and may_be_read(entry):
             yield str(path), path
 
 

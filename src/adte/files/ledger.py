@@ -13,6 +13,7 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
@@ -197,7 +198,7 @@ class Ledger:
         out = open_at(self.path, self._form, self._fmt, kept)
         base = os.path.realpath(Path(os.path.realpath(self.path)).parent / mark.folder)
         for i, done in enumerate(self._done[:rows]):
-            key = place_of(done.name, base)
+            key = _known_by(done.name, base)
             if done.failed:
                 self._failed.setdefault(key, []).append(i)
                 continue
@@ -216,5 +217,22 @@ class Ledger:
 
 
 def _next(by_path: Mapping[str, list[T]], name: str) -> T | None:
-    found = by_path.get(place_of(name, os.getcwd()))
+    found = by_path.get(_known_by(name, os.getcwd()))
     return found.pop(0) if found else None
+
+
+def _known_by(name: str, folder: str) -> str:
+    """The same for an image by whatever way its folder was reached: .., links, another folder."""
+    place = place_of(name, folder)
+    if place == name and not os.path.isabs(name):
+        return place  # an address, or standard input
+    above, slash, last = place.rpartition(os.sep)
+    return _real(above) + slash + last
+
+
+@lru_cache(maxsize=1024)
+def _real(folder: str) -> str:
+    try:
+        return os.path.realpath(folder)
+    except (OSError, ValueError):
+        return folder

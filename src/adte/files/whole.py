@@ -12,8 +12,8 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from glob import escape
 from hashlib import blake2b
 from pathlib import Path
@@ -326,7 +326,7 @@ def load_state(path: StrPath) -> tuple[dict[str, Tensor], dict[str, Any]]:
             f"state file {name!r} cannot be read ({error.strerror}); check its permissions"
         ) from error
     try:
-        with safe_open(name, framework="pt") as f:
+        with nameable(path) as there, safe_open(there, framework="pt") as f:
             header = (f.metadata() or {}).get(KEY)
             tensors = {k: f.get_tensor(k) for k in f.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
@@ -339,6 +339,19 @@ def load_state(path: StrPath) -> tuple[dict[str, Tensor], dict[str, Any]]:
             "give a file that Classifier.save wrote"
         )
     return tensors, _read_header(header, name)
+
+
+@contextmanager
+def nameable(path: StrPath) -> Iterator[str]:
+    """A name of a file that is UTF-8, which safetensors wants, whatever the file is called."""
+    name = os.fspath(path)
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        with open(path, "rb") as file:
+            yield f"/dev/fd/{file.fileno()}"
+        return
+    yield name
 
 
 def _read_header(header: str, name: str) -> dict[str, Any]:

@@ -247,7 +247,7 @@ class Job:
     # ------------------------------------------------------------------ after the work
 
     def _sort(
-        self, sorting: Sorting, labels: dict[str, str | None], classes: Sequence[str]
+        self, sorting: Sorting, labels: dict[str, list[str | None]], classes: Sequence[str]
     ) -> None:
         done = {"copy": "copied", "link": "linked", "move": "moved"}[self.sort]
         try:

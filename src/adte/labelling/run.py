@@ -119,7 +119,7 @@ class Run:
     """One run over images, once.
 
     Attributes:
-        labels: of each image by name, those of earlier runs too; None is unsure.
+        labels: of the images of each name, those of earlier runs too; None is unsure.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Run:
     ) -> None:
         self.clf, self.rows, self.saving, self.report = clf, rows, saving, report
         self.top, self.min_confidence = top, min_confidence
-        self.labels: dict[str, str | None] = {}
+        self.labels: dict[str, list[str | None]] = {}
         self._all: list[dict[str, Any]] = []  # rows, for the JSON at the end
         self._learned: deque[_Learned] = deque()  # groups whose rows are yet to be written
         self._done: list[Labelled] = []  # images whose rows were written and not shown
@@ -196,7 +196,7 @@ class Run:
             for name, source in items:
                 if done := self.rows.take(name):
                     self.report.before += 1
-                    self.labels[name] = done.label
+                    self.labels.setdefault(name, []).append(done.label)
                     listener.skip(name)
                     continue
                 i = next(number)
@@ -272,7 +272,7 @@ class Run:
             abstained=unsure,
             kept=[] if p.kept is None else p.kept.tolist(),
         )
-        self.labels[name] = row["label"]
+        self.labels.setdefault(name, []).append(row["label"])
         self.report.labelled += 1
         self.report.unsure += unsure
         return Labelled(name, row, p)

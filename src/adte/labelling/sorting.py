@@ -76,18 +76,22 @@ class Sorting:
         return entries
 
     def fill(
-        self, items: Iterable[Item], labels: Mapping[str, str | None], classes: Sequence[str]
+        self,
+        items: Iterable[Item],
+        labels: Mapping[str, Sequence[str | None]],
+        classes: Sequence[str],
     ) -> int:
         """Sort images by label, each once; None is unsure. How many it was.
 
-        Images that are there already, from an interrupted run, are passed over.
+        An archive may hold several images of one name, so a name has labels, in order. Images that
+        are there already, from an interrupted run, are passed over.
         """
         folders = folder_names(classes)
-        count, left = 0, dict(labels)
+        count, left = 0, {name: [*found] for name, found in labels.items()}
         for name, source in items:
-            if name not in left or isinstance(source, InputError):
+            if not left.get(name) or isinstance(source, InputError):
                 continue
-            label = left.pop(name)
+            label = left[name].pop(0)
             place = UNSURE if label is None else folders[label]
             origin = os.path.abspath(name)
             if (done := self._done.get((origin, place))) is None:
@@ -268,8 +272,15 @@ def _take_back(entry: Entry, target: Path) -> None:
             raise InputError(f"{entry.source!r} is there again")
         make_folder(Path(entry.source).parent)  # emptied by the move, it may be gone
         _move(target, Path(entry.source))
+    elif not _is_there(entry.source):
+        raise InputError(f"it is the only copy, {entry.source!r} is gone")
     else:
         target.unlink()
+
+
+def _is_there(source: str) -> bool:
+    """Whether an image, or the archive that it came from, still exists."""
+    return os.path.lexists(source) or any(p.is_file() for p in Path(source).parents)
 
 
 def _read(path: Path) -> tuple[Path, list[Entry]]:

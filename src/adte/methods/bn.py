@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -42,7 +43,12 @@ class BN(PriorMethod):
     )
     needs = frozenset({"pixels", "image tower"})
 
-    bn_prior: float = option(16.0, "N: how many images the source's statistics count for", low=0)
+    bn_prior: float = option(
+        16.0,
+        "N: how many images the source's statistics count for; inf takes them alone",
+        low=0,
+        high=math.inf,
+    )
 
     _towers: Towers = field(default_factory=Towers, init=False, repr=False)
 

@@ -60,7 +60,7 @@ class DMN(Method):
     )
     keep: Selection = part(Selection(), "which views are kept")
     size: int = option(50, "items per class in the memory", low=1)
-    sharpness: float = option(5.5, "β, how fast an item's weight falls with distance")
+    sharpness: float = option(5.5, "β, how fast an item's weight falls with distance", low=0)
     weight: float = option(1.0, "λ, weight of the memory beside the text", low=0)
 
     def entries(self) -> dict[str, Entry]:

@@ -85,7 +85,7 @@ class DPE(Method):
     )
     size: int = option(3, "images per class in its queue", low=1)
     weight: float = option(6.0, "α, weight of the visual prototypes")
-    sharpness: float = option(5.0, "β, how fast that weight falls with distance")
+    sharpness: float = option(5.0, "β, how fast that weight falls with distance", low=0)
     lr: float = option(6e-4, "learning rate of the residuals", low=0)
     align: float = option(0.5, "λ, weight of the alignment of both kinds of prototypes")
     threshold: float = option(0.1, "H/log₂ L of the answer below which textual prototypes evolve")

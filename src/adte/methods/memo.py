@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -57,7 +58,7 @@ class MEMO(MeasuredMethod):
     decay: float = option(0.01, "weight decay of AdamW", low=0)
     steps: int = option(1, "steps per image", low=0)
     bn_prior: float = option(
-        16.0, "N of the batch-norm statistics (N·source + batch)/(N + 1)", low=0
+        16.0, "N of the batch-norm statistics (N·source + batch)/(N + 1)", low=0, high=math.inf
     )
     leak: bool = option(False, "keep the optimiser's moments from image to image")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -45,6 +46,7 @@ class NormTuner(MeasuredMethod):
         "N of the batch-norm statistics (N·source + batch)/(N + 1); none: 16 for the views of "
         "one image, 0 for a batch of images",
         low=0,
+        high=math.inf,
     )
     optimiser: Literal["sgd", "adam"] = option("sgd", "SGD with momentum, or Adam")
     lr: float = option(2.5e-4, "learning rate", low=0)

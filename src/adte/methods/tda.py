@@ -88,10 +88,14 @@ class TDA(PriorMethod):
     )
     positive_size: int = option(3, "items per class in the positive cache", low=1)
     positive_weight: float = option(2.0, "α₊, weight of the positive cache")
-    positive_sharpness: float = option(5.0, "β₊, how fast the positive weight falls with distance")
+    positive_sharpness: float = option(
+        5.0, "β₊, how fast the positive weight falls with distance", low=0
+    )
     negative_size: int = option(2, "items per class in the negative cache", low=1)
     negative_weight: float = option(0.117, "α₋, weight of the negative cache")
-    negative_sharpness: float = option(1.0, "β₋, how fast the negative weight falls with distance")
+    negative_sharpness: float = option(
+        1.0, "β₋, how fast the negative weight falls with distance", low=0
+    )
     negative_keep: Literal["surest", "newest"] = option(
         "surest", "which items the negative cache keeps: of lowest entropy, or the last that came"
     )

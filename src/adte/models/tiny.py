@@ -64,6 +64,9 @@ class Tokenizer:
         self.longest = max(map(len, self.vocab))
         self._word = lru_cache(maxsize=65536)(self._split)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.vocab, self.context)  # what was looked up stays here
+
     def _split(self, word: str) -> tuple[int, ...]:
         ids: list[int] = []
         start = 0

@@ -98,13 +98,12 @@ class Pipeline:
 
     def decode(self, source: Any) -> Any:
         """A path, bytes, an array, or a function that gives one of them, to bytes (H, W, 3)."""
-        return _read(load_image, source)
+        return load_image(source)
 
     def picture(self, source: Any) -> Picture:
         """The same, decoded only as far as the views need it."""
         assert self.preprocess is not None
-        picture: Picture = _read(load_picture, source, self.preprocess, self.views)
-        return picture
+        return load_picture(source, self.preprocess, self.views)
 
     def render(self, source: Any) -> Tensor:
         """The views (V, 3, S, S) of an image, on the CPU: decoded, planned, cropped, normalised."""
@@ -352,13 +351,6 @@ def joined(group: list[Encoded[str]], context: Context) -> Batch:
     kept = [e.pixels for e in group if e.pixels is not None]
     pixels = torch.stack(kept) if len(kept) == len(group) else None
     return context.batch(features, pixels, tuple(e.key for e in group))
-
-
-def _read(load: Callable[..., Any], source: Any, *how: Any) -> Any:
-    try:
-        return load(source() if callable(source) else source, *how)
-    except OSError as error:  # a source that is read when it is asked for
-        raise InputError(f"cannot read the image ({error}); check the file") from error
 
 
 def _pieces(images: Sequence[Shown]) -> Iterator[list[Shown]]:

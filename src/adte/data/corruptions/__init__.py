@@ -171,6 +171,10 @@ class Corruption:
 
     def _digest(self, image: Pixels, key: int | str | None) -> int:
         kind = "pixels" if key is None else "str" if isinstance(key, str) else "int"
-        told = np.ascontiguousarray(image).tobytes() if key is None else str(key).encode()
+        told = (
+            np.ascontiguousarray(image).tobytes()
+            if key is None
+            else str(key).encode("utf-8", "surrogateescape")
+        )
         text = f"{self.name}:{self.seed}:{kind}:".encode() + told
         return int.from_bytes(blake2b(text, digest_size=16).digest(), "little")

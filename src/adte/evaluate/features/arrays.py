@@ -134,7 +134,7 @@ def from_arrays(
             "order": "as given",
             "datasets": [said],
             "domain_counts": dict(Counter(domains)),
-            "digest": blake2b(order.encode(), digest_size=8).hexdigest(),
+            "digest": blake2b(order.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest(),
         },
         classes=tuple(names),
         class_ids=tuple(str(i) for i in range(known)),
@@ -170,13 +170,18 @@ def from_npz(path: str | os.PathLike[str]) -> Arrays:
             )
     try:
         more: dict[str, Any] = {k: float(found[k]) for k in ("scale", "bias") if k in found}
-        more |= {k: found[k].tolist() for k in ("ids", "domains") if k in found}
-        names = found["names"].tolist() if "names" in found else None
+        more |= {k: _texts(found[k]) for k in ("ids", "domains") if k in found}
+        names = _texts(found["names"]) if "names" in found else None
         return from_arrays(
             found["image"], found["text"], found["label"], names, name=where.stem, **more
         )
     except (TypeError, ValueError) as error:  # an InputError is one
         raise InputError(f"in {str(where)!r}: {error}") from error
+
+
+def _texts(given: np.ndarray[Any, Any]) -> list[Any]:
+    """Names of an array, as texts where they are bytes."""
+    return [x.decode("utf-8", "replace") if isinstance(x, bytes) else x for x in given.tolist()]
 
 
 def _unit(given: Any, what: str, dims: tuple[int, ...]) -> Tensor:
@@ -195,7 +200,7 @@ def _unit(given: Any, what: str, dims: tuple[int, ...]) -> Tensor:
     out = torch.empty(tuple(x.shape), dtype=torch.float16 if 3 in dims else torch.float32)
     for start in range(0, len(x), ROWS):
         part = x[start : start + ROWS]
-        rows = part.double().cpu() if isinstance(part, Tensor) else torch.tensor(part).double()
+        rows = part.double().cpu() if isinstance(part, Tensor) else torch.tensor(part.astype(float))
         length = rows.norm(dim=-1, keepdim=True)
         bad = ~((length > 0) & length.isfinite()).flatten(1).all(1)
         if bad.any():

@@ -45,6 +45,8 @@ def bundle(name: str = "replay") -> Path:
 
 
 def _weights(folder: Path, prompt_set: str) -> Path:
+    if not prompt_set or {"/", "\\", "\0"} & {*prompt_set}:
+        raise InputError(f"{prompt_set!r} is no name of a prompt set; use one without slashes")
     return folder / f"weights-{prompt_set}.safetensors"
 
 
@@ -84,7 +86,7 @@ def extract(
         if (path := shards.place(folder, number)).exists():
             _, header = shards.load(path)  # raises if it is damaged
             lost = [Skipped(**s) for s in header["skipped"]]
-            if not any(_reads(live, s.position) for s in lost):
+            if not any(live.readable(s.position) for s in lost):
                 skipped += lost
                 tick(stop - start)
                 continue
@@ -93,16 +95,11 @@ def extract(
     part.part = [i for _, places in todo for i in places]
     lost = _write(part, todo, tick)
     live.skipped = sorted(skipped + lost, key=lambda s: s.position)
+    if len(live.skipped) == len(live):
+        raise InputError(
+            f"none of the {len(live)} images could be read; the first: {live.skipped[0].reason}"
+        )
     return Cache(folder, prompt_set)
-
-
-def _reads(live: Live, index: int) -> bool:
-    """Whether an image that could not be read can be by now."""
-    try:
-        live.pipeline.picture(lambda: live.stream[index].source)
-    except InputError:
-        return False
-    return True
 
 
 def _write(

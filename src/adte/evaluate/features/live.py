@@ -96,6 +96,14 @@ class Live(FeatureStream):
         base = np.arange(len(self.stream)) if self.part is None else np.asarray(self.part)
         return replace(self, part=base[order].tolist())
 
+    def readable(self, index: int) -> bool:
+        """Whether the image at a place in the stream can be read by now."""
+        try:
+            self.pipeline.picture(lambda: self.stream[index].source)
+        except InputError:
+            return False
+        return True
+
     def images(self) -> Iterator[Image]:
         return (image for _, image in self.numbered())
 

@@ -40,7 +40,7 @@ def _digest(features: blake2b, tensors: dict[str, Tensor], ids: list[str]) -> st
     """Of the features, which it has already, the other tensors by name, and the ids."""
     for name in sorted(tensors.keys() - {"features"}):
         features.update(_bytes(tensors[name]))
-    features.update("\n".join(ids).encode())
+    features.update("\n".join(ids).encode("utf-8", "surrogateescape"))
     return features.hexdigest()
 
 

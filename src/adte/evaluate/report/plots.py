@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,7 @@ def _few(section: Section, most: int = 6) -> list[tuple[Entry, str, str]]:
         best.setdefault(e.row["method"], e)
     looks = {"se": (C["soft"], "-"), "zero-shot": (C["faint"], "-")}
     room = most - len(looks.keys() & best.keys())
-    rest = iter(OTHERS)
+    rest = cycle(OTHERS)
     green = False
     out = []
     for name, e in best.items():

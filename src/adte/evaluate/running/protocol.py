@@ -146,6 +146,11 @@ def run(
             out = act(method, protocol, some)
             probs = out.probs.float().cpu()  # the device has finished when they are here
         labels = torch.tensor([i.label for i in images])
+        if len(probs) != len(labels) or not bool(probs.isfinite().all()):
+            raise InputError(
+                f"method {method.name!r} gave no probabilities: {len(probs)} rows for "
+                f"{len(labels)} images, or some that are no numbers; check its options"
+            )
         truth = probs.gather(1, labels[:, None])
         confidence, predicted = probs.amax(-1), probs.argmax(-1)  # of equals, the first
         earlier = torch.arange(probs.shape[1]) < labels[:, None]  # which of equals come first

@@ -213,7 +213,7 @@ class Results:
         tensors["about"] = _packed([run.ids, run.domains, run.groups])
         save_state(self.folder / f"{key}.safetensors", tensors, {"key": key})
         facts = {"format": FORMAT, **replace(record, key=key).to_json()}
-        text = json.dumps(facts, indent=1, ensure_ascii=False) + "\n"
+        text = json.dumps(facts, indent=1) + "\n"
         path = self.folder / f"{key}.json"
         write_whole(path, lambda n: Path(n).write_text(text, "utf-8"))
         return Record.from_json(json.loads(text), path)
@@ -251,7 +251,7 @@ class Results:
             ) from error
 
     def __iter__(self) -> Iterator[Record]:
-        return (self._read(p) for p in sorted(self.folder.glob("*.json")))
+        return (self._read(p) for p in sorted(self.folder.glob("*.json")) if not _foreign(p))
 
     def _read(self, path: Path) -> Record:
         try:
@@ -272,6 +272,17 @@ class Results:
         )
 
 
+def _foreign(path: Path) -> bool:
+    """Whether a JSON is none of a run: it has no format, and no predictions lie beside it."""
+    if path.with_suffix(".safetensors").exists():
+        return False
+    try:
+        facts = json.loads(path.read_text("utf-8"))
+    except (ValueError, OSError):
+        return False
+    return not isinstance(facts, dict) or "format" not in facts
+
+
 def cut(name: str) -> str:
     """A name, or the beginning of one that no file system takes; a digest has to follow."""
     data = name.encode()
@@ -280,7 +291,7 @@ def cut(name: str) -> str:
 
 def _packed(value: Any) -> Tensor:
     """JSON, compressed, as bytes; ids of images are many and alike."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(value, separators=(",", ":"))
     return torch.frombuffer(bytearray(zlib.compress(text.encode(), 9)), dtype=torch.uint8)
 
 

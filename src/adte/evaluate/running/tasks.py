@@ -12,6 +12,7 @@ from hashlib import blake2b
 from itertools import product
 from tempfile import TemporaryDirectory
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 
@@ -94,6 +95,8 @@ def _ladder() -> Iterable[Task]:
         yield from (Task(name, options, protocol, title=title) for name, options, title in rows)
 
 
+UNKNOWN = "unknown"  # the source of a method from elsewhere, where there is no file of it
+
 # The paper's ladder, with logit adjustment given to the baselines too, so that it is a fair one.
 LADDER: tuple[Task, ...] = tuple(_ladder())
 
@@ -138,6 +141,9 @@ def perform(
     # The tensors of one image are small: without a tower to run, threads only get in the way.
     with peak if memory else nullcontext(), nullcontext() if tower else threads(1):
         done = run(method, ordered, task.protocol, tick, batch)
+    if not done.ids:
+        why = f"; the first: {ordered.skipped[0].reason}" if ordered.skipped else ""
+        raise InputError(f"none of the {len(stream)} images could be read{why}")
     done.peak_memory = peak.bytes if memory else None
     prior = getattr(method, "class_prior", None)
     done.log_prior = None if prior is None else prior.log_prior.cpu().numpy()
@@ -204,6 +210,7 @@ def run_tasks(
     """
     keys = [key_of(stream, t) for t in tasks]
     known = [None if results is None or again else results.get(key) for key in keys]
+    known = [None if record is None or _mended(stream, record) else record for record in known]
     missing = [t for t, record in zip(tasks, known, strict=True) if record is None]
     out = []
     with once(stream, missing, tick) as shared:
@@ -220,6 +227,13 @@ def run_tasks(
             end(outcome.record)
             out.append(outcome)
     return out
+
+
+def _mended(stream: FeatureStream, record: Record) -> bool:
+    """Whether an image that a run had to skip can be read by now."""
+    return isinstance(stream, Live) and any(
+        stream.readable(s["position"]) for s in record.conditions.skipped
+    )
 
 
 def ticks(stream: FeatureStream, tasks: Sequence[Task]) -> int:
@@ -274,7 +288,7 @@ def key_of(stream: FeatureStream, task: Task) -> str:
         "labels": blake2b(stream.labels.astype("<i8").tobytes(), digest_size=8).hexdigest(),
     }
     if source := _source(type(method)):
-        asked["source"] = source
+        asked["source"] = source if source != UNKNOWN else uuid4().hex  # of a kind with no other
     return Results.key(asked)
 
 
@@ -285,7 +299,7 @@ def _source(cls: type) -> str:
     try:
         text = inspect.getsource(sys.modules[cls.__module__])
     except (OSError, TypeError, KeyError):
-        return "unknown"
+        return UNKNOWN
     return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
