@@ -156,6 +156,16 @@ def test_kinds_of_files(here):
     assert kind_of("weights") == "other"
 
 
+def test_facts_are_not_written_over_rows_nor_rows_over_facts(here):
+    Path("facts.json").write_text('{"adte": "0.2.0"}\n')
+    claim([Target("--json", "facts.json", "facts"), Target("--out", "old.jsonl")])
+    with pytest.raises(InputError, match=r"'old.jsonl' exists and is not facts of adte; .*--force"):
+        claim([Target("--json", "old.jsonl", "facts")])
+    with pytest.raises(InputError, match=r"'facts.json' exists and is not rows of adte"):
+        claim([Target("--out", "facts.json")])
+    claim([Target("--json", "old.jsonl", "facts")], force=True)
+
+
 def test_a_file_that_cannot_be_read_is_called_so(here, monkeypatch):
     """Not a file of another's, which --force would write over. The administrator may read all."""
 

@@ -18,7 +18,7 @@ from typing import BinaryIO, Literal, NamedTuple
 from safetensors import SafetensorError, safe_open
 
 from adte.errors import InputError
-from adte.files.rows import is_output
+from adte.files.rows import is_facts, is_rows
 from adte.files.whole import (
     KEY,
     StrPath,
@@ -140,7 +140,7 @@ class Target(NamedTuple):
 
     option: str
     path: StrPath | None  # None is passed over; "-" is standard output
-    kind: Literal["rows", "state"] = "rows"
+    kind: Literal["rows", "facts", "state"] = "rows"
 
 
 def claim(targets: Iterable[Target], inputs: Iterable[StrPath] = (), force: bool = False) -> None:
@@ -235,10 +235,11 @@ def _check_ours(target: Path, kind: str, said: str, folders: list[str], force: b
                 "another name"
             )
     if not force:
-        wanted = {"rows": "an output of adte", "state": "a state file of adte"}
+        wanted = {"state": "a state file of adte"}.get(kind, "an output of adte")
+        if there in ("rows", "facts"):
+            wanted = {"rows": "rows of adte", "facts": "facts of adte"}.get(kind, wanted)
         raise InputError(
-            f"{said} exists and is not {wanted[kind]}; give another name, or --force to write over "
-            "it"
+            f"{said} exists and is not {wanted}; give another name, or --force to write over it"
         )
 
 
@@ -253,8 +254,8 @@ def _check_writable(target: Path, said: str) -> None:
         raise InputError(f"cannot write {said}: {reason(error)}") from error
 
 
-def kind_of(path: StrPath) -> Literal["rows", "state", "other"] | None:
-    """What a file holds: rows or facts of ours, a state of a classifier, or something else.
+def kind_of(path: StrPath) -> Literal["rows", "facts", "state", "other"] | None:
+    """What a file holds: rows of ours, facts, a state of a classifier, or something else.
 
     None if it is empty or not there.
     """
@@ -272,7 +273,9 @@ def kind_of(path: StrPath) -> Literal["rows", "state", "other"] | None:
         ) from error
     if not head:
         return None
-    return "rows" if is_output(head) else "state" if _is_state(path) else "other"
+    if is_rows(head) or is_facts(head):
+        return "rows" if is_rows(head) else "facts"
+    return "state" if _is_state(path) else "other"
 
 
 def _is_state(path: StrPath) -> bool:

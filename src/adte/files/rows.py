@@ -20,7 +20,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-__all__ = ["COLUMNS", "Csv", "Done", "Lines", "Row", "escape_name", "is_output", "unescape_name"]
+__all__ = [
+    "COLUMNS", "Csv", "Done", "Lines", "Row", "escape_name", "is_facts", "is_output", "is_rows",
+    "unescape_name",
+]  # fmt: skip
 
 COLUMNS = ("path", "label", "confidence", "index", "learned", "error")
 Row = Mapping[str, Any]
@@ -149,7 +152,17 @@ def _is_row(row: object) -> bool:
 
 
 def is_output(head: bytes) -> bool:
-    """Whether a file that begins so holds rows of ours, or JSON facts marked {"adte": …}."""
+    """Whether a file that begins so is of our making: rows, or facts."""
+    return is_rows(head) or is_facts(head)
+
+
+def is_facts(head: bytes) -> bool:
+    """Whether a file that begins so holds facts of ours: JSON that is marked {"adte": …}."""
+    return re.match(rb'\s*\{\s*"adte"\s*:', head) is not None
+
+
+def is_rows(head: bytes) -> bool:
+    """Whether a file that begins so holds rows of ours."""
     first, _, rest = head.partition(b"\n")
     columns = ",".join(COLUMNS).encode()
     if first == columns or first.startswith(columns + b",class_1,"):
@@ -159,6 +172,5 @@ def is_output(head: bytes) -> bool:
         if first == b"]":
             return True
     with suppress(ValueError, RecursionError):
-        if _is_row(json.loads(first)):
-            return True
-    return re.match(rb'\s*\{\s*"adte"\s*:', head) is not None
+        return _is_row(json.loads(first))
+    return False

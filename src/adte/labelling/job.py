@@ -142,7 +142,7 @@ class Job:
             read += [] if self.state is None else [self.state]
         targets = (
             Target("--out", self.out),
-            Target("--json", self.json_to),
+            Target("--json", self.json_to, "facts"),
             Target(said, keep.path if keep else None, "state"),
         )
         if self.sort_into is not None:
