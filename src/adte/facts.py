@@ -35,6 +35,7 @@ __all__ = [
 MOST = 1_000_000  # entries of a list, classes among them
 VIEWS = 100_000  # views per image
 WORD = 1 << 63  # whole numbers stay below it
+MANY = 1 << 52  # images that a stream may have had
 _NEEDED: Any = object()
 
 
@@ -204,7 +205,7 @@ def _state() -> dict[str, Fact]:
         "options": table(SCALAR),
         "views": table({**facts_of(Views), "count": whole(1, VIEWS)}),
         "auto": Fact(FLAG.read, False),
-        "seen": whole(0),
+        "seen": whole(0, MANY),
         "frozen": FLAG,
         "outputs": maybe(table(table({**facts_of(Mark), "rows": whole(0)}))),
     }

@@ -177,6 +177,15 @@ def test_states_of_python_and_of_the_command_line_start_a_stream(tmp_path):
             assert client.create(**asked, id=name, state=warm).facts()["seen"] == 3
 
 
+@pytest.mark.parametrize("method", ["zero-shot", "zero", "tda", "mta", "dpe"])
+def test_every_method_explains_all_views(method, tmp_path):
+    """Zero-shot measures its one view; the page asks it for all."""
+    with running(tmp_path, model=small()) as (client, _):
+        p = made(client, method=method, views=6).predict(jpeg(50, 60, 40), explain=True)
+    assert len(p.explain["views"]) == 6
+    assert all(v["entropy"] > -1e-6 for v in p.explain["views"])
+
+
 @pytest.mark.parametrize("method", ["adte", "adte-paper"])
 def test_explanation(method, tmp_path):
     model, photo = small(), jpeg(50, 60, 40)

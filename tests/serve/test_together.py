@@ -155,6 +155,26 @@ def test_images_gather_while_the_device_is_busy(tmp_path, monkeypatch):
     assert max(passes) == 4
 
 
+def test_a_stream_that_cannot_go_back_stops_no_other(tmp_path, monkeypatch):
+    """The thread that writes died of it, and every request waited for ever."""
+    service = Service(tmp_path, small(), workers=1)
+    one, two = made(service, "one"), made(service, "two")
+
+    def broken(*_):
+        raise ValueError("no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Stream, "note", broken)
+        patch.setattr(Stream, "back_to", broken)
+        asked = service.engine.submit(Predict(stream=one, images=[IMAGES[0]]))
+        assert isinstance(asked.exception(30), ValueError)
+    assert "could not be taken back" in one.damaged
+    good = service.engine.submit(Predict(stream=two, images=[IMAGES[0]])).result(30)
+    assert good["seen"] == 1
+    assert service.engine.alive
+    service.close()
+
+
 def test_a_device_that_fails_late_is_told_to_those_who_wait(tmp_path, monkeypatch):
     service = Service(tmp_path, small(), workers=1)
     stream = made(service, "one")

@@ -199,11 +199,16 @@ def _result(status: int, kind: str, data: bytes) -> Any:
         if status >= 400:
             raise ServiceError(status, "server", f"the service answered {status}; see its log")
         return data if data else None
-    found = json.loads(data)
-    if status >= 400:
-        problem = found.get("error", {})
-        raise ServiceError(status, problem.get("code", ""), problem.get("message", str(status)))
-    return found
+    try:
+        found = json.loads(data)
+    except ValueError:
+        found = None
+    if status < 400 and found is not None:
+        return found
+    problem = found.get("error") if isinstance(found, dict) else None
+    if not isinstance(problem, dict):  # a proxy's own words
+        raise ServiceError(status, "server", f"the service answered {status}; see its log")
+    raise ServiceError(status, problem.get("code", ""), problem.get("message", str(status)))
 
 
 @dataclass(frozen=True)

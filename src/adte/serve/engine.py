@@ -319,11 +319,18 @@ class Engine:
                     break
             else:
                 ended = job is None
-                if jobs:
-                    self.keeper.apply(jobs)
+                self._apply(jobs)
                 jobs = [] if job is None else [job]
+            self._apply(jobs)
+
+    def _apply(self, jobs: list[Job]) -> None:
+        try:
             if jobs:
                 self.keeper.apply(jobs)
+        except Exception as error:  # whatever it was, those who wait are told, and it goes on
+            log.exception("a group of requests failed")
+            for job in jobs:
+                job.fail(error)
 
 
 def _sent(features: Tensor) -> tuple[Tensor, Callable[[], object]]:

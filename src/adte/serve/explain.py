@@ -23,9 +23,10 @@ def explain(stream: Stream, batch: Batch, found: Prediction, part: Part) -> dict
     """The views of one image (a batch of one), prior and q, and what simpler methods say."""
     method, names = stream.clf.method, stream.clf.classes
     log_p = F.log_probs(batch.logits[0])  # (V, L)
-    entropy = F.shannon(log_p) if found.entropy is None else found.entropy
+    measured = found.entropy is not None and len(found.entropy) == len(log_p)  # of every view
+    entropy = found.entropy if measured and found.entropy is not None else F.shannon(log_p)
     kept = None if found.kept is None else found.kept.tolist()
-    weights = _weights(method, found, len(names))
+    weights = _weights(method, found, *log_p.shape)
     best, sure = log_p.max(-1).indices.tolist(), log_p.max(-1).values.exp().tolist()
     crops = [base_box(*part.size, stream.clf.model.preprocess), *(part.boxes or [])]
     views = [
@@ -41,7 +42,7 @@ def explain(stream: Stream, batch: Batch, found: Prediction, part: Part) -> dict
         }
         for v, (crop, value) in enumerate(zip(crops, entropy.tolist(), strict=True))
     ]
-    own = found.entropy is not None and isinstance(method, Selector)
+    own = measured and isinstance(method, Selector)
     beside = {name: create_method(name).predict(batch)[0].probs.tolist() for name in BESIDE}
     return {
         "image": {"width": part.size[0], "height": part.size[1]},
@@ -53,11 +54,11 @@ def explain(stream: Stream, batch: Batch, found: Prediction, part: Part) -> dict
     }
 
 
-def _weights(method: Method, found: Prediction, classes: int) -> list[float] | None:
+def _weights(method: Method, found: Prediction, views: int, classes: int) -> list[float] | None:
     """Each view's share in the answer, for methods that take a mean of the views they keep."""
     if found.kept is None or found.entropy is None:
         return None
-    weights, soft, share = torch.zeros(len(found.entropy)), 0.0, 0.0
+    weights, soft, share = torch.zeros(views), 0.0, 0.0
     if isinstance(method, Selector):
         soft, share = method.keep.soft, method.keep.base_share(classes)
     kept = found.kept.cpu()

@@ -123,7 +123,11 @@ class Keeper:
 
     def _take_back(self) -> None:
         for id, kept in self._marks.items():
-            self.streams[id].back_to(kept)
+            try:
+                self.streams[id].back_to(kept)
+            except Exception:  # the others are not to suffer, nor the thread
+                log.exception("stream %r cannot go back", id)
+                self.streams[id].damaged = "it could not be taken back to where it stood"
         self._after, self._marks = [], {}
 
     def _do_some(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Any]]:
@@ -358,14 +362,14 @@ class Keeper:
 
     def close(self) -> None:
         """Snapshots of all that has changed, so that the next start has nothing to redo."""
-        try:
-            with self.store.group():
-                for stream in self.streams.values():
+        for stream in self.streams.values():
+            try:
+                with self.store.group():
                     if stream.seq > stream.kept and not stream.damaged:
                         self._snapshot(stream)
-            self._end_group()
-        except sqlite3.Error as error:  # the log has it all
-            log.warning("the last snapshots could not be written: %s", error)
+                self._end_group()
+            except Exception as error:  # the log has it all
+                log.warning("the last snapshot of %r could not be written: %s", stream.id, error)
         self.store.close()
 
 
