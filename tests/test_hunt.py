@@ -215,7 +215,7 @@ hunt(
       for value in ("", "x", "0.5=6", "None", "[1]")),
     *(photo("--set", f"{name}=nan", says=f"{name}=nan is not a number")
       for name in ("beta", "tau", "ratio", "q", "clip", "smoothing")),
-    *(photo("--set", f"beta={value}", says="beta=") for value in ("inf", "-inf", "1e400")),
+    *(photo("--set", f"beta={value}", says="is too large") for value in ("inf", "-inf", "1e400")),
     *(photo("--set", f"beta={value}", says="0 < alpha < beta < 1") for value in ("0", "1")),
     photo("--set", "alpha=0.95", says="0 < alpha < beta < 1"),
     photo("--set", "tau=inf", says="tau=inf of the logit adjustment is too large"),

@@ -15,6 +15,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from adte.errors import StateError
 from adte.files.whole import brief
+from adte.state import MANY
 
 __all__ = [
     "FLAG",
@@ -35,7 +36,6 @@ __all__ = [
 MOST = 1_000_000  # entries of a list, classes among them
 VIEWS = 100_000  # views per image
 WORD = 1 << 63  # whole numbers stay below it
-MANY = 1 << 52  # images that a stream may have had
 _NEEDED: Any = object()
 
 

@@ -20,8 +20,8 @@ from torch import Tensor
 from adte.errors import InputError, StateError
 
 __all__ = [
-    "Entry", "State", "check", "copy", "entry_of", "fresh", "merge", "move", "nbytes", "prefixed",
-    "unprefixed",
+    "MANY", "Entry", "State", "check", "copy", "entry_of", "fresh", "merge", "move", "nbytes",
+    "prefixed", "unprefixed",
 ]  # fmt: skip
 
 State = dict[str, Tensor]

@@ -23,8 +23,10 @@ def explain(stream: Stream, batch: Batch, found: Prediction, part: Part) -> dict
     """The views of one image (a batch of one), prior and q, and what simpler methods say."""
     method, names = stream.clf.method, stream.clf.classes
     log_p = F.log_probs(batch.logits[0])  # (V, L)
-    measured = found.entropy is not None and len(found.entropy) == len(log_p)  # of every view
-    entropy = found.entropy if measured and found.entropy is not None else F.shannon(log_p)
+    own = found.entropy  # of every view, unless the method looks at one alone
+    if own is not None and len(own) < len(log_p):
+        own = None
+    entropy = F.shannon(log_p) if own is None else own
     kept = None if found.kept is None else found.kept.tolist()
     weights = _weights(method, found, *log_p.shape)
     best, sure = log_p.max(-1).indices.tolist(), log_p.max(-1).values.exp().tolist()
@@ -42,11 +44,12 @@ def explain(stream: Stream, batch: Batch, found: Prediction, part: Part) -> dict
         }
         for v, (crop, value) in enumerate(zip(crops, entropy.tolist(), strict=True))
     ]
-    own = measured and isinstance(method, Selector)
     beside = {name: create_method(name).predict(batch)[0].probs.tolist() for name in BESIDE}
     return {
         "image": {"width": part.size[0], "height": part.size[1]},
-        "measure": method.entropy.kind if own and isinstance(method, Selector) else "shannon",
+        "measure": "shannon"
+        if own is None or not isinstance(method, Selector)
+        else method.entropy.kind,
         "views": views,
         "prior": None if found.prior is None else found.prior.tolist(),
         "q": None if found.q is None else found.q.tolist(),

@@ -363,12 +363,14 @@ class Keeper:
     def close(self) -> None:
         """Snapshots of all that has changed, so that the next start has nothing to redo."""
         for stream in self.streams.values():
+            if stream.seq <= stream.kept or stream.damaged:
+                continue
             try:
                 with self.store.group():
-                    if stream.seq > stream.kept and not stream.damaged:
-                        self._snapshot(stream)
+                    self._snapshot(stream)
                 self._end_group()
             except Exception as error:  # the log has it all
+                self._after = []
                 log.warning("the last snapshot of %r could not be written: %s", stream.id, error)
         self.store.close()
 
