@@ -43,9 +43,16 @@ def naive_redescending(x: Array, k: float) -> Array:
     return np.array(out)
 
 
-def naive_log_prior(seen: list[Array], answers: list[Array]) -> tuple[Array, Array]:
-    """log p̃ from all predictions and answers so far, pair by pair; and b − ½ f."""
+def naive_log_prior(
+    seen: list[Array], answers: list[Array], before: Array | None = None, logs: float | Array = 0.0
+) -> tuple[Array, Array]:
+    """log p̃ from all predictions and answers so far, pair by pair; and b − ½ f.
+
+    `before` are predictions that the stream was begun with, their sum; `logs` that of their logs.
+    """
     L, n = len(seen[0]), len(seen)
+    others = np.zeros(L) if before is None else before
+    known = (others.sum() / (others.sum() + n)) ** 2
     agreed = sum(answers[i] @ answers[j] for i in range(n) for j in range(i))
     c = (2 + agreed) / (2 + n * (n - 1) / 2 / L)
     trust = max(0.0, 1 - 1 / c)
@@ -56,13 +63,14 @@ def naive_log_prior(seen: list[Array], answers: list[Array]) -> tuple[Array, Arr
     alpha = (1 - rest / L) / (rest - 1) if rest > 1 else 1e3
     alpha = min(max(alpha, 0.05), 1e3)
     pi = (np.sum(answers, 0) + alpha) / (n + L * alpha)
-    shown = trust * np.log(L * pi)
+    shown = (known + (1 - known) * trust) * np.log(L * pi) * (trust > 0)
     extra = max(1.0 * max(c, 1), 20 / L)
     smooth = np.log((np.sum(answers, 0) + extra) / (n / L + extra))
-    logs = np.sum(np.log(seen), 0)
+    logs = np.sum(np.log(seen), 0) + logs
     shape = np.ones(L)
     for _ in range(3):
-        uneven = np.log(np.sum(seen, 0) + extra * shape) - trust / 2 * smooth
+        uneven = np.log(others + np.sum(seen, 0) + extra * shape)
+        uneven -= known * trust * smooth + (1 - known) * trust / 2 * smooth
         slope = max(0.0, np.cov(uneven, logs)[0, 1] / np.var(logs, ddof=1)) * (1 - trust)
         shape = np.exp(slope * L / (L + 40) * (logs - logs.mean()))
         shape /= shape.mean()
@@ -99,6 +107,43 @@ def test_joint_matches_pairs_counted_one_by_one(classes: int, shown: int) -> Non
     np.testing.assert_allclose(prior.state["answers"], np.sum(answers, 0), rtol=1e-9)
     np.testing.assert_allclose(prior.state["squares"], np.square(answers).sum(0), rtol=1e-9)
     np.testing.assert_array_equal(prior.state["labels"], labels)
+
+
+@pytest.mark.parametrize("shown", [1, 3, 12])
+def test_a_stream_that_was_begun_matches_the_oracle(shown: int) -> None:
+    """What is known of the bias leaves the frequencies to be told."""
+    prior = ClassPrior(12, PriorOptions(estimator="joint"))
+    for row in items(12, 50, 1):
+        prior.observe(torch.from_numpy(row))
+    prior.options.begin(prior.state)
+    before, logs = (prior.state[name].numpy().copy() for name in ("total", "logs"))
+    np.testing.assert_allclose(before.sum(), 50)
+    seen: list[Array] = []
+    answers: list[Array] = []
+    for row in items(12, 40, 2, shown):
+        if seen:
+            want, half = naive_log_prior(seen, answers, before, logs)
+            np.testing.assert_allclose(prior.log_prior, want, atol=1e-9)
+        else:
+            half = prior.log_prior.numpy()
+        prior.observe(torch.from_numpy(row))
+        seen.append(np.exp(row))
+        answers.append(oracle.softmax(row - half))
+
+
+def test_with_the_bias_known_frequencies_are_believed_sooner() -> None:
+    """Two classes of ten, behind a bias that hides them: begun with it, they are found."""
+    stream = items(10, 30, 7, shown=2)
+    cold, warm = (ClassPrior(10, PriorOptions(estimator="joint")) for _ in range(2))
+    for row in items(10, 500, 7):
+        warm.observe(torch.from_numpy(row))
+    warm.options.begin(warm.state)
+    start = warm.log_prior
+    for row in torch.from_numpy(stream):
+        cold.observe(row)
+        warm.observe(row)
+    gained = (x[2:].mean() - x[:2].mean() for x in (cold.log_prior, warm.log_prior - start))
+    assert next(gained) + 0.5 < next(gained)
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 6, 31])
@@ -331,6 +376,8 @@ for classes, shown, known, clip in (
             for name in ("log_prior", "trust", "sure", "answers"):
                 got_, want_ = getattr(got, name), getattr(want, name)
                 torch.testing.assert_close(got_, want_, rtol=1e-7, atol=1e-7)
+            options.begin(host)
+            options.begin(there)
         assert host.keys() == there.keys()
         for name, value in host.items():
             torch.testing.assert_close(there[name], value, rtol=1e-9, atol=1e-9)

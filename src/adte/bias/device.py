@@ -50,11 +50,13 @@ def _follow(
     deviations, BLOCK: tl.constexpr,
 ):  # fmt: skip
     L = tl.full((), 1.0, tl.float64) * classes
-    counts = tl.zeros((BLOCK,), tl.float64)
+    counts, predictions = tl.zeros((BLOCK,), tl.float64), tl.zeros((BLOCK,), tl.float64)
     for start in range(0, classes, BLOCK):
         at, inside = _some(start, classes, BLOCK)
+        predictions += tl.load(sums + at, mask=inside, other=0.0)
         counts += tl.load(sums + classes + at, mask=inside, other=0.0)
     before = tl.sum(counts, 0)
+    begun_with = tl.maximum(tl.sum(predictions, 0) - before, 0.0)
     for b in range(0, images + 1):
         bias, shown, total = biases + b * classes, frequencies + b * classes, totals + b * classes
         n = before + b
@@ -78,6 +80,9 @@ def _follow(
         alpha = (1.0 - rest / L) / tl.where(rest > 1.0, rest - 1.0, 1.0)
         alpha = tl.where(rest > 1.0, tl.minimum(tl.maximum(alpha, _LEAST), _MOST), _MOST)
         extra = tl.maximum(each_class / (1.0 - trust), in_all / L)
+        known = begun_with / tl.maximum(begun_with + n, 1e-300)
+        known = known * known
+        part = trust * (1.0 + known) / 2
         tl.store(trusts + b, trust)
 
         for start in range(0, classes, BLOCK):
@@ -85,13 +90,14 @@ def _follow(
             predicted = tl.load(sums + at, mask=inside, other=1.0)
             answers = tl.load(sums + classes + at, mask=inside, other=1.0)
             ratio = tl.where(uneven, (answers + extra) / (each + extra), 1.0)
-            x = tl.log(tl.maximum(predicted + extra, 1e-300)) - trust / 2 * tl.log(ratio)
-            f = trust * tl.log((answers + alpha) / (each + alpha))
+            x = tl.log(tl.maximum(predicted + extra, 1e-300)) - part * tl.log(ratio)
+            f = (trust + known * (1.0 - trust)) * tl.log((answers + alpha) / (each + alpha))
+            f = tl.where(uneven, f, 0.0)
             tl.store(total + at, predicted, mask=inside)
             tl.store(shown + at, f, mask=inside)
             tl.store(bias + at, x, mask=inside)
         for _ in tl.static_range(_STEPS):
-            _shape(sums, bias, L, trust, each, extra, uneven, classes, BLOCK)
+            _shape(sums, bias, L, trust, part, each, extra, uneven, classes, BLOCK)
         middle = _median(bias, classes, tl.full((), 0.0, tl.float64), False, BLOCK)
         reach = middle * 0.0
         if deviations > 0:
@@ -115,7 +121,7 @@ def _concentration(twice_agreed, n, L):
 
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-def _shape(sums, bias, L, trust, each, extra, uneven, classes, BLOCK: tl.constexpr):
+def _shape(sums, bias, L, trust, part, each, extra, uneven, classes, BLOCK: tl.constexpr):
     """What may be bias anew, with predictions added that have the shape of the geometric mean."""
     zero = tl.zeros((BLOCK,), tl.float64)
     xs, logs, products, squares = zero, zero, zero, zero
@@ -146,7 +152,7 @@ def _shape(sums, bias, L, trust, each, extra, uneven, classes, BLOCK: tl.constex
         log = tl.load(sums + 4 * classes + at, mask=inside, other=0.0)
         added = extra * tl.exp(slope * (log - top)) * each_shape
         ratio = tl.where(uneven, (answers + extra) / (each + extra), 1.0)
-        x = tl.log(tl.maximum(predicted + added, 1e-300)) - trust / 2 * tl.log(ratio)
+        x = tl.log(tl.maximum(predicted + added, 1e-300)) - part * tl.log(ratio)
         tl.store(bias + at, x, mask=inside)
 
 

@@ -137,10 +137,14 @@ def joint(
 ) -> Joint:
     """The model's bias b, and the stream's frequencies f as far as trusted.  (L,) each
 
-        f = g·log(L π̂),    b = redescending(log(M + e·s) − ½ g·log((N + e)/(n/L + e)), g)
+        f = t·log(L π̂),    b = redescending(log(M + e·s) − h·log((N + e)/(n/L + e)), g)
 
-    What could be either is split evenly: half of what is trusted of the frequencies is taken out of
-    what may be bias.
+    What could be either is split evenly: t = g, and h = g/2, half of what is trusted of the
+    frequencies, is taken out of what may be bias.
+
+    A stream that was begun with the bias of others (`begun`) has more predictions in M than the
+    images that it showed. As far as M is of those, w = (1 − n/Σ M)² of all pairs, the bias is known
+    and what is uneven beside it is the stream's: t = g + w (1 − g), h = g (1 + w)/2.
 
     Where a class was hardly seen, M says nothing of it, but every image says something: its log p,
     low as it is. So the predictions e that are added to M are not uniform. They have the shape of
@@ -157,7 +161,9 @@ def joint(
     n = float(sums.answers.sum())
     each = n / len(log_pi)
     extra = max(smoothing[0] / (1 - trust), smoothing[1] / len(log_pi))
-    told = trust / 2 * np.log((sums.answers + extra) / (each + extra)) if trust else 0.0
+    known = begun_with(sums.total, n)
+    part = trust * (1 + known) / 2
+    told = part * np.log((sums.answers + extra) / (each + extra)) if trust else 0.0
     uneven = np.log(np.maximum(sums.total + extra, TINY)) - told
     logs = sums.logs - sums.logs.sum() / len(log_pi)
     length, believed = float(logs @ logs), (1 - trust) * len(logs) / (len(logs) + FEW)
@@ -168,7 +174,18 @@ def joint(
         added *= extra * len(logs) / added.sum()
         uneven = np.log(np.maximum(sums.total + added, TINY)) - told
     sure = sureness(float(sums.squares.sum()), n)
-    return Joint(redescending(uneven, deviations, trust), trust * log_pi, trust, sure)
+    shown = (trust + known * (1 - trust)) * log_pi
+    return Joint(redescending(uneven, deviations, trust), shown, trust, sure)
+
+
+def begun_with(total: Array, n: float) -> float:
+    """How far the bias was known before the first of n images came: w = (1 − n/Σ M)².
+
+    >>> begun_with(np.array([10.0, 30.0]), 10)
+    0.5625
+    """
+    whole = float(total.sum())
+    return max(0.0, 1 - n / whole) ** 2 if whole else 0.0
 
 
 def sureness(squares: X, n: X) -> X:
