@@ -118,9 +118,9 @@ def _files(root: str) -> list[File]:
     Hidden ones are left out, and Parquet files that begin with _ or lie in such a folder: those
     are notes of the program that wrote the others.
     """
+    system, path = _file_system(root)
     from pyarrow import fs
 
-    system, path = _file_system(root)
     try:
         kind = system.get_file_info(path).type
         if kind == fs.FileType.NotFound:
