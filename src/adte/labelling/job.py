@@ -253,8 +253,9 @@ class Job:
         try:
             count = sorting.fill(expand(self.inputs), labels, classes)
         except InputError as error:
-            self.report.failed.append(str(error))
+            self.report.failed += [*sorting.left, str(error)]
         else:
+            self.report.failed += sorting.left
             how = f"{counted(count, 'image')} {done}; `adte undo {sorting.path}` undoes it"
             said = f"{self.sort_into} ({how})"
             self.report.written.append(said)
