@@ -10,6 +10,7 @@ import signal
 import stat
 import threading
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -476,6 +477,40 @@ def test_a_mended_image_is_tried_again(out, photos):
     assert seen(Path(f"{out}.adte")) == 6
     assert "0 images labelled, 6 done before" in predict(photos, "--out", out).stderr
     assert Path(out).read_text() == text
+
+
+@pytest.mark.parametrize("out", ["o.csv", "o.jsonl", "o.json"])
+def test_what_is_said_of_an_image_is_the_last_trial(out, photos):
+    predict(photos, "--out", out)
+    for number in range(2):
+        (photos / "001x.jpg").unlink()
+        (photos / "001x.jpg").symlink_to("gone.jpg" if number else "001x.jpg")
+        result = predict(photos, "--out", out)
+        assert result.exit_code == 2
+        assert f"{out} (6 rows)" in result.stderr
+        said = Path(out).read_text()
+        assert said.count("001x.jpg' is not there" if number else "symbolic links") == 1, said
+    assert said.count("001x") == 2  # its name, and what is said of it
+
+
+@pytest.mark.parametrize("out", ["o.csv", "o.jsonl", "o.json"])
+def test_a_folder_or_an_archive_that_can_be_read_again_has_no_row(out, photos, tmp_path):
+    (photos / "001x.jpg").unlink()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to("empty")
+    Path("a.zip").write_bytes(b"no archive")
+    inputs = ("empty/", "link", "a.zip", photos)
+    assert predict(*inputs, "--out", out).exit_code == 2
+    assert f"{out} (8 rows)" in predict(*inputs, "--out", out).stderr
+    picture(tmp_path / "empty" / "x.png", 7)
+    with zipfile.ZipFile("a.zip", "w") as archive:
+        archive.write(tmp_path / "empty" / "x.png", "x.png")
+    mended = predict(*inputs, "--out", out)
+    assert mended.exit_code == 0, mended.output
+    assert f"3 images labelled, 5 done before; written: {out}.adte" in mended.stderr
+    assert f"{out} (8 rows)" in mended.stderr
+    assert "no image" not in Path(out).read_text()
+    assert "cannot be read" not in Path(out).read_text()
 
 
 def test_another_confidence_is_refused(photos):
