@@ -551,6 +551,17 @@ def test_rows_that_are_gone_are_not_learned_again_in_silence(photos):
     assert seen(Path("o.csv.adte")) == 5
 
 
+def test_learn_writes_over_files_of_others_when_it_is_told_to(photo):
+    Path("w.adte").write_text("my notes")
+    refused = call("learn", photo, *CLASSES, "--state", "w.adte")
+    assert refused.exit_code == 2
+    assert "is not a state file of adte; give another name, or --force" in refused.stderr
+    assert Path("w.adte").read_text() == "my notes"
+    for turn in (1, 2):  # a state of ours is gone on from all the same
+        assert call("learn", photo, *CLASSES, "--state", "w.adte", "--force").exit_code == 0
+        assert seen(Path("w.adte")) == turn
+
+
 def test_no_state_where_nothing_was_learned(photos):
     result = call("learn", "missing.zip", photos / "001x.jpg", *CLASSES, "--state", "w.adte")
     assert result.exit_code == 2

@@ -183,6 +183,7 @@ def _wanted(o: dict[str, Any]) -> Any:
     required=True,
     help="Where what was learned is kept; gone on from, if the file exists.",
 )
+@click.option("--force", is_flag=True, help="Write over a file that is not of adte's making.")
 @CLASSIFIER
 @click.option("-q", "--quiet", is_flag=True, help="Only errors and the summary.")
 @SPEED
@@ -198,8 +199,8 @@ def learn(**o: Any) -> None:
 
     screen = Screen(o["quiet"], False, None, 1, data=False, lines=False)
     with console.notes(not o["quiet"]):
-        speed = {name: o[name] for name in ("batch", "workers")}
-        job = Job(o["images"], _wanted(o), state=o["state"], learn=True, **speed)
+        asked = {name: o[name] for name in ("state", "force", "batch", "workers")}
+        job = Job(o["images"], _wanted(o), learn=True, **asked)
         job.report.verb = "learned"
         _run(job, screen)
 
