@@ -16,8 +16,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from adte import Classifier
+from adte import Classifier, InputError
+from adte.console import emit_json
 from adte.files import load_state
+from adte.labelling import Job, Wanted
 from predicting import (
     CLASSES,
     call,
@@ -122,6 +124,26 @@ def test_a_full_device_costs_no_other_output(photo, tmp_path):
     assert len(rows(Path("a.csv"))) == 1
     assert seen(Path("a.csv.adte")) == 1
     assert stat.S_ISCHR(os.stat("/dev/full").st_mode)
+
+
+@pytest.mark.parametrize("option", ["--out", "--json"])
+def test_standard_output_may_be_closed(option, photo, monkeypatch):
+    monkeypatch.setattr("adte.files.whole.sys.stdout", None)
+    targets = {"out": "-"} if option == "--out" else {"json_to": "-"}
+    with pytest.raises(InputError, match="standard output is closed; leave it open, or give a fil"):
+        Job([str(photo)], Wanted(), **targets).run()
+    with pytest.raises(InputError, match="standard output is closed"):
+        emit_json({}, "-")
+
+
+@pytest.mark.parametrize("letters", [252, 245, 235])
+@pytest.mark.parametrize("suffix", [".csv", ".json"])
+def test_a_name_that_is_too_long_is_refused_in_words(letters, suffix, photo):
+    result = predict(photo, "--out", "a" * letters + suffix)
+    assert is_clean(result)
+    if result.exit_code:
+        assert "File name too long; give another name" in result.stderr
+    assert (result.exit_code == 0) == (letters == 235 or (letters, suffix) == (245, ".csv"))
 
 
 def test_links_stay_links(photo, tmp_path):

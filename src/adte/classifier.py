@@ -237,7 +237,12 @@ class Classifier:
                 raise error
             unread.append(Unread(key, str(error)))
 
-        named = ((_name(i, image), image) for i, image in enumerate(images))
+        try:
+            named = ((_name(i, image), image) for i, image in enumerate(images))
+        except TypeError as error:
+            raise InputError(
+                f"{brief(images)} is no stream of images; give a folder or a list of images"
+            ) from error
         return self.encode(named, size, workers, failed)
 
     def encode(

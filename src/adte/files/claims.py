@@ -27,6 +27,7 @@ from adte.files.whole import (
     nameable,
     reason,
     short,
+    standard_output,
     target_of,
     try_lock,
     unlock,
@@ -158,6 +159,8 @@ def claim(targets: Iterable[Target], inputs: Iterable[StrPath] = (), force: bool
         said = f"{option} {os.fspath(path)!r}"
         name = "/dev/stdout" if os.fspath(path) == "-" else os.fspath(path)
         streams = os.fspath(path) == "-" or is_special(name)
+        if name == "/dev/stdout":
+            standard_output()
         target = Path(name) if streams else target_of(name)
         who = _identity(name)
         if who in taken and not _is_sink(name):

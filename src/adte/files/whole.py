@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from glob import escape
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TextIO
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -32,6 +32,7 @@ __all__ = [
     "make_folder",
     "open_through",
     "save_state",
+    "standard_output",
     "write_new",
     "write_whole",
 ]
@@ -209,6 +210,13 @@ def _descriptor(path: StrPath) -> int | None:
         except (OSError, ValueError):
             return None
     return None
+
+
+def standard_output() -> TextIO:
+    """Standard output, unless it was closed before the start (`>&-`)."""
+    if sys.stdout is None:
+        raise InputError("standard output is closed; leave it open, or give a file name")
+    return sys.stdout
 
 
 def open_through(path: StrPath) -> BinaryIO:
