@@ -631,6 +631,24 @@ def test_a_full_standard_output_costs_no_other_output(photos, monkeypatch):
     assert len(rows(Path("o.csv"))) == seen(Path("o.csv.adte")) == 1
 
 
+def test_a_reader_who_left_is_told_what_the_same_command_does(photos, monkeypatch):
+    def gone(*_):
+        raise BrokenPipeError
+
+    monkeypatch.setattr("adte.files.outputs.Output.write", gone)
+    streamed = predict(photos, "--out", "-", "--state", "s.adte")
+    assert "the same command learns again what it had learned by then" in streamed.stderr
+    kept = predict(photos, "--out", "o.csv", "--state", "t.adte")
+    assert "the same command goes on from there" in kept.stderr
+
+
+def test_no_image_is_blamed_for_a_kernel_that_there_is_not(photos, monkeypatch):
+    monkeypatch.setenv("ADTE_VIEWS", "xx")
+    result = predict(photos)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: unknown kernel of the views in ADTE_VIEWS 'xx'; choose")
+
+
 def test_the_example_of_a_setting_is_one_that_the_default_uses(photo):
     assert "write it as in base=5" in predict(photo, "--set", "beta").stderr
     plain = facts(predict(photo, "--json"))["rows"]
@@ -650,7 +668,7 @@ def test_classes_may_be_described_in_sentences(photo, tmp_path):
     assert "0 images labelled, 1 done before" in again.output
     told.write_text(json.dumps({"cat": ["another."], "dog": ["a dog."], "car": ["a car."]}))
     other = predict(photo, "--descriptions", told, "--out", "o.csv")
-    assert "was saved with descriptions 'told.json'" in other.output
+    assert f"was saved with other descriptions than '{told}' has; leave" in other.output
     assert "leave --descriptions out" in other.output
     told.write_text(json.dumps({"cat": ["a cat."]}))
     assert "lack 2 of 3 classes: 'dog', 'car'" in predict(photo, "--descriptions", told).output

@@ -23,7 +23,7 @@ from adte.classifier import Classifier, Unread
 from adte.errors import InputError
 from adte.files.inputs import Item
 from adte.files.ledger import Ledger
-from adte.files.outputs import Output
+from adte.files.outputs import Output, is_stream
 from adte.files.rows import Done, escape_name
 from adte.labelling.report import Labelled, Listener, Report, counted
 from adte.labelling.signals import Deferred
@@ -310,7 +310,7 @@ class Run:
         path = self.saving.path
         if not self._whole and not self.clf.frozen:
             goes_on = "goes on from there"
-            if self.rows.out is None:
+            if self.rows.out is None or is_stream(self.rows.out.path):
                 goes_on = "learns again what it had learned by then"
             raise InputError(f"{path!r} is as it was at its last save; the same command {goes_on}")
         self.saving.now()
