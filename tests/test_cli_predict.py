@@ -146,6 +146,18 @@ def test_a_name_that_is_too_long_is_refused_in_words(letters, suffix, photo):
     assert (result.exit_code == 0) == (letters == 235 or (letters, suffix) == (245, ".csv"))
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/fd/1"), reason="needs /dev/fd")
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "link"])
+def test_rows_on_standard_output_are_alone_there_by_any_name(name, photo, monkeypatch):
+    Path("link").symlink_to("/dev/stdout")
+    made = []
+    monkeypatch.setattr("adte.cli._screen.Screen.__init__", lambda self, *a: made.append(a[4]))
+    monkeypatch.setattr("adte.cli.predict._run", lambda *_: None)
+    assert predict(photo, "--out", name).exit_code == 0
+    assert predict(photo, "--out", "o.csv").exit_code == 0
+    assert made == [True, False]
+
+
 def test_links_stay_links(photo, tmp_path):
     for name in ("s.adte", "o.csv", "j.json"):
         (tmp_path / "real").mkdir(exist_ok=True)

@@ -536,3 +536,36 @@ def test_a_warm_start_leaves_its_state_alone(tmp_path):
     assert wrong.exit_code == 2
     assert "--start" in wrong.stderr
     assert "other classes" in wrong.stderr
+
+
+def test_a_warm_start_is_there_and_may_be_used_as_it_is(tmp_path):
+    pictures(tmp_path / "in", 4)
+    call("learn", "in", *CLASSES, "--state", "warm.adte")
+    plain = predict("in", "--start", "warm.adte", "--freeze")
+    frozen = predict(
+        "in", "--start", "warm.adte", "--freeze", "--state", "no.adte", "--out", "o.csv"
+    )
+    assert frozen.exit_code == 0, frozen.output
+    assert frozen.stdout == plain.stdout
+    assert not Path("no.adte").exists()
+    again = predict(
+        "in", "--start", "warm.adte", "--freeze", "--state", "no.adte", "--out", "o.csv"
+    )
+    assert "4 done before" in again.stderr
+    missing = predict("in", "--start", "nope.adte", "--out", "o.csv")
+    assert missing.exit_code == 2
+    assert "state file 'nope.adte' does not exist; check the path" in missing.stderr
+    alone = predict("in", "--freeze", "--state", "no.adte")
+    assert "state file 'no.adte' does not exist" in alone.stderr
+
+
+def test_an_output_without_a_format_is_refused_at_once(tmp_path, monkeypatch):
+    pictures(tmp_path / "in", 1)
+    monkeypatch.setattr(Wanted, "new", lambda self: pytest.fail("the model was loaded"))
+    for name, said in (
+        ("x.txt", "which format to write; end it"),
+        ("a" * 245 + ".json", "too long"),
+    ):
+        result = predict("in", "--out", name)
+        assert result.exit_code == 2
+        assert said in result.stderr

@@ -101,6 +101,7 @@ def predict(**o: Any) -> None:
     """
     from adte.cli._screen import Screen
     from adte.files.inputs import read_list
+    from adte.files.whole import is_standard_output
     from adte.labelling import Job
 
     if o["quiet"] and o["verbose"]:
@@ -110,7 +111,7 @@ def predict(**o: Any) -> None:
     inputs = [*o["images"], *(read_list(o["files_from"]) if o["files_from"] is not None else [])]
     names = ("out", "json_to", "state", "start", "freeze", "force", "top", "min_confidence",
              "batch", "workers", "sort_into", "sort", "wait")  # fmt: skip
-    data = any(p in ("-", "/dev/stdout") for p in (o["out"], o["json_to"]))
+    data = any(p is not None and is_standard_output(p) for p in (o["out"], o["json_to"]))
     screen = Screen(o["quiet"], o["verbose"], o["bars"], o["top"], data)
     cluster, asked = ENGINE.take(o), {name: o[name] for name in names}
     with console.notes(not o["quiet"]):

@@ -23,6 +23,7 @@ from adte.files.whole import (
     KEY,
     StrPath,
     is_special,
+    is_standard_output,
     make_folder,
     nameable,
     reason,
@@ -159,7 +160,7 @@ def claim(targets: Iterable[Target], inputs: Iterable[StrPath] = (), force: bool
         said = f"{option} {os.fspath(path)!r}"
         name = "/dev/stdout" if os.fspath(path) == "-" else os.fspath(path)
         streams = os.fspath(path) == "-" or is_special(name)
-        if name == "/dev/stdout":
+        if is_standard_output(name):
             standard_output()
         target = Path(name) if streams else target_of(name)
         who = _identity(name)

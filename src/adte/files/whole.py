@@ -28,6 +28,7 @@ from adte.errors import InputError, StateError
 __all__ = [
     "FORMAT",
     "is_special",
+    "is_standard_output",
     "load_state",
     "make_folder",
     "open_through",
@@ -210,6 +211,11 @@ def _descriptor(path: StrPath) -> int | None:
         except (OSError, ValueError):
             return None
     return None
+
+
+def is_standard_output(path: StrPath) -> bool:
+    """Whether a path is standard output, by any of its names."""
+    return os.fspath(path) == "-" or _descriptor(path) == 1
 
 
 def standard_output() -> TextIO:
