@@ -555,6 +555,9 @@ def test_a_warm_start_is_there_and_may_be_used_as_it_is(tmp_path):
     missing = predict("in", "--start", "nope.adte", "--out", "o.csv")
     assert missing.exit_code == 2
     assert "state file 'nope.adte' does not exist; check the path" in missing.stderr
+    long = "a" * 300
+    for options in (("--start", long), ("--freeze", "--state", long)):
+        assert f"state file '{long}' does not exist" in predict("in", *options).stderr
     alone = predict("in", "--freeze", "--state", "no.adte")
     assert "state file 'no.adte' does not exist" in alone.stderr
 

@@ -329,8 +329,8 @@ def load_state(path: StrPath) -> tuple[dict[str, Tensor], dict[str, Any]]:
     The facts are as they were found; `adte.facts.read_facts` checks them.
     """
     name = str(path)
-    if not Path(path).is_file():
-        if Path(path).exists():
+    if not os.path.isfile(path):  # nor where the name is too long
+        if os.path.exists(path):
             raise InputError(f"state file {name!r} is not a file; check the path")
         raise InputError(f"state file {name!r} does not exist; check the path")
     try:
