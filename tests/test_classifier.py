@@ -93,6 +93,25 @@ def test_stream_is_lazy(model, photos):
     assert clf.method.class_prior.seen == clf.seen == 1
 
 
+def test_what_is_neither_names_nor_images_nor_a_number_is_refused(model, photos):
+    with pytest.raises(InputError, match="classes=None are no names; pass a list of names"):
+        Classifier(model, classes=None)
+    clf = make(model)
+    with pytest.raises(InputError, match="None is no stream of images; give a folder or a list"):
+        list(clf.stream(None))
+    p = clf.predict(photos / "00.png")
+    assert p.best(0) == []
+    for k in (-1, "x", 1.5, None):
+        with pytest.raises(InputError, match="most probable classes cannot be given"):
+            p.best(k)
+
+
+def test_a_seed_beside_views_of_their_own_seed_is_refused(model):
+    with pytest.raises(InputError, match=r"seed=9 goes with a number of views.*Views\(seed=9\)"):
+        make(model, views=Views(count=2), seed=9)
+    assert make(model, views=Views(count=2, seed=9), seed=9).views.seed == 9
+
+
 def test_seed_decides_the_views(model, photos):
     a, b, c = (make(model, seed=s).predict(photos / "00.png").entropy for s in (0, 0, 1))
     torch.testing.assert_close(a, b, rtol=0, atol=0)

@@ -10,13 +10,16 @@ import signal
 import stat
 import threading
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
 import torch
 
-from adte import Classifier
+from adte import Classifier, InputError
+from adte.console import emit_json
 from adte.files import load_state
+from adte.labelling import Job, Wanted
 from predicting import (
     CLASSES,
     call,
@@ -121,6 +124,38 @@ def test_a_full_device_costs_no_other_output(photo, tmp_path):
     assert len(rows(Path("a.csv"))) == 1
     assert seen(Path("a.csv.adte")) == 1
     assert stat.S_ISCHR(os.stat("/dev/full").st_mode)
+
+
+@pytest.mark.parametrize("option", ["--out", "--json"])
+def test_standard_output_may_be_closed(option, photo, monkeypatch):
+    monkeypatch.setattr("adte.files.whole.sys.stdout", None)
+    targets = {"out": "-"} if option == "--out" else {"json_to": "-"}
+    with pytest.raises(InputError, match="standard output is closed; leave it open, or give a fil"):
+        Job([str(photo)], Wanted(), **targets).run()
+    with pytest.raises(InputError, match="standard output is closed"):
+        emit_json({}, "-")
+
+
+@pytest.mark.parametrize("letters", [252, 245, 235])
+@pytest.mark.parametrize("suffix", [".csv", ".json"])
+def test_a_name_that_is_too_long_is_refused_in_words(letters, suffix, photo):
+    result = predict(photo, "--out", "a" * letters + suffix)
+    assert is_clean(result)
+    if result.exit_code:
+        assert "File name too long; give another name" in result.stderr
+    assert (result.exit_code == 0) == (letters == 235 or (letters, suffix) == (245, ".csv"))
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/fd/1"), reason="needs /dev/fd")
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "link"])
+def test_rows_on_standard_output_are_alone_there_by_any_name(name, photo, monkeypatch):
+    Path("link").symlink_to("/dev/stdout")
+    made = []
+    monkeypatch.setattr("adte.cli._screen.Screen.__init__", lambda self, *a: made.append(a[4]))
+    monkeypatch.setattr("adte.cli.predict._run", lambda *_: None)
+    assert predict(photo, "--out", name).exit_code == 0
+    assert predict(photo, "--out", "o.csv").exit_code == 0
+    assert made == [True, False]
 
 
 def test_links_stay_links(photo, tmp_path):
@@ -478,6 +513,40 @@ def test_a_mended_image_is_tried_again(out, photos):
     assert Path(out).read_text() == text
 
 
+@pytest.mark.parametrize("out", ["o.csv", "o.jsonl", "o.json"])
+def test_what_is_said_of_an_image_is_the_last_trial(out, photos):
+    predict(photos, "--out", out)
+    for number in range(2):
+        (photos / "001x.jpg").unlink()
+        (photos / "001x.jpg").symlink_to("gone.jpg" if number else "001x.jpg")
+        result = predict(photos, "--out", out)
+        assert result.exit_code == 2
+        assert f"{out} (6 rows)" in result.stderr
+        said = Path(out).read_text()
+        assert said.count("001x.jpg' is not there" if number else "symbolic links") == 1, said
+    assert said.count("001x") == 2  # its name, and what is said of it
+
+
+@pytest.mark.parametrize("out", ["o.csv", "o.jsonl", "o.json"])
+def test_a_folder_or_an_archive_that_can_be_read_again_has_no_row(out, photos, tmp_path):
+    (photos / "001x.jpg").unlink()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to("empty")
+    Path("a.zip").write_bytes(b"no archive")
+    inputs = ("empty/", "link", "a.zip", photos)
+    assert predict(*inputs, "--out", out).exit_code == 2
+    assert f"{out} (8 rows)" in predict(*inputs, "--out", out).stderr
+    picture(tmp_path / "empty" / "x.png", 7)
+    with zipfile.ZipFile("a.zip", "w") as archive:
+        archive.write(tmp_path / "empty" / "x.png", "x.png")
+    mended = predict(*inputs, "--out", out)
+    assert mended.exit_code == 0, mended.output
+    assert f"3 images labelled, 5 done before; written: {out}.adte" in mended.stderr
+    assert f"{out} (8 rows)" in mended.stderr
+    assert "no image" not in Path(out).read_text()
+    assert "cannot be read" not in Path(out).read_text()
+
+
 def test_another_confidence_is_refused(photos):
     found = facts(predict(photos, "--json"))["rows"]
     middle = sorted(r["confidence"] for r in found if not r["error"])[2]
@@ -514,6 +583,17 @@ def test_rows_that_are_gone_are_not_learned_again_in_silence(photos):
     Path("o.csv").unlink()
     predict(photos, "--out", "o.csv", "--force")
     assert seen(Path("o.csv.adte")) == 5
+
+
+def test_learn_writes_over_files_of_others_when_it_is_told_to(photo):
+    Path("w.adte").write_text("my notes")
+    refused = call("learn", photo, *CLASSES, "--state", "w.adte")
+    assert refused.exit_code == 2
+    assert "is not a state file of adte; give another name, or --force" in refused.stderr
+    assert Path("w.adte").read_text() == "my notes"
+    for turn in (1, 2):  # a state of ours is gone on from all the same
+        assert call("learn", photo, *CLASSES, "--state", "w.adte", "--force").exit_code == 0
+        assert seen(Path("w.adte")) == turn
 
 
 def test_no_state_where_nothing_was_learned(photos):
@@ -563,6 +643,24 @@ def test_a_full_standard_output_costs_no_other_output(photos, monkeypatch):
     assert len(rows(Path("o.csv"))) == seen(Path("o.csv.adte")) == 1
 
 
+def test_a_reader_who_left_is_told_what_the_same_command_does(photos, monkeypatch):
+    def gone(*_):
+        raise BrokenPipeError
+
+    monkeypatch.setattr("adte.files.outputs.Output.write", gone)
+    streamed = predict(photos, "--out", "-", "--state", "s.adte")
+    assert "the same command learns again what it had learned by then" in streamed.stderr
+    kept = predict(photos, "--out", "o.csv", "--state", "t.adte")
+    assert "the same command goes on from there" in kept.stderr
+
+
+def test_no_image_is_blamed_for_a_kernel_that_there_is_not(photos, monkeypatch):
+    monkeypatch.setenv("ADTE_VIEWS", "xx")
+    result = predict(photos)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: unknown kernel of the views in ADTE_VIEWS 'xx'; choose")
+
+
 def test_the_example_of_a_setting_is_one_that_the_default_uses(photo):
     assert "write it as in base=5" in predict(photo, "--set", "beta").stderr
     plain = facts(predict(photo, "--json"))["rows"]
@@ -582,7 +680,7 @@ def test_classes_may_be_described_in_sentences(photo, tmp_path):
     assert "0 images labelled, 1 done before" in again.output
     told.write_text(json.dumps({"cat": ["another."], "dog": ["a dog."], "car": ["a car."]}))
     other = predict(photo, "--descriptions", told, "--out", "o.csv")
-    assert "was saved with descriptions 'told.json'" in other.output
+    assert f"was saved with other descriptions than '{told}' has; leave" in other.output
     assert "leave --descriptions out" in other.output
     told.write_text(json.dumps({"cat": ["a cat."]}))
     assert "lack 2 of 3 classes: 'dog', 'car'" in predict(photo, "--descriptions", told).output

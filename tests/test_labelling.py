@@ -361,6 +361,46 @@ def test_a_torn_copy_has_no_name(tmp_path, monkeypatch):
     assert list((tmp_path / "sorted" / "cat").iterdir()) == []
 
 
+def test_an_image_that_cannot_be_sorted_stops_no_other(tmp_path):
+    """The second of two names of 255 bytes has no room for a number."""
+    photos = pictures(tmp_path / "photos", 3)
+    long = "a" * 251 + ".png"
+    for photo, folder in zip(photos, ("1", "2"), strict=False):
+        (tmp_path / "photos" / folder).mkdir()
+        photo.rename(tmp_path / "photos" / folder / long)
+    photos[2].rename(tmp_path / "photos" / "3.png")
+    result = call("predict", "photos", "--classes", "cat", "--views", 2, "--sort-into", "sorted")
+    assert result.exit_code == 2
+    assert is_clean(result)
+    assert f"photos/2/{long}' into" in result.stderr
+    assert "File name too long" in result.stderr
+    assert "(2 images copied; `adte undo" in result.stderr
+    assert sorted(os.listdir("sorted/cat")) == ["3.png", long]
+    assert undo("sorted/undo.csv") == (2, [])
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("broken", ["_do", "fsync"])
+def test_a_disk_that_takes_no_more_ends_the_sorting(code, broken, tmp_path, monkeypatch):
+    photos = pictures(tmp_path / "photos", 2)
+    items, labels = [(str(p), p) for p in photos], {str(p): ["cat"] for p in photos}
+    sorting = Sorting("sorted", "link", ["photos"])
+
+    def fail(*_):
+        raise OSError(code, "no more")
+
+    with monkeypatch.context() as patch:
+        if broken == "_do":
+            patch.setattr(sorting_room, "_do", fail)
+        else:
+            patch.setattr("adte.labelling.sorting.os.fsync", fail)
+        with pytest.raises(InputError, match="cannot"):
+            sorting.fill(items, labels, ["cat"])
+    assert len(sorting.path.read_text().splitlines()) == 2  # the columns, and the first image
+    assert Sorting("sorted", "link", ["photos"]).fill(items, labels, ["cat"]) == 2
+    assert undo(sorting.path).images == 2
+
+
 def test_a_move_that_was_cut_off_is_finished(tmp_path):
     (photo,) = pictures(tmp_path / "photos", 1)
     data, labels = photo.read_bytes(), {str(photo): ["cat"]}
@@ -496,3 +536,39 @@ def test_a_warm_start_leaves_its_state_alone(tmp_path):
     assert wrong.exit_code == 2
     assert "--start" in wrong.stderr
     assert "other classes" in wrong.stderr
+
+
+def test_a_warm_start_is_there_and_may_be_used_as_it_is(tmp_path):
+    pictures(tmp_path / "in", 4)
+    call("learn", "in", *CLASSES, "--state", "warm.adte")
+    plain = predict("in", "--start", "warm.adte", "--freeze")
+    frozen = predict(
+        "in", "--start", "warm.adte", "--freeze", "--state", "no.adte", "--out", "o.csv"
+    )
+    assert frozen.exit_code == 0, frozen.output
+    assert frozen.stdout == plain.stdout
+    assert not Path("no.adte").exists()
+    again = predict(
+        "in", "--start", "warm.adte", "--freeze", "--state", "no.adte", "--out", "o.csv"
+    )
+    assert "4 done before" in again.stderr
+    missing = predict("in", "--start", "nope.adte", "--out", "o.csv")
+    assert missing.exit_code == 2
+    assert "state file 'nope.adte' does not exist; check the path" in missing.stderr
+    long = "a" * 300
+    for options in (("--start", long), ("--freeze", "--state", long)):
+        assert f"state file '{long}' does not exist" in predict("in", *options).stderr
+    alone = predict("in", "--freeze", "--state", "no.adte")
+    assert "state file 'no.adte' does not exist" in alone.stderr
+
+
+def test_an_output_without_a_format_is_refused_at_once(tmp_path, monkeypatch):
+    pictures(tmp_path / "in", 1)
+    monkeypatch.setattr(Wanted, "new", lambda self: pytest.fail("the model was loaded"))
+    for name, said in (
+        ("x.txt", "which format to write; end it"),
+        ("a" * 245 + ".json", "too long"),
+    ):
+        result = predict("in", "--out", name)
+        assert result.exit_code == 2
+        assert said in result.stderr

@@ -186,6 +186,7 @@ def test_missing_classes_are_listed_or_fall_back():
     ("text", "message"),
     [
         ("{", "is not JSON"),
+        ("[" * 300_000, "is not JSON .nested too deeply"),
         ('"cat"', "not in CuPL's format"),
         ('{"cat": []}', "class 'cat' has no list of sentences"),
         ('{"cat": "purrs"}', "class 'cat' has no list of sentences"),

@@ -303,7 +303,9 @@ class Prediction:
 
     def top(self, k: int = 5) -> list[tuple[int, float]]:
         """The k most probable classes with their probabilities."""
-        values, indices = self.probs.topk(min(k, self.probs.numel()))
+        if not hasattr(k, "__index__") or k < 0:
+            raise InputError(f"the {k!r} most probable classes cannot be given; ask for 0 or more")
+        values, indices = self.probs.topk(min(int(k), self.probs.numel()))
         return list(zip(indices.tolist(), values.tolist(), strict=True))
 
     def best(self, k: int = 5) -> list[tuple[str, float]]:

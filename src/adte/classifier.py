@@ -105,6 +105,11 @@ class Classifier:
             if not self.auto:
                 raise InputError(f"views={views!r} is no number of views; give one, or 'auto'")
             views = Views(seed=seed)
+        if isinstance(views, Views) and seed not in (0, views.seed):
+            raise InputError(
+                f"seed={seed!r} goes with a number of views; views made ready have their own, as "
+                f"in Views(seed={seed!r})"
+            )
         self.views = views if isinstance(views, Views) else Views(count=views, seed=seed)
         if isinstance(method, Method):
             if options:
@@ -156,7 +161,9 @@ class Classifier:
 
         A list is encoded before anything is learned: if one of its images cannot be read, nothing
         has changed. With errors="skip" such images are left out and listed in `unread`; one image
-        by itself is an error still. With learn=False nothing is learned.
+        by itself is an error still. With learn=False nothing is learned. With views="auto" what the
+        first images of a list teach does not decide how many views the last ones have; with
+        `stream` it does, and a few answers differ.
         """
         if isinstance(image, (list, tuple)) or getattr(image, "ndim", 0) == 4:
             batches = list(self._batches(image, 1, 0, errors))
@@ -230,7 +237,12 @@ class Classifier:
                 raise error
             unread.append(Unread(key, str(error)))
 
-        named = ((_name(i, image), image) for i, image in enumerate(images))
+        try:
+            named = ((_name(i, image), image) for i, image in enumerate(images))
+        except TypeError as error:
+            raise InputError(
+                f"{brief(images)} is no stream of images; give a folder or a list of images"
+            ) from error
         return self.encode(named, size, workers, failed)
 
     def encode(

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from adte._version import __version__
 from adte.files import write_whole
+from adte.files.whole import standard_output
 
 if TYPE_CHECKING:
     from adte.evaluate.report.tables import Grid
@@ -163,7 +164,7 @@ def emit_json(data: Any, path: str) -> None:
         data = {"adte": __version__, **data}
     text = json.dumps(data, indent=2, ensure_ascii=False) + "\n"
     try:
-        text.encode((path == "-" and sys.stdout.encoding) or "utf-8")
+        text.encode((path == "-" and standard_output().encoding) or "utf-8")
     except UnicodeEncodeError:  # a letter that the terminal lacks, or a name that is not UTF-8
         text = json.dumps(data, indent=2) + "\n"
     if path == "-":

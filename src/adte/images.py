@@ -36,10 +36,8 @@ __all__ = [
     "Picture",
     "Pixels",
     "find_images",
-    "is_folder",
     "is_image",
     "load_image",
-    "may_be_read",
     "read_picture",
     "walk_images",
 ]
@@ -102,33 +100,45 @@ def find_images(path: str | os.PathLike[str]) -> list[Path]:
     return found
 
 
-def walk_images(folder: str | os.PathLike[str]) -> list[str]:
-    """Every image below a folder, as sorted relative paths with forward slashes."""
-    return sorted(_walk(os.fspath(folder), "", ()))
+def walk_images(
+    folder: str | os.PathLike[str], failed: Callable[[str, InputError], None] | None = None
+) -> list[str]:
+    """Every image below a folder, as sorted relative paths with forward slashes.
+
+    A folder that cannot be listed is told to `failed`; without it, the error is raised.
+    """
+    return sorted(_walk(os.fspath(folder), failed))
 
 
-def _walk(place: str, prefix: str, above: tuple[tuple[int, int], ...]) -> Iterator[str]:
-    try:
-        here = os.stat(place)
-        with os.scandir(place) as entries:
-            inside = list(entries)
-    except OSError as error:
-        raise InputError(
-            f"cannot list the folder {place!r} ({error.strerror}); check its permissions"
-        ) from error
-    if (here.st_dev, here.st_ino) in above:  # a link back to a folder that it lies in
-        return
-    above = (*above, (here.st_dev, here.st_ino))
-    for entry in inside:
-        if entry.name.startswith("."):
+def _walk(top: str, failed: Callable[[str, InputError], None] | None) -> Iterator[str]:
+    todo: list[tuple[str, str, frozenset[tuple[int, int]]]] = [(top, "", frozenset())]
+    while todo:  # no recursion: folders may be thousands deep
+        place, prefix, above = todo.pop()
+        try:
+            here = os.stat(place)
+            with os.scandir(place) as entries:
+                inside = list(entries)
+        except OSError as error:
+            closed = InputError(
+                f"cannot list the folder {place!r} ({error.strerror}); check its permissions"
+            )
+            if failed is None:
+                raise closed from error
+            failed(place, closed)
             continue
-        if is_folder(entry):
-            yield from _walk(entry.path, f"{prefix}{entry.name}/", above)
-        elif is_image(entry.name) and may_be_read(entry):
-            yield prefix + entry.name
+        if (here.st_dev, here.st_ino) in above:  # a link back to a folder that it lies in
+            continue
+        below = above | {(here.st_dev, here.st_ino)}
+        for entry in inside:
+            if entry.name.startswith("."):
+                continue
+            if _is_folder(entry):
+                todo.append((entry.path, f"{prefix}{entry.name}/", below))
+            elif is_image(entry.name) and _may_be_read(entry):
+                yield prefix + entry.name
 
 
-def may_be_read(entry: os.DirEntry[str]) -> bool:
+def _may_be_read(entry: os.DirEntry[str]) -> bool:
     """Whether an entry is a file, or leads to one or nowhere, of which reading it will tell; a
     pipe would be waited for."""
     try:
@@ -137,7 +147,7 @@ def may_be_read(entry: os.DirEntry[str]) -> bool:
         return True
 
 
-def is_folder(entry: os.DirEntry[str]) -> bool:
+def _is_folder(entry: os.DirEntry[str]) -> bool:
     """Whether an entry of a folder is a folder, or leads to one."""
     try:
         return entry.is_dir()

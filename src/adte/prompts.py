@@ -61,7 +61,10 @@ def check_classes(classes: Sequence[str]) -> list[str]:
     """Class names as a list. Repeats are allowed, since classes are told apart by index."""
     if isinstance(classes, str):
         raise InputError(f"classes={classes!r} is one text; pass a list of names")
-    names = [str(c).strip() for c in classes]
+    try:
+        names = [str(c).strip() for c in classes]
+    except TypeError as error:
+        raise InputError(f"classes={classes!r} are no names; pass a list of names") from error
     if not names:
         raise InputError("no class names were given; pass at least one")
     if blank := [i for i, n in enumerate(names) if not n]:
@@ -160,8 +163,9 @@ def read_descriptions(source: str | os.PathLike[str]) -> dict[str, tuple[str, ..
             ) from error
     try:
         table = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InputError(f"{name!r} is not JSON ({error}); save the descriptions again") from error
+    except (json.JSONDecodeError, RecursionError) as error:
+        why = "nested too deeply" if isinstance(error, RecursionError) else error
+        raise InputError(f"{name!r} is not JSON ({why}); save the descriptions again") from error
     if isinstance(table, list):
         table = {str(i): sentences for i, sentences in enumerate(table)}
     if not isinstance(table, dict):

@@ -12,6 +12,7 @@ import pytest
 from adte import InputError, StateError, create_method
 from adte.evaluate import run
 from adte.evaluate.features.cache import Cache, extract
+from adte.evaluate.features.stream import first
 from adte.evaluate.running.results import Results, summarise
 from adte.evaluate.running.tasks import Task, aggregate, grid, method_tasks, run_tasks
 from adte.views import KERNELS
@@ -169,6 +170,17 @@ def test_images_are_encoded_once_however_many_look_at_them():
     for a, b in zip(outcomes, apart, strict=True):
         assert a.run.predicted.tolist() == b.run.predicted.tolist()
         assert a.run.ids == b.run.ids
+
+
+def test_a_part_of_a_stream_is_compared_and_says_so():
+    part = first(live(10), 6)
+    outcomes = run_tasks(part, [Task("se"), Task("adte", seed=1)])
+    assert [(o.record.conditions.part, o.record.conditions.images) for o in outcomes] == [
+        ("first 6", 6)
+    ] * 2
+    assert part.shuffled(1).recipe == part.recipe
+    alone = run_tasks(part, [Task("adte", seed=1)])[0]  # encoded as it goes
+    assert alone.run.predicted.tolist() == outcomes[1].run.predicted.tolist()
 
 
 def test_more_features_than_memory_go_through_a_temporary_cache(monkeypatch):

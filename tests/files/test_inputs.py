@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import struct
 import sys
 import tarfile
@@ -435,6 +436,34 @@ def test_class_names_that_cannot_be_read(tmp_path):
     for text in ("@", f"@{tmp_path}"):
         with pytest.raises(InputError, match="cannot be read"):
             read_classes(text)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a POSIX system")
+def test_a_folder_may_be_thousands_deep(here):
+    top = os.getcwd()
+    try:
+        for name in ["deep", *["d"] * 1200]:
+            os.mkdir(name)
+            os.chdir(name)
+        Path("x.png").write_bytes(b"an image")
+    finally:
+        os.chdir(top)
+    ((name, source),) = expand(["deep"])
+    assert name == f"deep/{'d/' * 1200}x.png"
+    assert source.read_bytes() == b"an image"
+    os.rename("deep", "r")  # from its end, as the tests' own tidying up is a recursion
+    while os.path.isdir("r/d"):
+        os.rename("r/d", "s")
+        shutil.rmtree("r")
+        os.rename("s", "r")
+
+
+def test_standard_input_may_be_closed(monkeypatch):
+    monkeypatch.setattr("sys.stdin", None)
+    ((_, error),) = expand(["-"])
+    assert "standard input is closed" in str(error)
+    with pytest.raises(InputError, match="standard input is closed"):
+        read_list("-")
 
 
 def test_an_object_store_is_told_what_reads_it():

@@ -55,7 +55,7 @@ def test_what_is_done_is_not_done_again(name, tmp_path):
     ledger = Ledger(path)
     ledger.resume().close()
     assert ledger.take("2.jpg") is None  # an image that failed is tried again
-    assert [ledger.failure("2.jpg") for _ in range(2)] == [3, None]
+    assert [ledger.failures("2.jpg") for _ in range(2)] == [{3: "broken"}, {}]
     assert names(path) == ["0.jpg", "1.jpg", "0.jpg", "2.jpg"]
     assert os.listdir(tmp_path) == [name]
 
@@ -172,7 +172,8 @@ def test_a_mended_image_takes_the_place_of_its_error(name, killed, tmp_path):
     ledger = Ledger(path)
     out = ledger.resume(ledger.covered(state, marks))
     assert not ledger.take("bad.jpg")
-    out.drop(ledger.failure("bad.jpg"))
+    for number in ledger.failures("bad.jpg"):
+        out.drop(number)
     out.write(row("bad.jpg"))
     after = out.mark(state, marks)
     if killed:
@@ -186,7 +187,7 @@ def test_a_mended_image_takes_the_place_of_its_error(name, killed, tmp_path):
             assert ledger.take("bad.jpg")
             assert not ledger.take("bad.jpg")
             assert ledger.take("0.jpg")
-            assert ledger.failure("bad.jpg") is None
+            assert not ledger.failures("bad.jpg")
         assert names(path) == ["0.jpg", "worse.jpg", "bad.jpg"]
     assert os.listdir(tmp_path) == [name]
 

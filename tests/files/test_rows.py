@@ -36,7 +36,7 @@ def test_every_name_is_one_line_and_comes_back(name):
         line = form.line({**ROW, "path": name, "label": name, "error": name})
         assert line.count(b"\n") == 1
         assert line.endswith(b"\n")
-        assert form.read(line)[:5] == (name, name or None, ROW["confidence"], True, bool(name))
+        assert form.read(line)[:5] == (name, name or None, ROW["confidence"], True, name)
 
 
 @given(st.binary(max_size=20).filter(lambda b: b"\0" not in b))
@@ -63,7 +63,7 @@ def test_csv_of_a_row():
     broken = form.line({"path": "b.jpg", "error": "cannot read it", "learned": False})
     (cells,) = csv.reader([broken.decode()])
     assert cells == ["b.jpg", "", "", "", "false", "cannot read it", "", "", "", "", "", ""]
-    assert form.read(broken) == ("b.jpg", None, None, False, True, None)
+    assert form.read(broken) == ("b.jpg", None, None, False, "cannot read it", None)
 
 
 def test_json_of_a_row():

@@ -170,3 +170,9 @@ def test_dpe_holds_an_image_once():
         method.learn(batch)
         method.predict(batch)
     assert counted == [1, 1]
+
+
+def test_any_alpha_that_is_accepted_can_be_used():
+    """Of 0.9 − (0.9 − 1e-30) nothing was left, and the first image was refused."""
+    q = Entropy(kind="adaptive", alpha=1e-30, few=0).class_q(torch.tensor([0.2, 0.8]).log())
+    assert q.tolist() == pytest.approx([1e-30, 0.9])

@@ -101,6 +101,7 @@ def predict(**o: Any) -> None:
     """
     from adte.cli._screen import Screen
     from adte.files.inputs import read_list
+    from adte.files.whole import is_standard_output
     from adte.labelling import Job
 
     if o["quiet"] and o["verbose"]:
@@ -110,7 +111,7 @@ def predict(**o: Any) -> None:
     inputs = [*o["images"], *(read_list(o["files_from"]) if o["files_from"] is not None else [])]
     names = ("out", "json_to", "state", "start", "freeze", "force", "top", "min_confidence",
              "batch", "workers", "sort_into", "sort", "wait")  # fmt: skip
-    data = any(p in ("-", "/dev/stdout") for p in (o["out"], o["json_to"]))
+    data = any(p is not None and is_standard_output(p) for p in (o["out"], o["json_to"]))
     screen = Screen(o["quiet"], o["verbose"], o["bars"], o["top"], data)
     cluster, asked = ENGINE.take(o), {name: o[name] for name in names}
     with console.notes(not o["quiet"]):
@@ -183,6 +184,7 @@ def _wanted(o: dict[str, Any]) -> Any:
     required=True,
     help="Where what was learned is kept; gone on from, if the file exists.",
 )
+@click.option("--force", is_flag=True, help="Write over a file that is not of adte's making.")
 @CLASSIFIER
 @click.option("-q", "--quiet", is_flag=True, help="Only errors and the summary.")
 @SPEED
@@ -198,8 +200,8 @@ def learn(**o: Any) -> None:
 
     screen = Screen(o["quiet"], False, None, 1, data=False, lines=False)
     with console.notes(not o["quiet"]):
-        speed = {name: o[name] for name in ("batch", "workers")}
-        job = Job(o["images"], _wanted(o), state=o["state"], learn=True, **speed)
+        asked = {name: o[name] for name in ("state", "force", "batch", "workers")}
+        job = Job(o["images"], _wanted(o), learn=True, **asked)
         job.report.verb = "learned"
         _run(job, screen)
 

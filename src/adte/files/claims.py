@@ -23,10 +23,12 @@ from adte.files.whole import (
     KEY,
     StrPath,
     is_special,
+    is_standard_output,
     make_folder,
     nameable,
     reason,
     short,
+    standard_output,
     target_of,
     try_lock,
     unlock,
@@ -158,6 +160,8 @@ def claim(targets: Iterable[Target], inputs: Iterable[StrPath] = (), force: bool
         said = f"{option} {os.fspath(path)!r}"
         name = "/dev/stdout" if os.fspath(path) == "-" else os.fspath(path)
         streams = os.fspath(path) == "-" or is_special(name)
+        if is_standard_output(name):
+            standard_output()
         target = Path(name) if streams else target_of(name)
         who = _identity(name)
         if who in taken and not _is_sink(name):

@@ -18,7 +18,7 @@ from typing import IO, TypeAlias
 
 from adte.errors import InputError
 from adte.files.whole import StrPath
-from adte.images import find_images, is_folder, is_image, may_be_read, walk_images
+from adte.images import find_images, is_image, walk_images
 
 __all__ = ["Item", "expand", "is_archive", "is_pipe", "read_classes", "read_list"]
 
@@ -86,34 +86,14 @@ def _expand(name: str, limit: int) -> Iterator[Item]:
 
 def _folder(name: str) -> Iterator[Item]:
     try:
-        found: list[Item] = [(str(p), p) for p in find_images(name)]
+        yield from [(str(p), p) for p in find_images(name)]
+        return
     except InputError as error:  # nothing there, or a folder below it cannot be listed
-        pieces = sorted(_piecewise(Path(name), ()), key=lambda item: item[0])
-        found = pieces or [(name, error)]
-    yield from found
-
-
-def _piecewise(folder: Path, above: tuple[str, ...]) -> Iterator[Item]:
-    """The images that can be found, and an error for each folder that cannot be listed."""
-    try:
-        yield from ((str(p), p) for p in (folder / n for n in walk_images(folder)))
-        return
-    except InputError as error:
         failure = error
-    try:
-        with os.scandir(folder) as entries:
-            inside = [e for e in entries if not e.name.startswith(".")]
-    except OSError:
-        yield str(folder), failure
-        return
-    above = (*above, os.path.realpath(folder))
-    for entry in inside:
-        path = folder / entry.name
-        if is_folder(entry):  # known from the list: what is in a folder may be closed to us
-            if os.path.realpath(path) not in above:  # a link back to a folder that it lies in
-                yield from _piecewise(path, above)
-        elif is_image(path.name) and may_be_read(entry):
-            yield str(path), path
+    closed: list[Item] = []
+    images = walk_images(name, lambda place, error: closed.append((str(Path(place)), error)))
+    found: list[Item] = [(str(p), p) for p in (Path(name, image) for image in images)]
+    yield from sorted([*found, *closed], key=lambda item: item[0]) or [(name, failure)]
 
 
 # --------------------------------------------------------------------------- pipes
@@ -127,7 +107,9 @@ def is_pipe(name: str) -> bool:
 
 
 def _standard_input(limit: int) -> Source:
-    if sys.stdin is None or sys.stdin.isatty():
+    if sys.stdin is None:
+        return InputError("standard input is closed; send an image to it, as in < photo.jpg")
+    if sys.stdin.isatty():
         return InputError("standard input is a terminal; send an image to it, as in < photo.jpg")
     return _read(sys.stdin.buffer, "standard input", limit)
 
@@ -262,6 +244,8 @@ def read_list(path: StrPath) -> list[str]:
     name = os.fspath(path)
     try:
         if name in STDIN:
+            if sys.stdin is None:
+                raise ValueError("standard input is closed")
             data = sys.stdin.buffer.read()
         else:
             with open(name, "rb") as file:

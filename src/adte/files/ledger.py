@@ -4,7 +4,7 @@ A state file holds, beside what was learned, how many rows of which output it co
 change in one step, since a state is written whole. `Ledger` reads an output that is there already
 and cuts it to the rows that the state covers. Rows after these were written, but the saved state
 has not learned from them: their images are predicted again. Rows that report an error taught
-nothing, and no state covers them: their images are tried again, and a row without an error takes
+nothing, and no state covers them: their images are tried again, and the row of the last trial takes
 the place of theirs.
 """
 
@@ -17,7 +17,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from adte.errors import InputError
 from adte.files.outputs import (
@@ -37,8 +37,6 @@ from adte.files.rows import Csv, Done, Lines
 from adte.files.whole import StrPath, target_of, write_whole
 
 __all__ = ["Ledger"]
-
-T = TypeVar("T")
 
 
 class Ledger:
@@ -203,22 +201,27 @@ class Ledger:
                 self._failed.setdefault(key, []).append(i)
                 continue
             self._left.setdefault(key, []).append(done)
-            if failed := self._failed.get(key):  # tried again by a run that was killed
-                out.drop(failed.pop(0))
+            for number in self._failed.pop(key, []):  # tried again by a run that was killed
+                out.drop(number)
         return out
 
     def take(self, name: str) -> Done | None:
         """The row without an error that an image has; asked once per image, as names may repeat."""
-        return _next(self._left, name)
+        found = self._left.get(_known_by(name, os.getcwd()))
+        return found.pop(0) if found else None
 
-    def failure(self, name: str) -> int | None:
-        """The number of the row that reports an error of an image; asked once per image too."""
-        return _next(self._failed, name)
+    def failures(self, name: str) -> dict[int, str]:
+        """What was reported of an image, by the number of the row; asked once too."""
+        numbers = self._failed.pop(_known_by(name, os.getcwd()), [])
+        return {number: self._done[number].error for number in numbers}
 
-
-def _next(by_path: Mapping[str, list[T]], name: str) -> T | None:
-    found = by_path.get(_known_by(name, os.getcwd()))
-    return found.pop(0) if found else None
+    def opened(self, name: str) -> list[int]:
+        """Rows that report an error of a folder or an archive that an image lies in: it is open."""
+        if not self._failed:
+            return []
+        ways = place_of(name, os.getcwd()), _known_by(name, os.getcwd())
+        above = {str(folder) for way in ways for folder in Path(way).parents}
+        return [number for folder in above for number in self._failed.pop(folder, [])]
 
 
 def _known_by(name: str, folder: str) -> str:

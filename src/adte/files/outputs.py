@@ -6,7 +6,6 @@ An interrupted run goes on with `adte.files.ledger`; what a state has to say for
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
@@ -22,6 +21,7 @@ from adte.files.whole import (
     is_special,
     open_through,
     reason,
+    standard_output,
     target_of,
     try_lock,
     write_whole,
@@ -74,7 +74,7 @@ def is_stream(path: StrPath) -> bool:
 def part_of(path: StrPath) -> Path:
     """Where the rows of a JSON list are kept until it is put together."""
     target = target_of(path)
-    return target.with_name(target.name + PART)
+    return target_of(target.with_name(target.name + PART))  # which may be too long a name
 
 
 def _relative(path: str, start: str) -> str:
@@ -267,7 +267,7 @@ def open_output(path: StrPath, fmt: str | None = None, top: int = 0) -> Output:
     if not is_stream(path):
         return open_at(path, form, fmt)
     try:
-        file = sys.stdout.buffer if os.fspath(path) == "-" else open_through(path)
+        file = standard_output().buffer if os.fspath(path) == "-" else open_through(path)
     except OSError as error:
         raise InputError(f"cannot write {os.fspath(path)!r}: {reason(error)}") from error
     out = Output(path, form, file, "list" if fmt == "json" else "stream")

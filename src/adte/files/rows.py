@@ -69,14 +69,19 @@ def _plain(value: Any) -> Any:
 
 
 class Done(NamedTuple):
-    """What is read back of a row; a label of None was unsure, or the image could not be read."""
+    """What is read back of a row; a label of None was unsure, or the image could not be read, of
+    which `error` tells."""
 
     name: str
     label: str | None
     confidence: float | None
     learned: bool
-    failed: bool
+    error: str
     top: int | None = None  # classes that are listed, where the line itself says it
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.error)
 
 
 class Csv:
@@ -107,9 +112,8 @@ class Csv:
             raise ValueError("another number of columns")
         name, label, confidence, _, learned, error = cells[: len(COLUMNS)]
         sure = float(confidence) if confidence else None
-        return Done(
-            unescape_name(name), unescape_name(label) or None, sure, learned == "true", bool(error)
-        )
+        name, label, error = map(unescape_name, (name, label, error))
+        return Done(name, label or None, sure, learned == "true", error)
 
     def is_torn(self, line: bytes) -> bool:
         """Whether a line may be the beginning of a row; under our head any line may."""
@@ -136,7 +140,7 @@ class Lines:
             unescape_name(label) if isinstance(label, str) and label else None,
             float(sure) if isinstance(sure, int | float) else None,
             row["learned"] is True,
-            bool(row["error"]),
+            unescape_name(str(row["error"] or "")),
             len(best) if isinstance(best := row.get("top"), list) else None,
         )
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from glob import escape
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TextIO
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -28,10 +28,12 @@ from adte.errors import InputError, StateError
 __all__ = [
     "FORMAT",
     "is_special",
+    "is_standard_output",
     "load_state",
     "make_folder",
     "open_through",
     "save_state",
+    "standard_output",
     "write_new",
     "write_whole",
 ]
@@ -211,6 +213,18 @@ def _descriptor(path: StrPath) -> int | None:
     return None
 
 
+def is_standard_output(path: StrPath) -> bool:
+    """Whether a path is standard output, by any of its names."""
+    return os.fspath(path) == "-" or _descriptor(path) == 1
+
+
+def standard_output() -> TextIO:
+    """Standard output, unless it was closed before the start (`>&-`)."""
+    if sys.stdout is None:
+        raise InputError("standard output is closed; leave it open, or give a file name")
+    return sys.stdout
+
+
 def open_through(path: StrPath) -> BinaryIO:
     """A special file, to write to without a buffer."""
     number = _descriptor(path)
@@ -315,8 +329,8 @@ def load_state(path: StrPath) -> tuple[dict[str, Tensor], dict[str, Any]]:
     The facts are as they were found; `adte.facts.read_facts` checks them.
     """
     name = str(path)
-    if not Path(path).is_file():
-        if Path(path).exists():
+    if not os.path.isfile(path):  # nor where the name is too long
+        if os.path.exists(path):
             raise InputError(f"state file {name!r} is not a file; check the path")
         raise InputError(f"state file {name!r} does not exist; check the path")
     try:

@@ -18,10 +18,11 @@ import torch
 
 from adte.classifier import Classifier
 from adte.errors import InputError
+from adte.files import load_state
 from adte.files.claims import Lock, Target, claim, kind_of
 from adte.files.inputs import Item, expand, is_archive, is_pipe
 from adte.files.ledger import Ledger
-from adte.files.outputs import Mark, is_stream, open_output
+from adte.files.outputs import Mark, format_of, is_stream, open_output, part_of
 from adte.files.whole import StrPath, is_special
 from adte.fit import check_fit, read_learned
 from adte.labelling.report import Listener, Report, counted
@@ -113,6 +114,10 @@ class Job:
             )
         if self.wait < 0:
             raise InputError(f"a wait of {self.wait:g} s cannot be kept; give 0 or more")
+        if self.out and format_of(self.out, None) == "json" and not is_stream(self.out):
+            part_of(self.out)  # its rows have a longer name until it is put together
+        if self.start is not None:  # also where it is not needed any more
+            load_state(self.start)
 
     def _listed(self) -> tuple[Iterable[Item], list[str] | None]:
         """The images, and their names where those can be had without reading the images."""
@@ -168,11 +173,14 @@ class Job:
     def _classifier(self, keep: Saved | None) -> tuple[Classifier, dict[str, Any]]:
         """The classifier to begin with, and what its state knows of outputs."""
         there = keep is not None and kind_of(keep.path) == "state"
-        if self.state is not None and self.freeze:
-            clf, _ = open_classifier(self.wanted, Saved.by_option(self.state))
+        state = self.state
+        if self.freeze and self.start is not None and not os.path.exists(state or ""):
+            state = None  # it would only be read
+        if state is not None and self.freeze:
+            clf, _ = open_classifier(self.wanted, Saved.by_option(state))
             marks = self._marks(clf, keep) if keep and there and not self.force else {}
             return clf, marks
-        if keep and there and (self.state is not None or not self.force):
+        if keep and there and (state is not None or not self.force):
             return open_classifier(self.wanted, keep)
         if self.start is not None:
             clf, _ = open_classifier(self.wanted, Saved(self.start, f"--start {self.start!r}"))
@@ -253,8 +261,9 @@ class Job:
         try:
             count = sorting.fill(expand(self.inputs), labels, classes)
         except InputError as error:
-            self.report.failed.append(str(error))
+            self.report.failed += [*sorting.left, str(error)]
         else:
+            self.report.failed += sorting.left
             how = f"{counted(count, 'image')} {done}; `adte undo {sorting.path}` undoes it"
             said = f"{self.sort_into} ({how})"
             self.report.written.append(said)

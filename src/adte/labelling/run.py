@@ -23,7 +23,7 @@ from adte.classifier import Classifier, Unread
 from adte.errors import InputError
 from adte.files.inputs import Item
 from adte.files.ledger import Ledger
-from adte.files.outputs import Output
+from adte.files.outputs import Output, is_stream
 from adte.files.rows import Done, escape_name
 from adte.labelling.report import Labelled, Listener, Report, counted
 from adte.labelling.signals import Deferred
@@ -50,16 +50,22 @@ class Rows:
         """The row that an image has from an earlier run. One with an error is none."""
         return None if self.ledger is None or name in self.pipes else self.ledger.take(name)
 
+    def found(self, name: str) -> None:
+        """An image is there: what was said of its folder or archive, that it is closed, goes."""
+        if self.out is not None and self.ledger is not None:
+            for number in self.ledger.opened(name):
+                self.out.drop(number)
+
     def write(self, row: Mapping[str, Any]) -> None:
-        """Add a row. It takes the place of one with an error; an error twice is one row."""
+        """Add a row. It takes the place of one with an error; the same error twice is one row."""
         if self.out is None:
             return
-        failure = None if self.ledger is None else self.ledger.failure(row["path"])
-        if failure is not None and row["error"]:
-            return
-        self.out.write(row)
-        if failure is not None:
-            self.out.drop(failure)
+        before = {} if self.ledger is None else self.ledger.failures(row["path"])
+        same = next((number for number, error in before.items() if error == row["error"]), None)
+        if same is None:
+            self.out.write(row)
+        for number in before.keys() - {same}:
+            self.out.drop(number)
 
 
 @dataclass
@@ -194,6 +200,8 @@ class Run:
 
         def todo() -> Iterator[tuple[str, Any]]:
             for name, source in items:
+                if not isinstance(source, InputError):
+                    self.rows.found(name)
                 if done := self.rows.take(name):
                     self.report.before += 1
                     self.labels.setdefault(name, []).append(done.label)
@@ -302,7 +310,7 @@ class Run:
         path = self.saving.path
         if not self._whole and not self.clf.frozen:
             goes_on = "goes on from there"
-            if self.rows.out is None:
+            if self.rows.out is None or is_stream(self.rows.out.path):
                 goes_on = "learns again what it had learned by then"
             raise InputError(f"{path!r} is as it was at its last save; the same command {goes_on}")
         self.saving.now()

@@ -120,6 +120,8 @@ def open_classifier(wanted: Wanted, saved: Saved) -> tuple[Classifier, dict[str,
     for name, here, there in wanted.differences(facts):
         if name == "classes":
             reason = "was saved for other classes than --classes names"
+        elif name == "descriptions":  # the file may be the same, and changed
+            reason = f"was saved with other descriptions than {here!r} has"
         else:
             reason = f"was saved with {name} {there!r}, not {here!r}"
         raise InputError(f"{saved.name} {reason}; leave --{name} out, or {saved.mend}")

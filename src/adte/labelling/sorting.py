@@ -3,7 +3,7 @@
 Nothing is ever written over: a name that is taken gets a number. The list, `undo.csv` in the
 folder, has a line per image before anything is done with it, and its digest; the same command does
 what an interrupted one left undone. Undoing takes away or moves back only what is still as it was
-put there.
+put there. An image that cannot be sorted stops no other, unless the disk or the list takes no more.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ UNSURE = "unsure"  # the folder of images without a label
 LIST = "undo.csv"
 WAYS = ("copy", "link", "move")
 COLUMNS = ("way", "from", "to", "digest")
+FATAL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)  # to the next image too
 
 
 class Entry(NamedTuple):
@@ -49,12 +50,15 @@ class Sorting:
         folder: is made if needed.
         way: "copy", "link" (a symbolic link) or "move".
         inputs: where the images come from; the folder must not lie in one of them.
+
+    Attributes:
+        left: of the images that could not be sorted, the reasons.
     """
 
     def __init__(self, folder: StrPath, way: str, inputs: Sequence[str]) -> None:
         if way not in WAYS:
             raise unknown("way to sort", way, WAYS)
-        self.way = way
+        self.way, self.left = way, list[str]()
         here = Path(os.path.realpath(os.fspath(folder).replace("\0", "")))
         for name in inputs:
             _check_input(name, here, way)
@@ -81,7 +85,7 @@ class Sorting:
         labels: Mapping[str, Sequence[str | None]],
         classes: Sequence[str],
     ) -> int:
-        """Sort images by label, each once; None is unsure. How many it was.
+        """Sort images by label, each once; None is unsure. How many it was; `left` has the others.
 
         An archive may hold several images of one name, so a name has labels, in order. Images that
         are there already, from an interrupted run, are passed over.
@@ -95,14 +99,20 @@ class Sorting:
             place = UNSURE if label is None else folders[label]
             origin = os.path.abspath(name)
             if (done := self._done.get((origin, place))) is None:
-                self._put(origin, source, make_folder(self.folder / place))
-                count += 1
+                try:
+                    self._put(origin, source, self.folder / place)
+                    count += 1
+                except _Ended:
+                    raise
+                except InputError as error:
+                    self.left.append(str(error))
             elif done.way == self.way == "move":
                 _finish(done, self.folder / done.to)
         return count
 
     def _put(self, origin: str, source: Path | bytes, place: Path) -> None:
         try:
+            place.mkdir(exist_ok=True)
             digest = _digest(source)
             for target in _free(place, Path(origin).name):
                 self._note(Entry(self.way, origin, f"{place.name}/{target.name}", digest))
@@ -110,18 +120,26 @@ class Sorting:
                     _do(self.way, source, target)
                     return
         except OSError as error:
-            raise InputError(
+            kind = _Ended if error.errno in FATAL else InputError
+            raise kind(
                 f"cannot {self.way} {origin!r} into {str(place)!r}: {reason(error)}"
             ) from error
 
     def _note(self, entry: Entry) -> None:
-        with self.path.open("a", encoding="utf-8", newline="") as file:
-            lines = csv.writer(file, lineterminator="\n")
-            if not file.tell():
-                lines.writerow(COLUMNS)
-            lines.writerow([escape_name(text) for text in entry])
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with self.path.open("a", encoding="utf-8", newline="") as file:
+                lines = csv.writer(file, lineterminator="\n")
+                if not file.tell():
+                    lines.writerow(COLUMNS)
+                lines.writerow([escape_name(text) for text in entry])
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:  # the line may be torn, and must be the last one
+            raise _Ended(f"cannot write the list {str(self.path)!r}: {reason(error)}") from error
+
+
+class _Ended(InputError):
+    """The disk or the list takes no more, so that no other image can be sorted."""
 
 
 def _check_input(name: str, folder: Path, way: str) -> None:

@@ -75,7 +75,7 @@ class Entropy:
             return None
         classes = log_prior.shape[-1]
         share = min(1.0, max(classes - 1, 0.5) / self.few) if self.few else 1.0
-        alpha = self.beta - share * (self.beta - self.alpha)
+        alpha = max(self.alpha, self.beta - share * (self.beta - self.alpha))  # whatever is rounded
         return F.q_from_prior(log_prior, alpha, self.beta, self.rule, self.direction)
 
     def __call__(

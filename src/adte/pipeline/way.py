@@ -93,6 +93,7 @@ class Pipeline:
             self.preprocess = self.model.preprocess
         if self.workers < 0 or self.group < 0:
             raise InputError("workers and group of the pipeline cannot be negative; give 0 or more")
+        self.views.kernel()  # ADTE_VIEWS may name one that there is not: no image is to blame
 
     # ------------------------------------------------------------------ the four steps
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from copy import copy
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -94,7 +95,9 @@ class Live(FeatureStream):
 
     def ordered(self, order: NDArray[np.int64]) -> Live:
         base = np.arange(len(self.stream)) if self.part is None else np.asarray(self.part)
-        return replace(self, part=base[order].tolist())
+        out = copy(self)  # not `replace`, which would describe the stream anew
+        out.part = base[order].tolist()
+        return out
 
     def readable(self, index: int) -> bool:
         """Whether the image at a place in the stream can be read by now."""

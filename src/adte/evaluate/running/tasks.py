@@ -252,13 +252,13 @@ def once(
     stream: FeatureStream, tasks: Sequence[Task], tick: Callable[[], None] = lambda: None
 ) -> Iterator[FeatureStream]:
     """The stream, encoded once if several passes look at features of images: in memory if they are
-    few, else in a temporary cache.
+    few or a part of a stream, else in a temporary cache.
     """
     if not isinstance(stream, Live) or not _shares(stream, tasks):
         yield stream
         return
     r = stream.recipe
-    if len(stream) * r.views.count * r.dim * 2 <= HELD and stream.part is None:
+    if stream.part is not None or len(stream) * r.views.count * r.dim * 2 <= HELD:
         yield Held.of(stream, tick)
         return
 
