@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,9 @@ import pytest
 from adte import InputError
 from adte.cluster import label
 from adte.cluster.label import ClusterJob
-from adte.labelling import Job, Listener, Wanted
+from adte.data import places
+from adte.errors import MissingExtra
+from adte.labelling import Job, Listener, Report, Wanted
 from predicting import picture, pictures, rows, settle
 
 WANTED = Wanted(["cat", "dog", "car"], views=2)
@@ -133,8 +136,9 @@ def table(parquet, target: Path, **columns) -> bytes:
     return target.read_bytes()
 
 
+@BOTH
 @pytest.mark.parametrize("form", ["{}", "file://{}", "link"])
-def test_an_input_is_never_written_over(parquet, form, tmp_path):
+def test_an_input_is_never_written_over(parquet, kind, form, tmp_path):
     path = tmp_path / "images.parquet"
     before = table(parquet, path, image=[picture(tmp_path / "a.png").read_bytes()])
     out = path
@@ -142,28 +146,30 @@ def test_an_input_is_never_written_over(parquet, form, tmp_path):
         out = tmp_path / "link.parquet"
         out.symlink_to(path)
     for force in (False, True):
-        job = ClusterJob([form.format(path) if "{" in form else str(path)], WANTED, out=str(out),
-                         force=force)  # fmt: skip
+        name = form.format(path) if "{" in form else str(path)
+        job = kind([name], WANTED, out=str(out), force=force)
         assert "an input is never written over" in refused(job)
     assert path.read_bytes() == before
     assert not Path("images.parquet.jsonl").exists()
 
 
-def test_a_table_of_others_needs_force(parquet, tmp_path):
+@BOTH
+def test_a_table_of_others_needs_force(parquet, kind, tmp_path):
     """Many begin with a path and a label."""
     images, out = [str(p) for p in pictures(tmp_path / "photos", 2)], tmp_path / "o.parquet"
     before = table(parquet, out, path=["a.jpg"], label=["cat"], seen=[1])
-    job = ClusterJob(images, WANTED, out=str(out))
+    job = kind(images, WANTED, out=str(out))
     assert "is not an output of adte; give another name, or --force" in refused(job)
     assert out.read_bytes() == before
     replace(job, force=True).run()
     assert parquet.read_table(out).column("path").to_pylist() == images
 
 
-def test_what_lies_in_an_input_folder_stays_unless_it_is_ours(parquet, tmp_path):
+@BOTH
+def test_what_lies_in_an_input_folder_stays_unless_it_is_ours(parquet, kind, tmp_path):
     photos = pictures(tmp_path / "photos", 2)[0].parent
     out = photos / "o.parquet"
-    job = ClusterJob([str(photos)], WANTED, out=str(out))
+    job = kind([str(photos)], WANTED, out=str(out))
     job.run()
     picture(photos / "more.png", 7)
     job.run()  # goes on
@@ -173,9 +179,42 @@ def test_what_lies_in_an_input_folder_stays_unless_it_is_ours(parquet, tmp_path)
     assert out.read_bytes() == before
 
 
+@BOTH
 @pytest.mark.parametrize("option", ["json_to", "state"])
-def test_two_outputs_are_two_files(parquet, option):
+def test_two_outputs_are_two_files(parquet, kind, option):
     pictures(Path("photos"), 1)
-    job = ClusterJob(["photos"], WANTED, out="o.parquet", **{option: "./o.parquet"})
+    job = kind(["photos"], WANTED, out="o.parquet", **{option: "./o.parquet"})
     assert "are the same file" in refused(job)
+    assert os.listdir() == ["photos"]
+
+
+@pytest.mark.parametrize("form", ["address", "table"])
+def test_images_elsewhere_are_labelled_here(parquet, form):
+    """By an address, or in a table; the answers are those of the folder."""
+    images = pictures(Path("photos"), 3)
+    Job(["photos"], WANTED, out="here.csv").run()
+    place = Path("photos").absolute().as_uri()
+    if form == "table":
+        place = "images.parquet"
+        table(parquet, Path(place), image=[p.read_bytes() for p in images])
+    job = Job([place], WANTED, out="there.parquet")
+    job.run()
+    here, there = rows(Path("here.csv")), parquet.read_table("there.parquet").to_pylist()
+    assert [r["label"] for r in there] == [r["label"] for r in here]
+    assert [r["confidence"] for r in there] == [float(r["confidence"]) for r in here]
+    assert all(r["path"].startswith(place) for r in there)
+    again = replace(job, report=Report())
+    again.run()
+    assert again.report.before == 3
+    assert "no files here" in refused(Job([place], WANTED, sort_into="sorted"))
+
+
+def test_without_arrow_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    places._file_system.cache_clear()
+    with pytest.raises(MissingExtra, match=r"adte\[parquet\]"):
+        Job(["s3://bucket/photos"], WANTED).run()
+    pictures(Path("photos"), 1)
+    with pytest.raises(MissingExtra, match=r"adte\[parquet\]"):
+        Job(["photos"], WANTED, out="o.parquet").run()
     assert os.listdir() == ["photos"]

@@ -20,7 +20,8 @@ from pyarrow import parquet
 
 from adte.data import load_dataset
 from adte.data.names import read_names
-from adte.data.remote import File, Parquet, Place, Remote, expand
+from adte.data.places import File, Place, expand
+from adte.data.remote import Parquet, Remote
 
 
 def photo(seed: int) -> bytes:

@@ -464,9 +464,3 @@ def test_standard_input_may_be_closed(monkeypatch):
     assert "standard input is closed" in str(error)
     with pytest.raises(InputError, match="standard input is closed"):
         read_list("-")
-
-
-def test_an_object_store_is_told_what_reads_it():
-    ((_, error),) = expand(["s3://bucket/x"])
-    assert "check the path" not in str(error)
-    assert "copy the files here, or give --engine ray" in str(error)

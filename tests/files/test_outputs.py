@@ -222,10 +222,3 @@ def test_marks_name_the_output_from_the_state(tmp_path, monkeypatch):
 def out_of_many(folder: Path, marks: dict[str, object]) -> dict[str, object]:
     with open_output(folder / "z.csv") as out:
         return out.mark(folder / "s.adte", marks)
-
-
-def test_parquet_is_told_what_writes_it(tmp_path):
-    with pytest.raises(InputError, match=r"or give --engine ray for \.parquet"):
-        open_output(tmp_path / "a.parquet")
-    with pytest.raises(InputError, match=r"\.json$"):
-        open_output(tmp_path / "a.txt")

@@ -49,8 +49,8 @@ SHOWN = Section(
 OUTPUTS = Section(
     "Outputs",
     click.option("--out", metavar="FILE",
-                 help="A row per image as it comes: .csv, .jsonl or .json, - for standard output. "
-                 "The same command goes on where it was interrupted."),
+                 help="A row per image as it comes: .csv, .jsonl, .json or .parquet, - for "
+                 "standard output. The same command goes on where it was interrupted."),
     JSON,
     click.option("--state", metavar="FILE",
                  help="Go on from what was learned, if the file exists, and save it there. "
@@ -91,13 +91,12 @@ ENGINE = Engine("workers", "gpus", "chunk")
 @SPEED
 @ENGINE
 def predict(**o: Any) -> None:
-    """Label IMAGES as one stream: files, folders, .zip and .tar archives, - for standard input.
+    """Label IMAGES as one stream: files, folders, .zip and .tar archives, Parquet files and object
+    stores (s3://…), - for standard input.
 
     Each image is predicted and then learned from, so later images profit from earlier ones. Images
     that cannot be read are named with the reason, and the exit code is 2; the others are labelled.
-    Defaults of your own come from adte.toml or ADTE_MODEL, ADTE_DEVICE and ADTE_DTYPE. With
-    --engine ray, images may lie in object stores (s3://…) and Parquet files too, and --out may be
-    .parquet.
+    Defaults of your own come from adte.toml or ADTE_MODEL, ADTE_DEVICE and ADTE_DTYPE.
     """
     from adte.cli._screen import Screen
     from adte.files.inputs import read_list

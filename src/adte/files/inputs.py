@@ -64,10 +64,7 @@ def _expand(name: str, limit: int) -> Iterator[Item]:
         mode = os.stat(name).st_mode
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        mend = "check the path"
-        if "://" in name:
-            mend = "copy the files here, or give --engine ray, which reads object stores"
-        yield name, InputError(f"cannot open {name!r} ({reason}); {mend}")
+        yield name, InputError(f"cannot open {name!r} ({reason}); check the path")
         return
     if stat.S_ISDIR(mode):
         yield from _folder(name)

@@ -56,10 +56,9 @@ def format_of(path: StrPath, fmt: str | None) -> str:
     """The format of an output, by its name unless it is given."""
     fmt = fmt or SUFFIXES.get(Path(path).suffix.lower()) or ("jsonl" if is_stream(path) else None)
     if fmt is None:
-        parquet = Path(path).suffix.lower() == ".parquet"
         raise InputError(
             f"the name {os.fspath(path)!r} does not say which format to write; end it in "
-            f"{', '.join(SUFFIXES)}{', or give --engine ray for .parquet' if parquet else ''}"
+            f"{', '.join(SUFFIXES)}"
         )
     if fmt not in SUFFIXES.values():
         raise unknown("format", fmt, set(SUFFIXES.values()))

@@ -11,26 +11,28 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from adte.classifier import Classifier
+from adte.data.places import expand, is_place, local_path
 from adte.errors import InputError
 from adte.files import load_state
 from adte.files.claims import Lock, Target, claim, kind_of
-from adte.files.inputs import Item, expand, is_archive, is_pipe
+from adte.files.inputs import Item, is_archive, is_pipe
 from adte.files.ledger import Ledger
 from adte.files.outputs import Mark, format_of, is_stream, open_output, part_of
 from adte.files.whole import StrPath, is_special
 from adte.fit import check_fit, read_learned
+from adte.labelling.parquet import is_ours, to_parquet
 from adte.labelling.report import Listener, Report, counted
 from adte.labelling.run import Rows, Run, Saving
 from adte.labelling.saved import Saved, Wanted, open_classifier
 from adte.labelling.sorting import LIST, Sorting
 
-__all__ = ["Job", "listed"]
+__all__ = ["Job"]
 
 
 @dataclass
@@ -38,8 +40,9 @@ class Job:
     """Images to be labelled, by whom, and where the results go.
 
     Attributes:
-        inputs: files, folders, archives, or "-".
-        out: rows as they come (.csv, .jsonl, .json), kept and gone on from.
+        inputs: files, folders, archives, or "-"; Parquet files and addresses of object stores.
+        out: rows as they come (.csv, .jsonl, .json), kept and gone on from. Those of a .parquet are
+            kept beside it, in OUT.jsonl, until it is written.
         json_to: all facts of this run as one JSON file, at the end.
         state: what was learned, gone on from and saved. An output without one has its own beside
             it, OUT.adte.
@@ -74,6 +77,8 @@ class Job:
 
     def run(self, listener: Listener | None = None) -> Report:
         """Label what is to be labelled. `report` says how far it came, also after an error."""
+        if self.out is not None and self.out.endswith(".parquet") and not is_stream(self.out):
+            return self._run_to_parquet(self.out, listener)
         listener = listener or Listener()
         self._check()
         items, names = self._listed()
@@ -105,6 +110,15 @@ class Job:
             self._sort(sorting, run.labels, clf.classes)
         return self.report
 
+    def _run_to_parquet(self, out: str, listener: Listener | None) -> Report:
+        rows = replace(self, out=f"{out}.jsonl")
+        ours = is_ours(out)  # of an earlier run, and may go
+        read = [n for n in map(local_path, self.inputs) if not (ours and os.path.isdir(n))]
+        replace(self, inputs=read, force=self.force or ours)._claim(rows._keep())
+        rows.run(listener)
+        self.report.written.append(f"{out} ({to_parquet(f'{out}.jsonl', out)} rows)")
+        return self.report
+
     # ------------------------------------------------------------------ before any work
 
     def _check(self) -> None:
@@ -124,9 +138,9 @@ class Job:
         items = expand(self.inputs)
         if all(map(is_pipe, self.inputs)):
             return items, list(self.inputs)  # an image each
-        if any(is_archive(name) or is_pipe(name) for name in self.inputs):
+        if any((is_archive(name) and not is_place(name)) or is_pipe(name) for name in self.inputs):
             return items, None
-        return listed(items)
+        return _listed(items)
 
     def _ready(self, clf: Classifier, stack: ExitStack) -> None:
         """What is needed before rows are opened, which may empty a file."""
@@ -140,7 +154,8 @@ class Job:
         return Saved.by_option(self.state)
 
     def _claim(self, keep: Saved | None) -> None:
-        read: list[StrPath] = [*self.inputs, *([] if self.start is None else [self.start])]
+        read: list[StrPath] = [local_path(name) for name in self.inputs]
+        read += [] if self.start is None else [self.start]
         said = "--state"
         if self.state is None or self.freeze:
             said = "the state of --out"
@@ -269,7 +284,7 @@ class Job:
             self.report.written.append(said)
 
 
-def listed(items: Iterable[Item]) -> tuple[list[Item], list[str]]:
+def _listed(items: Iterable[Item]) -> tuple[list[Item], list[str]]:
     """The images, all of them listed, and their names; one that is not there is refused."""
     found = list(items)
     if len(found) == 1 and isinstance(found[0][1], InputError):

@@ -19,6 +19,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
 
+from adte.data.places import is_elsewhere
 from adte.errors import InputError, unknown
 from adte.files.claims import claim_folder
 from adte.files.inputs import Item, is_archive, is_pipe
@@ -146,6 +147,8 @@ def _check_input(name: str, folder: Path, way: str) -> None:
     found = Path(os.path.realpath(name.replace("\0", "")))
     if is_pipe(name):
         raise InputError(f"{name!r} is read once and cannot be sorted; give files or folders")
+    if is_elsewhere(name):
+        raise InputError(f"the images of {name!r} are no files here; leave --sort-into out")
     if is_archive(name) and found.is_file() and way != "copy":
         raise InputError(f"images in the archive {name!r} cannot be {way}d; use --sort copy")
     if found.is_dir() and (found == folder or found in folder.parents):
