@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from adte.errors import AdteError, InputError, unknown
 from adte.options import option
 
-__all__ = ["FORMATS", "Gate", "Limits", "Refused", "clipped"]
+__all__ = ["FORMATS", "Gate", "Limits", "Refused", "clipped", "stopping"]
 
 FORMATS = ("bmp", "gif", "jpeg", "png", "ppm", "tiff", "webp")  # that may be allowed
 PIXELS = 178_956_970  # beyond which Pillow opens nothing
@@ -23,6 +23,11 @@ class Refused(AdteError):
     def __init__(self, status: int, code: str, message: str, retry_after: int = 0) -> None:
         super().__init__(message)
         self.status, self.code, self.retry_after = status, code, retry_after
+
+
+def stopping() -> Refused:
+    """What is said of requests that the end of the process does not wait for."""
+    return Refused(503, "stopping", "the server is ending; try again soon", 5)
 
 
 def clipped(name: str) -> str:

@@ -181,6 +181,7 @@ async def make_stream(request: Request) -> Response:
 
 def _made(service: Service, id: str, asked: dict[str, Any], token: bytes | None) -> Call:
     """The stream, made beside the event loop."""
+    service.engine.check_open()  # those before it may have taken long
     streams = service.keeper.streams
     if id not in streams and len(streams) >= service.limits.max_streams:
         raise Refused(409, "limit", f"there are {len(streams)} streams, which is the limit; "
