@@ -10,11 +10,13 @@ import threading
 import time
 
 import pytest
+from pydantic import ValidationError
 from safetensors import safe_open
 from safetensors.torch import load_file, save
 
 import adte
 from adte import StateError
+from adte.serve import schemas
 from adte.serve.access import Access, is_loopback
 from adte.serve.client import Client, ServiceError
 from adte.serve.limits import Limits
@@ -208,6 +210,28 @@ def test_streams_that_cannot_be(open_house, asked, word):
     said = raw(client, "POST", "/v1/streams", asked, Content_Type="application/json")
     assert said[0] == 422, said
     assert word in said[2]["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"classes": [1] * 50_000}, "classes.0: Input should be a valid string"),
+        ({"classes": ["cat"], "templates": [1] * 50_000}, "templates: Input should be a valid"),
+        ({"classes": ["cat"], "descriptions": {"cat": [1] * 50_000}}, "descriptions.0: Input"),
+        ({"classes": ["cat"], "options": {str(i): [] for i in range(2000)}}, "more than 64"),
+        ({"classes": ["cat"], **{str(i): 1 for i in range(2000)}}, "the body has 2,000 faults"),
+    ],
+    ids=["classes", "templates", "descriptions", "options", "fields"],
+)
+def test_a_heap_of_faults_is_refused_at_the_first(open_house, asked, said):
+    client, _, _ = open_house
+    body = json.dumps(asked).encode()
+    with pytest.raises(ValidationError) as found:
+        schemas.New.model_validate_json(body)
+    assert found.value.error_count() < 3 or "faults" in said
+    message = refused(client, 422, "request", "POST", "/v1/streams", body,
+                      content_type="application/json")  # fmt: skip
+    assert said in message
 
 
 def test_refusals_of_predict(open_house):

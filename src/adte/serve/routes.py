@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
 from pydantic import ValidationError
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from adte._version import __version__
@@ -31,6 +32,7 @@ from adte.serve.streams import Kind, Stream
 
 __all__ = ["open_router", "router"]
 
+FAULTS = 1000  # of a body, of which the first is told; to tell them apart takes long
 PROBE = 1 << 18  # bytes that a disk which was full must take
 
 router, open_router = APIRouter(prefix="/v1"), APIRouter()
@@ -168,7 +170,7 @@ async def make_stream(request: Request) -> Response:
     with service.gate.entered(size_of(request, service.limits)):
         body = await read_body(request, service.limits)
         try:
-            asked = schemas.New.model_validate_json(body).model_dump()
+            asked = await run_in_threadpool(_read_new, body)
         except ValidationError as error:
             raise refused_fields(error) from None
         token, hashed = new_token() if service.access.required else (None, None)
@@ -177,6 +179,10 @@ async def make_stream(request: Request) -> Response:
         job = await loop.run_in_executor(service.maker, _made, service, id, asked, hashed)
         facts = await kept(service.engine.submit(job))
     return tell({**facts, "token": token}, 201)
+
+
+def _read_new(body: bytes) -> dict[str, Any]:
+    return schemas.New.model_validate_json(body).model_dump()
 
 
 def _made(service: Service, id: str, asked: dict[str, Any], token: bytes | None) -> Call:
@@ -206,6 +212,8 @@ def _made(service: Service, id: str, asked: dict[str, Any], token: bytes | None)
 
 def refused_fields(error: ValidationError) -> Refused:
     """The first thing that is wrong, by the name of its field and without what it holds."""
+    if error.error_count() > FAULTS:
+        return Refused(422, "request", f"the body has {error.error_count():,} faults; check it")
     first = error.errors(include_input=False, include_url=False, include_context=False)[0]
     place, known = first["loc"], schemas.New.model_fields
     if first["type"] == "extra_forbidden":
