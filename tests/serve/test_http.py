@@ -150,6 +150,20 @@ def test_same_key_same_answer(open_house):
     assert not made(client, "keys").predict(jpeg(9), key="k1").repeated  # and go with it
 
 
+def test_kept_answers_do_not_grow_with_the_names(open_house):
+    client, service, _ = open_house
+    stream = client.create([f"class {i}" for i in range(300)], id="many", views=2)
+    path, kinds = "/v1/streams/many", ("freeze", "unfreeze", "reset")
+    first = [raw(client, "POST", f"{path}/{k}", Idempotency_Key=k)[2] for k in kinds]
+    again = [raw(client, "POST", f"{path}/{k}", Idempotency_Key=k)[2] for k in kinds]
+    assert again == [{**answer, "repeated": True} for answer in first]
+    assert [a["frozen"] for a in again] == [True, False, False]
+    assert len(again[0]["classes"]) == 300
+    kept = [service.keeper.store.answer("many", k)[1] for k in kinds]
+    assert max(map(len, kept)) < 100
+    stream.delete()
+
+
 def test_retries_at_the_same_time_teach_once(open_house):
     client, _, _ = open_house
     stream = made(client, "race")

@@ -34,6 +34,8 @@ __all__ = ["Keeper", "now"]
 
 log = logging.getLogger("adte.serve")
 
+CHANGING = ("frozen", "seen", "seq", "damaged")  # of a stream's facts
+
 
 def now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -156,7 +158,8 @@ class Keeper:
                 raise Refused(409, "key", "this Idempotency-Key was used for another request; "
                               "use a new one for each")  # fmt: skip
             self._count("repeated_total")
-            return {**json.loads(known[1]), "repeated": True}
+            facts = stream.facts() if isinstance(job, Change) else {}
+            return {**facts, **json.loads(known[1]), "repeated": True}
         if stream.damaged and not (isinstance(job, Change) and job.kind in ("reset", "state")):
             raise Refused(409, "damaged", f"the state of this stream is damaged: {stream.damaged}")
         if isinstance(job, Predict) and not job.learn:
@@ -376,8 +379,13 @@ class Keeper:
 
 
 def _kept(answer: dict[str, Any]) -> str:
-    """An answer as it is kept for a repeated request: without the explanation."""
+    """An answer as it is kept for a repeated request.
+
+    Without the explanation; of a stream's facts those that change, since the others may be long.
+    """
     if "predictions" in answer:
         rows = [{**row, "explain": None} for row in answer["predictions"]]
         answer = {**answer, "predictions": rows}
+    else:
+        answer = {name: answer[name] for name in CHANGING}
     return json.dumps(answer)
