@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
 from contextlib import contextmanager
@@ -130,6 +131,31 @@ def test_one_that_fails_costs_the_others_nothing(tmp_path, monkeypatch):
     errors = [f.exception(60) for f in futures]
     assert [e is None for e in errors] == [True, True, False] + [True] * 7
     assert stream.clf.seen == stream.seq == 9
+    service.close()
+
+
+def test_a_disk_that_fails_stops_those_alone_who_teach(tmp_path, monkeypatch):
+    """Questions in the same group are answered, and not by what was taken back."""
+    service = Service(tmp_path, small(), workers=1)
+    stream = made(service, "one")
+
+    def full(*_):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(service.keeper.store, "keep_answer", full)
+    teach = [Predict(stream=stream, images=[IMAGES[i]], key=f"k{i}") for i in range(5)]
+    look = [Predict(stream=stream, images=[IMAGES[i]], learn=False, probs=True) for i in range(5)]
+    with gathered(service):
+        taught, looked = ([service.engine.submit(job) for job in some] for some in (teach, look))
+        facts = service.engine.ask(lambda keeper: keeper.state(stream))
+    assert [f.exception(60).code for f in taught] == ["storage"] * 5
+    anew = classifier(service.model)
+    for image, future in zip(IMAGES, looked, strict=False):
+        found = future.result(60)
+        assert (found["seen"], found["seq"], found["learned"]) == (0, 0, False)
+        probs = anew.predict(image, learn=False).probs.tolist()
+        assert found["predictions"][0]["probs"] == probs
+    assert facts.result(60)["seen"] == 0
     service.close()
 
 

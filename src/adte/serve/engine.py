@@ -130,9 +130,9 @@ class Engine:
                 self._order.put(_Item(job))
         return job.future
 
-    def ask(self, call: Callable[[Keeper], Any]) -> Future[Any]:
+    def ask(self, call: Callable[[Keeper], Any], alone: bool = False) -> Future[Any]:
         """Let the keeper answer a question before what still waits for the tower."""
-        job = Call(call=call)
+        job = Call(call=call, alone=alone)
         with self._accept:
             self.check_open()
             self._write.put(job)

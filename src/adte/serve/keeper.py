@@ -2,7 +2,7 @@
 
 Requests that wait are taken together: each is applied in memory, all are written in one
 transaction, and only when that is on the disk are they answered. If it cannot be written, every
-stream goes back to where it stood, and all are told so. Images of one stream that wait are learned
+stream goes back to where it stood, those who taught are told so, and the others are answered. Images of one stream that wait are learned
 from at once, as one batch: a method gives the same numbers however its stream is cut.
 """
 
@@ -98,9 +98,12 @@ class Keeper:
             self.writable = False
             self.metrics.count("storage_errors_total")
             log.error("the state cannot be written: %s", error)
-            for job in jobs:
+            writes = [job for job in jobs if not job.reads] or jobs
+            for job in writes:
                 job.fail(Refused(503, "storage", "the state cannot be written now, and nothing "
                                  "was learned; try again later", 5))  # fmt: skip
+            if reads := [job for job in jobs if job not in writes]:
+                self.apply(reads)  # what they found may rest on what was taken back
             return
         except Exception as error:
             self._take_back()

@@ -115,8 +115,8 @@ async def ready(request: Request) -> Response:
     service = service_of(request)
     if service.engine.alive and not service.keeper.writable:
         with suppress(Refused):  # it does not
-            await kept(service.engine.ask(lambda keeper: keeper.probe(PROBE)))
-            await kept(service.engine.ask(lambda keeper: keeper.probe(0)))
+            await kept(service.engine.ask(lambda keeper: keeper.probe(PROBE), alone=True))
+            await kept(service.engine.ask(lambda keeper: keeper.probe(0), alone=True))
     good = service.ready
     said = {"status": "ready" if good else "not ready", "version": __version__}
     return tell(said, 200 if good else 503)
