@@ -72,6 +72,30 @@ def test_a_damaged_event_is_dropped_alone(tmp_path):
         assert found.seen == 18
 
 
+def test_events_before_the_newest_snapshot_are_verified(tmp_path):
+    folder = lived(tmp_path, 18)  # snapshots at 12 and 16, and the log since 12
+    assert admin.verify(folder) == []
+    change(folder, "UPDATE log SET data = zeroblob(9) WHERE seq = 14")
+    change(folder, "DELETE FROM log WHERE seq = 15")
+    assert admin.verify(folder) == [
+        "stream 'shop': event 14 is damaged", "stream 'shop': events 15 to 15 are missing"
+    ]  # fmt: skip
+
+
+def test_events_that_come_meanwhile_are_not_missing(tmp_path, monkeypatch):
+    with running(tmp_path) as (client, _):
+        stream, fact = made(client), Store._fact
+        stream.predict(jpeg(0))
+
+        def slowly(self, name):
+            found = fact(self, name)
+            stream.predict(jpeg(1))
+            return found
+
+        monkeypatch.setattr(Store, "_fact", slowly)
+        assert admin.verify(tmp_path) == []
+
+
 def test_without_any_good_snapshot_a_stream_says_so(tmp_path):
     folder = lived(tmp_path, 18)
     change(folder, "UPDATE snapshots SET sum = x'00'")

@@ -33,9 +33,9 @@ def recover_all(store: Store, model: Model) -> tuple[dict[str, Stream], list[str
     """All streams, and sentences about what was dropped or is damaged."""
     check_model(store, model)
     notes: list[str] = []
-    if lost := store.lost():
+    if store.lost:
         notes.append(
-            f"{lost} events that were acknowledged are missing: the tail of the log was cut"
+            f"{store.lost} events that were acknowledged are missing: the tail of the log was cut"
         )
     streams: dict[str, Stream] = {}
     for stored in store.streams():

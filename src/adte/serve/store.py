@@ -102,6 +102,10 @@ class Store:
         folder: made if it is not there, unless `reading`.
         reading: look only; a server may use it at the same time.
         most: bytes that the database may have; 0 sets no limit.
+
+    Attributes:
+        events: in the database.
+        lost: events that had been acknowledged and were not there when it was opened.
     """
 
     def __init__(
@@ -117,9 +121,11 @@ class Store:
         if not reading:
             own_folder(folder, NAME, f"{NAME}*", MARK)
             self._lock = _locked(self.path)
+        marked = self._marked()  # first: a server beside us goes on
         try:
             self.db = self._open(reading, most)
             self.events = int(self._fact("events") or 0)
+            self.lost = max(0, marked - self.events)
             if not reading:
                 (self.folder / MARK).touch(0o600)
                 self._mark = (self.folder / MARK).open("r+b", buffering=0)
@@ -198,13 +204,13 @@ class Store:
         if self.events != before:
             self.found()
 
-    def lost(self) -> int:
-        """Events that were acknowledged and are not in the database."""
+    def _marked(self) -> int:
+        """Events that were acknowledged, as far as it is known."""
         try:
             data = (self.folder / MARK).read_bytes()[:8]
         except OSError:
             return 0
-        return max(0, int.from_bytes(data, "little") - self.events) if len(data) == 8 else 0
+        return int.from_bytes(data, "little") if len(data) == 8 else 0
 
     def found(self) -> None:
         """Note how many events there are; what was lost before has been said."""
