@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -228,6 +230,30 @@ def test_old_events_are_forgotten(tmp_path):
     assert len(list(store.log("shop"))) <= 8
     assert len(store.snapshots("shop")) == 2
     store.close()
+
+
+def test_no_room_for_temporary_files_is_no_damage(tmp_path, monkeypatch):
+    with running(tmp_path / "alive") as (client, _):
+        stream = made(client)
+        stream.predict(jpeg(0))
+        stream.take_over(stream.export())
+        shutil.copytree(tmp_path / "alive", tmp_path / "dead")
+    change(tmp_path / "dead", "DELETE FROM snapshots")
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:  # as on a system that has no files in memory
+        patch.setattr("adte.serve.streams.load_into", fail)
+        with pytest.raises(InputError, match=r"No space left on device\); see that its disk"):
+            Service(tmp_path / "dead", small())
+    if sys.platform == "linux":
+        monkeypatch.setattr(tempfile, "mkdtemp", fail)
+    service = Service(tmp_path / "dead", small(), workers=1)
+    assert not service.notes
+    assert service.keeper.streams["shop"].clf.seen == 1
+    assert admin.listing(tmp_path / "dead")[0]["seen"] == 1
+    service.close()
 
 
 def test_the_mark_is_no_more_than_a_help(tmp_path):

@@ -76,7 +76,9 @@ def verify(folder: StrPath) -> list[str]:
             if text != "ok":
                 found.append(f"the database: {text}")
         if store.lost:
-            found.append(f"{store.lost} acknowledged events are missing: the tail of the log was cut")
+            found.append(
+                f"{store.lost} acknowledged events are missing: the tail of the log was cut"
+            )
         for s in store.streams():
             good = [0]
             for shot in store.snapshots(s.id):

@@ -2,8 +2,9 @@
 
 Requests that wait are taken together: each is applied in memory, all are written in one
 transaction, and only when that is on the disk are they answered. If it cannot be written, every
-stream goes back to where it stood, those who taught are told so, and the others are answered. Images of one stream that wait are learned
-from at once, as one batch: a method gives the same numbers however its stream is cut.
+stream goes back to where it stood, those who teach are told so, and the others are answered. Images
+of one stream that wait are learned from at once, as one batch: a method gives the same numbers
+however its stream is cut.
 """
 
 from __future__ import annotations

@@ -306,7 +306,7 @@ class Stream:
         old = self.mark()
         try:
             yield
-        except StateError:
+        except (StateError, OSError):  # a disk that fails is no fault of the state
             self.back_to(old)
             raise
         except Exception as error:
