@@ -102,6 +102,21 @@ def test_state_and_history(open_house):
     stream.delete()
 
 
+def test_drift_goes_by_images(open_house):
+    """However images come in requests, each has the drift that it had alone."""
+    client, _, _ = open_house
+    images, found = [jpeg(i) for i in range(6)], []
+    for id, cuts in (("alone", 1), ("threes", 3), ("all", 6)):
+        stream = made(client, id, method="adte-tsallis")
+        for i in range(0, 6, cuts):
+            stream.predict_many(images[i : i + cuts])
+        found.append([row["drift"] for row in stream.history()])
+        assert stream.state()["drift"] == found[-1][-1]
+        stream.delete()
+    assert found[0] == found[1] == found[2]
+    assert any(found[0])
+
+
 def test_forms_of_predict(open_house):
     client, _, _ = open_house
     stream, clf = made(client, "forms"), classifier()

@@ -248,11 +248,9 @@ class Keeper:
 
         `later` images of other requests were learned from after these, in the same step.
         """
-        event, origin = None, stream.origin
+        event = None
         if job.learn:
             event = stream.note(found, [part.encoded.features for part in job.parts], job.images)
-            if origin is not stream.origin and stream.origin is not None:
-                self.store.set_origin(stream.id, pack({"origin": stream.origin}))
         learned = event is not None and event.kind != "look"
         rows = [
             {
@@ -271,11 +269,14 @@ class Keeper:
         self._count("images_total", len(found), learned=str(learned).lower())
         if event is None:
             return answer
+        origin, drifts = stream.origin, stream.measure_drift(found)
+        if origin is not stream.origin and stream.origin is not None:
+            self.store.set_origin(stream.id, pack({"origin": stream.origin}))
         time = now()
         truths: Sequence[int | None] = job.truths or [None] * len(found)
         self.store.add_history(stream.id, [
-            (stream.seq, i, time, p.index, p.confidence, int(learned), stream.drift, truth)
-            for i, (p, truth) in enumerate(zip(found, truths, strict=True))
+            (stream.seq, i, time, p.index, p.confidence, int(learned), drift, truth)
+            for i, (p, drift, truth) in enumerate(zip(found, drifts, truths, strict=True))
         ])  # fmt: skip
         return self._record(job, event, answer)
 

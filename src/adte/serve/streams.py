@@ -242,7 +242,6 @@ class Stream:
         elif kind == "learn":
             data = pack({"features": torch.stack(list(features))})
         self.seq += 1
-        self._measure_drift(found)
         return Event(kind, len(found), data)
 
     def _each_anew(self, batch: Batch) -> list[Prediction]:
@@ -257,14 +256,17 @@ class Stream:
             self.clf.seen = seen
             raise
 
-    def _measure_drift(self, found: list[Prediction]) -> None:
-        prior = found[-1].prior
-        if prior is None:
-            return
-        prior = prior.detach().double().cpu()
-        if self.origin is None:
-            self.origin = prior.clone()
-        self.drift = float((prior - self.origin).abs().sum() / 2)
+    def measure_drift(self, found: list[Prediction]) -> list[float | None]:
+        """How far the prior had gone at each image."""
+        out = []
+        for p in found:
+            if p.prior is not None:
+                prior = p.prior.detach().double().cpu()
+                if self.origin is None:
+                    self.origin = prior.clone()
+                self.drift = float((prior - self.origin).abs().sum() / 2)
+            out.append(self.drift)
+        return out
 
     # ------------------------------------------------------------------ other events
 
