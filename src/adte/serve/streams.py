@@ -245,11 +245,15 @@ class Stream:
         return Event(kind, len(found), data)
 
     def _each_anew(self, batch: Batch) -> list[Prediction]:
-        found, seen = [], self.clf.seen
-        for image in batch:
-            self.clf.method.reset()
-            found += self.clf.step(image)
-        self.clf.method.reset()
+        """Each image as the first one; the state stays, as it does when this is done again."""
+        found, seen, method = [], self.clf.seen, self.clf.method
+        state = method.state_dict()
+        try:
+            for image in batch:
+                method.reset()
+                found += self.clf.step(image)
+        finally:
+            method.load_state_dict(state)
         try:
             return _check(found)
         except InputError:
