@@ -179,6 +179,25 @@ def test_kept_answers_do_not_grow_with_the_names(open_house):
     stream.delete()
 
 
+def test_a_deletion_that_is_repeated_is_answered_as_the_first(tmp_path):
+    access = Access(ADMIN, True)
+    with running(tmp_path, access=access) as (client, _):
+        client.token = ADMIN
+        mine, other = made(client, "mine"), made(client, "other")
+        path = "/v1/streams/mine"
+        as_owner = {"Authorization": f"Bearer {mine.token}", "Idempotency_Key": "once"}
+        as_other = {**as_owner, "Authorization": f"Bearer {other.token}"}
+        assert [raw(client, "DELETE", path, **as_owner)[0] for _ in range(2)] == [204, 204]
+        refused(client, 404, "stream", "DELETE", path, **as_other)
+        refused(client, 401, "token", "DELETE", path, **{**as_owner, "Idempotency_Key": "twice"})
+        refused(client, 401, "token", "GET", path, **as_owner)
+        made(client, "mine")  # by the same name: a late repetition does not end it
+        assert raw(client, "DELETE", path, **as_owner)[0] == 204
+        assert mine.client.stream("mine").facts()["seen"] == 0
+        client.stream("mine").delete(key="again")
+        client.stream("mine").delete(key="again")
+
+
 def test_retries_at_the_same_time_teach_once(open_house):
     client, _, _ = open_house
     stream = made(client, "race")

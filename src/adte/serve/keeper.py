@@ -302,10 +302,17 @@ class Keeper:
         self._after.append(lambda: self.streams.__setitem__(stream.id, stream))
         return stream.facts()
 
-    def delete(self, stream: Stream) -> None:
+    def delete(self, stream: Stream, key: str | None = None, digest: bytes = b"") -> None:
+        """Delete a stream; of the key is remembered who has used it."""
         self._known(stream)
         self.store.drop_stream(stream.id)
+        if key is not None:
+            self.store.keep_deletion(stream.id, key, digest)
         self._after.append(lambda: self.streams.pop(stream.id))
+
+    def deleted(self, id: str, key: str, digest: bytes) -> bool:
+        """Whether the same request has deleted a stream before."""
+        return self.store.deletion(id, key) == digest
 
     def set_token(self, stream: Stream, token: bytes | None) -> None:
         self._known(stream)

@@ -240,11 +240,16 @@ async def one_stream(request: Request, id: str) -> Response:
 
 
 @router.delete("/streams/{id}", status_code=204, response_model=None, responses=refused(422, 503))
-async def delete_stream(request: Request, id: str) -> Response:
+async def delete_stream(request: Request, id: str, key: Key = None) -> Response:
     """Delete a stream and its state."""
-    stream, service = stream_of(request, id), service_of(request)
+    service = service_of(request)
     known_queries(request)
-    await kept(service.engine.submit(Call(call=lambda k: k.delete(stream), alone=True)))
+    digest = checksum("delete", request.headers.get("authorization", ""))
+    if key is not None and await kept(service.engine.ask(lambda k: k.deleted(id, key, digest))):
+        return Response(status_code=204)
+    stream = stream_of(request, id)
+    call = Call(call=lambda keeper: keeper.delete(stream, key, digest), alone=True)
+    await kept(service.engine.submit(call))
     service.gate.forget(id)
     return Response(status_code=204)
 

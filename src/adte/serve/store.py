@@ -250,6 +250,12 @@ class Store:
         row = (id, key, seq, digest, answer)
         self.db.execute("INSERT INTO answers VALUES (?, ?, ?, ?, ?)", row)
 
+    def keep_deletion(self, id: str, key: str, digest: bytes) -> None:
+        """Among the answers of no stream, which outlive it."""
+        self.db.execute("DELETE FROM answers WHERE stream = '' AND key = ?", (f"{id} {key}",))
+        self.keep_answer("", f"{id} {key}", self.events, digest, "")
+        self.trim("", ANSWERS, HISTORY)
+
     def add_history(self, id: str, rows: list[tuple[Any, ...]]) -> None:
         self.db.executemany("INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                             [(id, *row) for row in rows])  # fmt: skip
@@ -349,6 +355,11 @@ class Store:
             "SELECT digest, answer FROM answers WHERE stream = ? AND key = ?", (id, key)
         ).fetchone()
         return None if row is None else (row[0], row[1])
+
+    def deletion(self, id: str, key: str) -> bytes | None:
+        """Who deleted a stream with a key."""
+        found = self.answer("", f"{id} {key}")
+        return None if found is None else found[0]
 
     def history(self, id: str, last: int) -> list[tuple[Any, ...]]:
         """(seq, image, time, class, confidence, learned, drift, truth), the oldest first."""
