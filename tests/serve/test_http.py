@@ -20,6 +20,7 @@ from adte.serve import schemas
 from adte.serve.access import Access, is_loopback
 from adte.serve.client import Client, ServiceError
 from adte.serve.limits import Limits
+from adte.serve.service import Service
 from serving import CLASSES, classifier, jpeg, made, running, small
 
 ADMIN = "the-administrator's-token"
@@ -463,6 +464,36 @@ def test_slow_bodies_are_ended(tmp_path):
         line.send(b"x")
         assert line.getresponse().status == 408
         line.close()
+
+
+def counted(service: Service, size: int) -> None:
+    until = time.monotonic() + 20
+    while service.gate.bytes != size and time.monotonic() < until:
+        time.sleep(0.01)
+    assert service.gate.bytes == size
+
+
+def test_slow_bodies_take_nobodys_place(tmp_path):
+    limits = Limits(queue=2, queue_bytes=20_000)
+    with running(tmp_path, limits=limits, workers=1) as (client, service):
+        stream, lines = made(client), []
+        for _ in range(5):
+            line = http.client.HTTPConnection("127.0.0.1", client._parts.port, timeout=20)
+            line.putrequest("POST", "/v1/streams/shop/predict")
+            line.putheader("Content-Length", "15000")
+            line.endheaders()
+            line.send(b"x")
+            lines.append(line)
+        counted(service, 5)
+        assert service.gate.images == 0
+        assert stream.predict(jpeg(0)).seen == 1
+        lines[0].send(b"x" * 14_998)
+        counted(service, 15_003)
+        lines[1].send(b"x" * 14_998)  # what has come counts, and this is too much
+        assert lines[1].getresponse().status == 429
+        for line in lines:
+            line.close()
+        counted(service, 0)
 
 
 def test_overload_is_told_and_passes(tmp_path):

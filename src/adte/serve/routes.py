@@ -167,8 +167,9 @@ async def make_stream(request: Request) -> Response:
     known_queries(request)
     if kind_of(request) != "application/json":
         raise Refused(415, "format", "the Content-Type is not application/json; send JSON")
-    with service.gate.entered(size_of(request, service.limits)):
-        body = await read_body(request, service.limits)
+    with service.gate.entered(size_of(request, service.limits)) as entry:
+        body = await read_body(request, entry)
+        entry.take(1, 0)
         try:
             asked = await run_in_threadpool(_read_new, body)
         except ValidationError as error:
@@ -293,11 +294,11 @@ async def predict(
     known_queries(request, "learn", "top", "probs", "label", "explain", "thumbnails")
     service.gate.second = service.engine.second
     with service.gate.entered(size_of(request, service.limits)) as entry:
-        images = await read_images(request, service.limits)
+        images = await read_images(request, entry)
         if explain and len(images) > 1:
             raise Refused(422, "request", "explain takes one image a request; send one")
         truths = _truths(stream, label, len(images))
-        entry.take(len(images) - 1, 0)
+        entry.take(len(images), 0)
         service.gate.spend(id, len(images))
         job = Predict(
             stream=stream,
@@ -368,9 +369,10 @@ async def _change(request: Request, id: str, kind: Kind, key: str | None) -> Res
     stream, service = stream_of(request, id), service_of(request)
     known_queries(request)
     data = b""
-    with service.gate.entered(size_of(request, service.limits) if kind == "state" else 0):
+    with service.gate.entered(size_of(request, service.limits) if kind == "state" else 0) as entry:
         if kind == "state":
-            data = await read_body(request, service.limits)
+            data = await read_body(request, entry)
+        entry.take(1, 0)
         job = Change(stream=stream, kind=kind, data=data, key=key, digest=checksum(kind, data))
         return tell(await kept(service.engine.submit(job)))
 
