@@ -176,6 +176,9 @@ def test_images_gather_while_the_device_is_busy(tmp_path, monkeypatch):
         torch.testing.assert_close(probs, clf.predict(image).probs, rtol=1e-3, atol=1e-4)
     service.close()
     assert sum(passes) == len(IMAGES)
+    told = service.metrics.text()
+    assert f"adte_group_size_sum {len(IMAGES)}.0" in told
+    assert f"adte_group_size_count {len(passes)}" in told
     assert len(passes) <= 6
     assert passes[0] == 1
     assert max(passes) == 4

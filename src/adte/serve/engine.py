@@ -307,6 +307,7 @@ class Engine:
         taken, self._last = end - max(flight.start, self._last), end
         self.second = 0.9 * self.second + 0.1 * taken / len(flight.ready)
         self.keeper.metrics.see("encode_seconds", taken)
+        self.keeper.metrics.see("group_size", len(flight.ready))
         for i, (item, views) in enumerate(flight.ready):
             job = item.job
             assert isinstance(job, Predict)

@@ -117,7 +117,6 @@ class Keeper:
         if self.store.events != events:
             self.writable = True
             self.metrics.see("commit_seconds", time.perf_counter() - start)
-            self.metrics.see("group_size", len(done))
         self._end_group()
         for job, result in done:
             job.done(result)
