@@ -75,6 +75,7 @@ class Facts(Model):
     model: str
     classes: list[str]
     templates: list[str]
+    described: bool = Field(description="whether it was given descriptions")
     method: str
     options: dict[str, Any]
     views: int

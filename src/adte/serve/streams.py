@@ -367,6 +367,7 @@ class Stream:
             "model": self.clf.model.name,
             "classes": s.classes,
             "templates": list(s.prompts["templates"]),
+            "described": bool(s.prompts["descriptions"]),
             "method": s.method,
             "options": self.clf.method.params,
             "views": s.views,
