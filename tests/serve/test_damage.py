@@ -171,6 +171,17 @@ def test_another_model_is_refused(tmp_path):
         Service(folder, other)
 
 
+def test_a_folder_without_streams_takes_any_model(tmp_path):
+    with running(tmp_path) as (client, _):
+        made(client).delete()
+    other = SmallModel()
+    other.name = "other"
+    with running(tmp_path, model=other) as (client, _):
+        made(client)
+    with pytest.raises(StateError, match="'other'"):
+        Service(tmp_path, small())
+
+
 def test_a_newer_format_is_refused(tmp_path):
     folder = lived(tmp_path, 3, crash=False)
     db = sqlite3.connect(folder / NAME)

@@ -64,7 +64,7 @@ class Keeper:
         self._marks: dict[str, Kept] = {}  # of the streams that the present group has changed
         self._after: list[Callable[[], object]] = []  # once it is on the disk
         with store.group():
-            if store.model is None:
+            if store.model is None or store.empty:
                 facts = {"name": model.name, "fingerprint": model.fingerprint}
                 store.set_fact("model", json.dumps(facts))
             for stream in self.streams.values():

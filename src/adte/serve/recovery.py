@@ -12,9 +12,9 @@ __all__ = ["check_model", "recover", "recover_all"]
 
 
 def check_model(store: Store, model: Model) -> None:
-    """Refuse another model than the streams were learned with."""
+    """Refuse another model than the streams were learned with, if there are any."""
     known = store.model
-    if known is None:
+    if known is None or store.empty:
         return
     if known["name"] != model.name:
         raise StateError(

@@ -319,6 +319,11 @@ class Store:
         found = self._fact("model")
         return None if found is None else dict(json.loads(found))
 
+    @property
+    def empty(self) -> bool:
+        """Whether there are no streams."""
+        return self.db.execute("SELECT 1 FROM streams LIMIT 1").fetchone() is None
+
     def streams(self) -> list[Stored]:
         rows = self.db.execute("SELECT * FROM streams ORDER BY rowid").fetchall()
         return [Stored(i, Settings(**json.loads(s)), c, t, o) for i, s, c, t, o in rows]
