@@ -111,7 +111,8 @@ for line in sys.stdin:
             service = Service(value["folder"], model, limits=limits, **value.get("options", {}))
             for note in service.notes:
                 print("note:", note, flush=True)
-            adte.serve.run.serve(service, where, lambda text: print(text, flush=True))
+            say = lambda text: print(text, flush=True)
+            adte.serve.run.serve(service, where, say, value.get("drain", 30.0))
             code = 0
         except BaseException as error:
             print(type(error).__name__, error, flush=True)

@@ -96,6 +96,14 @@ def test_what_a_stream_is_made_of(stream, tmp_path):
         )
 
 
+def test_a_stream_says_whether_it_was_given_descriptions(stream):
+    said = {"cat": ["a pet that purrs"], "dog": ["a pet that barks"]}
+    told = stream.client.create(list(said), id="told", descriptions=said, views=2)
+    assert told.facts()["described"]
+    assert not stream.facts()["described"]
+    told.delete()
+
+
 def test_what_cannot_be_sent_is_refused_with_the_mend(stream):
     for url in ("http://host:port", "http://host:99999", "http://[::1", "host:8017"):
         with pytest.raises(InputError, match="is no address of a service"):

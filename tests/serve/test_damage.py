@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -70,6 +72,30 @@ def test_a_damaged_event_is_dropped_alone(tmp_path):
         found = client.stream("shop").predict(jpeg(18), probs=True)
         assert found.probs == clf.predict(jpeg(18)).probs.tolist()
         assert found.seen == 18
+
+
+def test_events_before_the_newest_snapshot_are_verified(tmp_path):
+    folder = lived(tmp_path, 18)  # snapshots at 12 and 16, and the log since 12
+    assert admin.verify(folder) == []
+    change(folder, "UPDATE log SET data = zeroblob(9) WHERE seq = 14")
+    change(folder, "DELETE FROM log WHERE seq = 15")
+    assert admin.verify(folder) == [
+        "stream 'shop': event 14 is damaged", "stream 'shop': events 15 to 15 are missing"
+    ]  # fmt: skip
+
+
+def test_events_that_come_meanwhile_are_not_missing(tmp_path, monkeypatch):
+    with running(tmp_path) as (client, _):
+        stream, fact = made(client), Store._fact
+        stream.predict(jpeg(0))
+
+        def slowly(self, name):
+            found = fact(self, name)
+            stream.predict(jpeg(1))
+            return found
+
+        monkeypatch.setattr(Store, "_fact", slowly)
+        assert admin.verify(tmp_path) == []
 
 
 def test_without_any_good_snapshot_a_stream_says_so(tmp_path):
@@ -145,6 +171,17 @@ def test_another_model_is_refused(tmp_path):
         Service(folder, other)
 
 
+def test_a_folder_without_streams_takes_any_model(tmp_path):
+    with running(tmp_path) as (client, _):
+        made(client).delete()
+    other = SmallModel()
+    other.name = "other"
+    with running(tmp_path, model=other) as (client, _):
+        made(client)
+    with pytest.raises(StateError, match="'other'"):
+        Service(tmp_path, small())
+
+
 def test_a_newer_format_is_refused(tmp_path):
     folder = lived(tmp_path, 3, crash=False)
     db = sqlite3.connect(folder / NAME)
@@ -204,6 +241,30 @@ def test_old_events_are_forgotten(tmp_path):
     assert len(list(store.log("shop"))) <= 8
     assert len(store.snapshots("shop")) == 2
     store.close()
+
+
+def test_no_room_for_temporary_files_is_no_damage(tmp_path, monkeypatch):
+    with running(tmp_path / "alive") as (client, _):
+        stream = made(client)
+        stream.predict(jpeg(0))
+        stream.take_over(stream.export())
+        shutil.copytree(tmp_path / "alive", tmp_path / "dead")
+    change(tmp_path / "dead", "DELETE FROM snapshots")
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:  # as on a system that has no files in memory
+        patch.setattr("adte.serve.streams.load_into", fail)
+        with pytest.raises(InputError, match=r"No space left on device\); see that its disk"):
+            Service(tmp_path / "dead", small())
+    if sys.platform == "linux":
+        monkeypatch.setattr(tempfile, "mkdtemp", fail)
+    service = Service(tmp_path / "dead", small(), workers=1)
+    assert not service.notes
+    assert service.keeper.streams["shop"].clf.seen == 1
+    assert admin.listing(tmp_path / "dead")[0]["seen"] == 1
+    service.close()
 
 
 def test_the_mark_is_no_more_than_a_help(tmp_path):

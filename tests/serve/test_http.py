@@ -10,14 +10,17 @@ import threading
 import time
 
 import pytest
+from pydantic import ValidationError
 from safetensors import safe_open
 from safetensors.torch import load_file, save
 
 import adte
 from adte import StateError
+from adte.serve import schemas
 from adte.serve.access import Access, is_loopback
 from adte.serve.client import Client, ServiceError
 from adte.serve.limits import Limits
+from adte.serve.service import Service
 from serving import CLASSES, classifier, jpeg, made, running, small
 
 ADMIN = "the-administrator's-token"
@@ -100,6 +103,21 @@ def test_state_and_history(open_house):
     stream.delete()
 
 
+def test_drift_goes_by_images(open_house):
+    """However images come in requests, each has the drift that it had alone."""
+    client, _, _ = open_house
+    images, found = [jpeg(i) for i in range(6)], []
+    for id, cuts in (("alone", 1), ("threes", 3), ("all", 6)):
+        stream = made(client, id, method="adte-tsallis")
+        for i in range(0, 6, cuts):
+            stream.predict_many(images[i : i + cuts])
+        found.append([row["drift"] for row in stream.history()])
+        assert stream.state()["drift"] == found[-1][-1]
+        stream.delete()
+    assert found[0] == found[1] == found[2]
+    assert any(found[0])
+
+
 def test_forms_of_predict(open_house):
     client, _, _ = open_house
     stream, clf = made(client, "forms"), classifier()
@@ -146,6 +164,39 @@ def test_same_key_same_answer(open_house):
     assert made(client, "other").predict(jpeg(2), key="k1").seen == 1  # keys are a stream's own
     stream.delete()
     assert not made(client, "keys").predict(jpeg(9), key="k1").repeated  # and go with it
+
+
+def test_kept_answers_do_not_grow_with_the_names(open_house):
+    client, service, _ = open_house
+    stream = client.create([f"class {i}" for i in range(300)], id="many", views=2)
+    path, kinds = "/v1/streams/many", ("freeze", "unfreeze", "reset")
+    first = [raw(client, "POST", f"{path}/{k}", Idempotency_Key=k)[2] for k in kinds]
+    again = [raw(client, "POST", f"{path}/{k}", Idempotency_Key=k)[2] for k in kinds]
+    assert again == [{**answer, "repeated": True} for answer in first]
+    assert [a["frozen"] for a in again] == [True, False, False]
+    assert len(again[0]["classes"]) == 300
+    kept = [service.keeper.store.answer("many", k)[1] for k in kinds]
+    assert max(map(len, kept)) < 100
+    stream.delete()
+
+
+def test_a_deletion_that_is_repeated_is_answered_as_the_first(tmp_path):
+    access = Access(ADMIN, True)
+    with running(tmp_path, access=access) as (client, _):
+        client.token = ADMIN
+        mine, other = made(client, "mine"), made(client, "other")
+        path = "/v1/streams/mine"
+        as_owner = {"Authorization": f"Bearer {mine.token}", "Idempotency_Key": "once"}
+        as_other = {**as_owner, "Authorization": f"Bearer {other.token}"}
+        assert [raw(client, "DELETE", path, **as_owner)[0] for _ in range(2)] == [204, 204]
+        refused(client, 404, "stream", "DELETE", path, **as_other)
+        refused(client, 401, "token", "DELETE", path, **{**as_owner, "Idempotency_Key": "twice"})
+        refused(client, 401, "token", "GET", path, **as_owner)
+        made(client, "mine")  # by the same name: a late repetition does not end it
+        assert raw(client, "DELETE", path, **as_owner)[0] == 204
+        assert mine.client.stream("mine").facts()["seen"] == 0
+        client.stream("mine").delete(key="again")
+        client.stream("mine").delete(key="again")
 
 
 def test_retries_at_the_same_time_teach_once(open_house):
@@ -208,6 +259,28 @@ def test_streams_that_cannot_be(open_house, asked, word):
     said = raw(client, "POST", "/v1/streams", asked, Content_Type="application/json")
     assert said[0] == 422, said
     assert word in said[2]["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"classes": [1] * 50_000}, "classes.0: Input should be a valid string"),
+        ({"classes": ["cat"], "templates": [1] * 50_000}, "templates: Input should be a valid"),
+        ({"classes": ["cat"], "descriptions": {"cat": [1] * 50_000}}, "descriptions.0: Input"),
+        ({"classes": ["cat"], "options": {str(i): [] for i in range(2000)}}, "more than 64"),
+        ({"classes": ["cat"], **{str(i): 1 for i in range(2000)}}, "the body has 2,000 faults"),
+    ],
+    ids=["classes", "templates", "descriptions", "options", "fields"],
+)
+def test_a_heap_of_faults_is_refused_at_the_first(open_house, asked, said):
+    client, _, _ = open_house
+    body = json.dumps(asked).encode()
+    with pytest.raises(ValidationError) as found:
+        schemas.New.model_validate_json(body)
+    assert found.value.error_count() < 3 or "faults" in said
+    message = refused(client, 422, "request", "POST", "/v1/streams", body,
+                      content_type="application/json")  # fmt: skip
+    assert said in message
 
 
 def test_refusals_of_predict(open_house):
@@ -391,6 +464,36 @@ def test_slow_bodies_are_ended(tmp_path):
         line.send(b"x")
         assert line.getresponse().status == 408
         line.close()
+
+
+def counted(service: Service, size: int) -> None:
+    until = time.monotonic() + 20
+    while service.gate.bytes != size and time.monotonic() < until:
+        time.sleep(0.01)
+    assert service.gate.bytes == size
+
+
+def test_slow_bodies_take_nobodys_place(tmp_path):
+    limits = Limits(queue=2, queue_bytes=20_000)
+    with running(tmp_path, limits=limits, workers=1) as (client, service):
+        stream, lines = made(client), []
+        for _ in range(5):
+            line = http.client.HTTPConnection("127.0.0.1", client._parts.port, timeout=20)
+            line.putrequest("POST", "/v1/streams/shop/predict")
+            line.putheader("Content-Length", "15000")
+            line.endheaders()
+            line.send(b"x")
+            lines.append(line)
+        counted(service, 5)
+        assert service.gate.images == 0
+        assert stream.predict(jpeg(0)).seen == 1
+        lines[0].send(b"x" * 14_998)
+        counted(service, 15_003)
+        lines[1].send(b"x" * 14_998)  # what has come counts, and this is too much
+        assert lines[1].getresponse().status == 429
+        for line in lines:
+            line.close()
+        counted(service, 0)
 
 
 def test_overload_is_told_and_passes(tmp_path):

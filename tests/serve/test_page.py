@@ -347,6 +347,20 @@ def test_streams_that_others_make_and_delete(server, browser):
         page.wait_for_selector("#fact-stream:text-is('plum-fig-adte')")
 
 
+def test_streams_of_another_seed_or_with_descriptions_are_not_the_pages_own(server, browser):
+    said = {"quince": ["a yellow fruit"], "medlar": ["a brown fruit"]}
+    with opened(browser, server.url) as page:
+        settings = {"method": page.input_value("#method"), "views": 64}
+        server.client.create(list(said), id="seeded", seed=7, **settings)
+        server.client.create(list(said), id="described", descriptions=said, **settings)
+        page.reload()  # so that it knows them
+        page.fill("#classes", "quince, medlar")
+        page.wait_for_selector("#which:has-text('new stream')")
+        give(page, painted("lemon"))
+        answered(page)
+        assert stream_of(page) not in ("seeded", "described")
+
+
 def test_one_view_has_a_full_bar(server, browser):
     server.client.create(["lemon", "orange"], id="single", views=1)
     with opened(browser, f"{server.url}/#stream=single") as page:

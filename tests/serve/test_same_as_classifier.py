@@ -91,6 +91,23 @@ def test_episodic_forgets_and_frozen_learns_nothing(tmp_path):
         assert frozen.facts()["seen"] == 1
 
 
+def test_an_episodic_stream_keeps_the_state_that_it_was_given(tmp_path):
+    warm = classifier()
+    warm.predict([jpeg(i) for i in range(3)])
+    warm.save(tmp_path / "warm.adte")
+    service = Service(tmp_path / "s", warm.model, workers=1)
+    stream = open_stream(service, "adte", "episodic")
+    stream.change("state", (tmp_path / "warm.adte").read_bytes())
+    before = stream.clf.method.state_dict()
+    anew = classifier(warm.model).predict(jpeg(7)).probs.tolist()
+    for learn, seen in ((False, 3), (True, 4)):
+        assert ask(service, jpeg(7), learn=learn) == [anew]
+        after = stream.clf.method.state_dict()
+        assert stream.clf.seen == seen
+        assert all(torch.equal(before[k], after[k]) for k in before)
+    service.close()
+
+
 def test_several_clients_on_several_streams(tmp_path):
     """However requests interleave, each stream learned in the order that `seq` says."""
     model, kinds = small(), {"a": "adte", "b": "tda", "c": "se", "d": "adte-paper"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
 from contextlib import contextmanager
@@ -133,6 +134,31 @@ def test_one_that_fails_costs_the_others_nothing(tmp_path, monkeypatch):
     service.close()
 
 
+def test_a_disk_that_fails_stops_those_alone_who_teach(tmp_path, monkeypatch):
+    """Questions in the same group are answered, and not by what was taken back."""
+    service = Service(tmp_path, small(), workers=1)
+    stream = made(service, "one")
+
+    def full(*_):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(service.keeper.store, "keep_answer", full)
+    teach = [Predict(stream=stream, images=[IMAGES[i]], key=f"k{i}") for i in range(5)]
+    look = [Predict(stream=stream, images=[IMAGES[i]], learn=False, probs=True) for i in range(5)]
+    with gathered(service):
+        taught, looked = ([service.engine.submit(job) for job in some] for some in (teach, look))
+        facts = service.engine.ask(lambda keeper: keeper.state(stream))
+    assert [f.exception(60).code for f in taught] == ["storage"] * 5
+    anew = classifier(service.model)
+    for image, future in zip(IMAGES, looked, strict=False):
+        found = future.result(60)
+        assert (found["seen"], found["seq"], found["learned"]) == (0, 0, False)
+        probs = anew.predict(image, learn=False).probs.tolist()
+        assert found["predictions"][0]["probs"] == probs
+    assert facts.result(60)["seen"] == 0
+    service.close()
+
+
 def test_images_gather_while_the_device_is_busy(tmp_path, monkeypatch):
     """As on a GPU: two passes are under way at most, and later ones are larger."""
     service = Service(tmp_path, small(), workers=2, window=0)
@@ -150,6 +176,9 @@ def test_images_gather_while_the_device_is_busy(tmp_path, monkeypatch):
         torch.testing.assert_close(probs, clf.predict(image).probs, rtol=1e-3, atol=1e-4)
     service.close()
     assert sum(passes) == len(IMAGES)
+    told = service.metrics.text()
+    assert f"adte_group_size_sum {len(IMAGES)}.0" in told
+    assert f"adte_group_size_count {len(passes)}" in told
     assert len(passes) <= 6
     assert passes[0] == 1
     assert max(passes) == 4

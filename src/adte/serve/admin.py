@@ -75,8 +75,10 @@ def verify(folder: StrPath) -> list[str]:
         for (text,) in store.db.execute("PRAGMA integrity_check"):
             if text != "ok":
                 found.append(f"the database: {text}")
-        if lost := store.lost():
-            found.append(f"{lost} acknowledged events are missing: the tail of the log was cut")
+        if store.lost:
+            found.append(
+                f"{store.lost} acknowledged events are missing: the tail of the log was cut"
+            )
         for s in store.streams():
             good = [0]
             for shot in store.snapshots(s.id):
@@ -84,8 +86,10 @@ def verify(folder: StrPath) -> list[str]:
                     good.append(shot.seq)
                 else:
                     found.append(f"stream {s.id!r}: the snapshot at event {shot.seq} is damaged")
-            last = max(good)
-            for seq, event in store.log(s.id, last):
+            last = -1
+            for seq, event in store.log(s.id):
+                if last < 0:  # the log reaches back to a snapshot, or beyond
+                    last = min(seq - 1, max(good))
                 if seq != last + 1:
                     found.append(f"stream {s.id!r}: events {last + 1} to {seq - 1} are missing")
                 if event is None:

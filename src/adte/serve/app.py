@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import mimetypes
@@ -20,7 +21,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from adte._version import __version__
-from adte.serve.limits import Refused
+from adte.serve.limits import Refused, stopping
 from adte.serve.routes import open_router, router
 from adte.serve.service import Service
 
@@ -145,6 +146,10 @@ class Shell:
             await self.app(scope, receive, add_headers)
         except Refused as refusal:
             await refuse(self.service, refusal)(scope, receive, add_headers)
+        except asyncio.CancelledError:  # the end does not wait for it
+            if status:
+                raise
+            await refuse(self.service, stopping())(scope, receive, add_headers)
         except Exception:
             log.exception("a request failed")
             self.service.metrics.count("errors_total")

@@ -12,7 +12,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
 from adte.errors import InputError
-from adte.serve.limits import Limits, Refused, clipped
+from adte.serve.limits import Entry, Limits, Refused, clipped
 
 __all__ = ["decoded", "kind_of", "read_body", "read_images", "size_of"]
 
@@ -41,12 +41,11 @@ def _too_large(limits: Limits) -> Refused:
                    "allowed; send less, or start the server with more --max-bytes")  # fmt: skip
 
 
-async def _pieces(request: Request, limits: Limits) -> AsyncGenerator[bytes, None]:
-    size = 0
+async def _pieces(request: Request, entry: Entry) -> AsyncGenerator[bytes, None]:
     async for piece in request.stream():
-        size += len(piece)
-        if size > limits.max_bytes:
-            raise _too_large(limits)
+        entry.take(0, len(piece))
+        if entry.bytes > entry.gate.limits.max_bytes:
+            raise _too_large(entry.gate.limits)
         yield piece
 
 
@@ -60,33 +59,34 @@ async def _in_time(work: object, limits: Limits) -> object:
         raise Refused(400, "request", "the connection ended within the body") from None
 
 
-async def read_body(request: Request, limits: Limits) -> bytes:
+async def read_body(request: Request, entry: Entry) -> bytes:
     """The whole body."""
 
     async def whole() -> bytes:
-        return b"".join([piece async for piece in _pieces(request, limits)])
+        return b"".join([piece async for piece in _pieces(request, entry)])
 
-    found = await _in_time(whole(), limits)
+    found = await _in_time(whole(), entry.gate.limits)
     assert isinstance(found, bytes)
     return found
 
 
-async def read_images(request: Request, limits: Limits) -> list[bytes]:
+async def read_images(request: Request, entry: Entry) -> list[bytes]:
     """The images of a request: its body, or the files of a form."""
     kind = kind_of(request)
     if kind == "multipart/form-data":
-        images = await _in_time(_form(request, limits), limits)
+        images = await _in_time(_form(request, entry), entry.gate.limits)
         assert isinstance(images, list)
         return images
     if kind.startswith("image/") or kind in ("application/octet-stream", ""):
-        return [await read_body(request, limits)]
+        return [await read_body(request, entry)]
     raise Refused(415, "format", "the Content-Type is no image's; send image/…, "
                   "application/octet-stream or multipart/form-data")  # fmt: skip
 
 
-async def _form(request: Request, limits: Limits) -> list[bytes]:
+async def _form(request: Request, entry: Entry) -> list[bytes]:
+    limits = entry.gate.limits
     parser = _InMemory(
-        request.headers, _pieces(request, limits), max_files=limits.max_images + 1, max_fields=8
+        request.headers, _pieces(request, entry), max_files=limits.max_images + 1, max_fields=8
     )
     try:
         form = await parser.parse()

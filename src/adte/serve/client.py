@@ -294,9 +294,9 @@ class RemoteStream:
         """Go on from a state that was exported."""
         return dict(self._call("POST", "/import", _read(state), key=key))
 
-    def delete(self) -> None:
+    def delete(self, key: str | None = None) -> None:
         """Delete the stream and its state."""
-        self._call("DELETE", "")
+        self._call("DELETE", "", key=key)
 
     def _call(
         self,
@@ -306,7 +306,7 @@ class RemoteStream:
         kind: str = "application/octet-stream",
         key: str | None = None,
     ) -> Any:
-        if verb == "POST" and key is None:
+        if verb != "GET" and key is None:
             key = secrets.token_urlsafe(18)
         where = f"/v1/streams/{quote(self.id, safe='')}{path}"
         return self.client.call(verb, where, body, kind, key=key, token=self.token)

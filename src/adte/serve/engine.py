@@ -28,7 +28,7 @@ from adte.pipeline import Encoded, Pipeline, default_group, default_workers
 from adte.pipeline.way import Prepared
 from adte.serve.jobs import Call, Job, Part, Predict, refusal
 from adte.serve.keeper import Keeper
-from adte.serve.limits import Refused
+from adte.serve.limits import Refused, stopping
 from adte.serve.pictures import check_picture, thumbnails
 from adte.views import Crop
 
@@ -82,7 +82,7 @@ class Engine:
         self.keeper, self.window = keeper, window
         self.workers = max(1, default_workers() if workers is None else workers)
         self.group = default_group(keeper.model)
-        self.stopping = False
+        self.stopping = self.cut = False
         self.second = 0.05  # seconds an image takes in the tower, of late
         self._pictures: queue.Queue[_Item | None] = queue.Queue()
         self._order: queue.Queue[_Item | None] = queue.Queue()
@@ -120,8 +120,7 @@ class Engine:
     def submit(self, job: Job) -> Future[Any]:
         """Accept a job; its place in the order is decided here."""
         with self._accept:
-            if self.stopping:
-                raise Refused(503, "stopping", "the server is ending; try again soon", 5)
+            self.check_open()
             if isinstance(job, Predict):
                 for i, image in enumerate(job.images, 1):
                     item = _Item(job, image, Future(), i, i == len(job.images))
@@ -131,14 +130,23 @@ class Engine:
                 self._order.put(_Item(job))
         return job.future
 
-    def ask(self, call: Callable[[Keeper], Any]) -> Future[Any]:
+    def ask(self, call: Callable[[Keeper], Any], alone: bool = False) -> Future[Any]:
         """Let the keeper answer a question before what still waits for the tower."""
-        job = Call(call=call)
+        job = Call(call=call, alone=alone)
         with self._accept:
-            if self.stopping:
-                raise Refused(503, "stopping", "the server is ending; try again soon", 5)
+            self.check_open()
             self._write.put(job)
         return job.future
+
+    def check_open(self) -> None:
+        """Refuse, once the end has begun."""
+        if self.stopping or self.cut:
+            raise stopping()
+
+    def cut_off(self) -> None:
+        """Refuse what still waits for the tower, and new jobs; what has been there is finished."""
+        with self._accept:
+            self.cut = True
 
     def stop(self) -> None:
         """Finish what was accepted, then end. New jobs are refused."""
@@ -155,7 +163,7 @@ class Engine:
 
     @property
     def alive(self) -> bool:
-        return all(t.is_alive() for t in self._threads) and not self.stopping
+        return all(t.is_alive() for t in self._threads) and not (self.stopping or self.cut)
 
     # ------------------------------------------------------------------ pictures
 
@@ -181,6 +189,8 @@ class Engine:
         assert isinstance(job, Predict)
         if job.future.done():  # another image of it could not be read
             raise Refused(422, "image", "another image of the request could not be read")
+        if self.cut:
+            raise stopping()
         assert item.image is not None
         image = check_picture(item.image, self.keeper.limits)
         pipeline = job.stream.clf.pipeline
@@ -210,7 +220,10 @@ class Engine:
             if first is None:
                 break
             if first.image is None:
-                self._landing.put(first.job)
+                if self.cut:
+                    first.job.fail(stopping())
+                else:
+                    self._landing.put(first.job)
                 continue
             self._air.acquire()  # others come meanwhile
             group, held, ended = self._company(first)
@@ -238,7 +251,10 @@ class Engine:
         for item in group:
             assert item.views is not None
             try:
-                ready.append((item, item.views.result()))
+                views = item.views.result()
+                if self.cut:
+                    raise stopping()
+                ready.append((item, views))
             except Exception as error:
                 self._places.release()
                 item.job.fail(_placed(refusal(error), item))
@@ -291,6 +307,7 @@ class Engine:
         taken, self._last = end - max(flight.start, self._last), end
         self.second = 0.9 * self.second + 0.1 * taken / len(flight.ready)
         self.keeper.metrics.see("encode_seconds", taken)
+        self.keeper.metrics.see("group_size", len(flight.ready))
         for i, (item, views) in enumerate(flight.ready):
             job = item.job
             assert isinstance(job, Predict)
@@ -359,7 +376,7 @@ def _placed(error: Exception, item: _Item) -> Exception:
     """A refusal that says which one of several images it is of."""
     assert isinstance(item.job, Predict)
     count = len(item.job.images)
-    if count == 1 or not isinstance(error, Refused):
+    if count == 1 or not isinstance(error, Refused) or error.code == "stopping":
         return error
     return Refused(error.status, error.code, f"image {item.number} of {count}: {error}")
 

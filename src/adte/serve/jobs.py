@@ -36,6 +36,11 @@ class Job:
 
     future: Future[Any] = field(default_factory=Future)
 
+    @property
+    def reads(self) -> bool:
+        """Whether it leaves everything as it is."""
+        return False
+
     def done(self, result: Any) -> None:
         if not self.future.done():
             self.future.set_result(result)
@@ -47,10 +52,14 @@ class Job:
 
 @dataclass(eq=False, kw_only=True)
 class Call(Job):
-    """A function of the keeper. One that makes or ends streams goes `alone`."""
+    """A function of the keeper. One that writes goes `alone`."""
 
     call: Callable[[Keeper], Any]
     alone: bool = False
+
+    @property
+    def reads(self) -> bool:
+        return not self.alone
 
 
 @dataclass(eq=False, kw_only=True)
@@ -82,6 +91,10 @@ class Predict(OfStream):
     explain: bool = False
     thumbnails: int = 0
     parts: list[Part] = field(default_factory=list)
+
+    @property
+    def reads(self) -> bool:
+        return not self.learn
 
 
 def refusal(error: Exception) -> Exception:

@@ -2,8 +2,9 @@
 
 Requests that wait are taken together: each is applied in memory, all are written in one
 transaction, and only when that is on the disk are they answered. If it cannot be written, every
-stream goes back to where it stood, and all are told so. Images of one stream that wait are learned
-from at once, as one batch: a method gives the same numbers however its stream is cut.
+stream goes back to where it stood, those who teach are told so, and the others are answered. Images
+of one stream that wait are learned from at once, as one batch: a method gives the same numbers
+however its stream is cut.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ __all__ = ["Keeper", "now"]
 
 log = logging.getLogger("adte.serve")
 
+CHANGING = ("frozen", "seen", "seq", "damaged")  # of a stream's facts
+
 
 def now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -61,7 +64,7 @@ class Keeper:
         self._marks: dict[str, Kept] = {}  # of the streams that the present group has changed
         self._after: list[Callable[[], object]] = []  # once it is on the disk
         with store.group():
-            if store.model is None:
+            if store.model is None or store.empty:
                 facts = {"name": model.name, "fingerprint": model.fingerprint}
                 store.set_fact("model", json.dumps(facts))
             for stream in self.streams.values():
@@ -96,9 +99,12 @@ class Keeper:
             self.writable = False
             self.metrics.count("storage_errors_total")
             log.error("the state cannot be written: %s", error)
-            for job in jobs:
+            writes = [job for job in jobs if not job.reads] or jobs
+            for job in writes:
                 job.fail(Refused(503, "storage", "the state cannot be written now, and nothing "
                                  "was learned; try again later", 5))  # fmt: skip
+            if reads := [job for job in jobs if job not in writes]:
+                self.apply(reads)  # what they found may rest on what was taken back
             return
         except Exception as error:
             self._take_back()
@@ -111,7 +117,6 @@ class Keeper:
         if self.store.events != events:
             self.writable = True
             self.metrics.see("commit_seconds", time.perf_counter() - start)
-            self.metrics.see("group_size", len(done))
         self._end_group()
         for job, result in done:
             job.done(result)
@@ -156,7 +161,8 @@ class Keeper:
                 raise Refused(409, "key", "this Idempotency-Key was used for another request; "
                               "use a new one for each")  # fmt: skip
             self._count("repeated_total")
-            return {**json.loads(known[1]), "repeated": True}
+            facts = stream.facts() if isinstance(job, Change) else {}
+            return {**facts, **json.loads(known[1]), "repeated": True}
         if stream.damaged and not (isinstance(job, Change) and job.kind in ("reset", "state")):
             raise Refused(409, "damaged", f"the state of this stream is damaged: {stream.damaged}")
         if isinstance(job, Predict) and not job.learn:
@@ -241,11 +247,9 @@ class Keeper:
 
         `later` images of other requests were learned from after these, in the same step.
         """
-        event, origin = None, stream.origin
+        event = None
         if job.learn:
             event = stream.note(found, [part.encoded.features for part in job.parts], job.images)
-            if origin is not stream.origin and stream.origin is not None:
-                self.store.set_origin(stream.id, pack({"origin": stream.origin}))
         learned = event is not None and event.kind != "look"
         rows = [
             {
@@ -264,11 +268,14 @@ class Keeper:
         self._count("images_total", len(found), learned=str(learned).lower())
         if event is None:
             return answer
+        origin, drifts = stream.origin, stream.measure_drift(found)
+        if origin is not stream.origin and stream.origin is not None:
+            self.store.set_origin(stream.id, pack({"origin": stream.origin}))
         time = now()
         truths: Sequence[int | None] = job.truths or [None] * len(found)
         self.store.add_history(stream.id, [
-            (stream.seq, i, time, p.index, p.confidence, int(learned), stream.drift, truth)
-            for i, (p, truth) in enumerate(zip(found, truths, strict=True))
+            (stream.seq, i, time, p.index, p.confidence, int(learned), drift, truth)
+            for i, (p, drift, truth) in enumerate(zip(found, drifts, truths, strict=True))
         ])  # fmt: skip
         return self._record(job, event, answer)
 
@@ -294,10 +301,17 @@ class Keeper:
         self._after.append(lambda: self.streams.__setitem__(stream.id, stream))
         return stream.facts()
 
-    def delete(self, stream: Stream) -> None:
+    def delete(self, stream: Stream, key: str | None = None, digest: bytes = b"") -> None:
+        """Delete a stream; of the key is remembered who has used it."""
         self._known(stream)
         self.store.drop_stream(stream.id)
+        if key is not None:
+            self.store.keep_deletion(stream.id, key, digest)
         self._after.append(lambda: self.streams.pop(stream.id))
+
+    def deleted(self, id: str, key: str, digest: bytes) -> bool:
+        """Whether the same request has deleted a stream before."""
+        return self.store.deletion(id, key) == digest
 
     def set_token(self, stream: Stream, token: bytes | None) -> None:
         self._known(stream)
@@ -376,8 +390,13 @@ class Keeper:
 
 
 def _kept(answer: dict[str, Any]) -> str:
-    """An answer as it is kept for a repeated request: without the explanation."""
+    """An answer as it is kept for a repeated request.
+
+    Without the explanation; of a stream's facts those that change, since the others may be long.
+    """
     if "predictions" in answer:
         rows = [{**row, "explain": None} for row in answer["predictions"]]
         answer = {**answer, "predictions": rows}
+    else:
+        answer = {name: answer[name] for name in CHANGING}
     return json.dumps(answer)

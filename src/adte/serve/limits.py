@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from adte.errors import AdteError, InputError, unknown
 from adte.options import option
 
-__all__ = ["FORMATS", "Gate", "Limits", "Refused", "clipped"]
+__all__ = ["FORMATS", "Entry", "Gate", "Limits", "Refused", "clipped", "stopping"]
 
 FORMATS = ("bmp", "gif", "jpeg", "png", "ppm", "tiff", "webp")  # that may be allowed
 PIXELS = 178_956_970  # beyond which Pillow opens nothing
@@ -23,6 +23,11 @@ class Refused(AdteError):
     def __init__(self, status: int, code: str, message: str, retry_after: int = 0) -> None:
         super().__init__(message)
         self.status, self.code, self.retry_after = status, code, retry_after
+
+
+def stopping() -> Refused:
+    """What is said of requests that the end of the process does not wait for."""
+    return Refused(503, "stopping", "the server is ending; try again soon", 5)
 
 
 def clipped(name: str) -> str:
@@ -79,10 +84,14 @@ class Gate:
 
     @contextmanager
     def entered(self, size: int) -> Iterator[Entry]:
-        """A request of so many bytes; it counts as one image until it is known to have more."""
+        """A request of so many bytes, if it might be taken now.
+
+        Its bytes count as they come, and its images once they are there: who sends slowly takes
+        nobody's place.
+        """
         entry = Entry(self)
+        entry.check(1, size)
         try:
-            entry.take(1, size)
             yield entry
         finally:
             self.images -= entry.images
@@ -116,16 +125,20 @@ class Entry:
 
     def take(self, images: int, size: int) -> None:
         """Count so many more, or refuse."""
+        self.check(images, size)
+        self.gate.images += images
+        self.gate.bytes += size
+        self.images += images
+        self.bytes += size
+
+    def check(self, images: int, size: int) -> None:
+        """Refuse so many more, if they are too many. One request alone may have more bytes."""
         gate, limits = self.gate, self.gate.limits
         if self.images + images > limits.queue:  # which no waiting would help
             raise Refused(413, "images", f"more than the {limits.queue} images that may wait came "
                           "in one request; send fewer")  # fmt: skip
         full = gate.images + images > limits.queue or gate.bytes + size > limits.queue_bytes
-        if full and gate.images - self.images:
+        if full and (gate.images, gate.bytes) != (self.images, self.bytes):
             wait = max(1, min(60, round(gate.images * gate.second)))
             raise Refused(429, "busy", f"{gate.images} images of {gate.bytes:,} bytes are under "
                           f"way, and more may not wait; try again in {wait} s", wait)  # fmt: skip
-        gate.images += images
-        gate.bytes += size
-        self.images += images
-        self.bytes += size

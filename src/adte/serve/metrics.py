@@ -52,7 +52,7 @@ class Metrics:
         "request_seconds": "Seconds from the first byte of a predict request to its answer.",
         "encode_seconds": "Seconds of a pass through the image tower.",
         "commit_seconds": "Seconds until a group of updates was on the disk.",
-        "group_size": "Requests that went to the disk together.",
+        "group_size": "Images of a pass through the image tower.",
     }
     GAUGES: ClassVar = {
         "streams": "Streams.",

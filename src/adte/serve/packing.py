@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from hashlib import blake2b
 from pathlib import Path
 
@@ -63,8 +65,13 @@ def seen_in(data: bytes) -> int:
 
 @contextmanager
 def _as_file(data: bytes) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="adte-") as folder:
-        path = Path(folder) / "state.adte"
+    with ExitStack() as stack:
+        if sys.platform == "linux":  # in memory, whatever room the disk has
+            file = stack.enter_context(os.fdopen(os.memfd_create("adte"), "wb"))
+            path = Path(f"/proc/self/fd/{file.fileno()}")
+        else:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="adte-"))
+            path = Path(folder) / "state.adte"
         path.write_bytes(data)
         try:
             yield path

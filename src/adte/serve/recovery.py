@@ -12,9 +12,9 @@ __all__ = ["check_model", "recover", "recover_all"]
 
 
 def check_model(store: Store, model: Model) -> None:
-    """Refuse another model than the streams were learned with."""
+    """Refuse another model than the streams were learned with, if there are any."""
     known = store.model
-    if known is None:
+    if known is None or store.empty:
         return
     if known["name"] != model.name:
         raise StateError(
@@ -33,9 +33,9 @@ def recover_all(store: Store, model: Model) -> tuple[dict[str, Stream], list[str
     """All streams, and sentences about what was dropped or is damaged."""
     check_model(store, model)
     notes: list[str] = []
-    if lost := store.lost():
+    if store.lost:
         notes.append(
-            f"{lost} events that were acknowledged are missing: the tail of the log was cut"
+            f"{store.lost} events that were acknowledged are missing: the tail of the log was cut"
         )
     streams: dict[str, Stream] = {}
     for stored in store.streams():

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
 from pydantic import ValidationError
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from adte._version import __version__
@@ -31,6 +32,7 @@ from adte.serve.streams import Kind, Stream
 
 __all__ = ["open_router", "router"]
 
+FAULTS = 1000  # of a body, of which the first is told; to tell them apart takes long
 PROBE = 1 << 18  # bytes that a disk which was full must take
 
 router, open_router = APIRouter(prefix="/v1"), APIRouter()
@@ -113,8 +115,8 @@ async def ready(request: Request) -> Response:
     service = service_of(request)
     if service.engine.alive and not service.keeper.writable:
         with suppress(Refused):  # it does not
-            await kept(service.engine.ask(lambda keeper: keeper.probe(PROBE)))
-            await kept(service.engine.ask(lambda keeper: keeper.probe(0)))
+            await kept(service.engine.ask(lambda keeper: keeper.probe(PROBE), alone=True))
+            await kept(service.engine.ask(lambda keeper: keeper.probe(0), alone=True))
     good = service.ready
     said = {"status": "ready" if good else "not ready", "version": __version__}
     return tell(said, 200 if good else 503)
@@ -165,10 +167,11 @@ async def make_stream(request: Request) -> Response:
     known_queries(request)
     if kind_of(request) != "application/json":
         raise Refused(415, "format", "the Content-Type is not application/json; send JSON")
-    with service.gate.entered(size_of(request, service.limits)):
-        body = await read_body(request, service.limits)
+    with service.gate.entered(size_of(request, service.limits)) as entry:
+        body = await read_body(request, entry)
+        entry.take(1, 0)
         try:
-            asked = schemas.New.model_validate_json(body).model_dump()
+            asked = await run_in_threadpool(_read_new, body)
         except ValidationError as error:
             raise refused_fields(error) from None
         token, hashed = new_token() if service.access.required else (None, None)
@@ -179,8 +182,13 @@ async def make_stream(request: Request) -> Response:
     return tell({**facts, "token": token}, 201)
 
 
+def _read_new(body: bytes) -> dict[str, Any]:
+    return schemas.New.model_validate_json(body).model_dump()
+
+
 def _made(service: Service, id: str, asked: dict[str, Any], token: bytes | None) -> Call:
     """The stream, made beside the event loop."""
+    service.engine.check_open()  # those before it may have taken long
     streams = service.keeper.streams
     if id not in streams and len(streams) >= service.limits.max_streams:
         raise Refused(409, "limit", f"there are {len(streams)} streams, which is the limit; "
@@ -205,6 +213,8 @@ def _made(service: Service, id: str, asked: dict[str, Any], token: bytes | None)
 
 def refused_fields(error: ValidationError) -> Refused:
     """The first thing that is wrong, by the name of its field and without what it holds."""
+    if error.error_count() > FAULTS:
+        return Refused(422, "request", f"the body has {error.error_count():,} faults; check it")
     first = error.errors(include_input=False, include_url=False, include_context=False)[0]
     place, known = first["loc"], schemas.New.model_fields
     if first["type"] == "extra_forbidden":
@@ -231,11 +241,16 @@ async def one_stream(request: Request, id: str) -> Response:
 
 
 @router.delete("/streams/{id}", status_code=204, response_model=None, responses=refused(422, 503))
-async def delete_stream(request: Request, id: str) -> Response:
+async def delete_stream(request: Request, id: str, key: Key = None) -> Response:
     """Delete a stream and its state."""
-    stream, service = stream_of(request, id), service_of(request)
+    service = service_of(request)
     known_queries(request)
-    await kept(service.engine.submit(Call(call=lambda k: k.delete(stream), alone=True)))
+    digest = checksum("delete", request.headers.get("authorization", ""))
+    if key is not None and await kept(service.engine.ask(lambda k: k.deleted(id, key, digest))):
+        return Response(status_code=204)
+    stream = stream_of(request, id)
+    call = Call(call=lambda keeper: keeper.delete(stream, key, digest), alone=True)
+    await kept(service.engine.submit(call))
     service.gate.forget(id)
     return Response(status_code=204)
 
@@ -279,11 +294,11 @@ async def predict(
     known_queries(request, "learn", "top", "probs", "label", "explain", "thumbnails")
     service.gate.second = service.engine.second
     with service.gate.entered(size_of(request, service.limits)) as entry:
-        images = await read_images(request, service.limits)
+        images = await read_images(request, entry)
         if explain and len(images) > 1:
             raise Refused(422, "request", "explain takes one image a request; send one")
         truths = _truths(stream, label, len(images))
-        entry.take(len(images) - 1, 0)
+        entry.take(len(images), 0)
         service.gate.spend(id, len(images))
         job = Predict(
             stream=stream,
@@ -354,9 +369,10 @@ async def _change(request: Request, id: str, kind: Kind, key: str | None) -> Res
     stream, service = stream_of(request, id), service_of(request)
     known_queries(request)
     data = b""
-    with service.gate.entered(size_of(request, service.limits) if kind == "state" else 0):
+    with service.gate.entered(size_of(request, service.limits) if kind == "state" else 0) as entry:
         if kind == "state":
-            data = await read_body(request, service.limits)
+            data = await read_body(request, entry)
+        entry.take(1, 0)
         job = Change(stream=stream, kind=kind, data=data, key=key, digest=checksum(kind, data))
         return tell(await kept(service.engine.submit(job)))
 

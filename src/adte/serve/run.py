@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import signal
@@ -9,6 +10,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import ceil
 from pathlib import Path
 
 import uvicorn
@@ -20,6 +22,7 @@ from adte.serve.service import Service
 __all__ = ["admin_token", "listen", "serve"]
 
 CONNECTIONS = 1024  # open at a time
+GRACE = 5  # seconds after the drain in which what was decided is written and answered
 
 
 def admin_token(file: str | None) -> str | None:
@@ -52,6 +55,18 @@ def listen(host: str, port: int) -> socket.socket:
     return where
 
 
+class _Server(uvicorn.Server):
+    """One that cuts off what still waits `drain` seconds after it was asked to end."""
+
+    def __init__(self, config: uvicorn.Config, service: Service, drain: float) -> None:
+        super().__init__(config)
+        self.service, self.drain = service, drain
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().call_later(self.drain, self.service.engine.cut_off)
+        await super().shutdown(sockets)
+
+
 @contextmanager
 def _asked_to_end(server: uvicorn.Server) -> Iterator[None]:
     """A signal ends the server in good order, and its process goes on to its own end."""
@@ -72,7 +87,10 @@ def _asked_to_end(server: uvicorn.Server) -> Iterator[None]:
 def serve(
     service: Service, where: socket.socket, say: Callable[[str], None], drain: float = 30.0
 ) -> None:
-    """Answer until a signal comes, then finish what is under way, `drain` seconds at most."""
+    """Answer until a signal comes, then finish what is under way.
+
+    After `drain` seconds what still waits for the tower is refused, and nothing is learned from it.
+    """
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("python_multipart").setLevel(logging.ERROR)  # senders are told, not we
     config = uvicorn.Config(
@@ -82,14 +100,14 @@ def serve(
         server_header=False,
         limit_concurrency=CONNECTIONS,
         timeout_keep_alive=30,
-        timeout_graceful_shutdown=max(1, round(drain)),
+        timeout_graceful_shutdown=ceil(drain) + GRACE,
         http="h11",  # the quicker httptools takes headers of any size
         h11_max_incomplete_event_size=64 << 10,
         lifespan="on",
     )
     host, port = where.getsockname()[:2]
     say(f"serving on http://{f'[{host}]' if ':' in host else host}:{port}")
-    server = uvicorn.Server(config)
+    server = _Server(config, service, drain)
     with _asked_to_end(server):
         server.run(sockets=[where])
     say("ended; what was acknowledged is on the disk")

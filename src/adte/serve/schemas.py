@@ -6,13 +6,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
+from adte.facts import MOST
 from adte.prompts import SINGLE
 
 __all__ = ["Answer", "Error", "Facts", "Health", "History", "Info", "Made", "New", "State", "Token"]
 
+OPTIONS = 64  # of a method
 ID = r"^[a-z0-9][a-z0-9_-]{0,63}$"
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200, strip_whitespace=True)]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=500)]
+Names = Annotated[list[Name], Field(min_length=1, max_length=MOST, fail_fast=True)]
+Texts = Annotated[list[Text], Field(max_length=MOST, fail_fast=True)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Scalar = Annotated[bool | int | Number | Annotated[str, StringConstraints(max_length=100)] | None,
                    Field(union_mode="smart")]  # fmt: skip
@@ -25,19 +29,27 @@ class Model(BaseModel):
 class New(Model):
     """A stream to be made."""
 
-    classes: list[Name] = Field(min_length=1, description="class names")
+    classes: Names = Field(description="class names")
     id: str | None = Field(None, pattern=ID, description="made up if left out")
-    templates: Text | list[Text] = Field(list(SINGLE), description="a set's name, or texts with {}")
-    descriptions: dict[Name, list[Text]] | None = Field(None, description="sentences by class name")
+    templates: Text | Texts = Field(list(SINGLE), description="a set's name, or texts with {}")
+    descriptions: dict[Name, Texts] | None = Field(None, description="sentences by class name")
     method: Annotated[str, StringConstraints(max_length=100)] = "adte"
     options: dict[Annotated[str, StringConstraints(max_length=100)], Scalar] = Field(
-        default_factory=dict, max_length=64
+        default_factory=dict, max_length=OPTIONS
     )
     views: int = Field(64, ge=1, le=100_000)
     seed: int = Field(0, ge=0, lt=1 << 53)
     protocol: Literal["online", "frozen", "episodic"] = "online"
     state: str | None = Field(None, description="a state to go on from: an export, in base64")
     start: str | None = Field(None, description="a state to begin with: its bias, no frequencies")
+
+    @field_validator("options", mode="before")
+    @classmethod
+    def are_few(cls, value: Any) -> Any:
+        """Told before they are looked at: millions of wrong ones would take long."""
+        if isinstance(value, dict) and len(value) > OPTIONS:
+            raise ValueError(f"there are more than {OPTIONS} of them")
+        return value
 
     @field_validator("classes", "templates", "descriptions", "method", "options")
     @classmethod
@@ -63,6 +75,7 @@ class Facts(Model):
     model: str
     classes: list[str]
     templates: list[str]
+    described: bool = Field(description="whether it was given descriptions")
     method: str
     options: dict[str, Any]
     views: int

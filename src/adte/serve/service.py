@@ -53,7 +53,7 @@ class Service:
             self.keeper = Keeper(store, model, self.limits, self.metrics, snapshot)
         except BaseException as error:
             store.close()
-            if isinstance(error, sqlite3.Error):
+            if isinstance(error, sqlite3.Error | OSError):
                 raise trouble(folder, error) from error
             raise
         self.notes = self.keeper.notes

@@ -102,6 +102,10 @@ class Store:
         folder: made if it is not there, unless `reading`.
         reading: look only; a server may use it at the same time.
         most: bytes that the database may have; 0 sets no limit.
+
+    Attributes:
+        events: in the database.
+        lost: events that had been acknowledged and were not there when it was opened.
     """
 
     def __init__(
@@ -117,9 +121,11 @@ class Store:
         if not reading:
             own_folder(folder, NAME, f"{NAME}*", MARK)
             self._lock = _locked(self.path)
+        marked = self._marked()  # first: a server beside us goes on
         try:
             self.db = self._open(reading, most)
             self.events = int(self._fact("events") or 0)
+            self.lost = max(0, marked - self.events)
             if not reading:
                 (self.folder / MARK).touch(0o600)
                 self._mark = (self.folder / MARK).open("r+b", buffering=0)
@@ -198,13 +204,13 @@ class Store:
         if self.events != before:
             self.found()
 
-    def lost(self) -> int:
-        """Events that were acknowledged and are not in the database."""
+    def _marked(self) -> int:
+        """Events that were acknowledged, as far as it is known."""
         try:
             data = (self.folder / MARK).read_bytes()[:8]
         except OSError:
             return 0
-        return max(0, int.from_bytes(data, "little") - self.events) if len(data) == 8 else 0
+        return int.from_bytes(data, "little") if len(data) == 8 else 0
 
     def found(self) -> None:
         """Note how many events there are; what was lost before has been said."""
@@ -243,6 +249,12 @@ class Store:
     def keep_answer(self, id: str, key: str, seq: int, digest: bytes, answer: str) -> None:
         row = (id, key, seq, digest, answer)
         self.db.execute("INSERT INTO answers VALUES (?, ?, ?, ?, ?)", row)
+
+    def keep_deletion(self, id: str, key: str, digest: bytes) -> None:
+        """Among the answers of no stream, which outlive it."""
+        self.db.execute("DELETE FROM answers WHERE stream = '' AND key = ?", (f"{id} {key}",))
+        self.keep_answer("", f"{id} {key}", self.events, digest, "")
+        self.trim("", ANSWERS, HISTORY)
 
     def add_history(self, id: str, rows: list[tuple[Any, ...]]) -> None:
         self.db.executemany("INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -307,6 +319,11 @@ class Store:
         found = self._fact("model")
         return None if found is None else dict(json.loads(found))
 
+    @property
+    def empty(self) -> bool:
+        """Whether there are no streams."""
+        return self.db.execute("SELECT 1 FROM streams LIMIT 1").fetchone() is None
+
     def streams(self) -> list[Stored]:
         rows = self.db.execute("SELECT * FROM streams ORDER BY rowid").fetchall()
         return [Stored(i, Settings(**json.loads(s)), c, t, o) for i, s, c, t, o in rows]
@@ -343,6 +360,11 @@ class Store:
             "SELECT digest, answer FROM answers WHERE stream = ? AND key = ?", (id, key)
         ).fetchone()
         return None if row is None else (row[0], row[1])
+
+    def deletion(self, id: str, key: str) -> bytes | None:
+        """Who deleted a stream with a key."""
+        found = self.answer("", f"{id} {key}")
+        return None if found is None else found[0]
 
     def history(self, id: str, last: int) -> list[tuple[Any, ...]]:
         """(seq, image, time, class, confidence, learned, drift, truth), the oldest first."""

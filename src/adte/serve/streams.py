@@ -242,29 +242,35 @@ class Stream:
         elif kind == "learn":
             data = pack({"features": torch.stack(list(features))})
         self.seq += 1
-        self._measure_drift(found)
         return Event(kind, len(found), data)
 
     def _each_anew(self, batch: Batch) -> list[Prediction]:
-        found, seen = [], self.clf.seen
-        for image in batch:
-            self.clf.method.reset()
-            found += self.clf.step(image)
-        self.clf.method.reset()
+        """Each image as the first one; the state stays, as it does when this is done again."""
+        found, seen, method = [], self.clf.seen, self.clf.method
+        state = method.state_dict()
+        try:
+            for image in batch:
+                method.reset()
+                found += self.clf.step(image)
+        finally:
+            method.load_state_dict(state)
         try:
             return _check(found)
         except InputError:
             self.clf.seen = seen
             raise
 
-    def _measure_drift(self, found: list[Prediction]) -> None:
-        prior = found[-1].prior
-        if prior is None:
-            return
-        prior = prior.detach().double().cpu()
-        if self.origin is None:
-            self.origin = prior.clone()
-        self.drift = float((prior - self.origin).abs().sum() / 2)
+    def measure_drift(self, found: list[Prediction]) -> list[float | None]:
+        """How far the prior had gone at each image."""
+        out = []
+        for p in found:
+            if p.prior is not None:
+                prior = p.prior.detach().double().cpu()
+                if self.origin is None:
+                    self.origin = prior.clone()
+                self.drift = float((prior - self.origin).abs().sum() / 2)
+            out.append(self.drift)
+        return out
 
     # ------------------------------------------------------------------ other events
 
@@ -306,7 +312,7 @@ class Stream:
         old = self.mark()
         try:
             yield
-        except StateError:
+        except (StateError, OSError):  # a disk that fails is no fault of the state
             self.back_to(old)
             raise
         except Exception as error:
@@ -361,6 +367,7 @@ class Stream:
             "model": self.clf.model.name,
             "classes": s.classes,
             "templates": list(s.prompts["templates"]),
+            "described": bool(s.prompts["descriptions"]),
             "method": s.method,
             "options": self.clf.method.params,
             "views": s.views,

@@ -31,7 +31,8 @@ export function matches(facts, wanted) {
 /** Whether the page would have made a stream the same. */
 export function plain(facts, info) {
   const method = info.methods.find(({ name }) => name === facts.method);
-  return facts.templates.length === 1 && facts.templates[0] === TEMPLATE && !facts.damaged
+  return facts.templates.length === 1 && facts.templates[0] === TEMPLATE && !facts.described
+    && facts.seed === 0 && !facts.damaged
     && JSON.stringify(facts.options) === JSON.stringify(method?.options);
 }
 
