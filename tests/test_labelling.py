@@ -379,6 +379,16 @@ def test_an_image_that_cannot_be_sorted_stops_no_other(tmp_path):
     assert undo("sorted/undo.csv") == (2, [])
 
 
+def test_a_file_in_the_way_of_a_folder_stops_no_other(tmp_path):
+    photos = pictures(tmp_path / "photos", 2)
+    labels = dict(zip(map(str, photos), (["cat"], ["dog"]), strict=True))
+    sorting = Sorting("sorted", "copy", ["photos"])
+    Path("sorted/cat").write_text("mine")
+    assert sorting.fill([(str(p), p) for p in photos], labels, ["cat", "dog"]) == 1
+    assert "into 'sorted/cat': a file is in the way" in sorting.left[0]
+    assert Path("sorted/cat").read_text() == "mine"
+
+
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
 @pytest.mark.parametrize("broken", ["_do", "fsync"])
 def test_a_disk_that_takes_no_more_ends_the_sorting(code, broken, tmp_path, monkeypatch):

@@ -155,10 +155,6 @@ def make_folder(path: StrPath) -> Path:
     """The folder, made with its parents if it is not there."""
     try:
         Path(path).mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError) as error:
-        raise InputError(
-            f"cannot make the folder {str(path)!r}: a file is in the way; give another name"
-        ) from error
     except OSError as error:
         raise InputError(f"cannot make the folder {str(path)!r}: {reason(error)}") from error
     return Path(path)
@@ -177,6 +173,8 @@ def reason(error: OSError, size: int | None = None) -> str:
             f"the system does not allow so large a file{needed}; raise the limit (ulimit -f) and "
             "run the same command again, what is finished stays"
         )
+    if error.errno in (errno.EEXIST, errno.ENOTDIR):
+        return "a file is in the way; give another name"
     said = error.strerror or str(error)
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return f"{said}; choose a folder that you may write to"
