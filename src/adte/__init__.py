@@ -7,7 +7,6 @@ from adte._version import __version__ as __version__
 from adte.batch import Batch, Context, Prediction, Predictions, Sample
 from adte.classifier import Classifier
 from adte.errors import AdteError, InputError, MissingExtra, StateError
-from adte.evaluate.compare import compare
 from adte.images import load_image
 from adte.methods import Method, create_method, list_methods
 from adte.models import Model, list_models, load_model, wrap
@@ -17,6 +16,7 @@ from adte.simulate import SimulatedStream
 from adte.views import Preprocess, Views
 
 if TYPE_CHECKING:
+    from adte.evaluate.compare import compare
     from adte.serve.client import Client
 
 
@@ -53,9 +53,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`Client` is imported when it is asked for."""
+    """What few need is imported when it is asked for."""
     if name == "Client":
         from adte.serve.client import Client
 
         return Client
+    if name == "compare":
+        from adte.evaluate.compare import compare
+
+        return compare
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
