@@ -84,6 +84,7 @@ class Job:
         items, names = self._listed()
         keep = self._keep()
         self._claim(keep)
+        self._check_format()
         sorting = None
         if self.sort_into is not None:
             sorting = Sorting(self.sort_into, self.sort, self.inputs)
@@ -128,10 +129,12 @@ class Job:
             )
         if self.wait < 0:
             raise InputError(f"a wait of {self.wait:g} s cannot be kept; give 0 or more")
-        if self.out and format_of(self.out, None) == "json" and not is_stream(self.out):
-            part_of(self.out)  # its rows have a longer name until it is put together
         if self.start is not None:  # also where it is not needed any more
             load_state(self.start)
+
+    def _check_format(self) -> None:
+        if self.out and format_of(self.out, None) == "json" and not is_stream(self.out):
+            part_of(self.out)  # its rows have a longer name until it is put together
 
     def _listed(self) -> tuple[Iterable[Item], list[str] | None]:
         """The images, and their names where those can be had without reading the images."""
