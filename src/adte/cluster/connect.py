@@ -15,9 +15,9 @@ from typing import Any
 
 from adte import console
 from adte.errors import InputError, MissingExtra
-from adte.options import option
+from adte.options import check, option
 
-__all__ = ["ClusterOptions", "connected", "import_ray", "places"]
+__all__ = ["ClusterOptions", "connected", "gave_up", "import_ray", "places"]
 
 PATIENCE = 5.0  # seconds for the head of a cluster to take a connection
 QUIET = {
@@ -38,23 +38,29 @@ class ClusterOptions:
         "on this machine, and ended",
     )
     workers: int | None = option(
-        None, "workers with a model of their own at most; as many as there is room for by default"
+        None,
+        "workers with a model of their own at most; as many as there is room for by default",
+        low=1,
     )
     decoders: int = option(
-        0, "workers that open pictures for the others, at most; 0 leaves it to those with a model"
+        0,
+        "workers that open pictures for the others, at most; 0 leaves it to those with a model",
+        low=0,
     )
-    gpus: float = option(0.0, "GPUs for each worker with a model")
-    chunk: int = option(16, "images that travel together")
+    gpus: float = option(0.0, "GPUs for each worker with a model", low=0)
+    chunk: int = option(16, "images that travel together", low=1)
 
     def __post_init__(self) -> None:
-        for name, good, mend in (
-            ("workers", self.workers is None or self.workers >= 1, "give at least 1"),
-            ("decoders", self.decoders >= 0, "give 0 or more"),
-            ("gpus", self.gpus >= 0, "give 0 or more"),
-            ("chunk", self.chunk >= 1, "give at least 1"),
-        ):
-            if not good:
-                raise InputError(f"{name}={getattr(self, name)} of a cluster cannot be; {mend}")
+        check(self, "a cluster")
+
+
+def gave_up(error: Exception) -> InputError:
+    """What is said where Ray gives up."""
+    said = str(error).strip().splitlines()
+    return InputError(
+        f"the cluster failed ({said[-1] if said else type(error).__name__}); the same command goes "
+        "on from what is written"
+    )
 
 
 def import_ray() -> Any:

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from adte.cluster.connect import ClusterOptions, connected, import_ray, places
+from adte.cluster.connect import ClusterOptions, connected, gave_up, import_ray, places
 from adte.cluster.worker import Chunk, Decoder, Encoder, Tower, Work, pack, unfit, unpack
 from adte.data.streams import Stream
 from adte.errors import AdteError, InputError
@@ -162,11 +162,7 @@ def features(
     except AdteError:
         raise
     except (ray.exceptions.RayError, RuntimeError) as error:
-        said = str(error).strip().splitlines()
-        raise InputError(
-            f"the cluster failed ({said[-1] if said else type(error).__name__}); the same command "
-            "goes on from what is written"
-        ) from error
+        raise gave_up(error) from error
 
 
 class _Stage:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from adte.cluster.connect import ClusterOptions, places
+from adte.cluster.connect import ClusterOptions, gave_up, places
 from adte.cluster.worker import Chunk, Encoder, Work, unfit
 from adte.errors import InputError
 from adte.pipeline import Encoded, Pipeline
@@ -89,11 +89,7 @@ class Pool:
         try:
             found: Chunk = self.ray.get(ref)
         except self.ray.exceptions.RayError as error:
-            said = str(error).strip().splitlines()
-            raise InputError(
-                f"the cluster failed ({said[-1] if said else type(error).__name__}); the same "
-                "command goes on from what is written"
-            ) from error
+            raise gave_up(error) from error
         return found
 
     def close(self) -> None:

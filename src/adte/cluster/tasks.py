@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from adte import console
-from adte.cluster.connect import ClusterOptions, connected
+from adte.cluster.connect import ClusterOptions, connected, gave_up
 from adte.cluster.worker import unfit
 from adte.errors import InputError
 from adte.evaluate.features.cache import Cache
@@ -139,8 +139,4 @@ def _got(ray: Any, ref: Any) -> Any:
     try:
         return ray.get(ref)
     except ray.exceptions.RayError as error:
-        said = str(error).strip().splitlines()
-        raise InputError(
-            f"the cluster failed ({said[-1] if said else type(error).__name__}); the same command "
-            "goes on from what is written"
-        ) from error
+        raise gave_up(error) from error

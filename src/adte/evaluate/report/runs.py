@@ -86,9 +86,9 @@ def _winner(section: Section) -> str:
     text = f"{html.escape(best.name)} is right on {100 * best.row['accuracy']:.1f} % of images"
     gain, interval = best.row["gain"], best.row["gain_ci95"]
     if gain is not None and interval is not None:
-        low, high = (f"{100 * x:+.1f}".replace("-", "−") for x in interval)
-        text += f", {100 * gain:+.1f} points over SE (95 %: {low} to {high})"
-    return text.replace("+-", "−") + "."
+        said, low, high = (f"{100 * x:+.1f}".replace("-", "−") for x in (gain, *interval))
+        text += f", {said} points over SE (95 %: {low} to {high})"
+    return f"{text}."
 
 
 def _table(section: Section) -> Grid:
