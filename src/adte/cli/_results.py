@@ -52,7 +52,7 @@ def run_and_show(source: Source, tasks: Sequence[Task], to: dict[str, Any]) -> N
     needs = needs_of([t.create() for t in tasks])  # a bad option ends here, before any work
     with open_log(to["log_to"]) as log:
         with console.notes():
-            stream = source.open(needs) if source.data else source.bundled(needs)
+            stream = source.or_bundle(needs)
         if note := _unseen(stream):
             console.say(f"note: {note}")
         with console.progress("encoding", ticks(stream, tasks)) as bar:

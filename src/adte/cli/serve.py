@@ -164,7 +164,10 @@ def state(folder: str, action: str, words: tuple[str, ...], json_to: str | None,
 
     number = ACTIONS[action]
     if len(words) != number:
-        raise InputError(f"`adte state DIR {action}` takes {number} more words, {len(words)} came")
+        raise InputError(
+            f"`adte state DIR {action}` takes {number} more words, {len(words)} came; see "
+            "`adte state --help`"
+        )
     model = KEPT.given(o)
     if model and not number:
         raise click.UsageError(
@@ -175,28 +178,9 @@ def state(folder: str, action: str, words: tuple[str, ...], json_to: str | None,
     read = [folder, *words[1:]] if action == "import" else [folder]
     claim([*files, Target("--json", json_to)], read, force=True)  # whose they are is checked apart
     if action == "list":
-        rows = admin.listing(folder)
-        if json_to:
-            console.emit_json({"streams": rows}, json_to)
-        if json_to != "-":
-            cells = [
-                [r["id"], r["method"], *(f"{r[k]:,}" for k in ("classes", "seen", "seq", "log"))]
-                for r in rows
-            ]
-            console.table(
-                f"{len(rows)} streams", ("id", "method", "classes", "seen", "events", "log"), cells
-            )
-        return
+        return _list(admin.listing(folder), json_to)
     if action == "verify":
-        found = admin.verify(folder)
-        if json_to:
-            console.emit_json({"faults": found}, json_to)
-        for fault in found:
-            click.echo(f"fault: {fault}", err=True)
-        click.echo(f"{len(found)} faults", err=True)
-        if found:
-            raise click.exceptions.Exit(2)
-        return
+        return _tell_faults(admin.verify(folder), json_to)
     if action == "prune":
         done = admin.prune(folder)
         said = "{bytes_before:,} bytes before, {bytes_after:,} after".format(**done)
@@ -211,3 +195,26 @@ def state(folder: str, action: str, words: tuple[str, ...], json_to: str | None,
     if json_to:
         console.emit_json({"action": action, **done}, json_to)
     click.echo(said, err=True)
+
+
+def _list(rows: list[dict[str, Any]], json_to: str | None) -> None:
+    if json_to:
+        console.emit_json({"streams": rows}, json_to)
+    if json_to != "-":
+        cells = [
+            [r["id"], r["method"], *(f"{r[k]:,}" for k in ("classes", "seen", "seq", "log"))]
+            for r in rows
+        ]
+        console.table(
+            f"{len(rows)} streams", ("id", "method", "classes", "seen", "events", "log"), cells
+        )
+
+
+def _tell_faults(found: list[str], json_to: str | None) -> None:
+    if json_to:
+        console.emit_json({"faults": found}, json_to)
+    for fault in found:
+        click.echo(f"fault: {fault}", err=True)
+    click.echo(f"{len(found)} faults", err=True)
+    if found:
+        raise click.exceptions.Exit(2)

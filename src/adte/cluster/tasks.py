@@ -48,7 +48,7 @@ def spread(
     needs = needs_of([t.create() for t in tasks])
     with ExitStack() as stack:
         folder = runs or stack.enter_context(TemporaryDirectory(prefix="adte-"))
-        stream = source.open(needs) if source.data else source.bundled(needs)
+        stream = source.or_bundle(needs)
         ray = stack.enter_context(connected(options))
         with console.progress("encoding", 1) as bar:
             run_tasks(

@@ -217,7 +217,7 @@ def compare(
         batch, lacking = source.batch, source.lacking
         tasks = tasks_for(methods, protocols, seeds, lacking)
         needs = needs_of([t.create() for t in tasks])
-        stream = source.open(needs) if source.data else source.bundled(needs)
+        stream = source.or_bundle(needs)
     return compare_tasks(stream, tasks, runs=runs, again=again, batch=batch, listener=listener)
 
 

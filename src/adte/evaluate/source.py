@@ -138,8 +138,10 @@ class Source(Loading):
             group=self.batch or 0,
         )
 
-    def bundled(self, needs: frozenset[str] = frozenset()) -> FeatureStream:
-        """The bundle that the package carries, under the same options."""
+    def or_bundle(self, needs: frozenset[str] = frozenset()) -> FeatureStream:
+        """The data, or the bundle that the package carries if none was given."""
+        if self.data:
+            return self.open(needs)
         return self._replayed(Cache(), "the embedded bundle", needs)
 
     def _asked(self, what: str) -> dict[str, Any]:

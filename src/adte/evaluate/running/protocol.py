@@ -51,18 +51,22 @@ def predictions(
     method: Method, samples: Iterable[Sample], protocol: Protocol = "online", batch: int = BATCH
 ) -> Iterator[Prediction]:
     """Predictions in order. `two-pass` goes over the samples twice, so it must allow that."""
-    if protocol not in PROTOCOLS:
-        raise unknown("protocol", protocol, PROTOCOLS)
+    _check(protocol, samples)
     if protocol == "two-pass":
-        if iter(samples) is samples:
-            raise InputError(
-                "the two-pass protocol reads the stream twice, but an iterator can be "
-                "read once; pass a list or another re-iterable"
-            )
         for some in Batch.runs((s.batch for s in samples), batch):
             method.learn(some)
     for some in Batch.runs((s.batch for s in samples), batch):
         yield from act(method, protocol, some)
+
+
+def _check(protocol: str, stream: Iterable[Any]) -> None:
+    if protocol not in PROTOCOLS:
+        raise unknown("protocol", protocol, PROTOCOLS)
+    if protocol == "two-pass" and iter(stream) is stream:
+        raise InputError(
+            "the two-pass protocol reads the stream twice, but an iterator can be read once; pass "
+            "a list or another re-iterable"
+        )
 
 
 @dataclass
@@ -114,6 +118,17 @@ def _reliability(logits: Tensor, kept: Tensor | None) -> Tensor:
     return top.cumsum(-1).mean(1).sum(0)
 
 
+def _compared(probs: Tensor, labels: Tensor) -> Tensor:
+    """Label, predicted class, confidence, the truth's probability and rank, entropy.  (6, B)"""
+    truth = probs.gather(1, labels[:, None])
+    confidence, predicted = probs.amax(-1), probs.argmax(-1)  # of equals, the first
+    earlier = torch.arange(probs.shape[1]) < labels[:, None]  # which of equals come first
+    rank = ((probs > truth) | ((probs == truth) & earlier)).sum(-1)
+    entropy = torch.special.entr(probs).sum(-1)
+    columns = labels, predicted, confidence, truth[:, 0], rank, entropy
+    return torch.stack([c.double() for c in columns])
+
+
 def run(
     method: Method,
     stream: FeatureStream | Iterable[tuple[Sample, int]],
@@ -122,14 +137,8 @@ def run(
     batch: int = BATCH,
 ) -> Run:
     """Predict a labelled stream. The labels are only compared with, never shown to the method."""
-    if protocol not in PROTOCOLS:
-        raise unknown("protocol", protocol, PROTOCOLS)
+    _check(protocol, stream)
     if not isinstance(stream, FeatureStream):
-        if protocol == "two-pass" and iter(stream) is stream:
-            raise InputError(
-                "the two-pass protocol reads the stream twice, but an iterator can be "
-                "read once; pass a list or another re-iterable"
-            )
         stream = Given(stream, Recipe(model="", classes=()))
     clock = _Clock()
     if protocol == "two-pass":
@@ -145,19 +154,12 @@ def run(
         with clock:
             out = act(method, protocol, some)
             probs = out.probs.float().cpu()  # the device has finished when they are here
-        labels = torch.tensor([i.label for i in images])
-        if len(probs) != len(labels) or not bool(probs.isfinite().all()):
+        if len(probs) != len(images) or not bool(probs.isfinite().all()):
             raise InputError(
                 f"method {method.name!r} gave no probabilities: {len(probs)} rows for "
-                f"{len(labels)} images, or some that are no numbers; check its options"
+                f"{len(images)} images, or some that are no numbers; check its options"
             )
-        truth = probs.gather(1, labels[:, None])
-        confidence, predicted = probs.amax(-1), probs.argmax(-1)  # of equals, the first
-        earlier = torch.arange(probs.shape[1]) < labels[:, None]  # which of equals come first
-        rank = ((probs > truth) | ((probs == truth) & earlier)).sum(-1)
-        entropy = torch.special.entr(probs).sum(-1)
-        columns = labels, predicted, confidence, truth[:, 0], rank, entropy
-        rows.append(torch.stack([c.double() for c in columns]))
+        rows.append(_compared(probs, torch.tensor([i.label for i in images])))
         reliability = _reliability(some.logits.float(), out.kept).cpu()
         tcr = reliability if tcr is None else tcr + reliability
         known += [i._replace(features=_NOTHING) for i in images]
