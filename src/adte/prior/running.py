@@ -32,7 +32,9 @@ class ClassPrior:
 
     def __init__(self, num_classes: int, options: PriorOptions | None = None) -> None:
         if num_classes < 1:
-            raise InputError(f"num_classes={num_classes}: a prior needs at least one class")
+            raise InputError(
+                f"num_classes={num_classes} leaves no class to a prior; give 1 or more"
+            )
         self.num_classes = num_classes
         self.options = options or PriorOptions()
         self.reset()

@@ -157,7 +157,8 @@ class Shard:
             features = np.fromfile(self.path, self.dtype, count, offset=offset)
         except OSError as error:
             raise StateError(
-                f"shard {str(self.path)!r} cannot be read any more: {error}"
+                f"shard {str(self.path)!r} cannot be read any more ({error}); check the disk, or "
+                "run extract again"
             ) from error
         if features.size != count:
             raise StateError(
