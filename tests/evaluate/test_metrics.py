@@ -85,7 +85,7 @@ def reference():
         pytest.skip("torchmetrics is not installed")
     from adte.models._torchvision import import_late
 
-    return import_late("torchmetrics.functional", "torchmetrics", "studies", "this test")
+    return import_late("torchmetrics.functional", "torchmetrics", "test", "this test")
 
 
 def test_the_figures_are_those_of_torchmetrics(reference):
@@ -114,7 +114,30 @@ def test_the_figures_are_those_of_torchmetrics(reference):
     assert figures.spearman(a, b) == pytest.approx(float(reference.spearman_corrcoef(a, b)))
 
 
-def test_average_precision_by_hand(reference):
+@pytest.mark.parametrize("digits", [1, 9], ids=["ties", "no ties"])
+def test_average_precision_is_that_of_torchmetrics(reference, digits):
+    """Also of resampled images: a weight is so many copies."""
+    rng = np.random.default_rng(0)
+    scores, targets = rng.random((30, 5)).round(digits), rng.random((30, 5)) < 0.3
+    targets[:, 4] = False
+
+    def theirs(rows):
+        c, some = reference.classification, targets[rows].any(0)
+        return float(c.multilabel_average_precision(
+            torch.as_tensor(scores[rows][:, some]), torch.as_tensor(targets[rows][:, some]).long(),
+            num_labels=int(some.sum()),
+        ))  # fmt: skip
+
+    whole, drawn = np.ones(30), rng.integers(0, 3, 30)
+    found = figures.average_precisions(scores, targets, np.stack([whole, drawn]))
+    assert found[0] == figures.average_precision(scores, targets)
+    for value, weights in zip(found, (whole, drawn), strict=True):
+        assert value == pytest.approx(
+            theirs(np.repeat(np.arange(30), weights.astype(int))), abs=1e-6
+        )
+
+
+def test_average_precision_by_hand():
     """One class ranked perfectly (1), one with its positive second (1/2), one without positives."""
     scores = np.array([[0.9, 0.8, 0.1], [0.2, 0.9, 0.3], [0.1, 0.1, 0.2]])
     targets = np.array([[1, 1, 0], [0, 0, 0], [0, 0, 0]])

@@ -10,7 +10,6 @@ from adte import InputError, Sample, load_model
 from adte.data import load_dataset
 from adte.evaluate.features.recipe import Recipe
 from adte.evaluate.features.stream import Held, Image
-from adte.evaluate.running.figures import average_precision
 from adte.evaluate.studies import multilabel as study
 from adte.evaluate.studies.lab import Lab, Preset
 from adte.evaluate.studies.multilabel import (
@@ -72,18 +71,6 @@ def test_side_by_side_keeps_both_whole():
     assert both.shape == (4, 10, 3)
     assert (both[:, :6] == 10).all()
     assert (both[:, 6:] == 200).all()
-
-
-def test_weighted_precision_agrees_with_torchmetrics():
-    rng = np.random.default_rng(0)
-    scores, targets = rng.random((30, 5)), rng.random((30, 5)) < 0.3
-    targets[:, 4] = False
-    plain = study._precisions(scores, targets, np.ones((1, 30)))[0]
-    assert plain == pytest.approx(average_precision(scores, targets), abs=1e-6)
-    drawn = rng.integers(0, 3, 30)
-    weighted = study._precisions(scores, targets, drawn[None].astype(float))[0]
-    rows = np.repeat(np.arange(30), drawn)
-    assert weighted == pytest.approx(average_precision(scores[rows], targets[rows]), abs=2e-2)
 
 
 def test_figures_of_a_perfect_and_of_a_blind_method():

@@ -6,10 +6,7 @@ from math import exp, lgamma, log
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
-
-from adte.models._torchvision import import_late
 
 __all__ = [
     "Coverage",
@@ -160,18 +157,30 @@ def bias_statistics(log_prior: ArrayLike, frequency: ArrayLike | None = None) ->
 def average_precision(scores: ArrayLike, targets: ArrayLike) -> float:
     """Mean over classes of average precision, for several labels per image.  (N, L), (N, L)
 
-    By torchmetrics. Classes without a positive image do not count.
+    Classes without a positive image do not count.
     """
-    name = "torchmetrics.functional.classification"
-    found = import_late(name, "torchmetrics", "studies", "average precision")
-    targets = np.asarray(targets)
-    present = targets.any(0)
-    value = found.multilabel_average_precision(
-        torch.as_tensor(np.asarray(scores)[:, present]),
-        torch.as_tensor(targets[:, present].astype(np.int64)),
-        num_labels=int(present.sum()),
-    )
-    return float(value)
+    return float(average_precisions(scores, targets, np.ones((1, len(np.asarray(targets)))))[0])
+
+
+def average_precisions(
+    scores: ArrayLike, targets: ArrayLike, weights: ArrayLike
+) -> NDArray[np.float64]:
+    """The same where image n counts weights[b, n] times.  (N, L), (N, L), (B, N) → (B,)
+
+    Images of equal score come together: the order among them says nothing.
+    """
+    hits, w, parts = np.asarray(targets, bool), np.asarray(weights, float), []
+    for score, hit in zip(
+        np.asarray(scores, float).T[hits.any(0)], hits.T[hits.any(0)], strict=True
+    ):
+        order = np.argsort(-score, kind="stable")
+        last = np.append(np.diff(score[order]) != 0, True)  # of equals
+        right = (w[:, order] * hit[order]).cumsum(1)[:, last]
+        precision = right / np.maximum(w[:, order].cumsum(1)[:, last], 1e-12)
+        with np.errstate(invalid="ignore"):
+            found = np.diff(right, prepend=0.0, axis=1) / right[:, -1:]
+        parts.append((found * precision).sum(1))
+    return np.asarray(np.nanmean(parts, 0))  # classes that a draw lacks do not count
 
 
 def spearman(a: ArrayLike, b: ArrayLike) -> float:

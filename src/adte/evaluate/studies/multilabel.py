@@ -23,7 +23,7 @@ from adte.batch import Context, Prediction, Sample
 from adte.data.base import Dataset
 from adte.errors import InputError
 from adte.evaluate.features.stream import FeatureStream, Held, Narrowed, first
-from adte.evaluate.running.figures import average_precision
+from adte.evaluate.running.figures import average_precision, average_precisions
 from adte.evaluate.studies.lab import Lab
 from adte.evaluate.studies.study import Finding, Row, study
 from adte.images import Pixels
@@ -174,26 +174,11 @@ def _figures(said: Sequence[Prediction], targets: NDArray[np.bool_]) -> tuple[fl
     return (*precision, both, first)
 
 
-def _precisions(scores: Floats, targets: NDArray[np.bool_], weights: Floats) -> Floats:
-    """mAP where image n counts weights[b, n] times.  (N, L), (N, L), (B, N) → (B,)"""
-    parts = []
-    for score, hit in zip(scores.T, targets.T, strict=True):
-        order = np.argsort(-score, kind="stable")
-        w = weights[:, order]  # (B, N)
-        right = w * hit[order]
-        precision = right.cumsum(1) / np.maximum(w.cumsum(1), 1e-12)
-        found = right.sum(1)
-        with np.errstate(invalid="ignore"):
-            parts.append((right * precision).sum(1) / np.where(found > 0, found, np.nan))
-    each: Floats = np.nanmean(np.stack(parts)[targets.any(0)], 0)  # classes present in the draw
-    return each
-
-
 def _interval(ours: Floats, base: Floats, targets: NDArray[np.bool_]) -> tuple[float, float]:
     """95 % of mAP(ours) − mAP(base) over resampled images."""
     n = len(targets)
     drawn = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), size=1000).astype(float)
-    gaps = _precisions(ours, targets, drawn) - _precisions(base, targets, drawn)
+    gaps = average_precisions(ours, targets, drawn) - average_precisions(base, targets, drawn)
     low, high = np.quantile(gaps, [0.025, 0.975])
     return float(low), float(high)
 
