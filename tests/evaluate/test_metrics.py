@@ -131,10 +131,9 @@ def test_average_precision_is_that_of_torchmetrics(reference, digits):
     whole, drawn = np.ones(30), rng.integers(0, 3, 30)
     found = figures.average_precisions(scores, targets, np.stack([whole, drawn]))
     assert found[0] == figures.average_precision(scores, targets)
-    for value, weights in zip(found, (whole, drawn), strict=True):
-        assert value == pytest.approx(
-            theirs(np.repeat(np.arange(30), weights.astype(int))), abs=1e-6
-        )
+    for value, copies in zip(found, (whole, drawn), strict=True):
+        rows = np.repeat(np.arange(30), copies.astype(int))
+        assert value == pytest.approx(theirs(rows), abs=1e-6)
 
 
 def test_average_precision_by_hand():

@@ -170,9 +170,8 @@ def average_precisions(
     Images of equal score come together: the order among them says nothing.
     """
     hits, w, parts = np.asarray(targets, bool), np.asarray(weights, float), []
-    for score, hit in zip(
-        np.asarray(scores, float).T[hits.any(0)], hits.T[hits.any(0)], strict=True
-    ):
+    some = hits.any(0)
+    for score, hit in zip(np.asarray(scores, float).T[some], hits.T[some], strict=True):
         order = np.argsort(-score, kind="stable")
         last = np.append(np.diff(score[order]) != 0, True)  # of equals
         right = (w[:, order] * hit[order]).cumsum(1)[:, last]
