@@ -80,14 +80,14 @@ class PriorMethod(Method):
             return super().scan(state, evidence)
         inner = unprefixed(state)
         reading = self.prior.scan(inner, evidence, self.order == "learn-first")
-        return reading, prefixed(inner)
+        return reading, state | prefixed(inner)
 
     def absorb(self, state: State, evidence: Any) -> State:
         if self.sequential:
             return super().absorb(state, evidence)
         inner = unprefixed(state)
         self.prior.learn(inner, evidence)
-        return prefixed(inner)
+        return state | prefixed(inner)
 
     def read(self, state: State, evidence: Any) -> Any:
         if self.sequential:
