@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from adte.batch import Batch, Prediction, Predictions
 from adte.errors import InputError
 from adte.methods._features import features_of
+from adte.methods.image_tower import twin
 from adte.methods.measured import MeasuredMethod, images, marginal, off_record
 from adte.methods.parts import Selection
 from adte.models._tokens import text_lengths
@@ -59,19 +59,6 @@ def _shared(ids: Tensor) -> int:
     return int((ids == ids[:1]).all(0).long().cumprod(0).sum())
 
 
-def frozen_twin(model: Model) -> Model:
-    """A second model on the same storage whose parameters ask for no gradient.
-
-    Nothing is then kept for the gradients of weights that nobody wants. The model is read only.
-    """
-    memo: dict[int, Any] = {
-        id(v): v for m in model.modules() for v in vars(m).values() if not isinstance(v, dict)
-    }
-    memo |= {id(b): b for b in model.buffers()}
-    memo |= {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in model.parameters()}
-    return copy.deepcopy(model, memo)
-
-
 class PromptLearner:
     """Class weights as a function of the context of "a photo of a {name}.".
 
@@ -104,7 +91,7 @@ class PromptLearner:
         self.model, self.classes, self.context, self.chunk = model, tuple(classes), context, chunk
         self.place = model.device, model.dtype
         self.known: dict[bytes, Tensor] = {}
-        self.twin = frozen_twin(model)
+        self.twin = twin(model)  # its parameters ask for no gradient, so nothing is kept for them
         prompts = [f"{context} {name.replace('_', ' ')}." for name in classes]
         head = len(PROBES)
         ids, embeddings = model.token_embeddings([*PROBES, context, *prompts])
