@@ -16,7 +16,7 @@ from adte.methods.base import Method
 from adte.methods.registry import register
 from adte.options import option, part
 from adte.prior import ClassPrior, PriorOptions
-from adte.state import Entry, State, prefixed, unprefixed
+from adte.state import Entry, State, part_of, prefixed, unprefixed
 
 __all__ = ["Frolic", "gaussian_logits", "match_temperature", "shrunk_variance"]
 
@@ -131,14 +131,13 @@ class Frolic(Method):
         return super().initial(batch) | sums
 
     def refresh(self, state: State) -> None:
-        prior = unprefixed(state)
-        self.prior.refresh(prior)
-        state.update(prefixed(prior))
+        with part_of(state) as prior:
+            self.prior.refresh(prior)
 
     def begun(self, state: State) -> State:
-        prior = unprefixed(state)
-        self.prior.begin(prior)
-        return state | prefixed(prior)
+        with part_of(state) as prior:
+            self.prior.begin(prior)
+        return state
 
     # ------------------------------------------------------------------ one image
 
@@ -169,9 +168,8 @@ class Frolic(Method):
         hot = g * image.context.scale / 2 ** _LOG2_GRID.to(g)[:, None]  # (G, L), at every τ
         state["gaussian"] += hot.softmax(-1).amax(-1).to(state["gaussian"])
         state["text"] += F.log_probs(image.logits[0, 0]).max().exp().to(state["text"])
-        prior = unprefixed(state)
-        self.prior.learn(prior, F.log_probs(self._fused(state, image, g))[None].double())
-        state.update(prefixed(prior))
+        with part_of(state) as prior:
+            self.prior.learn(prior, F.log_probs(self._fused(state, image, g))[None].double())
 
     def look(self, state: State, image: Batch) -> Prediction:
         z = image.logits[0, 0]

@@ -17,7 +17,7 @@ from adte.methods.image_tower import MOMENTS, Descent, Tensors, Tower, Towers, s
 from adte.methods.measured import MeasuredMethod, images, marginal, off_record
 from adte.methods.registry import register
 from adte.options import option
-from adte.state import Entry, State
+from adte.state import Entry, State, unprefixed
 
 __all__ = ["MEMO"]
 
@@ -89,8 +89,8 @@ class MEMO(AdaptingMethod, MeasuredMethod):
         return own | super().entries()
 
     def check_state(self, state: State) -> None:
-        first = {k.partition(".")[2]: v for k, v in state.items() if k.startswith("first.")}
-        want, came = self.descent.start(first), {k for k in state if k.startswith(MOMENTS)}
+        want = self.descent.start(unprefixed(state, "first."))
+        came = {k for k in state if k.startswith(MOMENTS)}
         odd = sorted(came ^ want.keys())
         odd += [k for k, v in want.items() if k in came and state[k].shape != v.shape]
         if self.leak and int(state["steps"]) < 0:

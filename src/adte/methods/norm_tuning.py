@@ -17,7 +17,7 @@ from adte.errors import InputError, StateError
 from adte.methods.image_tower import MOMENTS, Descent, Tensors, Tower, Towers, slopes
 from adte.methods.measured import MeasuredMethod, off_record
 from adte.options import option
-from adte.state import Entry, State, prefixed
+from adte.state import Entry, State, prefixed, unprefixed
 
 __all__ = ["NormTuner"]
 
@@ -91,8 +91,7 @@ class NormTuner(MeasuredMethod):
         return super().initial(batch) | prefixed(x, HEAD) | self.descent.start(x) | window
 
     def check_state(self, state: State) -> None:
-        x = {k.removeprefix(HEAD): v for k, v in state.items() if k.startswith(HEAD)}
-        moments = self.descent.start(x)
+        moments = self.descent.start(unprefixed(state, HEAD))
         odd = [k for k in state if k.startswith(MOMENTS) and k not in moments]
         odd += [k for k, v in moments.items() if k not in state or state[k].shape != v.shape]
         images, steps = int(state["images"]), int(state["steps"])
@@ -167,17 +166,12 @@ class NormTuner(MeasuredMethod):
 
     def _learned(self, state: State, tower: Tower) -> tuple[Tensors, Tensors]:
         """Parameters and moments beside the tower; refused if they are another model's."""
-        x, moments = {}, {}
-        for name, value in state.items():
-            if name.startswith(MOMENTS):
-                moments[name] = value.to(tower.like.device)
-            elif name.startswith(HEAD):
-                n = name.removeprefix(HEAD)
-                if n not in tower.source or tower.source[n].shape != value.shape:
-                    raise InputError(
-                        f"method {self.name!r} has learned parameter {n!r} of "
-                        f"{tuple(value.shape)}, which this model does not have; reset it or use "
-                        "another copy"
-                    )
-                x[n] = value.to(tower.like.device)
-        return x, moments
+        x, device = unprefixed(state, HEAD), tower.like.device
+        for n, value in x.items():
+            if n not in tower.source or tower.source[n].shape != value.shape:
+                raise InputError(
+                    f"method {self.name!r} has learned parameter {n!r} of {tuple(value.shape)}, "
+                    "which this model does not have; reset it or use another copy"
+                )
+        moments = {n: m.to(device) for n, m in state.items() if n.startswith(MOMENTS)}
+        return {n: p.to(device) for n, p in x.items()}, moments
