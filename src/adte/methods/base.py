@@ -31,9 +31,11 @@ from adte.errors import InputError, StateError
 from adte.options import check, coerce, flat, option
 from adte.state import Entry, State
 
-__all__ = ["AdaptingMethod", "Method"]
+__all__ = ["ORDER", "AdaptingMethod", "Method"]
 
 MANY = 64  # images that `step_many` and `predict_many` put together
+
+ORDER = "online, whether an image is predicted before or after it is learned from"
 
 
 @dataclass(kw_only=True, eq=False)
@@ -52,9 +54,7 @@ class Method:
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
     reference: ClassVar[str] = ""
 
-    order: Literal["predict-first", "learn-first"] = option(
-        "predict-first", "online, whether an image is predicted before or after it is learned from"
-    )
+    order: Literal["predict-first", "learn-first"] = option("predict-first", ORDER)
 
     _state: State | None = field(default=None, init=False, repr=False)
     _sizes: dict[str, int] = field(default_factory=dict, init=False, repr=False)

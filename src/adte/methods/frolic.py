@@ -11,8 +11,8 @@ from torch import Tensor
 from adte import functional as F
 from adte.batch import Batch, Prediction
 from adte.errors import InputError
-from adte.methods._features import class_weights_of, features_of
-from adte.methods.base import Method
+from adte.methods._features import base_alone, class_weights_of, features_of
+from adte.methods.base import ORDER, Method
 from adte.methods.registry import register
 from adte.options import option, part
 from adte.prior import ClassPrior, PriorOptions
@@ -90,9 +90,7 @@ class Frolic(Method):
     reference = "Zhu et al., Enhancing Zero-Shot Vision Models by Label-Free Prompt Distribution "
     reference += "Learning and Bias Correcting, NeurIPS 2024"
 
-    order: Literal["predict-first", "learn-first"] = option(
-        "learn-first", "online, whether an image is predicted before or after it is learned from"
-    )
+    order: Literal["predict-first", "learn-first"] = option("learn-first", ORDER)
     covariance: float = option(
         0.1, "share of the measured variance in Σ; the rest is the identity", low=0, below=1
     )
@@ -179,6 +177,6 @@ class Frolic(Method):
         out = F.log_probs(z) if log_prior is None else F.adjust(z, log_prior, self.tau)
         return Prediction(
             probs=out.exp(),
-            kept=torch.zeros_like(out[:1], dtype=torch.int64),
+            kept=base_alone(out),
             prior=None if log_prior is None else log_prior.to(out).exp(),
         )

@@ -13,8 +13,8 @@ from adte import functional as F
 from adte import state as declared
 from adte.batch import Batch, Prediction
 from adte.errors import StateError
-from adte.methods._features import class_weights_of, features_of
-from adte.methods.base import Method
+from adte.methods._features import base_alone, class_weights_of, features_of
+from adte.methods.base import ORDER, Method
 from adte.methods.frolic import Frolic, gaussian_logits, shrunk_variance
 from adte.methods.registry import register
 from adte.options import option
@@ -114,9 +114,7 @@ class FrolicReleased(Method):
     needs = Frolic.needs
     reference = Frolic.reference
 
-    order: Literal["predict-first", "learn-first"] = option(
-        "learn-first", "online, whether an image is predicted before or after it is learned from"
-    )
+    order: Literal["predict-first", "learn-first"] = option("learn-first", ORDER)
     covariance: float = option(
         0.1, "share of the measured variance in Σ; the rest is the identity", low=0, below=1
     )
@@ -185,7 +183,7 @@ class FrolicReleased(Method):
     def look(self, state: State, image: Batch) -> Prediction:
         x = features_of(image)[0, 0]
         out = F.log_probs(image.context.scale * state["proxies"].to(x) @ x - state["bias"].to(x))
-        return Prediction(probs=out.exp(), kept=torch.zeros_like(out[:1], dtype=torch.int64))
+        return Prediction(probs=out.exp(), kept=base_alone(out))
 
 
 def _anew(name: str, ours: State, theirs: State) -> Tensor:

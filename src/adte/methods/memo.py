@@ -11,9 +11,9 @@ from torch import Tensor
 
 from adte import functional as F
 from adte.batch import Batch, Prediction, Predictions
-from adte.errors import InputError, StateError
+from adte.errors import InputError
 from adte.methods.base import AdaptingMethod
-from adte.methods.image_tower import MOMENTS, Descent, Tensors, Tower, Towers, slopes
+from adte.methods.image_tower import MOMENTS, Descent, Tensors, Tower, Towers, refuse, slopes
 from adte.methods.measured import MeasuredMethod, images, marginal, off_record
 from adte.methods.registry import register
 from adte.options import option
@@ -89,17 +89,10 @@ class MEMO(AdaptingMethod, MeasuredMethod):
         return own | super().entries()
 
     def check_state(self, state: State) -> None:
-        want = self.descent.start(unprefixed(state, "first."))
-        came = {k for k in state if k.startswith(MOMENTS)}
-        odd = sorted(came ^ want.keys())
-        odd += [k for k, v in want.items() if k in came and state[k].shape != v.shape]
+        odd = self.descent.odd(unprefixed(state, "first."), state)
         if self.leak and int(state["steps"]) < 0:
             odd.append("steps")
-        if odd:
-            raise StateError(
-                f"state of {self.name!r} does not fit: entry {odd[0]!r} does not go with the "
-                "others; it was saved for another model or with other options"
-            )
+        refuse(self.name, odd)
 
     # ------------------------------------------------------------------ one image
 

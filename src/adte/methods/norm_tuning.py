@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from adte.batch import Batch, Prediction, Sample
-from adte.errors import InputError, StateError
-from adte.methods.image_tower import MOMENTS, Descent, Tensors, Tower, Towers, slopes
+from adte.errors import InputError
+from adte.methods.image_tower import MOMENTS, Descent, Tensors, Tower, Towers, refuse, slopes
 from adte.methods.measured import MeasuredMethod, off_record
 from adte.options import option
 from adte.state import Entry, State, prefixed, unprefixed
@@ -91,19 +91,13 @@ class NormTuner(MeasuredMethod):
         return super().initial(batch) | prefixed(x, HEAD) | self.descent.start(x) | window
 
     def check_state(self, state: State) -> None:
-        moments = self.descent.start(unprefixed(state, HEAD))
-        odd = [k for k in state if k.startswith(MOMENTS) and k not in moments]
-        odd += [k for k, v in moments.items() if k not in state or state[k].shape != v.shape]
+        odd = self.descent.odd(unprefixed(state, HEAD), state)
         images, steps = int(state["images"]), int(state["steps"])
         if not 0 <= steps <= images:
             odd.append("steps")
         if self.batch and state["window"].shape[:-3] != (min(images, self.batch),):
             odd.append("window")
-        if odd:
-            raise StateError(
-                f"state of {self.name!r} does not fit: entry {odd[0]!r} does not go with the "
-                "others; it was saved for another model or with other options"
-            )
+        refuse(self.name, odd)
 
     # ------------------------------------------------------------------ the stream
 

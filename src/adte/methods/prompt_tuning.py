@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from adte import functional as F
 from adte.batch import Batch, Prediction, Predictions
 from adte.errors import InputError
 from adte.methods._features import features_of
@@ -104,8 +105,7 @@ class PromptLearner:
         ids, embeddings = ids[head + 1 :], embeddings[head + 1 :]
         self.lengths, self.order = text_lengths(ids).sort(stable=True)
         self.ids, self.embeddings = ids[self.order], embeddings[self.order]  # the shortest first
-        wide = torch.promote_types(embeddings.dtype, torch.float32)
-        self.initial = self.embeddings[0, self.start : self.end].to(wide, copy=True)
+        self.initial = F.wide(self.embeddings[0, self.start : self.end]).clone()
 
     @cached_property
     @off_record
@@ -175,8 +175,7 @@ class PromptLearner:
     def _encode(self, context: Tensor, ids: Tensor, frozen: Tensor) -> Tensor:
         middle = context.to(frozen).expand(len(ids), -1, -1)
         filled = torch.cat([frozen[:, : self.start], middle, frozen[:, self.end :]], dim=1)
-        out = self.twin.encode_embeddings(ids, filled)
-        return out.to(torch.promote_types(out.dtype, torch.float32))
+        return F.wide(self.twin.encode_embeddings(ids, filled))
 
 
 def _budget(device: torch.device) -> int:

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from adte.batch import Batch
 from adte.methods.base import Method
-from adte.methods.parts import Adjustment
+from adte.methods.parts import Adjustment, Entropy
 from adte.options import part
 from adte.prior import ClassPrior, PriorOptions, Reading
 from adte.state import Entry, State, part_of, prefixed, unprefixed
 
-__all__ = ["PriorMethod", "runs"]
+__all__ = ["EntropyMethod", "PriorMethod", "runs"]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -90,6 +90,17 @@ class PriorMethod(Method):
         if self.sequential:
             return super().read(state, evidence)
         return self.prior.read(unprefixed(state))
+
+
+@dataclass(kw_only=True, eq=False)
+class EntropyMethod(PriorMethod):
+    """A method with a measure of uncertainty of its choice, which may read the class prior."""
+
+    entropy: Entropy = part(Entropy(), "the measure of uncertainty")
+
+    @property
+    def tracks(self) -> bool:
+        return self.adjust.active or self.entropy.adaptive
 
 
 def runs(batch: Batch, readouts: Reading | None) -> Sequence[tuple[slice, Tensor | None]]:
