@@ -24,26 +24,22 @@ from adte.state import Entry, State
 __all__ = ["FrolicReleased", "debiased", "proxies"]
 
 
-def proxies(
-    x: Tensor,
-    start: Tensor,
-    labels: Tensor,
-    temperature: float,
-    steps: int,
-    lr: float = 10.0,
-    certain: float = 0.6,
-) -> Tensor:
+RATE = 10.0  # InMaP's own learning rate
+CERTAIN = 0.6  # a label above this counts as sure
+
+
+def proxies(x: Tensor, start: Tensor, labels: Tensor, temperature: float, steps: int) -> Tensor:
     """InMaP's vision proxies: unit W with softmax(x·Wᵀ/τ) near the labels.
 
-    (N, D), (L, D), (…, N, L) → (…, L, D). A label above `certain` counts as sure. Descent from
+    (N, D), (L, D), (…, N, L) → (…, L, D). A label above 0.6 counts as sure. Descent from
     `start` along the mean slope over τ, W normalised after every step, the rate halved whenever
     the slope's length grew. It may end stuck or unsettled: how far it goes is part of the method.
     """
     top = labels.max(-1)
-    sure = (top.values > certain)[..., None]
+    sure = (top.values > CERTAIN)[..., None]
     labels = torch.where(sure, one_hot(top.indices, labels.shape[-1]).to(labels), labels)
     base = labels.mT @ x  # (…, L, D)
-    w, rate = start.expand_as(base), base.new_full(base.shape[:-2], lr)
+    w, rate = start.expand_as(base), base.new_full(base.shape[:-2], RATE)
     before = torch.full_like(rate, torch.inf)
     for step in range(steps):
         slope = (x @ w.mT / temperature).softmax(-1).mT @ x - base
