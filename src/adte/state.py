@@ -9,7 +9,8 @@ letter in a shape is a size that the first image tells: L classes, D dimensions.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal
@@ -21,7 +22,7 @@ from adte.errors import InputError, StateError
 
 __all__ = [
     "MANY", "Entry", "State", "check", "copy", "entry_of", "fresh", "merge", "move", "nbytes",
-    "prefixed", "unprefixed",
+    "part_of", "prefixed", "unprefixed",
 ]  # fmt: skip
 
 State = dict[str, Tensor]
@@ -252,3 +253,11 @@ def prefixed(values: Mapping[str, Any], prefix: str = "prior.") -> dict[str, Any
 def unprefixed(state: State, prefix: str = "prior.") -> State:
     """A part's own entries, by its own names."""
     return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+
+
+@contextmanager
+def part_of(state: State, prefix: str = "prior.") -> Iterator[State]:
+    """A part's own entries, to be changed; the state gets what they became."""
+    inner = unprefixed(state, prefix)
+    yield inner
+    state.update(prefixed(inner, prefix))

@@ -10,7 +10,7 @@ import torch
 
 import oracle
 import tower_oracle as slow
-from adte import InputError, StateError, create_method
+from adte import Batch, InputError, StateError, create_method
 from adte.methods.bn import BN
 from adte.methods.measured import marginal
 from adte.methods.memo import MEMO
@@ -90,6 +90,15 @@ def test_leaking_matters():
     probs = [[m.step(slow.image(net, seed=i)).probs for i in range(3)] for m in (clean, leaky)]
     assert torch.equal(probs[0][0], probs[1][0])
     assert not torch.allclose(probs[0][2], probs[1][2], atol=1e-4)
+
+
+@pytest.mark.parametrize(("order", "times"), [("predict-first", 1), ("learn-first", 2)])
+def test_a_leaking_step_adapts_once_unless_it_learns_first(monkeypatch, order, times):
+    net, method = slow.Net(), MEMO(leak=True, order=order)
+    adapted, seen = method.adapted, []
+    monkeypatch.setattr(method, "adapted", lambda *a: seen.append(1) or adapted(*a))
+    method.step(Batch.join([slow.image(net, seed=i).batch for i in range(3)]))
+    assert len(seen) == 3 * times
 
 
 @pytest.mark.parametrize(

@@ -135,10 +135,3 @@ def test_any_split_into_batches_is_the_loop():
 def test_bad_options(options, message):
     with pytest.raises(InputError, match=message):
         MTA(**options)
-
-
-def test_missing_parts_are_named():
-    with pytest.raises(InputError, match="needs features"):
-        MTA().predict(Sample(torch.zeros(2, 3)))
-    with pytest.raises(InputError, match="needs class weights"):
-        MTA().predict(Sample(torch.zeros(2, 3), torch.zeros(2, 4)))

@@ -90,11 +90,7 @@ def test_it_keeps_nothing_unless_something_reads_the_prior():
     assert adaptive.predict(ALL[0]).q is not None
 
 
-def test_samples_and_options_that_do_not_fit():
-    with pytest.raises(InputError, match="needs class weights"):
-        TPS().predict(replace(ALL[0], class_weights=None))
-    with pytest.raises(InputError, match="needs features"):
-        TPS().predict(Sample(torch.zeros(2, 3)))
+def test_bad_options():
     for name in ("lr", "decay", "steps"):
         with pytest.raises(InputError, match=f"{name}=-1"):
             create_method("tps", **{name: -1})

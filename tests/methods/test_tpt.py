@@ -16,7 +16,7 @@ from adte import InputError, Sample, create_method
 from adte import functional as F
 from adte.methods import prompt_tuning
 from adte.methods.measured import marginal
-from adte.methods.prompt_tuning import PromptLearner, adamw, frozen_twin
+from adte.methods.prompt_tuning import PromptLearner, adamw
 from adte.methods.tpt import TPT
 from adte.testing.small import LENGTH, WORDS, SmallModel
 
@@ -326,7 +326,7 @@ def test_the_first_pass_is_recalled_with_its_gradient():
 
 def test_the_twin_shares_the_weights_and_wants_no_gradient():
     model = SmallModel()
-    twin = frozen_twin(model)
+    twin = PromptLearner(model, ["cat"]).twin
     for (name, p), q in zip(model.named_parameters(), twin.parameters(), strict=True):
         assert p.data_ptr() == q.data_ptr(), name
         assert p.requires_grad

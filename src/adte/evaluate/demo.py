@@ -23,8 +23,9 @@ from adte.evaluate.running.tasks import LADDER, Outcome, aggregate, passes, run_
 from adte.machine import threads
 from adte.methods import PriorMethod, create_method
 from adte.models.tiny import tiny_classes
+from adte.prior import ClassPrior
 
-__all__ = ["Demo", "estimators", "known_frequency", "length", "run_demo"]
+__all__ = ["Demo", "estimators", "known_frequency", "learned", "length", "run_demo"]
 
 PLAIN = {"adjust": "after", "smoothing": 0.0, "smoothing_total": 0.0, "clip": 0.0}
 ESTIMATORS: dict[str, dict[str, Any]] = {
@@ -112,7 +113,8 @@ def estimators(
     """How well each estimate of the prior, from the unlabelled stream, ranks the true frequency."""
     found = []
     for name, options in ESTIMATORS.items():
-        log_prior = learned(stream, "zero-shot", tick, **PLAIN, **options)[1]
+        _, prior = learned(stream, "zero-shot", tick, **PLAIN, **options)
+        log_prior = prior.log_prior.cpu().numpy()
         found.append(
             {
                 "name": name,
@@ -126,8 +128,8 @@ def estimators(
 
 def learned(
     stream: FeatureStream, method: str, tick: Callable[[], None] = lambda: None, **options: Any
-) -> tuple[PriorMethod, NDArray[np.float64]]:
-    """A method that has learned from the whole stream, and its log prior."""
+) -> tuple[PriorMethod, ClassPrior]:
+    """A method that has learned from the whole stream, and its class prior."""
     made = create_method(method, **options)
     assert isinstance(made, PriorMethod)
     with threads(1):  # without a tower to run, more only get in the way
@@ -135,5 +137,6 @@ def learned(
             made.learn(batch)
             for _ in images:
                 tick()
-    assert made.class_prior is not None
-    return made, made.class_prior.log_prior.cpu().numpy()
+    prior = made.class_prior
+    assert prior is not None
+    return made, prior

@@ -1,20 +1,21 @@
-"""Features and class weights of a batch, checked against its logits."""
+"""What methods on features share: features and class weights, checked, and the base view."""
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from adte import functional as F
 from adte.batch import Batch
 from adte.errors import InputError
 
-__all__ = ["class_weights_of", "features_of"]
+__all__ = ["base_alone", "class_weights_of", "features_of"]
 
 
 def features_of(batch: Batch) -> Tensor:
     """The image features (B, V, D), float32 or wider, one row per view."""
     features: Tensor = batch.require("features")
-    if features.ndim != 3 or features.shape[:2] != batch.logits.shape[:2]:
+    if features.ndim != 3:
         raise InputError(
             f"features of shape {tuple(features.shape[1:])} do not go with logits of shape "
             f"{tuple(batch.logits.shape[1:])}; pass one row of features per view"
@@ -33,3 +34,8 @@ def class_weights_of(batch: Batch) -> Tensor:
             f"features; pass them as (classes, dimensions) = {shape}"
         )
     return weights.to(features)
+
+
+def base_alone(like: Tensor) -> Tensor:
+    """The views that had a say, where only the base view has one: (1,), beside another tensor."""
+    return torch.zeros(1, dtype=torch.int64, device=like.device)

@@ -31,9 +31,11 @@ from adte.errors import InputError, StateError
 from adte.options import check, coerce, flat, option
 from adte.state import Entry, State
 
-__all__ = ["Method"]
+__all__ = ["ORDER", "AdaptingMethod", "Method"]
 
 MANY = 64  # images that `step_many` and `predict_many` put together
+
+ORDER = "online, whether an image is predicted before or after it is learned from"
 
 
 @dataclass(kw_only=True, eq=False)
@@ -52,9 +54,7 @@ class Method:
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
     reference: ClassVar[str] = ""
 
-    order: Literal["predict-first", "learn-first"] = option(
-        "predict-first", "online, whether an image is predicted before or after it is learned from"
-    )
+    order: Literal["predict-first", "learn-first"] = option("predict-first", ORDER)
 
     _state: State | None = field(default=None, init=False, repr=False)
     _sizes: dict[str, int] = field(default_factory=dict, init=False, repr=False)
@@ -101,6 +101,12 @@ class Method:
         """Take one image's evidence (a batch of one) into the state, in place."""
         raise NotImplementedError(f"{type(self).__name__} keeps a state, but defines no update")
 
+    def look_and_update(self, state: State, image: Any) -> Prediction:
+        """`look`, then `update`; for methods that can do both at the cost of one."""
+        prediction = self.look(state, image)
+        self.update(state, image)
+        return prediction
+
     def draft(self, state: State) -> State:
         """A copy for `scan` and `absorb` to change; if they fail, the state is as it was."""
         return declared.copy(state)
@@ -113,11 +119,11 @@ class Method:
         """Online: what each image reads of a draft, and the draft after all of them."""
         readouts = []
         for image in _images(evidence):
-            if self.order == "learn-first":
-                self.update(state, image)
-            readouts.append(self.look(state, image))
             if self.order == "predict-first":
+                readouts.append(self.look_and_update(state, image))
+            else:
                 self.update(state, image)
+                readouts.append(self.look(state, image))
         return readouts, state
 
     def absorb(self, state: State, evidence: Any) -> State:
@@ -299,6 +305,30 @@ class Method:
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_context": None}  # it holds the model; bound anew when needed
+
+
+@dataclass(kw_only=True, eq=False)
+class AdaptingMethod(Method):
+    """A method that adapts to an image, whether it predicts or learns; once where it does both."""
+
+    def adapted(self, state: State, image: Batch) -> tuple[Prediction, Any]:
+        """The prediction after adapting to one image, and what it changed."""
+        raise NotImplementedError(f"{type(self).__name__} defines no adapted")
+
+    def take(self, state: State, image: Batch, change: Any) -> None:
+        """Keep that change in the state, in place."""
+        raise NotImplementedError(f"{type(self).__name__} defines no take")
+
+    def look(self, state: State, image: Batch) -> Prediction:
+        return self.adapted(state, image)[0]
+
+    def update(self, state: State, image: Batch) -> None:
+        self.look_and_update(state, image)
+
+    def look_and_update(self, state: State, image: Batch) -> Prediction:
+        prediction, change = self.adapted(state, image)
+        self.take(state, image, change)
+        return prediction
 
 
 def _batch(images: Sample | Batch) -> Batch:

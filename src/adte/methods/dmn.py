@@ -13,7 +13,7 @@ from adte import bank
 from adte import functional as F
 from adte.batch import Batch, Prediction
 from adte.methods._features import class_weights_of, features_of
-from adte.methods.base import Method
+from adte.methods.base import ORDER, Method
 from adte.methods.parts import Selection
 from adte.methods.registry import register
 from adte.options import option, part
@@ -55,9 +55,7 @@ class DMN(Method):
     reference = "Zhang et al., Dual Memory Networks: A Versatile Adaptation Approach for "
     reference += "Vision-Language Models, CVPR 2024"
 
-    order: Literal["predict-first", "learn-first"] = option(
-        "learn-first", "online, whether an image is predicted before or after it is learned from"
-    )
+    order: Literal["predict-first", "learn-first"] = option("learn-first", ORDER)
     keep: Selection = part(Selection(), "which views are kept")
     size: int = option(50, "items per class in the memory", low=1)
     sharpness: float = option(5.5, "β, how fast an item's weight falls with distance", low=0)

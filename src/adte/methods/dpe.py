@@ -15,7 +15,7 @@ from adte import bank
 from adte import functional as F
 from adte.batch import Batch, Prediction
 from adte.methods._features import class_weights_of, features_of
-from adte.methods.base import Method
+from adte.methods.base import AdaptingMethod
 from adte.methods.measured import off_record
 from adte.methods.parts import Selection
 from adte.methods.registry import register
@@ -42,7 +42,7 @@ def alignment(visual: Tensor, textual: Tensor, scale: float) -> Tensor:
 
 @register("dpe")
 @dataclass(kw_only=True, eq=False)
-class DPE(Method):
+class DPE(AdaptingMethod):
     """Text logits plus affinities to visual prototypes, both kinds tuned on the image.
 
     Textual prototypes t (L, D) start as the class weights. A queue per class holds the features of
@@ -109,28 +109,15 @@ class DPE(Method):
 
     def look(self, state: State, image: Batch) -> Prediction:
         mine = state | {name: state[name].clone() for name in _BANK}
-        return self._adapt(mine, image, again=True)[0]
+        return self.adapted(mine, image, again=True)[0]
 
-    def update(self, state: State, image: Batch) -> None:
-        self._take(state, self._adapt(state, image)[1])
-
-    def scan(self, state: State, evidence: Batch) -> tuple[list[Prediction], State]:
-        if self.order == "learn-first":
-            return super().scan(state, evidence)
-        readouts = []
-        for image in evidence:
-            prediction, textual = self._adapt(state, image)
-            self._take(state, textual)
-            readouts.append(prediction)
-        return readouts, state
-
-    def _take(self, state: State, textual: Tensor | None) -> None:
-        if textual is not None:
-            state["evolved"] += textual.to(state["evolved"])
+    def take(self, state: State, image: Batch, change: Tensor | None) -> None:
+        if change is not None:
+            state["evolved"] += change.to(state["evolved"])
             state["admitted"] += 1
 
     @off_record
-    def _adapt(
+    def adapted(
         self, state: State, image: Batch, again: bool = False
     ) -> tuple[Prediction, Tensor | None]:
         """The prediction, and t̂ if it is admitted. The image joins its queue, in place.

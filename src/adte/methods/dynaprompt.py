@@ -12,6 +12,7 @@ from torch import Tensor
 from adte import state as declared
 from adte.batch import Batch, Prediction, Predictions
 from adte.errors import InputError, StateError
+from adte.methods.base import AdaptingMethod
 from adte.methods.measured import off_record
 from adte.methods.prompt_tuning import PromptLearner, PromptMethod
 from adte.methods.registry import register
@@ -63,7 +64,7 @@ def _interleaved(name: str, ours: State, theirs: State) -> Tensor:
 
 @register("dynaprompt")
 @dataclass(kw_only=True, eq=False)
-class DynaPrompt(PromptMethod):
+class DynaPrompt(AdaptingMethod, PromptMethod):
     """Prompts of a buffer that suit the image, tuned on it and kept for the stream.
 
     A slot m of the buffer holds a delta on the embeddings of "a photo of a", zero at first.
@@ -124,28 +125,12 @@ class DynaPrompt(PromptMethod):
     def decide(self, batch: Batch, readouts: Any) -> Predictions:
         return Predictions.stack(readouts)
 
-    def look(self, state: State, image: Batch) -> Prediction:
-        return self._adapt(state, image)[0]
-
-    def update(self, state: State, image: Batch) -> None:
-        self._take(state, image, self._adapt(state, image)[1])
-
-    def scan(self, state: State, evidence: Batch) -> tuple[list[Prediction], State]:
-        if self.order == "learn-first":
-            return super().scan(state, evidence)
-        readouts = []
-        for image in evidence:
-            prediction, buffer = self._adapt(state, image)
-            self._take(state, image, buffer)
-            readouts.append(prediction)
-        return readouts, state
-
-    def _take(self, state: State, image: Batch, buffer: State) -> None:
+    def take(self, state: State, image: Batch, change: State) -> None:
         self.track(state, image.logits)  # after the image was tuned on, with the prior so far
-        state.update(buffer)
+        state.update(change)
 
     @off_record
-    def _adapt(self, state: State, image: Batch) -> tuple[Prediction, State]:
+    def adapted(self, state: State, image: Batch) -> tuple[Prediction, State]:
         """The prediction, and the buffer after it."""
         e = self.episode(image, self.read_prior(state, image))
         initial, weights_of = e.learner.initial, e.learner.class_weights

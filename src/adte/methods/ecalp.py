@@ -12,8 +12,8 @@ from torch.nn.functional import embedding_bag
 from adte import functional as F
 from adte.batch import Batch, Prediction
 from adte.errors import InputError, StateError
-from adte.methods._features import class_weights_of, features_of
-from adte.methods.base import Method
+from adte.methods._features import base_alone, class_weights_of, features_of
+from adte.methods.base import ORDER, Method
 from adte.methods.registry import register
 from adte.options import option
 from adte.state import Entry, State
@@ -103,9 +103,7 @@ class ECALP(Method):
     reference = "Li et al., Efficient and Context-Aware Label Propagation for Zero-/Few-Shot "
     reference += "Training-Free Adaptation of Vision-Language Model, ICLR 2025"
 
-    order: Literal["predict-first", "learn-first"] = option(
-        "learn-first", "online, whether an image is predicted before or after it is learned from"
-    )
+    order: Literal["predict-first", "learn-first"] = option("learn-first", ORDER)
     size: int = option(2000, "images that the graph keeps, the latest", low=1)
     images: int = option(8, "nearest images that an image has edges to, itself included", low=1)
     classes: int = option(3, "nearest classes that an image has edges to", low=1)
@@ -231,7 +229,7 @@ class ECALP(Method):
         mass = y.sum()  # 0 where no class lies on this side of the sphere
         plain = F.log_probs(image.logits[0, 0]).exp()
         out = torch.where(mass > 0, (y / mass).to(plain), plain)
-        return Prediction(probs=out, kept=torch.zeros_like(out[:1], dtype=torch.int64))
+        return Prediction(probs=out, kept=base_alone(out))
 
     def update(self, state: State, image: Batch) -> None:
         self._carry(state)

@@ -11,12 +11,12 @@ from torch import Tensor
 from adte import functional as F
 from adte.batch import Batch, Prediction
 from adte.errors import InputError
-from adte.methods._features import class_weights_of, features_of
-from adte.methods.base import Method
+from adte.methods._features import base_alone, class_weights_of, features_of
+from adte.methods.base import ORDER, Method
 from adte.methods.registry import register
 from adte.options import option, part
 from adte.prior import ClassPrior, PriorOptions
-from adte.state import Entry, State, prefixed, unprefixed
+from adte.state import Entry, State, part_of, prefixed, unprefixed
 
 __all__ = ["Frolic", "gaussian_logits", "match_temperature", "shrunk_variance"]
 
@@ -90,9 +90,7 @@ class Frolic(Method):
     reference = "Zhu et al., Enhancing Zero-Shot Vision Models by Label-Free Prompt Distribution "
     reference += "Learning and Bias Correcting, NeurIPS 2024"
 
-    order: Literal["predict-first", "learn-first"] = option(
-        "learn-first", "online, whether an image is predicted before or after it is learned from"
-    )
+    order: Literal["predict-first", "learn-first"] = option("learn-first", ORDER)
     covariance: float = option(
         0.1, "share of the measured variance in Σ; the rest is the identity", low=0, below=1
     )
@@ -131,14 +129,13 @@ class Frolic(Method):
         return super().initial(batch) | sums
 
     def refresh(self, state: State) -> None:
-        prior = unprefixed(state)
-        self.prior.refresh(prior)
-        state.update(prefixed(prior))
+        with part_of(state) as prior:
+            self.prior.refresh(prior)
 
     def begun(self, state: State) -> State:
-        prior = unprefixed(state)
-        self.prior.begin(prior)
-        return state | prefixed(prior)
+        with part_of(state) as prior:
+            self.prior.begin(prior)
+        return state
 
     # ------------------------------------------------------------------ one image
 
@@ -169,9 +166,8 @@ class Frolic(Method):
         hot = g * image.context.scale / 2 ** _LOG2_GRID.to(g)[:, None]  # (G, L), at every τ
         state["gaussian"] += hot.softmax(-1).amax(-1).to(state["gaussian"])
         state["text"] += F.log_probs(image.logits[0, 0]).max().exp().to(state["text"])
-        prior = unprefixed(state)
-        self.prior.learn(prior, F.log_probs(self._fused(state, image, g))[None].double())
-        state.update(prefixed(prior))
+        with part_of(state) as prior:
+            self.prior.learn(prior, F.log_probs(self._fused(state, image, g))[None].double())
 
     def look(self, state: State, image: Batch) -> Prediction:
         z = image.logits[0, 0]
@@ -181,6 +177,6 @@ class Frolic(Method):
         out = F.log_probs(z) if log_prior is None else F.adjust(z, log_prior, self.tau)
         return Prediction(
             probs=out.exp(),
-            kept=torch.zeros_like(out[:1], dtype=torch.int64),
+            kept=base_alone(out),
             prior=None if log_prior is None else log_prior.to(out).exp(),
         )

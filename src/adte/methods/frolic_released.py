@@ -13,8 +13,8 @@ from adte import functional as F
 from adte import state as declared
 from adte.batch import Batch, Prediction
 from adte.errors import StateError
-from adte.methods._features import class_weights_of, features_of
-from adte.methods.base import Method
+from adte.methods._features import base_alone, class_weights_of, features_of
+from adte.methods.base import ORDER, Method
 from adte.methods.frolic import Frolic, gaussian_logits, shrunk_variance
 from adte.methods.registry import register
 from adte.options import option
@@ -24,26 +24,22 @@ from adte.state import Entry, State
 __all__ = ["FrolicReleased", "debiased", "proxies"]
 
 
-def proxies(
-    x: Tensor,
-    start: Tensor,
-    labels: Tensor,
-    temperature: float,
-    steps: int,
-    lr: float = 10.0,
-    certain: float = 0.6,
-) -> Tensor:
+RATE = 10.0  # InMaP's own learning rate
+CERTAIN = 0.6  # a label above this counts as sure
+
+
+def proxies(x: Tensor, start: Tensor, labels: Tensor, temperature: float, steps: int) -> Tensor:
     """InMaP's vision proxies: unit W with softmax(x·Wᵀ/τ) near the labels.
 
-    (N, D), (L, D), (…, N, L) → (…, L, D). A label above `certain` counts as sure. Descent from
+    (N, D), (L, D), (…, N, L) → (…, L, D). A label above 0.6 counts as sure. Descent from
     `start` along the mean slope over τ, W normalised after every step, the rate halved whenever
     the slope's length grew. It may end stuck or unsettled: how far it goes is part of the method.
     """
     top = labels.max(-1)
-    sure = (top.values > certain)[..., None]
+    sure = (top.values > CERTAIN)[..., None]
     labels = torch.where(sure, one_hot(top.indices, labels.shape[-1]).to(labels), labels)
     base = labels.mT @ x  # (…, L, D)
-    w, rate = start.expand_as(base), base.new_full(base.shape[:-2], lr)
+    w, rate = start.expand_as(base), base.new_full(base.shape[:-2], RATE)
     before = torch.full_like(rate, torch.inf)
     for step in range(steps):
         slope = (x @ w.mT / temperature).softmax(-1).mT @ x - base
@@ -114,9 +110,7 @@ class FrolicReleased(Method):
     needs = Frolic.needs
     reference = Frolic.reference
 
-    order: Literal["predict-first", "learn-first"] = option(
-        "learn-first", "online, whether an image is predicted before or after it is learned from"
-    )
+    order: Literal["predict-first", "learn-first"] = option("learn-first", ORDER)
     covariance: float = option(
         0.1, "share of the measured variance in Σ; the rest is the identity", low=0, below=1
     )
@@ -185,7 +179,7 @@ class FrolicReleased(Method):
     def look(self, state: State, image: Batch) -> Prediction:
         x = features_of(image)[0, 0]
         out = F.log_probs(image.context.scale * state["proxies"].to(x) @ x - state["bias"].to(x))
-        return Prediction(probs=out.exp(), kept=torch.zeros_like(out[:1], dtype=torch.int64))
+        return Prediction(probs=out.exp(), kept=base_alone(out))
 
 
 def _anew(name: str, ours: State, theirs: State) -> Tensor:

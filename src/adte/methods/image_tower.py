@@ -21,10 +21,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from adte import functional as F
 from adte.batch import Batch
-from adte.errors import InputError
+from adte.errors import InputError, StateError
 from adte.models.base import FixedClasses
 
-__all__ = ["MOMENTS", "Descent", "Tower", "Towers", "slopes", "twin"]
+__all__ = ["MOMENTS", "Descent", "Tower", "Towers", "refuse", "slopes", "twin"]
 
 MOMENTS = ("first.", "second.")  # how a state names the moments of a descent
 NORMS = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, _BatchNorm)
@@ -233,6 +233,12 @@ class Descent:
         """Moments of zero."""
         return {f"{o}.{n}": torch.zeros_like(p) for o in self.orders for n, p in x.items()}
 
+    def odd(self, x: Tensors, state: Tensors) -> list[str]:
+        """Names of moments that are missing, unexpected or of another shape, for values x."""
+        want, came = self.start(x), {k for k in state if k.startswith(MOMENTS)}
+        other = [k for k, v in want.items() if k in came and state[k].shape != v.shape]
+        return sorted(came ^ want.keys()) + other
+
     def step(self, x: Tensors, slope: Tensors, moments: Tensors, t: int) -> tuple[Tensors, Tensors]:
         """New values and moments after step t = 1, 2, …; what has no slope stays."""
         x, moments = dict(x), dict(moments)
@@ -247,6 +253,15 @@ class Descent:
             moments[f"first.{n}"] = first
             x[n] = x[n] * (1 - self.lr * self.decay) - self.lr * move
         return x, moments
+
+
+def refuse(owner: str, odd: list[str]) -> None:
+    """Refuse a saved state if entries are odd: those of tower and descent must go together."""
+    if odd:
+        raise StateError(
+            f"state of {owner!r} does not fit: entry {odd[0]!r} does not go with the others; it "
+            "was saved for another model or with other options"
+        )
 
 
 def slopes(x: Tensors, loss: Callable[[Tensors], Tensor | None]) -> Tensors:

@@ -14,7 +14,7 @@ from torch import Tensor
 from adte import functional as F
 from adte.batch import Batch, Prediction
 from adte.methods.parts import Entropy
-from adte.methods.tracking import PriorMethod
+from adte.methods.tracking import EntropyMethod
 from adte.options import part
 from adte.prior import Reading
 from adte.state import State
@@ -50,7 +50,7 @@ def images(batch: Batch, readouts: Reading | None) -> Iterator[tuple[Batch, Tens
 
 
 @dataclass(kw_only=True, eq=False)
-class MeasuredMethod(PriorMethod):
+class MeasuredMethod(EntropyMethod):
     """A method with a measure of uncertainty of its choice, which may read the class prior.
 
     Logit adjustment acts from its place on: `before` on the ranking of views, the loss and the
@@ -58,10 +58,6 @@ class MeasuredMethod(PriorMethod):
     """
 
     entropy: Entropy = part(Entropy(), "the measure of uncertainty: of the ranking and of the loss")
-
-    @property
-    def tracks(self) -> bool:
-        return self.adjust.active or self.entropy.adaptive
 
     def read_prior(self, state: State, image: Batch) -> Tensor | None:
         """log p̃ (L,), float64, on the image's device, if it is in use and in force."""

@@ -11,12 +11,13 @@ from torch import Tensor
 
 from adte import functional as F
 from adte.batch import Batch, Prediction, Predictions
-from adte.errors import InputError, StateError
-from adte.methods.image_tower import MOMENTS, Descent, Tensors, Tower, Towers, slopes
+from adte.errors import InputError
+from adte.methods.base import AdaptingMethod
+from adte.methods.image_tower import MOMENTS, Descent, Tensors, Tower, Towers, refuse, slopes
 from adte.methods.measured import MeasuredMethod, images, marginal, off_record
 from adte.methods.registry import register
 from adte.options import option
-from adte.state import Entry, State
+from adte.state import Entry, State, unprefixed
 
 __all__ = ["MEMO"]
 
@@ -25,7 +26,7 @@ RATES = {"adamw": 1e-5, "sgd": 2.5e-4}
 
 @register("memo")
 @dataclass(kw_only=True, eq=False)
-class MEMO(MeasuredMethod):
+class MEMO(AdaptingMethod, MeasuredMethod):
     """The base view under weights tuned on the image's other views.
 
     1. loss = H(p̄), the entropy of the mean distribution of all views but the base view.
@@ -88,17 +89,10 @@ class MEMO(MeasuredMethod):
         return own | super().entries()
 
     def check_state(self, state: State) -> None:
-        first = {k.partition(".")[2]: v for k, v in state.items() if k.startswith("first.")}
-        want, came = self.descent.start(first), {k for k in state if k.startswith(MOMENTS)}
-        odd = sorted(came ^ want.keys())
-        odd += [k for k, v in want.items() if k in came and state[k].shape != v.shape]
+        odd = self.descent.odd(unprefixed(state, "first."), state)
         if self.leak and int(state["steps"]) < 0:
             odd.append("steps")
-        if odd:
-            raise StateError(
-                f"state of {self.name!r} does not fit: entry {odd[0]!r} does not go with the "
-                "others; it was saved for another model or with other options"
-            )
+        refuse(self.name, odd)
 
     # ------------------------------------------------------------------ one image
 
@@ -110,14 +104,13 @@ class MEMO(MeasuredMethod):
         return Predictions.stack([self._adapt({}, image, prior)[0] for image, prior in each])
 
     @off_record
-    def look(self, state: State, image: Batch) -> Prediction:
-        return self._adapt(state, image, self.read_prior(state, image))[0]
+    def adapted(self, state: State, image: Batch) -> tuple[Prediction, State]:
+        return self._adapt(state, image, self.read_prior(state, image))
 
     @off_record
-    def update(self, state: State, image: Batch) -> None:
-        _, moments = self._adapt(state, image, self.read_prior(state, image))
+    def take(self, state: State, image: Batch, change: State) -> None:
         self.track(state, image.logits)
-        state.update(moments)
+        state.update(change)
 
     def _adapt(
         self, state: State, image: Batch, log_prior: Tensor | None

@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from adte import functional as F
 from adte.batch import Prediction
 from adte.errors import InputError
 from adte.methods.measured import ANYWHERE, off_record
@@ -80,8 +81,7 @@ class MLTTA(PromptMethod):
                 f"captions of shape {tuple(features.shape)} with counts {tuple(counts.shape)} do "
                 "not make a bank; pass (captions, dimensions) and one count per caption"
             )
-        wide = torch.promote_types(features.dtype, torch.float32)
-        self._captions = features.to(wide, copy=True), counts.long().clamp_min(1)
+        self._captions = F.wide(features).clone(), counts.long().clamp_min(1)
 
     def clone(self) -> MLTTA:
         copy = super().clone()

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from adte.batch import Batch, Prediction, Sample
-from adte.errors import InputError, StateError
-from adte.methods.image_tower import MOMENTS, Descent, Tensors, Tower, Towers, slopes
+from adte.errors import InputError
+from adte.methods.image_tower import MOMENTS, Descent, Tensors, Tower, Towers, refuse, slopes
 from adte.methods.measured import MeasuredMethod, off_record
 from adte.options import option
-from adte.state import Entry, State, prefixed
+from adte.state import Entry, State, prefixed, unprefixed
 
 __all__ = ["NormTuner"]
 
@@ -91,20 +91,13 @@ class NormTuner(MeasuredMethod):
         return super().initial(batch) | prefixed(x, HEAD) | self.descent.start(x) | window
 
     def check_state(self, state: State) -> None:
-        x = {k.removeprefix(HEAD): v for k, v in state.items() if k.startswith(HEAD)}
-        moments = self.descent.start(x)
-        odd = [k for k in state if k.startswith(MOMENTS) and k not in moments]
-        odd += [k for k, v in moments.items() if k not in state or state[k].shape != v.shape]
+        odd = self.descent.odd(unprefixed(state, HEAD), state)
         images, steps = int(state["images"]), int(state["steps"])
         if not 0 <= steps <= images:
             odd.append("steps")
         if self.batch and state["window"].shape[:-3] != (min(images, self.batch),):
             odd.append("window")
-        if odd:
-            raise StateError(
-                f"state of {self.name!r} does not fit: entry {odd[0]!r} does not go with the "
-                "others; it was saved for another model or with other options"
-            )
+        refuse(self.name, odd)
 
     # ------------------------------------------------------------------ the stream
 
@@ -167,17 +160,12 @@ class NormTuner(MeasuredMethod):
 
     def _learned(self, state: State, tower: Tower) -> tuple[Tensors, Tensors]:
         """Parameters and moments beside the tower; refused if they are another model's."""
-        x, moments = {}, {}
-        for name, value in state.items():
-            if name.startswith(MOMENTS):
-                moments[name] = value.to(tower.like.device)
-            elif name.startswith(HEAD):
-                n = name.removeprefix(HEAD)
-                if n not in tower.source or tower.source[n].shape != value.shape:
-                    raise InputError(
-                        f"method {self.name!r} has learned parameter {n!r} of "
-                        f"{tuple(value.shape)}, which this model does not have; reset it or use "
-                        "another copy"
-                    )
-                x[n] = value.to(tower.like.device)
-        return x, moments
+        x, device = unprefixed(state, HEAD), tower.like.device
+        for n, value in x.items():
+            if n not in tower.source or tower.source[n].shape != value.shape:
+                raise InputError(
+                    f"method {self.name!r} has learned parameter {n!r} of {tuple(value.shape)}, "
+                    "which this model does not have; reset it or use another copy"
+                )
+        moments = {n: m.to(device) for n, m in state.items() if n.startswith(MOMENTS)}
+        return {n: p.to(device) for n, p in x.items()}, moments

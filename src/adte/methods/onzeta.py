@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from adte import functional as F
 from adte.batch import Batch, Prediction
-from adte.methods._features import class_weights_of, features_of
+from adte.methods._features import base_alone, class_weights_of, features_of
 from adte.methods.base import Method
 from adte.methods.registry import register
 from adte.options import option
@@ -96,7 +97,7 @@ class OnZeta(Method):
     def _labels(self, state: State, image: Batch) -> tuple[Tensor, Tensor]:
         """p of the text and v of the proxies, (L,) each."""
         x, z = features_of(image)[0, 0], image.logits[0, 0]
-        p = (z.to(torch.promote_types(z.dtype, torch.float32)) + state["bonus"]).softmax(-1)
+        p = (F.wide(z) + state["bonus"]).softmax(-1)
         v = (image.context.scale / self.softness * state["proxies"].to(x) @ x).softmax(-1)
         return p, v
 
@@ -105,7 +106,7 @@ class OnZeta(Method):
         n = self.length or PER_CLASS * image.classes
         b = self.proxy_weight * math.sqrt(min(1.0, (int(state["seen"]) + 1) / n))
         out = b * v + (1 - b) * p
-        return Prediction(probs=out, kept=torch.zeros_like(out[:1], dtype=torch.int64))
+        return Prediction(probs=out, kept=base_alone(out))
 
     def update(self, state: State, image: Batch) -> None:
         p, v = self._labels(state, image)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from adte import functional as F
 from adte.batch import Batch, Prediction, Predictions
 from adte.errors import InputError
 from adte.methods._features import features_of
+from adte.methods.image_tower import twin
 from adte.methods.measured import MeasuredMethod, images, marginal, off_record
 from adte.methods.parts import Selection
 from adte.models._tokens import text_lengths
@@ -59,19 +60,6 @@ def _shared(ids: Tensor) -> int:
     return int((ids == ids[:1]).all(0).long().cumprod(0).sum())
 
 
-def frozen_twin(model: Model) -> Model:
-    """A second model on the same storage whose parameters ask for no gradient.
-
-    Nothing is then kept for the gradients of weights that nobody wants. The model is read only.
-    """
-    memo: dict[int, Any] = {
-        id(v): v for m in model.modules() for v in vars(m).values() if not isinstance(v, dict)
-    }
-    memo |= {id(b): b for b in model.buffers()}
-    memo |= {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in model.parameters()}
-    return copy.deepcopy(model, memo)
-
-
 class PromptLearner:
     """Class weights as a function of the context of "a photo of a {name}.".
 
@@ -104,7 +92,7 @@ class PromptLearner:
         self.model, self.classes, self.context, self.chunk = model, tuple(classes), context, chunk
         self.place = model.device, model.dtype
         self.known: dict[bytes, Tensor] = {}
-        self.twin = frozen_twin(model)
+        self.twin = twin(model)  # its parameters ask for no gradient, so nothing is kept for them
         prompts = [f"{context} {name.replace('_', ' ')}." for name in classes]
         head = len(PROBES)
         ids, embeddings = model.token_embeddings([*PROBES, context, *prompts])
@@ -117,8 +105,7 @@ class PromptLearner:
         ids, embeddings = ids[head + 1 :], embeddings[head + 1 :]
         self.lengths, self.order = text_lengths(ids).sort(stable=True)
         self.ids, self.embeddings = ids[self.order], embeddings[self.order]  # the shortest first
-        wide = torch.promote_types(embeddings.dtype, torch.float32)
-        self.initial = self.embeddings[0, self.start : self.end].to(wide, copy=True)
+        self.initial = F.wide(self.embeddings[0, self.start : self.end]).clone()
 
     @cached_property
     @off_record
@@ -188,8 +175,7 @@ class PromptLearner:
     def _encode(self, context: Tensor, ids: Tensor, frozen: Tensor) -> Tensor:
         middle = context.to(frozen).expand(len(ids), -1, -1)
         filled = torch.cat([frozen[:, : self.start], middle, frozen[:, self.end :]], dim=1)
-        out = self.twin.encode_embeddings(ids, filled)
-        return out.to(torch.promote_types(out.dtype, torch.float32))
+        return F.wide(self.twin.encode_embeddings(ids, filled))
 
 
 def _budget(device: torch.device) -> int:

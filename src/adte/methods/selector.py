@@ -14,7 +14,7 @@ from adte.batch import Batch, Predictions
 from adte.errors import InputError
 from adte.methods.parts import Entropy, Weighing
 from adte.methods.registry import preset
-from adte.methods.tracking import PriorMethod, runs
+from adte.methods.tracking import EntropyMethod, runs
 from adte.options import option, part
 from adte.prior import Reading
 
@@ -22,7 +22,7 @@ __all__ = ["Selector"]
 
 
 @dataclass(kw_only=True, eq=False)
-class Selector(PriorMethod):
+class Selector(EntropyMethod):
     """Measure every view, weigh or keep the surest, and adjust for what the model favours.
 
     The paper's ADTE, as `adte-tsallis`:
@@ -69,10 +69,6 @@ class Selector(PriorMethod):
                 f"aggregate={self.aggregate!r} knows no weights; set soft and base to 0, or choose "
                 "aggregate='probs'"
             )
-
-    @property
-    def tracks(self) -> bool:
-        return self.adjust.active or self.entropy.adaptive
 
     def decide(self, batch: Batch, readouts: Reading | None) -> Predictions:
         return Predictions.join(

@@ -13,9 +13,10 @@ from adte import bank
 from adte import functional as F
 from adte.batch import Batch, Prediction
 from adte.methods._features import features_of
+from adte.methods.base import ORDER
 from adte.methods.parts import Entropy, Selection
 from adte.methods.registry import register
-from adte.methods.tracking import PriorMethod
+from adte.methods.tracking import EntropyMethod
 from adte.options import option, part
 from adte.state import Entry, State
 
@@ -47,7 +48,7 @@ class Query(NamedTuple):
 
 @register("tda")
 @dataclass(kw_only=True, eq=False)
-class TDA(PriorMethod):
+class TDA(EntropyMethod):
     """Logits moved by the likeness to sure images of the stream, and to unsure ones.
 
     f, z, P: feature, logits and probabilities of the image; with several views, the means over the
@@ -76,9 +77,7 @@ class TDA(PriorMethod):
     reference = "Karmanov et al., Efficient Test-Time Adaptation of Vision-Language Models, 2024"
     sequential = True
 
-    order: Literal["predict-first", "learn-first"] = option(
-        "learn-first", "online, whether an image is predicted before or after it is learned from"
-    )
+    order: Literal["predict-first", "learn-first"] = option("learn-first", ORDER)
     entropy: Entropy = part(
         Entropy(), "the measure of uncertainty that ranks the views and the items of the caches"
     )
@@ -104,10 +103,6 @@ class TDA(PriorMethod):
     mask_low: float = option(0.03, "a class is plausible above this probability")
     mask_high: float = option(1.0, "a class is plausible below this probability")
 
-    @property
-    def tracks(self) -> bool:
-        return self.adjust.active or self.entropy.adaptive
-
     def entries(self) -> dict[str, Entry]:
         newest = self.negative_keep == "newest"
         negative = bank.entries(
@@ -123,8 +118,7 @@ class TDA(PriorMethod):
 
     def query(self, state: State, image: Batch) -> Query:
         """One image (a batch of one), as the caches see it in a state."""
-        features, z = features_of(image)[0], image.logits[0]
-        z = z.to(torch.promote_types(z.dtype, torch.float32))
+        features, z = features_of(image)[0], F.wide(image.logits[0])
         prior = self.log_prior(state, z)
         z = self.adjust(z, prior, "before")
         entropy = self.entropy(F.log_probs(z), prior)  # (V,)

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from adte.batch import Batch
 from adte.methods.base import Method
-from adte.methods.parts import Adjustment
+from adte.methods.parts import Adjustment, Entropy
 from adte.options import part
 from adte.prior import ClassPrior, PriorOptions, Reading
-from adte.state import Entry, State, prefixed, unprefixed
+from adte.state import Entry, State, part_of, prefixed, unprefixed
 
-__all__ = ["PriorMethod", "runs"]
+__all__ = ["EntropyMethod", "PriorMethod", "runs"]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -49,23 +49,20 @@ class PriorMethod(Method):
 
     def refresh(self, state: State) -> None:
         if self.tracks:
-            inner = unprefixed(state)
-            self.prior.refresh(inner)
-            state.update(prefixed(inner))
+            with part_of(state) as prior:
+                self.prior.refresh(prior)
 
     def begun(self, state: State) -> State:
         if self.tracks:
-            inner = unprefixed(state)
-            self.prior.begin(inner)
-            state.update(prefixed(inner))
+            with part_of(state) as prior:
+                self.prior.begin(prior)
         return state
 
     def track(self, state: State, logits: Tensor) -> None:
         """Take images (B, V, L) into the prior's part of the state, in place."""
         if self.tracks:
-            inner = unprefixed(state)
-            self.prior.learn(inner, self.prior.evidence(logits))
-            state.update(prefixed(inner))
+            with part_of(state) as prior:
+                self.prior.learn(prior, self.prior.evidence(logits))
 
     def log_prior(self, state: State, like: Tensor) -> Tensor | None:
         """log p̃ (L,) beside another tensor, if it is in use and in force."""
@@ -78,21 +75,32 @@ class PriorMethod(Method):
     def scan(self, state: State, evidence: Any) -> tuple[Any, State]:
         if self.sequential:
             return super().scan(state, evidence)
-        inner = unprefixed(state)
-        reading = self.prior.scan(inner, evidence, self.order == "learn-first")
-        return reading, prefixed(inner)
+        with part_of(state) as prior:
+            reading = self.prior.scan(prior, evidence, self.order == "learn-first")
+        return reading, state
 
     def absorb(self, state: State, evidence: Any) -> State:
         if self.sequential:
             return super().absorb(state, evidence)
-        inner = unprefixed(state)
-        self.prior.learn(inner, evidence)
-        return prefixed(inner)
+        with part_of(state) as prior:
+            self.prior.learn(prior, evidence)
+        return state
 
     def read(self, state: State, evidence: Any) -> Any:
         if self.sequential:
             return super().read(state, evidence)
         return self.prior.read(unprefixed(state))
+
+
+@dataclass(kw_only=True, eq=False)
+class EntropyMethod(PriorMethod):
+    """A method with a measure of uncertainty of its choice, which may read the class prior."""
+
+    entropy: Entropy = part(Entropy(), "the measure of uncertainty")
+
+    @property
+    def tracks(self) -> bool:
+        return self.adjust.active or self.entropy.adaptive
 
 
 def runs(batch: Batch, readouts: Reading | None) -> Sequence[tuple[slice, Tensor | None]]:

@@ -16,6 +16,7 @@ from adte.errors import InputError, StateError
 from adte.evaluate.running.protocol import predictions
 from adte.methods import Method, create_method
 from adte.prompts import class_weights
+from adte.state import Entry, State
 from adte.testing.small import SmallModel
 
 __all__ = ["CHECKS", "loop", "samples"]
@@ -69,6 +70,14 @@ def one_view(sample: Sample) -> Sample:
     )
 
 
+def _narrow(sample: Sample) -> Sample:
+    """With fewer dimensions, as if from another model."""
+    assert sample.features is not None
+    assert sample.class_weights is not None
+    x, w = sample.features[:, :4], sample.class_weights[:, :4]
+    return replace(sample, features=x, class_weights=w)
+
+
 def same(a: Prediction, b: Prediction) -> None:
     """The same to the last bit."""
     for name in ("probs", "q", "prior", "kept"):
@@ -109,6 +118,23 @@ def _batches(stream: list[Sample], size: int) -> Iterator[Batch]:
     return Batch.runs((s.batch for s in stream), size)
 
 
+def _unchanged(method: Method, state: State) -> None:
+    """Not a bit of the method's state differs from this one."""
+    assert method.state_dict().keys() == state.keys()
+    for key, value in method.state_dict().items():
+        torch.testing.assert_close(value, state[key], rtol=0, atol=0)
+
+
+def _unfit(entry: Entry, value: torch.Tensor, sizes: dict[str, int]) -> Iterator[torch.Tensor]:
+    """The value of an entry in another dtype and in other shapes, where those are declared."""
+    if entry.dtype is not None:
+        yield value.to(torch.float16)
+    if entry.shape is not None:
+        yield value[None]
+    if entry.shape and (isinstance(entry.shape[-1], int) or entry.shape[-1] in sizes):
+        yield value[..., 1:]
+
+
 # --------------------------------------------------------------------------- the checks
 
 
@@ -142,10 +168,7 @@ def check_predict_leaves_state(name: str) -> None:
     before = method.state_dict()
     first = method.predict(probe)
     same(first, method.predict(probe))
-    after = method.state_dict()
-    assert before.keys() == after.keys()
-    for key, value in before.items():
-        torch.testing.assert_close(value, after[key], rtol=0, atol=0)
+    _unchanged(method, before)
 
 
 def check_clone(name: str) -> None:
@@ -181,21 +204,29 @@ def check_save_load(name: str) -> None:
 
 
 def check_load_rejects(name: str) -> None:
-    """A state of something else is refused and nothing has changed."""
+    """A state of something else is refused and nothing has changed; an empty one is a fresh start.
+
+    Something else: an entry is missing, has another name, dtype or shape, or is one too many.
+    """
     method = create_method(name)
     for sample in samples(12):
         method.step(sample)
     probe = samples(13)[12]
     before = method.predict(probe)
-    state = method.state_dict()
-    for key in list(state)[:3]:
+    state, sizes = method.state_dict(), method.sizes(probe.batch)
+    bad = [{"nonsense": torch.zeros(3)}, state | {"odd": torch.zeros(3)}]
+    for key, value in state.items():
+        rest = {k: v for k, v in state.items() if k != key}
+        bad.append(rest | {"odd": value})
+        if key in (entries := method.entries()):
+            bad += [rest, *(rest | {key: other} for other in _unfit(entries[key], value, sizes))]
+    for other in bad:
         with refused(StateError):
-            method.load_state_dict(
-                {k: v for k, v in state.items() if k != key} | {"odd": state[key]}
-            )
-    with refused(StateError):
-        method.load_state_dict({"nonsense": torch.zeros(3)})
+            method.load_state_dict(other, sizes)
+    _unchanged(method, state)
     same(before, method.predict(probe))
+    method.load_state_dict({})
+    assert not method.state_dict()
 
 
 def check_declared(name: str) -> None:
@@ -221,8 +252,7 @@ def check_merge(name: str) -> None:
         b.learn(sample)
     theirs = b.state_dict()
     a.merge(b)
-    for key, value in b.state_dict().items():
-        torch.testing.assert_close(value, theirs[key], rtol=0, atol=0)
+    _unchanged(b, theirs)
     if "prior.seen" in a.state_dict():
         assert int(a.state_dict()["prior.seen"]) == 24
     a.predict(samples(1)[0])
@@ -230,6 +260,20 @@ def check_merge(name: str) -> None:
         a.merge(create_method("zero-shot" if name != "zero-shot" else "se"))
     with refused(StateError, "itself"):
         a.merge(a)
+
+
+def check_merge_other_weights(name: str) -> None:
+    """What was learned with other class weights is refused where they are part of the state."""
+    a, b, sample = create_method(name), create_method(name), samples(1)[0]
+    if all(e.reduce != "same" for e in a.entries().values()):
+        return
+    assert sample.class_weights is not None
+    a.learn(sample)
+    b.learn(replace(sample, class_weights=-sample.class_weights))
+    before = a.state_dict()
+    with refused(StateError, "different class weights"):
+        a.merge(b)
+    _unchanged(a, before)
 
 
 def _splits(name: str, dtype: torch.dtype, count: int) -> None:
@@ -332,17 +376,20 @@ def check_needs(name: str) -> None:
 
 
 def check_other_sizes(name: str) -> None:
-    """A method that has learned from some classes refuses images of others, and stays as it was."""
+    """What has learned from some classes or dimensions refuses others, and stays as it was."""
     method = create_method(name)
     if not method.stateful:
         return
     for sample in samples(6):
         method.step(sample)
-    before = method.state_dict()
-    with refused(InputError):
-        method.step(world(3, classes=3)[0])
-    for key, value in before.items():
-        torch.testing.assert_close(value, method.state_dict()[key], rtol=0, atol=0)
+    before, odd = method.state_dict(), [world(3, classes=3)[0]]
+    if "features" in method.needs:
+        odd.append(_narrow(samples(1)[0]))
+    for sample in odd:
+        for call in (method.step, method.predict, method.learn):
+            with refused(InputError, "has learned from"):
+                call(sample)
+    _unchanged(method, before)
 
 
 def check_protocols(name: str) -> None:

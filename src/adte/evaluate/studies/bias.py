@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from adte.evaluate import demo
 from adte.evaluate.features.stream import FeatureStream, Narrowed
 from adte.evaluate.running import figures
 from adte.evaluate.running.protocol import BATCH, run
@@ -25,15 +26,8 @@ def learned(lab: Lab, stream: FeatureStream, **options: Any) -> ClassPrior:
     """The class prior after one pass: the published estimator, the fixed point over every item,
     unless options say otherwise.
     """
-    method = create_method("zero-shot", adjust="after", **{**FIXED_POINT, **options})
-    assert isinstance(method, PriorMethod)
-    for batch, images in stream.batches(BATCH):
-        method.learn(batch)
-        for _ in images:
-            lab.tick()
-    prior = method.class_prior
-    assert prior is not None
-    return prior
+    options = {"adjust": "after", **FIXED_POINT, **options}
+    return demo.learned(stream, "zero-shot", lab.tick, **options)[1]
 
 
 def favoured(lab: Lab, stream: FeatureStream) -> NDArray[np.int64]:

@@ -58,7 +58,7 @@ class Settings(Loading):
         """Which of the paper's models this is, if any."""
         return BLOCKS.get(self.model) if self.caches else None
 
-    def lab(self, tick: Callable[[], None] = lambda: None) -> Lab:
+    def lab(self) -> Lab:
         if self.preset not in PRESETS:
             raise unknown("preset", self.preset, PRESETS)
         return Lab(
@@ -68,7 +68,6 @@ class Settings(Loading):
             adte=self.adte,
             protocol=self.protocol,
             results=None if self.runs is None else Results(self.runs),
-            tick=tick,
             loading=self.loading,
             batch=self.batch,
         )

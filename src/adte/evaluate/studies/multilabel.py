@@ -65,11 +65,11 @@ def draw_pairs(labels: Sequence[int], count: int, seed: int = 0) -> list[tuple[i
 # --------------------------------------------------------------------------- features
 
 
-def paired(stream: FeatureStream, count: int, seed: int = 0) -> list[Pair]:
+def paired(stream: FeatureStream, count: int) -> list[Pair]:
     """Stand-ins for collages: half the crops of each photograph, and the mean base view."""
     out, images, context = [], list(stream.images()), stream.context
     device = stream.class_weights.device
-    for a, b in draw_pairs([i.label for i in images], count, seed):
+    for a, b in draw_pairs([i.label for i in images], count):
         f, g = images[a].features, images[b].features  # (V, D)
         half = len(f) // 2
         base = torch.nn.functional.normalize(f[:1].float() + g[:1].float(), dim=-1).to(f)

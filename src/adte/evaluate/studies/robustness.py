@@ -49,13 +49,13 @@ def streams_of(lab: Lab) -> dict[str, FeatureStream]:
 
 
 def skewed(
-    labels: NDArray[np.int64], rank: NDArray[np.int64], rng: np.random.Generator, ratio: float = 10
+    labels: NDArray[np.int64], rank: NDArray[np.int64], rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Images whose class frequencies fall by `ratio` from the first rank to the last."""
+    """Images whose class frequencies fall by ten from the first rank to the last."""
     kept = []
     for label, place in enumerate(rank):
         own = np.flatnonzero(labels == label)
-        share = ratio ** (-place / max(len(rank) - 1, 1))
+        share = 10 ** (-place / max(len(rank) - 1, 1))
         kept.append(rng.permutation(own)[: max(1, round(len(own) * share))])
     return rng.permutation(np.concatenate(kept))
 
