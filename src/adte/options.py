@@ -16,6 +16,8 @@ from functools import cache
 from numbers import Real
 from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
+import numpy as np
+
 from adte.errors import InputError, unknown
 
 __all__ = [
@@ -214,9 +216,10 @@ def coerce(thing: Any) -> None:
 
 
 def check(thing: Any, of: str = "") -> None:
-    """Refuse values that are none of the choices, no numbers where they must be, or out of bounds.
+    """Refuse values that are none of the choices, no numbers or switches where they must be, or
+    out of bounds.
 
-    `of` says whose options they are. Parts are looked into. Numbers become Python's own.
+    `of` says whose options they are. Parts are looked into. Numbers and switches become Python's.
     """
     cls: type = type(thing)
     for f in _options(cls):
@@ -232,6 +235,10 @@ def check(thing: Any, of: str = "") -> None:
         if (known := choices(hint)) is not None:
             if not isinstance(value, str) or value not in known:
                 raise unknown(f"{f.name}{whose}", str(value), map(str, known))
+        elif kinds <= {bool, type(None)}:
+            if not isinstance(value, bool | np.bool_):
+                raise InputError(f"{f.name}={value!r}{whose} is no switch; give True or False")
+            object.__setattr__(thing, f.name, bool(value))
         elif kinds <= {int, float, type(None)}:
             several = len(get_args(hint)) if get_origin(hint) is tuple else 0
             wrong = _wrong(value, several, float in kinds, f.metadata.get("bounds", NONE))
