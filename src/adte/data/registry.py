@@ -20,8 +20,8 @@ from typing import Any, ClassVar, TypeVar
 from urllib.parse import unquote
 
 from adte.data.base import PHOTO, Dataset
-from adte.errors import InputError, unknown
-from adte.options import describe, option, parse
+from adte.errors import InputError
+from adte.options import build, check, describe, option, parse
 from adte.registry import Registry
 
 __all__ = [
@@ -119,6 +119,9 @@ class Reader(ABC):
         "part",
     )
 
+    def __post_init__(self) -> None:
+        check(self, f"data set {self.info.name!r}")
+
     @abstractmethod
     def find(self, root: Path) -> Found | None:
         """The set below root in one of its layouts; cheap."""
@@ -206,12 +209,7 @@ def reader(name: str) -> type[Reader]:
 
 def create_reader(name: str, **options: Any) -> Reader:
     """The reader of a set with these options."""
-    cls = reader(name)
-    known = [o["name"] for o in describe(cls)]
-    for given in options:
-        if given not in known:
-            raise unknown(f"option of data set {name!r}", given, known)
-    return cls(**options)
+    return build(reader(name), options, f"option of data set {name!r}")
 
 
 def dataset_info(name: str) -> DatasetInfo:

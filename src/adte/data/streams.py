@@ -33,8 +33,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adte.data.base import Dataset, Example
-from adte.errors import InputError, unknown
-from adte.options import check, option
+from adte.errors import InputError
+from adte.options import build, check, flat, option
 
 __all__ = ["Stream", "StreamOptions", "make_stream"]
 
@@ -165,11 +165,7 @@ def make_stream(
         data: a set, a list of sets, or sets by the name that their domain shall have.
         options: see `StreamOptions`; `changes` are its fields, by name.
     """
-    known = StreamOptions.__dataclass_fields__
-    for name in changes:
-        if name not in known:
-            raise unknown("option of a stream", name, known)
-    options = replace(options or StreamOptions(), **changes)
+    options = build(StreamOptions, flat(options or StreamOptions()) | changes, "option of a stream")
     if isinstance(data, Mapping):
         sets = tuple(replace(d, domains=[name] * len(d)) for name, d in data.items())
     else:
