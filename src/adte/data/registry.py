@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 from urllib.parse import unquote
 
-from adte.data.base import PHOTO, Dataset
+from adte.data.base import Dataset
 from adte.errors import InputError
 from adte.options import build, check, describe, option, parse
 from adte.registry import Registry
+from adte.templates import SINGLE
 
 __all__ = [
     "DatasetInfo",
@@ -79,7 +80,7 @@ class DatasetInfo:
     how: str = ""
     terms: str = ""
     layouts: tuple[str, ...] = ()
-    templates: tuple[str, ...] = PHOTO
+    templates: tuple[str, ...] = SINGLE
     zero_shot: Mapping[str, float] = field(default_factory=dict)
     zero_shot_source: str = ""
     column: str | None = None
