@@ -104,7 +104,7 @@ def options(cls: type, defaults: Any = None) -> Iterator[Option]:
     """Every option of a dataclass, those of its parts too, with its default."""
     hints = _hints(cls)
     for f in _options(cls):
-        default = getattr(defaults, f.name, f.default) if defaults is not None else f.default
+        default = getattr(defaults, f.name, f.default)
         inner = f.metadata.get("part")
         if inner is None:
             default = None if default is MISSING else default
@@ -136,7 +136,7 @@ def describe(cls: type, defaults: Any = None) -> list[dict[str, Any]]:
     hints = _hints(cls)
     rows = []
     for f in _options(cls):
-        default = getattr(defaults, f.name, f.default) if defaults is not None else f.default
+        default = getattr(defaults, f.name, f.default)
         row = {
             "name": f.name,
             "default": None if default is MISSING else default,

@@ -23,15 +23,15 @@ from hashlib import sha256
 from importlib import resources
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from adte.errors import InputError, StateError, unknown
+from adte.errors import InputError, StateError
 from adte.files import load_state, save_state
 from adte.models import Model, check_model
-from adte.options import option
+from adte.options import check, option
 from adte.templates import SINGLE, template_set, template_sets
 
 __all__ = [
@@ -189,8 +189,7 @@ class Prompts:
     def __post_init__(self) -> None:
         if self.use is None:
             object.__setattr__(self, "use", "descriptions" if self.descriptions else "templates")
-        if self.use not in get_args(Use):
-            raise unknown("use of prompts", self.use, get_args(Use))
+        check(self, "prompts")
         if self.use != "templates" and self.descriptions is None:
             raise InputError(f"use={self.use!r} needs descriptions; pass a file of them")
         object.__setattr__(self, "templates", tuple(check_templates(self.templates)))
