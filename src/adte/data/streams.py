@@ -77,7 +77,7 @@ class Stream(Sequence[Example]):
         datasets: where they come from; options: how they were ordered.
         places: (N, 2) data set and index in it, of each.
         maps: for each set, its labels in the stream's label space; None leaves them.
-        spaces: class names of each set, or of the one shared label space.
+        classes, class_ids: of the one label space; None where each set keeps its own.
     """
 
     datasets: tuple[Dataset, ...]
@@ -129,14 +129,6 @@ class Stream(Sequence[Example]):
     def domains(self) -> list[str]:
         """The domain of each image."""
         return [self.datasets[k].identify(i)[1] for k, i in self.places.tolist()]
-
-    @property
-    def spaces(self) -> dict[str, tuple[str, ...]]:
-        """Class names by domain: they differ where sets keep their own label spaces."""
-        spaces: dict[str, tuple[str, ...]] = {}
-        for domain, k in zip(self.domains, self.places[:, 0].tolist(), strict=True):
-            spaces.setdefault(domain, self.classes or self.datasets[k].classes)
-        return spaces
 
     def describe(self) -> dict[str, Any]:
         """The protocol facts, fit for JSON; `digest` tells two orders apart."""
