@@ -202,6 +202,11 @@ def test_numbers_become_those_of_python() -> None:
     json.dumps(method.params)
 
 
+def test_a_part_of_another_kind_is_named_with_the_mend() -> None:
+    with pytest.raises(InputError, match=r"prior takes PriorOptions, not Views; give prior=Prior"):
+        type(create_method("adte-tsallis"))(prior=Views())  # type: ignore[call-arg]
+
+
 def test_a_switch_is_on_or_off() -> None:
     """Once the text 'false' was taken for true."""
     with pytest.raises(InputError, match="augmix='false' of the views is no switch"):

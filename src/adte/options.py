@@ -190,7 +190,8 @@ def build(cls: type[T], values: Mapping[str, Any], what: str = "option") -> T:
         return cls(**direct)
     except TypeError as error:  # e.g. a text where a number belongs
         raise InputError(
-            f"an {what} has the wrong kind of value in {dict(values)}: {error}"
+            f"an {what} has the wrong kind of value in {dict(values)} ({error}); give each the "
+            "kind that its default has"
         ) from error
 
 
@@ -198,7 +199,10 @@ def _changed(base: Any, changes: Mapping[str, Any]) -> Any:
     try:
         return replace(base, **changes)
     except TypeError as error:
-        raise InputError(f"{type(base).__name__} cannot be made with {changes}: {error}") from error
+        raise InputError(
+            f"{type(base).__name__} cannot be made with {changes} ({error}); give each the kind of "
+            "value that its default has"
+        ) from error
 
 
 def coerce(thing: Any) -> None:
@@ -210,7 +214,10 @@ def coerce(thing: Any) -> None:
         value = getattr(thing, f.name)
         if not isinstance(value, kind):
             if is_dataclass(value):
-                raise InputError(f"{f.name} takes {kind.__name__}, not {type(value).__name__}")
+                raise InputError(
+                    f"{f.name} takes {kind.__name__}, not {type(value).__name__}; give "
+                    f"{f.name}={kind.__name__}(…), or one of its options by name"
+                )
             first = _options(kind)[0].name
             object.__setattr__(thing, f.name, _changed(f.default, {first: value}))
 

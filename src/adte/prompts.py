@@ -141,7 +141,10 @@ def read_descriptions(source: str | os.PathLike[str]) -> dict[str, tuple[str, ..
     if isinstance(table, list):
         table = {str(i): sentences for i, sentences in enumerate(table)}
     if not isinstance(table, dict):
-        raise InputError(f"{name!r} is not in CuPL's format {{class name: [sentence, …]}}")
+        raise InputError(
+            f"{name!r} is not in CuPL's format; write {{class name: [sentence, …]}} in it, or a "
+            "list of lists by class index"
+        )
     for key, sentences in table.items():
         texts = sentences if isinstance(sentences, list) else [None]
         if not texts or not all(isinstance(s, str) and s.strip() for s in texts):
@@ -344,7 +347,8 @@ def _entry(folder: Path, model: Model, texts: list[list[str]]) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(
-            f"cannot use {str(folder)!r} as a cache folder: {error.strerror}"
+            f"cannot use {str(folder)!r} as a cache folder ({error.strerror}); give a folder that "
+            "can be written to, by cache= or ADTE_CACHE"
         ) from error
     key = json.dumps([model.name, model.fingerprint, str(model.dtype), texts])
     return folder / f"text-{sha256(key.encode()).hexdigest()[:40]}.safetensors"
