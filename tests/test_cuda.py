@@ -24,11 +24,12 @@ from adte.machine import PeakMemory
 from adte.prior import ClassPrior, PriorOptions
 from adte.prior.joint import follower
 from adte.prompts import class_weights
-from adte.rendering import base_box, pack, plain, render, show
+from adte.rendering import pack, plain, render, show
 from adte.rendering.render import _renderer
 from adte.testing.methods import samples
 from adte.testing.small import SmallModel
 from adte.views import Preprocess, base_view, load_picture
+from adte.views.boxes import of_base
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 
@@ -217,10 +218,10 @@ def test_twelve_megapixels_are_pillows_too():
     pixels, preprocess, views = photo(3000, 4000), Preprocess(), Views(count=9)
     assert farthest([pixels], views, preprocess)[0] < 2.01
     picture = load_picture(pixels, preprocess, views)
-    top, left, h, w = base_box(picture, preprocess)
+    base = of_base(picture, preprocess)
     image, side = Image.fromarray(pixels), preprocess.size
-    image = image.resize((side, 3000), KINDS["bicubic"], (left, 0, left + w, 3000))
-    image = image.resize((side, side), KINDS["bicubic"], (0, top, side, top + h))
+    image = image.resize((side, 3000), KINDS["bicubic"], (base.left, 0, base.right, 3000))
+    image = image.resize((side, side), KINDS["bicubic"], (0, base.top, side, base.bottom))
     out = torch.empty(1, 3, side, side, device="cuda")
     render(pack([show(picture, [], preprocess)]).to("cuda"), out, preprocess)
     off = levels(out, preprocess)[0] - np.asarray(image).transpose(2, 0, 1)

@@ -13,6 +13,7 @@ from adte.errors import InputError
 from adte.methods import create_method, list_methods
 from adte.options import check, describe, option, options, parse
 from adte.prior import PriorOptions
+from adte.views import Views
 
 
 @dataclass
@@ -183,6 +184,9 @@ def test_a_value_of_the_wrong_kind_is_named() -> None:
         ({"count": None}, "count=None of the knobs is not a number"),
         ({"mode": "fats"}, "did you mean 'fast'"),
         ({"mode": None}, "mode"),
+        ({"flag": "false"}, "flag='false' of the knobs is no switch; give True or False"),
+        ({"flag": 1}, "flag=1 of the knobs is no switch"),
+        ({"flag": None}, "flag=None of the knobs is no switch"),
     ],
     ids=str,
 )
@@ -196,6 +200,20 @@ def test_numbers_become_those_of_python() -> None:
     assert [type(method.params[n]) for n in ("positive_size", "positive_weight")] == [int, float]
     assert create_method("adte", warmup=np.int64(2)).params["prior.warmup"] == 2
     json.dumps(method.params)
+
+
+def test_a_part_of_another_kind_is_named_with_the_mend() -> None:
+    with pytest.raises(InputError, match=r"prior takes PriorOptions, not Views; give prior=Prior"):
+        type(create_method("adte-tsallis"))(prior=Views())  # type: ignore[call-arg]
+
+
+def test_a_switch_is_on_or_off() -> None:
+    """Once the text 'false' was taken for true."""
+    with pytest.raises(InputError, match="augmix='false' of the views is no switch"):
+        Views(augmix="false")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="leak='no'"):
+        create_method("memo", leak="no")
+    assert Views(augmix=np.bool_(True)).augmix is True  # type: ignore[arg-type]
 
 
 def test_an_option_that_is_declared_anew_keeps_its_bounds() -> None:

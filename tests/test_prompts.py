@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from adte import InputError
+from adte.data.cards import CARDS
 from adte.prompts import (
     SINGLE,
     Prompts,
@@ -62,6 +63,12 @@ def test_templates_are_open_clips():
 )
 def test_templates_of_data_sets(name, template):
     assert check_templates(name) == [template]
+
+
+@pytest.mark.parametrize("name", sorted(CARDS))
+def test_a_data_sets_name_says_what_the_set_is_read_with(name):
+    """Once --template imagenet was CoOp's one template, and imagenet: the seven."""
+    assert CARDS[name].templates == template_sets().get(name, SINGLE)
 
 
 @pytest.mark.parametrize(

@@ -81,16 +81,14 @@ class Config:
         return {name: setting.value for name, setting in self.settings(verb).items()}
 
 
-def find_config(
-    folder: str | os.PathLike[str] = ".", environ: Mapping[str, str] | None = None
-) -> Path | None:
+def find_config(environ: Mapping[str, str] | None = None) -> Path | None:
     """The file that holds a person's defaults, if there is one."""
-    return next((p for p in _places(Path(folder), environ) if os.path.lexists(p)), None)
+    found = _places(os.environ if environ is None else environ)
+    return next((p for p in found if os.path.lexists(p)), None)
 
 
-def _places(folder: Path, environ: Mapping[str, str] | None) -> Iterator[Path]:
-    environ = os.environ if environ is None else environ
-    yield folder / "adte.toml"
+def _places(environ: Mapping[str, str]) -> Iterator[Path]:
+    yield Path("adte.toml")
     base = environ.get("XDG_CONFIG_HOME", "")
     if os.path.isabs(base):  # others are to be passed over, says the standard
         yield Path(base, "adte", "config.toml")
@@ -98,17 +96,14 @@ def _places(folder: Path, environ: Mapping[str, str] | None) -> Iterator[Path]:
         yield Path(home, ".config", "adte", "config.toml")
 
 
-def load_config(
-    folder: str | os.PathLike[str] = ".", environ: Mapping[str, str] | None = None
-) -> Config:
+def load_config(environ: Mapping[str, str] | None = None) -> Config:
     """A person's defaults, checked: an unknown key or verb is an error that lists the known ones.
 
     Args:
-        folder: where `adte.toml` is looked for.
         environ: environment variables; None takes those of the process.
     """
     environ = os.environ if environ is None else environ
-    path = find_config(folder, environ)
+    path = find_config(environ)
     variables = {
         name: Setting(value.strip(), variable)
         for name, variable in ENVIRONMENT.items()

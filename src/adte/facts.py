@@ -94,9 +94,9 @@ def one_of(*values: Any) -> Fact:
     return _fact("one of " + ", ".join(map(repr, values)), lambda x: x in values)
 
 
-def maybe(fact: Fact, default: Any = None) -> Fact:
+def maybe(fact: Fact) -> Fact:
     """The same, or null, or missing."""
-    return Fact(lambda value, place: None if value is None else fact.read(value, place), default)
+    return Fact(lambda value, place: None if value is None else fact.read(value, place), None)
 
 
 def many(fact: Fact, low: int = 0, high: int = MOST) -> Fact:

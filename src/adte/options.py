@@ -16,6 +16,8 @@ from functools import cache
 from numbers import Real
 from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
+import numpy as np
+
 from adte.errors import InputError, unknown
 
 __all__ = [
@@ -102,7 +104,7 @@ def options(cls: type, defaults: Any = None) -> Iterator[Option]:
     """Every option of a dataclass, those of its parts too, with its default."""
     hints = _hints(cls)
     for f in _options(cls):
-        default = getattr(defaults, f.name, f.default) if defaults is not None else f.default
+        default = getattr(defaults, f.name, f.default)
         inner = f.metadata.get("part")
         if inner is None:
             default = None if default is MISSING else default
@@ -134,7 +136,7 @@ def describe(cls: type, defaults: Any = None) -> list[dict[str, Any]]:
     hints = _hints(cls)
     rows = []
     for f in _options(cls):
-        default = getattr(defaults, f.name, f.default) if defaults is not None else f.default
+        default = getattr(defaults, f.name, f.default)
         row = {
             "name": f.name,
             "default": None if default is MISSING else default,
@@ -188,7 +190,8 @@ def build(cls: type[T], values: Mapping[str, Any], what: str = "option") -> T:
         return cls(**direct)
     except TypeError as error:  # e.g. a text where a number belongs
         raise InputError(
-            f"an {what} has the wrong kind of value in {dict(values)}: {error}"
+            f"an {what} has the wrong kind of value in {dict(values)} ({error}); give each the "
+            "kind that its default has"
         ) from error
 
 
@@ -196,7 +199,10 @@ def _changed(base: Any, changes: Mapping[str, Any]) -> Any:
     try:
         return replace(base, **changes)
     except TypeError as error:
-        raise InputError(f"{type(base).__name__} cannot be made with {changes}: {error}") from error
+        raise InputError(
+            f"{type(base).__name__} cannot be made with {changes} ({error}); give each the kind of "
+            "value that its default has"
+        ) from error
 
 
 def coerce(thing: Any) -> None:
@@ -208,15 +214,19 @@ def coerce(thing: Any) -> None:
         value = getattr(thing, f.name)
         if not isinstance(value, kind):
             if is_dataclass(value):
-                raise InputError(f"{f.name} takes {kind.__name__}, not {type(value).__name__}")
+                raise InputError(
+                    f"{f.name} takes {kind.__name__}, not {type(value).__name__}; give "
+                    f"{f.name}={kind.__name__}(…), or one of its options by name"
+                )
             first = _options(kind)[0].name
             object.__setattr__(thing, f.name, _changed(f.default, {first: value}))
 
 
 def check(thing: Any, of: str = "") -> None:
-    """Refuse values that are none of the choices, no numbers where they must be, or out of bounds.
+    """Refuse values that are none of the choices, no numbers or switches where they must be, or
+    out of bounds.
 
-    `of` says whose options they are. Parts are looked into. Numbers become Python's own.
+    `of` says whose options they are. Parts are looked into. Numbers and switches become Python's.
     """
     cls: type = type(thing)
     for f in _options(cls):
@@ -232,6 +242,10 @@ def check(thing: Any, of: str = "") -> None:
         if (known := choices(hint)) is not None:
             if not isinstance(value, str) or value not in known:
                 raise unknown(f"{f.name}{whose}", str(value), map(str, known))
+        elif kinds <= {bool, type(None)}:
+            if not isinstance(value, bool | np.bool_):
+                raise InputError(f"{f.name}={value!r}{whose} is no switch; give True or False")
+            object.__setattr__(thing, f.name, bool(value))
         elif kinds <= {int, float, type(None)}:
             several = len(get_args(hint)) if get_origin(hint) is tuple else 0
             wrong = _wrong(value, several, float in kinds, f.metadata.get("bounds", NONE))

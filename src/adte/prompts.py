@@ -19,20 +19,20 @@ import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from hashlib import sha256
 from importlib import resources
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from adte.errors import InputError, StateError, unknown
+from adte.errors import InputError, StateError
 from adte.files import load_state, save_state
 from adte.models import Model, check_model
-from adte.options import option
+from adte.options import check, option
+from adte.templates import SINGLE, template_set, template_sets
 
 __all__ = [
     "SINGLE",
@@ -46,7 +46,6 @@ __all__ = [
     "template_sets",
 ]
 
-SINGLE = ("a photo of a {}.",)
 PATIENCE = 5.0  # seconds before it is said how long the prompts take
 BUNDLED = {"tiny-imagenet": "tiny-descriptions.json"}  # descriptions that come with the package
 Use = Literal["templates", "descriptions", "both"]
@@ -79,28 +78,6 @@ def check_classes(classes: Sequence[str]) -> list[str]:
     return names
 
 
-def template_sets() -> dict[str, tuple[str, ...]]:
-    """The named sets: "single", "seven", "eighty" and one for each data set.
-
-    >>> [len(template_sets()[name]) for name in ("single", "seven", "eighty")]
-    [1, 7, 80]
-    """
-    return {name: tuple(templates) for name, templates in _templates()["sets"].items()}
-
-
-@lru_cache(maxsize=1)
-def _templates() -> dict[str, dict[str, Any]]:
-    table: dict[str, dict[str, Any]] = json.loads(_asset("templates.json"))
-    return table
-
-
-def _template_set(name: str) -> tuple[str, ...] | None:
-    """A set by its name or another name of it, case and separators ignored."""
-    sets = {_plain(n): templates for n, templates in template_sets().items()}
-    aliases = {_plain(n): _plain(known) for n, known in _templates()["aliases"].items()}
-    return sets.get(aliases.get(_plain(name), _plain(name)))
-
-
 def _asset(name: str) -> str:
     return resources.files("adte").joinpath("assets", name).read_text(encoding="utf-8")
 
@@ -112,7 +89,7 @@ def check_templates(templates: Templates) -> list[str]:
     ['{} texture.']
     """
     if isinstance(templates, str):
-        if named := _template_set(templates):
+        if named := template_set(templates):
             return list(named)
         if "{" not in templates:
             raise InputError(
@@ -129,11 +106,6 @@ def check_templates(templates: Templates) -> list[str]:
         if t.count("{}") != 1:
             raise InputError(f"template {t!r} must hold {{}} once, where the class name goes")
     return templates
-
-
-def _plain(name: str) -> str:
-    """A set's name without case and separators: Oxford_Pets is oxford-pets."""
-    return "".join(c for c in name.lower() if c.isalnum())
 
 
 # ---------------------------------------------------------------------- descriptions
@@ -169,7 +141,10 @@ def read_descriptions(source: str | os.PathLike[str]) -> dict[str, tuple[str, ..
     if isinstance(table, list):
         table = {str(i): sentences for i, sentences in enumerate(table)}
     if not isinstance(table, dict):
-        raise InputError(f"{name!r} is not in CuPL's format {{class name: [sentence, …]}}")
+        raise InputError(
+            f"{name!r} is not in CuPL's format; write {{class name: [sentence, …]}} in it, or a "
+            "list of lists by class index"
+        )
     for key, sentences in table.items():
         texts = sentences if isinstance(sentences, list) else [None]
         if not texts or not all(isinstance(s, str) and s.strip() for s in texts):
@@ -217,8 +192,7 @@ class Prompts:
     def __post_init__(self) -> None:
         if self.use is None:
             object.__setattr__(self, "use", "descriptions" if self.descriptions else "templates")
-        if self.use not in get_args(Use):
-            raise unknown("use of prompts", self.use, get_args(Use))
+        check(self, "prompts")
         if self.use != "templates" and self.descriptions is None:
             raise InputError(f"use={self.use!r} needs descriptions; pass a file of them")
         object.__setattr__(self, "templates", tuple(check_templates(self.templates)))
@@ -373,7 +347,8 @@ def _entry(folder: Path, model: Model, texts: list[list[str]]) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(
-            f"cannot use {str(folder)!r} as a cache folder: {error.strerror}"
+            f"cannot use {str(folder)!r} as a cache folder ({error.strerror}); give a folder that "
+            "can be written to, by cache= or ADTE_CACHE"
         ) from error
     key = json.dumps([model.name, model.fingerprint, str(model.dtype), texts])
     return folder / f"text-{sha256(key.encode()).hexdigest()[:40]}.safetensors"

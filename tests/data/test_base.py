@@ -5,12 +5,13 @@ from __future__ import annotations
 import pickle
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from adte.data import Dataset, Example, dataset_info, list_datasets, load_dataset
-from adte.data.registry import Reader, reader
+from adte.data.registry import Reader, create_reader, reader
 from adte.errors import InputError
 
 
@@ -123,3 +124,23 @@ def test_unknown_names_and_options_are_errors(tmp_path: Path) -> None:
         load_dataset(f"pets:{tmp_path}", spilt="coop")
     with pytest.raises(InputError, match="write NAME:PATH"):
         load_dataset(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("colored-mnist", {"part": "tset"}, "unknown part of data set 'colored-mnist' 'tset'"),
+        ("colored-mnist", {"seed": -1}, "seed=-1 of data set 'colored-mnist' must be at least 0"),
+        ("pets", {"split": "coopp"}, "did you mean 'coop'"),
+        ("pets", {"complete": "no"}, "complete='no' of data set 'pets' is no switch"),
+        ("imagenet-v2", {"variant": None}, "unknown variant"),
+    ],
+)
+def test_options_given_in_python_are_checked(
+    name: str, values: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    """Once only those behind a path were."""
+    with pytest.raises(InputError, match=message):
+        create_reader(name, **values)
+    with pytest.raises(InputError, match=message):
+        load_dataset(f"{name}:{tmp_path}", **values)

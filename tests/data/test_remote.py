@@ -137,6 +137,17 @@ def test_labels_of_tars_are_not_asked_for_where_none_are_needed(tmp_path):
         Remote(classes="names.txt").load(address)
 
 
+def test_labels_in_json(tmp_path):
+    names = tmp_path / "names.txt"
+    names.write_text("cat\ndog\n")
+    pack(tmp_path / "t.tar", {"a.png": photo(0), "a.json": b'{"class": 1}'})
+    for name in (f"remote:{tmp_path.as_uri()}/t.tar", f"webdataset:{tmp_path}/t.tar"):
+        data = load_dataset(f"{name}?label_key=class", classes=str(names))
+        assert data.labels.tolist() == [1]
+        with pytest.raises(InputError, match=r"or under 'label' in .json; .* \?label_key=KEY"):
+            load_dataset(name, classes=str(names))
+
+
 @pytest.mark.parametrize("first", [0, 1])
 def test_names_by_number(tmp_path, first):
     """An object keyed by numbers is sorted as such; where they are labels they begin at 0."""

@@ -203,7 +203,7 @@ def test_hub_out_of_reach(monkeypatch):
         constants=SimpleNamespace(HF_HUB_OFFLINE=False, ENDPOINT="http://[::1]:9")
     )
     hub.try_to_load_from_cache = lambda repo, name: None
-    monkeypatch.setattr(_weights, "_hub", lambda: hub)
+    monkeypatch.setattr(_weights, "import_hub", lambda: hub)
     assert _weights.hub_reachable() is False
     assert _weights.fetch("a/b", ["c"]) is None
     hub.constants.HF_HUB_OFFLINE = True
@@ -212,7 +212,7 @@ def test_hub_out_of_reach(monkeypatch):
 
 def test_cached_files_are_taken_before_the_hub_is_asked(monkeypatch):
     hub = SimpleNamespace(try_to_load_from_cache=lambda repo, name: f"/{repo}/{name}")
-    monkeypatch.setattr(_weights, "_hub", lambda: hub)
+    monkeypatch.setattr(_weights, "import_hub", lambda: hub)
     assert _weights.fetch("a/b", ["c", "d"]) == "/a/b/c"
 
 

@@ -18,9 +18,10 @@ from PIL import Image, ImageOps
 from adte import InputError, Pipeline, Views
 from adte.pipeline import way
 from adte.pipeline.overlap import overlapped
-from adte.rendering import base_box, pack, render, show
+from adte.rendering import pack, render, show
 from adte.testing import SmallModel
 from adte.views import Crop, Picture, Preprocess, base_view, load_picture
+from adte.views.boxes import of_base
 
 KINDS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 ODD = [(37, 50), (1, 1), (1, 40), (40, 1), (2, 100), (100, 2), (150, 97), (300, 40)]
@@ -95,9 +96,9 @@ def test_the_base_view_of_a_picture_decoded_at_half_size(size):
     halved = Picture(photo(-(-height // 2), -(-width // 2)), height, width)
     assert halved.step == 2
     preprocess = Preprocess(size=24, crop=0.8)
-    top, left, h, w = base_box(halved, preprocess)
-    assert top + h <= height / 2 + 1e-9
-    assert left + w <= width / 2 + 1e-9
+    base = of_base(halved, preprocess)
+    assert base.bottom <= height / 2
+    assert base.right <= width / 2
     found = rendered([show(halved, [], preprocess)], preprocess)
     assert np.abs(found - levels(base_view(halved, preprocess), preprocess)).max() < 1.01
 

@@ -87,7 +87,7 @@ class OptionsOf:
     """A decorator that adds an option for every option field of a dataclass.
 
     Args:
-        cls: the dataclass; only, skip: which of its fields.
+        cls: the dataclass; only: which of its fields.
         names: what the command line calls a field, where it differs.
         prefix: of the parameters in Python, where two dataclasses share the name of a field.
         helps: other help texts than the dataclass's; defaults: likewise.
@@ -95,7 +95,6 @@ class OptionsOf:
 
     cls: type
     only: Iterable[str] | None = None
-    skip: Iterable[str] = ()
     names: Mapping[str, str] = field(default_factory=dict)
     prefix: str = ""
     helps: Mapping[str, str] = field(default_factory=dict)
@@ -110,7 +109,6 @@ class OptionsOf:
             if "help" in f.metadata
             and "part" not in f.metadata
             and (only is None or f.name in only)
-            and f.name not in set(self.skip)
         ]
 
     def __call__(self, command: Command) -> Command:
@@ -147,14 +145,13 @@ def options_of(
     cls: type,
     *,
     only: Iterable[str] | None = None,
-    skip: Iterable[str] = (),
     names: Mapping[str, str] | None = None,
     prefix: str = "",
     helps: Mapping[str, str] | None = None,
     **defaults: Any,
 ) -> OptionsOf:
     """The options of a dataclass as a decorator; see `OptionsOf`."""
-    return OptionsOf(cls, only, skip, names or {}, prefix, helps or {}, defaults)
+    return OptionsOf(cls, only, names or {}, prefix, helps or {}, defaults)
 
 
 def _kind(hint: Any, default: Any, text: str) -> dict[str, Any]:

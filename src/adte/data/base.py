@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adte.errors import InputError
+from adte.templates import SINGLE
 
 __all__ = ["Dataset", "Example", "Files"]
-
-PHOTO = ("a photo of a {}.",)
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ class Dataset(Sequence[Example]):
     ids: Sequence[str]
     split: str = ""
     root: Path | None = None
-    templates: tuple[str, ...] = PHOTO
+    templates: tuple[str, ...] = SINGLE
     domains: Sequence[str] | None = None
     groups: NDArray[np.int64] | None = None
 

@@ -7,22 +7,12 @@ reader is right if its own result lies within half a point of them (1.5 for DTD 
 
 from __future__ import annotations
 
-from adte.data.base import PHOTO
 from adte.data.downloads import DOWNLOADS
 from adte.data.registry import DatasetInfo
+from adte.templates import template_sets
 
-__all__ = ["CARDS", "SEVEN"]
+__all__ = ["CARDS"]
 
-# The seven templates that OpenAI's notebook on prompts for ImageNet ends with.
-SEVEN = (
-    "itap of a {}.",
-    "a bad photo of the {}.",
-    "a origami {}.",
-    "a photo of the large {}.",
-    "a {} in a video game.",
-    "art of the {}.",
-    "a photo of the small {}.",
-)
 PAPER = "Wu et al., ICLR 2026, zero-shot rows"
 OPEN_CLIP = "mlfoundations/open_clip docs/openclip_results.csv, OpenAI's templates"
 GET = "`adte data get {}` downloads it"
@@ -51,10 +41,10 @@ def _seven_types(*values: float) -> dict[str, float]:
 
 def _card(name: str, title: str, images: int, classes: int, how: str, terms: str,
           layouts: tuple[str, ...], zero_shot: dict[str, float], *, column: str | None = None,
-          templates: tuple[str, ...] = PHOTO, source: str = PAPER) -> DatasetInfo:  # fmt: skip
+          source: str = PAPER) -> DatasetInfo:  # fmt: skip
     return DatasetInfo(
         name=name, title=title, images=images, classes=classes, how=how.replace("{}", name, 1),
-        terms=terms, layouts=layouts, templates=templates, zero_shot=zero_shot,
+        terms=terms, layouts=layouts, templates=template_sets()[name], zero_shot=zero_shot,
         zero_shot_source=source, column=column, downloads=DOWNLOADS[name],
     )  # fmt: skip
 
@@ -66,46 +56,39 @@ _ALL = (
           "non-commercial research",
           ("[imagenet/][images/]val/<wnid>/*.JPEG", "ImageNet/val/<wnid>/",
            "flat ILSVRC2012_val_*.JPEG with ILSVRC2012_devkit_t12/ or LOC_val_solution.csv"),
-          _clip(68.7, 75.9), column="ImageNet-1k", templates=SEVEN),
+          _clip(68.7, 75.9), column="ImageNet-1k"),
     _card("imagenet-v2", "ImageNet-V2 (matched frequency)", 10_000, 1000, GET,
           "photographs from Flickr, as ImageNet",
           ("[imagenetv2/]imagenetv2-matched-frequency-format-val/<0…999>/*.jpeg",),
-          _clip(62.2, 70.2), column="ImageNet-V", templates=SEVEN),
+          _clip(62.2, 70.2), column="ImageNet-V"),
     _card("imagenet-a", "ImageNet-A", 7_500, 200, GET, "research; none stated for the images",
-          ("[imagenet-adversarial/]imagenet-a/<wnid>/",), _clip(50.6, 70.9), column="ImageNet-A",
-          templates=SEVEN),
+          ("[imagenet-adversarial/]imagenet-a/<wnid>/",), _clip(50.6, 70.9), column="ImageNet-A"),
     _card("imagenet-r", "ImageNet-R", 30_000, 200, GET, "research; none stated for the images",
-          ("[imagenet-rendition/]imagenet-r/<wnid>/",), _clip(77.7, 87.9), column="ImageNet-R",
-          templates=SEVEN),
+          ("[imagenet-rendition/]imagenet-r/<wnid>/",), _clip(77.7, 87.9), column="ImageNet-R"),
     _card("imagenet-sketch", "ImageNet-Sketch", 50_889, 1000,
           "download ImageNet-Sketch.zip from the drive linked in HaohanWang/ImageNet-Sketch",
           "research; images from the web", ("imagenet-sketch/images/<wnid>/",
-          "ImageNet-Sketch/<wnid>/", "sketch/<wnid>/"), _clip(48.3, 59.7), column="ImageNet-K",
-          templates=SEVEN),
+          "ImageNet-Sketch/<wnid>/", "sketch/<wnid>/"), _clip(48.3, 59.7), column="ImageNet-K"),
     _card("pets", "Oxford-IIIT Pets", 3_669, 37, GET, "CC BY-SA 4.0",
           ("{oxford_pets,oxford-iiit-pet}/{images,annotations}/",
-           "OxfordPets/*.jpg with split_zhou_OxfordPets.json"), _clip(88.9, 93.5), column="Pets.",
-          templates=("a photo of a {}, a type of pet.",)),
+           "OxfordPets/*.jpg with split_zhou_OxfordPets.json"), _clip(88.9, 93.5), column="Pets."),
     _card("flowers", "Oxford Flowers-102", 2_463, 102,
           GET + COOP.format("split_zhou_OxfordFlowers.json"), "none stated",
           ("{oxford_flowers,flowers-102,flower102}/jpg/ with split_zhou_OxfordFlowers.json",
            "jpg/ with imagelabels.mat and setid.mat (the official test set, 6,149 images)"),
-          _clip(70.4, 79.3), column="Flow.",
-          templates=("a photo of a {}, a type of flower.",)),
+          _clip(70.4, 79.3), column="Flow."),
     _card("aircraft", "FGVC Aircraft (variants)", 3_333, 100, GET, "non-commercial research",
           ("fgvc_aircraft/{images/,variants.txt,images_variant_test.txt}",
-           "fgvc-aircraft-2013b/data/"), _clip(24.8, 32.4), column="Airc.",
-          templates=("a photo of a {}, a type of aircraft.",)),
+           "fgvc-aircraft-2013b/data/"), _clip(24.8, 32.4), column="Airc."),
     _card("dtd", "Describable Textures (DTD)", 1_692, 47,
           GET + COOP.format("split_zhou_DescribableTextures.json"), "research",
           ("{dtd,DTD}/images/<class>/ with split_zhou_DescribableTextures.json",
            "dtd/{images,labels/test1.txt} (the official test set, 1,880 images)"),
-          _clip(44.3, 53.0), column="DTD.", templates=("{} texture.",)),
+          _clip(44.3, 53.0), column="DTD."),
     _card("eurosat", "EuroSAT (RGB)", 8_100, 10, GET + COOP.format("split_zhou_EuroSAT.json"),
           "MIT; Sentinel open data",
           ("eurosat/[2750/|images/]<Class>/ with split_zhou_EuroSAT.json",
-           "the same without it (all 27,000 images)"), _clip(47.7, 58.0), column="Euro.",
-          templates=("a centered satellite photo of {}.",)),
+           "the same without it (all 27,000 images)"), _clip(47.7, 58.0), column="Euro."),
     _card("cars", "Stanford Cars", 8_041, 196,
           "the official site is gone; take cars_test, cars_test_annos_withlabels.mat and the "
           "devkit from a copy with these checksums", "non-commercial research",
@@ -115,7 +98,7 @@ _ALL = (
     _card("food101", "Food-101", 30_300, 101, GET + COOP.format("split_zhou_Food101.json"),
           _RESEARCH, ("{food-101,Food101}/images/<class>/ with split_zhou_Food101.json",
           "food-101/{images,meta/test.txt} (the official test set, 25,250 images)"),
-          _clip(86.1, 91.0), column="Food.", templates=("a photo of {}, a type of food.",)),
+          _clip(86.1, 91.0), column="Food."),
     _card("sun397", "SUN397", 19_850, 397,
           "the official address is dead; take SUN397.tar.gz and Partitions.zip from a copy with "
           "these checksums", "research",
@@ -131,11 +114,9 @@ _ALL = (
           "download UCF-101-midframes.zip from the drive linked in KaiyangZhou/CoOp DATASETS.md, "
           "and the split lists from crcv.ucf.edu", "none stated",
           ("ucf101/UCF-101-midframes/<Class_Name>/ with split_zhou_UCF101.json or "
-           "ucfTrainTestlist/{classInd,testlist01}.txt",), _clip(66.7, 74.2), column="UCF.",
-          templates=("a photo of a person doing {}.",)),
+           "ucfTrainTestlist/{classInd,testlist01}.txt",), _clip(66.7, 74.2), column="UCF."),
     _card("imagenet-c", "ImageNet-C", 50_000, 1000, GET, "CC BY 4.0, and as ImageNet",
-          ("[<archive>/]<corruption>/<severity>/<wnid>/*.JPEG",), _blurs(), templates=SEVEN,
-          column="ImageNet-C"),
+          ("[<archive>/]<corruption>/<severity>/<wnid>/*.JPEG",), _blurs(), column="ImageNet-C"),
     _card("cifar10", "CIFAR-10 test", 10_000, 10, GET, "none stated",
           ("cifar-10-batches-py/{test_batch,batches.meta}",), _clip(90.77, 95.59),
           source=OPEN_CLIP),
@@ -152,7 +133,7 @@ _ALL = (
     _card("colored-mnist", "ColoredMNIST as DeYO builds it", 20_000, 2, GET, "as MNIST",
           ("[MNIST/raw/]train-{images-idx3,labels-idx1}-ubyte[.gz]",), {},
           source="no CLIP task; DeYO's ResNet-18 has 78.24 % mean and 67.39 % worst group",
-          templates=('a photo of the number: "{}".',), column="ColoredMNIST"),
+          column="ColoredMNIST"),
     _card("tiny-imagenet", "Tiny-ImageNet validation", 10_000, 200, GET, "as ImageNet",
           ("tiny-imagenet-200/val/{images/,val_annotations.txt}", "val/<wnid>/[images/]*.JPEG"), {},
           source="none published with these names"),

@@ -60,7 +60,7 @@ class ColoredMNIST(Reader):
     """Two classes, four groups."""
 
     part: Literal["test", "train1", "train2"] = option("test", "which environment")
-    seed: int = option(0, "seed of the flips of label and colour")
+    seed: int = option(0, "seed of the flips of label and colour", low=0, below=2**32)
     digits: tuple[Any, Any] | None = option(
         None, "images uint8 (N, H, W) and digits (N,) to take instead of MNIST's, from Python"
     )

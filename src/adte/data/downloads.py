@@ -18,8 +18,8 @@ _MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist"
 _HUB = "https://huggingface.co/datasets"
 
 
-def _at(base: str, file: str, size: int | None, checksum: str, into: str = "") -> Download:
-    return Download(file, f"{base}/{file}", size, checksum, into)
+def _at(base: str, file: str, size: int | None, checksum: str) -> Download:
+    return Download(file, f"{base}/{file}", size, checksum)
 
 
 def _zenodo(record: int, file: str, size: int, md5: str) -> Download:

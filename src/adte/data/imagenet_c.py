@@ -2,7 +2,7 @@
 
 The images are 224 × 224 centre crops already, so a model's own resizing does nothing and its field
 of view is tighter than on the clean set, which the archives do not hold. Many papers use a subset
-of 5,000 images, 997 of the 1000 classes (RobustBench); `subset` takes such a list.
+of 5,000 images, 997 of the 1000 classes (RobustBench); `subset_file` names such a list.
 """
 
 from __future__ import annotations

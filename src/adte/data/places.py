@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import tarfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,7 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from adte.data.webdataset import MOST, is_picture, second_image, split_member, warn_of_others
+from adte.data.webdataset import Sample, samples
 from adte.errors import InputError, MissingExtra
 from adte.files.inputs import expand as expand_local
 from adte.images import is_image
@@ -228,56 +227,18 @@ def _images(file: File) -> Iterator[tuple[str, Any]]:
     if name.endswith(".parquet"):
         yield from ((f"{name}/{i}", row) for i, row in enumerate(rows(file)))
     elif name.endswith(".tar"):
-        yield from ((f"{name}/{key}", place) for key, place, _ in members(file, labelled=False))
+        yield from ((f"{name}/{s.key}", place) for s, place in members(file, notes=False))
     elif is_image(PurePosixPath(name).name):
         yield name, Place(file)
 
 
-def members(tar: File, labelled: bool = True) -> Iterator[tuple[str, Place, int | None]]:
-    """Key, image and, if asked for, label of a plain tar's samples, from its headers."""
-    images: dict[str, Place] = {}
-    labels: dict[str, int] = {}
-    others: dict[str, str] = {}  # the name of a seg.png or the like, by key
+def members(tar: File, notes: bool = True) -> list[tuple[Sample, Place]]:
+    """The samples of a plain tar, and where their images lie; see `adte.data.webdataset`."""
     try:
-        with (
-            tar.open() as file,
-            tarfile.open(fileobj=file, mode="r:") as archive,
-        ):
-            for member in archive:
-                key, kind = split_member(member.name)
-                if not member.isfile() or not key:
-                    continue
-                if is_picture(kind):
-                    if key in images:
-                        raise second_image(tar.name, key)
-                    images[key] = Place(tar, member.offset_data, member.size)
-                elif is_image(f"x.{kind}"):
-                    others[key] = member.name
-                elif kind == "cls" and labelled:
-                    content = archive.extractfile(member)
-                    labels[key] = _number(content.read() if content else b"", tar, key)
+        with tar.open() as file:
+            found = samples(file, tar.name, notes)
     except InputError:
         raise
-    except (OSError, ValueError, tarfile.TarError) as error:
+    except (OSError, ValueError) as error:
         raise _unread(tar.name, error) from error
-    warn_of_others(tar.name, [name for key, name in others.items() if key not in images])
-    if labelled and (lost := next((key for key in images if key not in labels), None)):
-        raise _unlabelled(tar, lost)
-    yield from ((key, place, labels.get(key)) for key, place in images.items())
-
-
-def _number(label: bytes, tar: File, key: str) -> int:
-    try:
-        number = int(label)
-    except ValueError as error:
-        raise _unlabelled(tar, key) from error
-    if not 0 <= number < MOST:
-        raise _unlabelled(tar, key)
-    return number
-
-
-def _unlabelled(tar: File, key: str) -> InputError:
-    return InputError(
-        f"image {key!r} in {tar.name!r} has no whole number as label in .cls; number the "
-        "classes from 0 on"
-    )
+    return [(sample, Place(tar, sample.offset, sample.size)) for sample in found]

@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 from urllib.parse import unquote
 
-from adte.data.base import PHOTO, Dataset
-from adte.errors import InputError, unknown
-from adte.options import describe, option, parse
+from adte.data.base import Dataset
+from adte.errors import InputError
+from adte.options import build, check, describe, option, parse
 from adte.registry import Registry
+from adte.templates import SINGLE
 
 __all__ = [
     "DatasetInfo",
@@ -79,7 +80,7 @@ class DatasetInfo:
     how: str = ""
     terms: str = ""
     layouts: tuple[str, ...] = ()
-    templates: tuple[str, ...] = PHOTO
+    templates: tuple[str, ...] = SINGLE
     zero_shot: Mapping[str, float] = field(default_factory=dict)
     zero_shot_source: str = ""
     column: str | None = None
@@ -118,6 +119,9 @@ class Reader(ABC):
         "assert the counts of a published set and an image for each of its classes; false reads a "
         "part",
     )
+
+    def __post_init__(self) -> None:
+        check(self, f"data set {self.info.name!r}")
 
     @abstractmethod
     def find(self, root: Path) -> Found | None:
@@ -206,12 +210,7 @@ def reader(name: str) -> type[Reader]:
 
 def create_reader(name: str, **options: Any) -> Reader:
     """The reader of a set with these options."""
-    cls = reader(name)
-    known = [o["name"] for o in describe(cls)]
-    for given in options:
-        if given not in known:
-            raise unknown(f"option of data set {name!r}", given, known)
-    return cls(**options)
+    return build(reader(name), options, f"option of data set {name!r}")
 
 
 def dataset_info(name: str) -> DatasetInfo:

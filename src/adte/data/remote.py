@@ -1,7 +1,7 @@
 """Data sets that lie elsewhere: Parquet files, object stores (`adte.data.places`).
 
 remote:s3://bucket/photos             a folder per class
-remote:s3://bucket/test-{000..009}.tar  tars, <key>.jpg beside <key>.cls, with classes=FILE
+remote:s3://bucket/test-{000..009}.tar  tars, <key>.jpg beside <key>.cls or .json, with classes=FILE
 parquet:FILE, FOLDER or address       columns image (bytes) and label (a name or a number)
 """
 
@@ -20,7 +20,7 @@ from adte.data.base import Dataset
 from adte.data.names import read_names
 from adte.data.places import LABEL, File, Place, files, is_place, members, row_group, rows, table
 from adte.data.registry import DatasetInfo, Found, Reader, register_dataset
-from adte.data.webdataset import MOST
+from adte.data.webdataset import MOST, label_of
 from adte.data.webdataset import expand as expand_pattern
 from adte.errors import InputError
 from adte.images import is_image
@@ -89,23 +89,25 @@ class _Elsewhere(Reader):
         )
 
 
-STORED = ("ADDRESS/CLASS/*.jpg", "ADDRESS/*.tar with KEY.jpg and KEY.cls")
+STORED = ("ADDRESS/CLASS/*.jpg", "ADDRESS/*.tar of KEY.jpg with KEY.cls or .json")
 ROWS = ("*.parquet with columns image and label",)
 
 
 @register_dataset(DatasetInfo("remote", "images in an object store", how=OWN, layouts=STORED))
 @dataclass(frozen=True, kw_only=True)
 class Remote(_Elsewhere):
-    """A folder per class, or tars with <key>.jpg beside <key>.cls."""
+    """A folder per class, or tars with <key>.jpg beside <key>.cls or <key>.json."""
+
+    label_key: str = option("label", "key of the label, where labels are in .json members")
 
     def open(self, name: str) -> Dataset:
         pattern = name.endswith(".tar")
         there = [File(f) for f in expand_pattern(name)] if pattern else files(name)
         if tars := [f for f in there if f.name.endswith(".tar")]:
             found = [
-                (f"{_stem(tar)}/{key}", place, label)
+                (f"{_stem(tar)}/{s.key}", place, label_of(s, tar.name, self.label_key))
                 for tar in tars
-                for key, place, label in members(tar)
+                for s, place in members(tar)
             ]
             return self._data(name, found, f"{len(tars)} tars")
         below = [(f.below.lstrip("/"), f) for f in there if is_image(PurePosixPath(f.name).name)]

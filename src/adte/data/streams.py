@@ -33,8 +33,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adte.data.base import Dataset, Example
-from adte.errors import InputError, unknown
-from adte.options import check, option
+from adte.errors import InputError
+from adte.options import build, check, flat, option
 
 __all__ = ["Stream", "StreamOptions", "make_stream"]
 
@@ -77,7 +77,7 @@ class Stream(Sequence[Example]):
         datasets: where they come from; options: how they were ordered.
         places: (N, 2) data set and index in it, of each.
         maps: for each set, its labels in the stream's label space; None leaves them.
-        spaces: class names of each set, or of the one shared label space.
+        classes, class_ids: of the one label space; None where each set keeps its own.
     """
 
     datasets: tuple[Dataset, ...]
@@ -130,14 +130,6 @@ class Stream(Sequence[Example]):
         """The domain of each image."""
         return [self.datasets[k].identify(i)[1] for k, i in self.places.tolist()]
 
-    @property
-    def spaces(self) -> dict[str, tuple[str, ...]]:
-        """Class names by domain: they differ where sets keep their own label spaces."""
-        spaces: dict[str, tuple[str, ...]] = {}
-        for domain, k in zip(self.domains, self.places[:, 0].tolist(), strict=True):
-            spaces.setdefault(domain, self.classes or self.datasets[k].classes)
-        return spaces
-
     def describe(self) -> dict[str, Any]:
         """The protocol facts, fit for JSON; `digest` tells two orders apart."""
         names, counts = np.unique(np.array(self.domains), return_counts=True)
@@ -165,11 +157,7 @@ def make_stream(
         data: a set, a list of sets, or sets by the name that their domain shall have.
         options: see `StreamOptions`; `changes` are its fields, by name.
     """
-    known = StreamOptions.__dataclass_fields__
-    for name in changes:
-        if name not in known:
-            raise unknown("option of a stream", name, known)
-    options = replace(options or StreamOptions(), **changes)
+    options = build(StreamOptions, flat(options or StreamOptions()) | changes, "option of a stream")
     if isinstance(data, Mapping):
         sets = tuple(replace(d, domains=[name] * len(d)) for name, d in data.items())
     else:

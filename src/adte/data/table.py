@@ -80,7 +80,10 @@ class Table(Reader):
                 tab = path.suffix.lower() == ".tsv"
                 lines = [r for r in csv.reader(file, delimiter="\t" if tab else ",") if any(r)]
         except (OSError, ValueError, csv.Error) as error:
-            raise InputError(f"cannot read the table {str(path)!r} ({error})") from error
+            raise InputError(
+                f"cannot read the table {str(path)!r} ({error}); check the file, or save it as "
+                "CSV in UTF-8"
+            ) from error
         if not lines:
             raise InputError(f"the table {str(path)!r} is empty; give rows of a path and a label")
         head = [c.strip().lower() for c in lines[0]]

@@ -11,11 +11,11 @@ import os
 import re
 import tarfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from glob import glob, has_magic
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -30,13 +30,13 @@ from adte.options import option
 
 __all__ = [
     "MOST",
+    "Sample",
     "TarMembers",
     "WebDataset",
     "expand",
-    "is_picture",
-    "second_image",
+    "label_of",
+    "samples",
     "split_member",
-    "warn_of_others",
 ]
 
 
@@ -72,23 +72,75 @@ def split_member(name: str) -> tuple[str, str]:
     return (path.removeprefix("./").lstrip("/") if stem else ""), kind
 
 
-def is_picture(kind: str) -> bool:
+def _is_picture(kind: str) -> bool:
     """Whether a member of this kind is the sample's image; seg.png and the like go with it."""
     return "." not in kind and is_image(f"x.{kind}")
 
 
-def warn_of_others(tar: str, others: list[str]) -> None:
+class Sample(NamedTuple):
+    """An image in a tar: where its bytes lie, and what its .cls and .json hold."""
+
+    key: str
+    offset: int
+    size: int
+    notes: Mapping[str, bytes]
+
+
+def samples(file: IO[bytes], tar: str, notes: bool = True) -> list[Sample]:
+    """The images of a plain tar, from its headers; `notes` reads their .cls and .json, too."""
+    images: dict[str, tuple[int, int]] = {}
+    read: dict[str, dict[str, bytes]] = {}
+    others: dict[str, str] = {}  # the name of a seg.png or the like
+    try:
+        with tarfile.open(fileobj=file, mode="r:") as archive:
+            for member in archive:
+                key, kind = split_member(member.name)
+                if not member.isfile() or not key:
+                    continue
+                if _is_picture(kind):
+                    if key in images:
+                        raise InputError(
+                            f"sample {key!r} in {tar!r} has two images; pack one image for each key"
+                        )
+                    images[key] = member.offset_data, member.size
+                elif is_image(f"x.{kind}"):
+                    others[key] = member.name
+                elif notes and kind in ("cls", "json"):
+                    content = archive.extractfile(member)
+                    read.setdefault(key, {})[kind] = content.read() if content else b""
+    except tarfile.TarError as error:
+        raise InputError(
+            f"{tar!r} cannot be read as a plain tar ({error}); unpack compressed tars first"
+        ) from error
+    _warn_of_others(tar, [name for key, name in others.items() if key not in images])
+    return [Sample(key, *place, read.get(key, {})) for key, place in images.items()]
+
+
+def _warn_of_others(tar: str, others: list[str]) -> None:
     """Say which samples have a seg.png or the like and no image, for they are left out."""
     if others:
         warnings.warn(
             f"{len(others)} samples of {tar!r} have no image, only such as {others[0]!r}, and are "
             "left out; name images KEY.jpg, with one dot",
-            stacklevel=2,
+            stacklevel=3,
         )
 
 
-def second_image(tar: str, key: str) -> InputError:
-    return InputError(f"sample {key!r} in {tar!r} has two images; pack one image for each key")
+def label_of(sample: Sample, tar: str, label_key: str) -> int:
+    """The number in a sample's .cls, else under this key in its .json."""
+    notes = sample.notes
+    try:
+        label = notes["cls"] if "cls" in notes else json.loads(notes["json"])[label_key]
+        number = int(label)
+        if (isinstance(label, float) and number != label) or not 0 <= number < MOST:
+            raise ValueError(label)
+        return number
+    except (KeyError, ValueError, TypeError, OverflowError) as error:
+        raise InputError(
+            f"image {sample.key!r} in {tar!r} has no whole number as label in .cls or under "
+            f"{label_key!r} in .json; number the classes from 0 on, or put ?label_key=KEY behind "
+            "the path if it is called otherwise"
+        ) from error
 
 
 @dataclass
@@ -145,16 +197,17 @@ class WebDataset(Reader):
         return self._read(expand(str(root)), found)
 
     def _read(self, tars: list[str], found: Found) -> Dataset:
-        rows = [(i, *row) for i, tar in enumerate(tars) for row in self._index(tar)]
-        labels = np.array([row[4] for row in rows], dtype=np.int64)
+        images = [(i, s) for i, tar in enumerate(tars) for s in self._samples(tar)]
+        where = [(i, s.offset, s.size) for i, s in images]
+        labels = [label_of(s, tars[i], self.label_key) for i, s in images]
         names = self._names(found.folder)
         return Dataset(
             name=found.folder.resolve().name,
             classes=tuple(names.values()),
             class_ids=tuple(names),
-            sources=TarMembers(tars, np.array([row[:3] for row in rows], np.int64).reshape(-1, 3)),
-            labels=labels,
-            ids=[f"{Path(tars[row[0]]).stem}/{row[3]}" for row in rows],
+            sources=TarMembers(tars, np.array(where, np.int64).reshape(-1, 3)),
+            labels=np.array(labels, np.int64),
+            ids=[f"{Path(tars[i]).stem}/{s.key}" for i, s in images],
             split=found.layout,
             root=found.folder,
         )
@@ -171,45 +224,9 @@ class WebDataset(Reader):
             )
         return read_names(path, by_label=True)
 
-    def _index(self, tar: str) -> Iterator[tuple[int, int, str, int]]:
-        """Offset, size, key and label of every image of a tar."""
-        samples: dict[str, dict[str, Any]] = {}
+    def _samples(self, tar: str) -> list[Sample]:
         try:
-            with tarfile.open(tar, "r:") as archive:
-                for member in archive:
-                    key, kind = split_member(member.name)
-                    if not member.isfile() or not key:
-                        continue
-                    sample = samples.setdefault(key, {})
-                    if kind in ("cls", "json"):
-                        content = archive.extractfile(member)
-                        sample[kind] = content.read() if content else b""
-                    elif is_picture(kind):
-                        if "image" in sample:
-                            raise second_image(tar, key)
-                        sample["image"] = member.offset_data, member.size
-                    elif is_image(f"x.{kind}"):
-                        sample["other"] = member.name
-        except (tarfile.TarError, OSError) as error:
-            raise InputError(
-                f"{tar!r} cannot be read as a plain tar ({error}); unpack compressed tars first"
-            ) from error
-        lost = [s["other"] for s in samples.values() if "other" in s and "image" not in s]
-        warn_of_others(tar, lost)
-        for key, sample in samples.items():
-            if "image" in sample:
-                yield *sample["image"], key, self._label(tar, key, sample)
-
-    def _label(self, tar: str, key: str, sample: dict[str, Any]) -> int:
-        try:
-            label = sample["cls"] if "cls" in sample else json.loads(sample["json"])[self.label_key]
-            number = int(label)
-            if (isinstance(label, float) and number != label) or not 0 <= number < MOST:
-                raise ValueError(label)
-            return number
-        except (KeyError, ValueError, TypeError, OverflowError) as error:
-            raise InputError(
-                f"image {key!r} in {tar!r} has no whole number as label in .cls or under "
-                f"{self.label_key!r} in .json; put ?label_key=KEY behind the path if it is "
-                "called otherwise"
-            ) from error
+            with open(tar, "rb") as file:
+                return samples(file, tar)
+        except OSError as error:
+            raise InputError(f"cannot read {tar!r} ({error}); check the file") from error

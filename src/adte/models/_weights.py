@@ -18,7 +18,14 @@ from torch import Tensor, nn
 from adte.errors import InputError
 from adte.models._torchvision import import_late
 
-__all__ = ["fetch", "fingerprint", "hub_reachable", "load_checked", "read_checkpoint"]
+__all__ = [
+    "fetch",
+    "fingerprint",
+    "hub_reachable",
+    "import_hub",
+    "load_checked",
+    "read_checkpoint",
+]
 
 RANDOM = "random"
 SAMPLED = 1024  # values of a tensor that its fingerprint sees, up to twice as many
@@ -89,7 +96,7 @@ def load_checked(module: nn.Module, state: Mapping[str, Tensor], source: str) ->
 
 def hub_reachable(url: str | None = None) -> bool:
     """Whether the hub, or the host of `url`, answers within a few seconds."""
-    hub = _hub()
+    hub = import_hub()
     if hub.constants.HF_HUB_OFFLINE:
         return False
     request = urllib.request.Request(url or hub.constants.ENDPOINT, method="HEAD")
@@ -102,7 +109,8 @@ def hub_reachable(url: str | None = None) -> bool:
         return False
 
 
-def _hub() -> Any:
+def import_hub() -> Any:
+    """The package huggingface_hub, or the sentence that says how to install it."""
     return import_late("huggingface_hub", "huggingface_hub", "hf", "loading weights from a hub")
 
 
@@ -111,7 +119,7 @@ def fetch(repo: str, names: Iterable[str]) -> str | None:
 
     None when it is not cached and the hub is out of reach or does not have it.
     """
-    hub, names = _hub(), list(names)
+    hub, names = import_hub(), list(names)
     for name in names:
         if isinstance(path := hub.try_to_load_from_cache(repo, name), str):
             return path

@@ -16,7 +16,6 @@ import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha1
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +23,13 @@ from adte.data.get import fetch_file
 from adte.data.registry import Download
 from adte.errors import InputError, unknown
 from adte.files import make_folder, write_whole
-from adte.models._torchvision import import_late
-from adte.models.openclip import import_open_clip, unknown_model
+from adte.models._weights import import_hub
+from adte.models.openclip import CACHE, import_open_clip, published, unknown_model
 from adte.models.tiny import SHAPES
 
 __all__ = ["Wanted", "checkpoint_of", "get_model"]
 
 Progress = Callable[[str, int, int | None], None]  # file, bytes so far, bytes in all
-CACHE = "~/.cache/clip"  # open_clip's own
 
 
 @dataclass(frozen=True)
@@ -69,19 +67,15 @@ def checkpoint_of(name: str) -> Wanted:
     if not open_clip.pretrained.is_pretrained_cfg(arch, tag):
         raise unknown(f"tag of {arch!r}", tag, tags)
     facts = open_clip.pretrained.get_pretrained_cfg(arch, tag)
-    if url := facts.get("url", ""):
-        return Wanted(name, (Path(url).name,), url, checksum=_published(url))
-    repo, _, file = facts.get("hf_hub", "").rpartition("/")
+    url, repo, files = published(facts, open_clip)
+    if url:
+        return Wanted(name, (Path(url).name,), url, checksum=_checksum(url))
     if not repo:
         raise InputError(f"open_clip gives no address for {name!r}; choose another tag")
-    constants = open_clip.constants
-    files = (constants.HF_SAFE_WEIGHTS_NAME, constants.HF_WEIGHTS_NAME)
-    if file:
-        files = (str(Path(file).with_suffix(".safetensors")), file)
     return Wanted(name, files, repo=repo)
 
 
-def _published(url: str) -> str:
+def _checksum(url: str) -> str:
     """The checksum that an address carries, as open_clip reads it."""
     parts = url.split("/")
     if re.fullmatch("[0-9a-f]{64}", parts[-2]):  # OpenAI's
@@ -167,17 +161,8 @@ def _local(wanted: Wanted, source: str) -> Path:
 # --------------------------------------------------------------------------- the hub
 
 
-def _hub() -> Any:
-    return import_late("huggingface_hub", "huggingface_hub", "hf", "weights of the hub")
-
-
-def _settings() -> Any:
-    _hub()
-    return import_module("huggingface_hub.constants")
-
-
 def _endpoint() -> str:
-    return str(_settings().ENDPOINT).rstrip("/")
+    return str(import_hub().constants.ENDPOINT).rstrip("/")
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):
@@ -214,7 +199,7 @@ def _on_hub(wanted: Wanted, mirror: str | None) -> tuple[str, str, str]:
 
 def _to_hub(wanted: Wanted, source: str | None, progress: Progress | None) -> Path:
     """Into the hub's cache: blobs/NAME, and a link to it in snapshots/REVISION."""
-    hub = _hub()
+    hub = import_hub()
     for file in wanted.files:
         there = hub.try_to_load_from_cache(wanted.repo, file)
         if isinstance(there, str):
@@ -225,7 +210,7 @@ def _to_hub(wanted: Wanted, source: str | None, progress: Progress | None) -> Pa
     else:
         kind = _local(wanted, source).suffix
         file = next((f for f in wanted.files if Path(f).suffix == kind), wanted.files[-1])
-    folder = Path(_settings().HF_HUB_CACHE) / f"models--{wanted.repo.replace('/', '--')}"
+    folder = Path(hub.constants.HF_HUB_CACHE) / f"models--{wanted.repo.replace('/', '--')}"
     refs, blobs = folder / "refs" / "main", make_folder(folder / "blobs")
     found = _bring(wanted, file, checksum, blobs, source, progress)
     if refs.is_file():

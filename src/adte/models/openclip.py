@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -36,9 +36,11 @@ __all__ = [
     "import_open_clip",
     "load_open_clip",
     "open_clip_names",
+    "published",
     "read_preprocess",
 ]
 
+CACHE = "~/.cache/clip"  # open_clip's own, of what lies at an address
 Tokenizer = Callable[[list[str]], Tensor]
 
 
@@ -222,25 +224,37 @@ def unknown_model(name: str, open_clip: Any) -> InputError:
     return InputError(f"unknown model {name!r}{hint}; `adte models` lists what there is")
 
 
+class Published(NamedTuple):
+    """Where the weights of a tag lie: at an address, in a repository of the hub, or both."""
+
+    url: str
+    repo: str
+    files: tuple[str, ...]  # of the repository; the first that is there is taken
+
+
+def published(facts: Mapping[str, Any], open_clip: Any) -> Published:
+    """Where the weights lie, from open_clip's settings for a tag."""
+    repo, _, file = facts.get("hf_hub", "").rpartition("/")
+    files = open_clip.constants.HF_SAFE_WEIGHTS_NAME, open_clip.constants.HF_WEIGHTS_NAME
+    if file:
+        files = str(Path(file).with_suffix(".safetensors")), file
+    return Published(facts.get("url", ""), repo, files)
+
+
 def _fetch(arch: str, tag: str, facts: dict[str, Any], open_clip: Any) -> str:
     """The checkpoint of a tag on disk: from the caches, else downloaded where a hub answers."""
-    repo, _, file = facts.get("hf_hub", "").rpartition("/")
-    url = facts.get("url", "")
-    cached = Path("~/.cache/clip", Path(url).name).expanduser()
+    url, repo, files = published(facts, open_clip)
+    cached = Path(CACHE, Path(url).name).expanduser()
     if url and cached.is_file():
         return str(cached)
     if repo:
-        constants = open_clip.constants
-        names = [constants.HF_SAFE_WEIGHTS_NAME, constants.HF_WEIGHTS_NAME]
-        if file:
-            names = [str(Path(file).with_suffix(".safetensors")), file]
-        if path := fetch(repo, names):
+        if path := fetch(repo, files):
             return path
     elif hub_reachable(url):
         return str(open_clip.download_pretrained(facts))
     wanted = f"{Path(url).name} from {url}"  # the file that `models get` asks for, too
     if not url and repo:
-        wanted = f"{' or '.join(names)} of the hub repository {repo!r}"
+        wanted = f"{' or '.join(files)} of the hub repository {repo!r}"
     raise InputError(
         f"the weights of {arch}/{tag} are not on this machine and cannot be downloaded; get "
         f"{wanted} elsewhere and pass weights=FILE (--weights FILE on the command line), or bring "

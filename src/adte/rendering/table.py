@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from adte.images import Picture, Pixels
 from adte.views import Preprocess
+from adte.views.boxes import of_base
 
-__all__ = ["ALIGN", "WORDS", "Shown", "base_box", "show"]
+__all__ = ["ALIGN", "WORDS", "Shown", "show"]
 
-Box = tuple[float, float, float, float]  # top, left, height, width
 Rows = npt.NDArray[np.int32]
 
 WORDS = 16  # of four bytes a view; see `show`
@@ -31,26 +31,6 @@ class Shown(NamedTuple):
 
     pixels: Pixels  # (H, W, 3)
     rows: Rows  # (V, WORDS)
-
-
-def base_box(picture: Picture, preprocess: Preprocess) -> Box:
-    """What `adte.views.base_view` shows, in the pixels that were decoded.
-
-    >>> base_box(Picture(np.zeros((300, 400, 3), np.uint8), 300, 400), Preprocess(size=300))
-    (0.0, 50.0, 300.0, 300.0)
-    """
-    side, full = preprocess.size, preprocess.whole
-    height, width = picture.height, picture.width
-    if preprocess.resize == "squash":
-        wide = tall = full
-    else:
-        short = min(height, width)
-        wide, tall = int(full * width / short), int(full * height / short)
-    left, top = round((wide - side) / 2), round((tall - side) / 2)
-    right, bottom = width / picture.step, height / picture.step  # of the image
-    x, y = right / wide, bottom / tall  # and the size of one pixel of the view
-    last_x, last_y = min((left + side) * x, right), min((top + side) * y, bottom)
-    return top * y, left * x, last_y - top * y, last_x - left * x
 
 
 def show(
@@ -73,7 +53,8 @@ def show(
     rows[:, 1] = width
     rows[0, 3], rows[0, 5] = height, width
     rows[0, 7] = _reach(preprocess.interpolation)
-    floats[0, 8:12] = base_box(picture, preprocess)
+    base = of_base(picture, preprocess)
+    floats[0, 8:12] = base.top, base.left, base.bottom - base.top, base.right - base.left
     if crops:
         box = np.array(crops, np.float64)  # (V - 1, 5)
         first = np.floor(box[:, :2] + 1e-6).clip(0)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from adte.images import LARGE, Picture
+from adte.views.preprocess import Preprocess
 
-__all__ = ["Crop", "coarsest", "placed", "unit"]
+__all__ = ["Base", "Crop", "coarsest", "of_base", "placed", "unit"]
 
 GRID = 8  # pixels; the most that a JPEG's decoder reduces by
 SHORT = 512  # pixels; a side below this needs every one of them
@@ -21,6 +22,42 @@ class Crop(NamedTuple):
     height: int
     width: int
     flip: bool = False
+
+
+class Base(NamedTuple):
+    """The base view: a square of the resized image, and the same box in the pixels decoded.
+
+    The rounding is torchvision's, which resizes the whole image and cuts the square out.
+    """
+
+    wide: int  # the size that the whole image is resized to
+    tall: int
+    column: int  # where the square begins there
+    row: int
+    left: float  # the ends of the box, in decoded pixels
+    top: float
+    right: float
+    bottom: float
+
+
+def of_base(picture: Picture, preprocess: Preprocess) -> Base:
+    """What the base view of a picture shows.
+
+    >>> import numpy as np
+    >>> of_base(Picture(np.zeros((300, 400, 3), np.uint8), 300, 400), Preprocess(size=150))
+    Base(wide=200, tall=150, column=25, row=0, left=50.0, top=0.0, right=350.0, bottom=300.0)
+    """
+    side, full = preprocess.size, preprocess.whole
+    height, width = picture.height, picture.width
+    wide = tall = full
+    if preprocess.resize == "shortest":
+        short = min(height, width)
+        wide, tall = int(full * width / short), int(full * height / short)
+    column, row = round((wide - side) / 2), round((tall - side) / 2)
+    right, bottom = width / picture.step, height / picture.step  # of the image
+    x, y = right / wide, bottom / tall  # and the size of one pixel of the view
+    ends = min((column + side) * x, right), min((row + side) * y, bottom)
+    return Base(wide, tall, column, row, column * x, row * y, *ends)
 
 
 def unit(height: int, width: int) -> int:

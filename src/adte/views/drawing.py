@@ -12,14 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adte import options
-from adte.errors import unknown
+from adte.errors import InputError, unknown
 from adte.images import Picture, read_picture
-from adte.options import option
+from adte.options import check, option
 from adte.views.augmix import augmix
 from adte.views.bands import resize_bands
 from adte.views.boxes import Crop, coarsest, placed, unit
-from adte.views.preprocess import Preprocess, check
+from adte.views.preprocess import Preprocess
 from adte.views.resize import base_view, resize_float, resize_pillow, resize_uint8
 
 __all__ = ["KERNELS", "Views", "load_picture"]
@@ -49,10 +48,11 @@ class Views:
     seed: int = option(0, "seed of the crops; an image's own key is added to it")
 
     def __post_init__(self) -> None:
-        options.check(self, "the views")
+        check(self, "the views")
         for name in ("scale", "ratio"):
             low, high = getattr(self, name)
-            check(low <= high, name, (low, high), "give the smaller one first")
+            if low > high:
+                raise InputError(f"{name}={(low, high)} cannot be used; give the smaller one first")
 
     def __call__(
         self,
@@ -156,9 +156,8 @@ class Views:
             for part in picture.identity():  # nothing is copied
                 digest.update(part)
         else:
-            check(
-                isinstance(key, str | int | np.integer), "key", key, "give an integer or a string"
-            )
+            if not isinstance(key, str | int | np.integer):
+                raise InputError(f"key={key!r} cannot be used; give an integer or a string")
             digest.update(f"{'str' if isinstance(key, str) else 'int'}:{key}".encode())
         return int.from_bytes(digest.digest(), "little")
 

@@ -8,39 +8,30 @@ from typing import Literal
 from PIL import Image
 from torch import Tensor
 
-from adte.errors import InputError
-from adte.options import option
+from adte.options import check, option
 
-__all__ = ["FILTERS", "Preprocess", "check"]
+__all__ = ["FILTERS", "Preprocess"]
 
 FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
-
-
-def check(good: bool, name: str, value: object, mend: str) -> None:
-    if not good:
-        raise InputError(f"{name}={value!r} cannot be used; {mend}")
 
 
 @dataclass(frozen=True)
 class Preprocess:
     """What a model expects of its input; the defaults are CLIP's."""
 
-    size: int = option(224, "side of the square input")
+    size: int = option(224, "side of the square input", low=1)
     mean: tuple[float, float, float] = option((0.48145466, 0.4578275, 0.40821073), "channel means")
-    std: tuple[float, float, float] = option((0.26862954, 0.26130258, 0.27577711), "and deviations")
+    std: tuple[float, float, float] = option(
+        (0.26862954, 0.26130258, 0.27577711), "and deviations", above=0
+    )
     interpolation: Literal["bilinear", "bicubic"] = option("bicubic", "filter of the base view")
     resize: Literal["shortest", "squash"] = option("shortest", "centre square, or squashed whole")
-    crop: float = option(1.0, "share of that square's side that the base view shows")
+    crop: float = option(
+        1.0, "share of that square's side that the base view shows", above=0, high=1
+    )
 
     def __post_init__(self) -> None:
-        check(self.size >= 1, "size", self.size, "give at least one pixel")
-        check(len(self.mean) == 3, "mean", self.mean, "give one number for each of R, G and B")
-        check(len(self.std) == 3 and min(self.std) > 0, "std", self.std, "give three above 0")
-        good = self.interpolation in FILTERS
-        check(good, "interpolation", self.interpolation, "choose bilinear or bicubic")
-        good = self.resize in ("shortest", "squash")
-        check(good, "resize", self.resize, "choose shortest or squash")
-        check(0 < self.crop <= 1, "crop", self.crop, "give a share in (0, 1]")
+        check(self, "a model's input")
 
     @property
     def whole(self) -> int:

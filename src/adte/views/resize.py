@@ -12,7 +12,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from adte.images import Pixels, read_picture
-from adte.views.boxes import Crop, coarsest, unit
+from adte.views.boxes import Crop, coarsest, of_base, unit
 from adte.views.preprocess import FILTERS, Preprocess
 
 __all__ = ["base_view", "resize_float", "resize_pillow", "resize_uint8"]
@@ -26,32 +26,26 @@ def base_view(image: Any, preprocess: Preprocess, kernel: str = "pillow") -> Ten
     """
     picture = read_picture(image, lambda height, width: 1)
     height, width = picture.height, picture.width
-    side, full, short = preprocess.size, preprocess.whole, min(height, width)
-    picture = picture.reduced(coarsest(short, full, picture))
-    n, kind = picture.step, preprocess.interpolation
-    right, bottom = width / n, height / n  # of the image, in decoded pixels
-    if preprocess.resize == "squash":
-        wide = tall = full
-    else:
-        wide, tall = int(full * width / short), int(full * height / short)
-    left, top = round((wide - side) / 2), round((tall - side) / 2)
+    side, full, kind = preprocess.size, preprocess.whole, preprocess.interpolation
+    picture = picture.reduced(coarsest(min(height, width), full, picture))
+    right, bottom = width / picture.step, height / picture.step  # of the image, in decoded pixels
+    base = of_base(picture, preprocess)
+    column, row = base.column, base.row
     whole = picture.pixels.shape[:2] == (bottom, right)  # no edge was filled up
     if kernel == "uint8" and whole and unit(height, width) > 1:
         rgb = torch.from_numpy(np.require(picture.pixels, requirements="W")).permute(2, 0, 1)[None]
-        made = F.interpolate(rgb, (tall, wide), mode=kind, antialias=True)[0]
-        return preprocess.normalise(made[:, top : top + side, left : left + side].float())
+        made = F.interpolate(rgb, (base.tall, base.wide), mode=kind, antialias=True)[0]
+        return preprocess.normalise(made[:, row : row + side, column : column + side].float())
     view = Image.fromarray(picture.pixels)
     if preprocess.resize == "squash":
         view = view.resize((full, full), FILTERS[kind], (0, 0, right, bottom))
-        view = view.crop((left, top, left + side, top + side))
+        view = view.crop((column, row, column + side, row + side))
     else:
         # torchvision resizes to (wide, tall) and cuts; here, with its rounding, only what stays is
         # resized. One axis at a time: of a cut box Pillow may take them in the other order.
-        x, y = right / wide, bottom / tall  # the size of one pixel of the view
-        box = left * x, 0, min((left + side) * x, right), view.height
-        view = view.resize((side, view.height), FILTERS[kind], box)
-        rows = 0, top * y, side, min((top + side) * y, bottom)
-        view = view.resize((side, side), FILTERS[kind], rows)
+        columns = base.left, 0, base.right, view.height
+        view = view.resize((side, view.height), FILTERS[kind], columns)
+        view = view.resize((side, side), FILTERS[kind], (0, base.top, side, base.bottom))
     return preprocess.normalise(_levels(view))
 
 
