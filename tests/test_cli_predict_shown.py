@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from adte import Classifier
-from adte.batch import Prediction
 from adte.cli._screen import TINY
 from adte.files import load_state
+from adte.prediction import Prediction
 from predicting import call, facts, mixed, picture, predict, rows, seen, settle
 
 ADTE = (sys.executable, "-W", "error", "-m", "adte")

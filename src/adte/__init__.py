@@ -4,13 +4,14 @@ from typing import TYPE_CHECKING, Any
 
 from adte import _start, functional  # noqa: F401  # `_start` before torch
 from adte._version import __version__ as __version__
-from adte.batch import Batch, Context, Prediction, Predictions, Sample
+from adte.batch import Batch, Context, Sample
 from adte.classifier import Classifier
 from adte.errors import AdteError, InputError, MissingExtra, StateError
 from adte.images import load_image
 from adte.methods import Method, create_method, list_methods
 from adte.models import Model, list_models, load_model, wrap
 from adte.pipeline import Pipeline
+from adte.prediction import Prediction, Predictions
 from adte.prior import ClassPrior, PriorOptions, fixed_point
 from adte.simulate import SimulatedStream
 from adte.views import Preprocess, Views

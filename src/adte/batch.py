@@ -1,4 +1,4 @@
-"""What a method sees of images, and what it says of them.
+"""What a method sees of images; what it says of them is in `adte.prediction`.
 
 A `Batch` is what the way of an image ends in. A `Sample` is one image of a person who brings logits
 of their own; it is a batch of one.
@@ -6,9 +6,8 @@ of their own; it is a batch of one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
-from html import escape
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +18,7 @@ from adte.errors import InputError
 if TYPE_CHECKING:
     from adte.models.base import Model
 
-__all__ = ["Batch", "Context", "Prediction", "Predictions", "Sample"]
+__all__ = ["Batch", "Context", "Sample"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,8 +253,11 @@ class Sample:
         lone = (None if x is None else x[None] for x in (self.logits, self.features, self.pixels))
         logits, features, pixels = lone
         assert logits is not None
-        shared = (self.class_weights, self.scale, self.model, self.classes, self.bias, self.unit)
-        return Batch(logits, features, pixels, Context(*shared))
+        context = Context(
+            class_weights=self.class_weights, scale=self.scale, model=self.model,
+            classes=self.classes, bias=self.bias, unit=self.unit,
+        )  # fmt: skip
+        return Batch(logits, features, pixels, context)
 
     @staticmethod
     def of(batch: Batch, i: int = 0) -> Sample:
@@ -263,160 +265,7 @@ class Sample:
         c = batch.context
         features = None if batch.features is None else batch.features[i]
         pixels = None if batch.pixels is None else batch.pixels[i]
-        shared = (c.class_weights, c.scale, pixels, c.model, c.classes, c.bias, c.unit)
-        return Sample(batch.logits[i], features, *shared)
-
-
-@dataclass(frozen=True, eq=False)
-class Prediction:
-    """A decision and what explains it.
-
-    Attributes:
-        probs: (L,) float32 or wider.
-        index: the most probable class; label: its name, where names are known.
-        entropy: (V,) of every view, by the method's own measure.
-        kept: indices of the views that were used, most confident first.
-        q: (L,) the class-specific q, for adaptive methods.
-        prior: (L,) the class prior that was in force, if one was.
-        scores: (L,) one score a class, for methods that allow several labels at once.
-        source: the image's name: its path or key, where it has one.
-        classes: the names of all classes, where they are known.
-    """
-
-    probs: Tensor
-    entropy: Tensor | None = None
-    kept: Tensor | None = None
-    q: Tensor | None = None
-    prior: Tensor | None = None
-    scores: Tensor | None = None
-    label: str | None = None
-    source: str | None = None
-    classes: Sequence[str] | None = field(default=None, repr=False)
-
-    @property
-    def index(self) -> int:
-        return int(self.probs.argmax())
-
-    @property
-    def confidence(self) -> float:
-        return float(self.probs.max())
-
-    def top(self, k: int = 5) -> list[tuple[int, float]]:
-        """The k most probable classes with their probabilities."""
-        if not hasattr(k, "__index__") or k < 0:
-            raise InputError(f"the {k!r} most probable classes cannot be given; ask for 0 or more")
-        values, indices = self.probs.topk(min(int(k), self.probs.numel()))
-        return list(zip(indices.tolist(), values.tolist(), strict=True))
-
-    def best(self, k: int = 5) -> list[tuple[str, float]]:
-        """The names of the k most probable classes with their probabilities."""
-        return [(self._name(i), x) for i, x in self.top(k)]
-
-    def _name(self, index: int) -> str:
-        if self.classes is not None:
-            return self.classes[index]
-        lone = self.label if index == self.index else None
-        return f"class {index}" if lone is None else lone
-
-    def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON can say it: numbers, texts and lists; None where there is nothing."""
-        tensors = ("probs", "entropy", "kept", "q", "prior", "scores")
-        lists = {n: None if (x := getattr(self, n)) is None else x.tolist() for n in tensors}
-        return {
-            "source": self.source,
-            "label": self.label,
-            "index": self.index,
-            "confidence": self.confidence,
-            **lists,
-        }
-
-    def _repr_html_(self) -> str:
-        """A small table with a bar per class, for notebooks."""
-        rows = "".join(
-            f'<tr><td style="text-align:left">{escape(name)}</td>'
-            f'<td style="text-align:left;width:12em"><div style="width:{100 * x:.1f}%;height:0.8em;'
-            f'background:#2a6fbb"></div></td><td>{100 * x:.1f} %</td></tr>'
-            for name, x in self.best()
-        )
-        said = (self.source or "").encode("utf-8", "backslashreplace").decode()
-        head = f"<caption>{escape(said)}</caption>" if said else ""
-        return f"<table>{head}{rows}</table>"
-
-
-@dataclass(frozen=True, eq=False)
-class Predictions:
-    """The predictions of a batch, one row an image; a sequence of `Prediction`.
-
-    `known` says of which images q and prior were in force; True stands for all.
-    """
-
-    probs: Tensor  # (B, L)
-    entropy: Tensor | None = None  # (B, V)
-    kept: Tensor | None = None  # (B, K)
-    q: Tensor | None = None  # (B, L)
-    prior: Tensor | None = None  # (B, L)
-    scores: Tensor | None = None  # (B, L)
-    known: tuple[bool, ...] | bool = True
-
-    def __len__(self) -> int:
-        return len(self.probs)
-
-    def __getitem__(self, i: int) -> Prediction:
-        if not -len(self) <= i < len(self):
-            raise IndexError(i)
-        known = self.known if isinstance(self.known, bool) else self.known[i]
-        shown = _ROWS if known else [n for n in _ROWS if n not in ("q", "prior")]
-        return Prediction(**{n: x[i] for n in shown if (x := getattr(self, n)) is not None})
-
-    def __iter__(self) -> Iterator[Prediction]:
-        return (self[i] for i in range(len(self)))
-
-    def sent(self) -> Callable[[], Predictions]:
-        """The same on its way to the host, all at once; the call waits until it is there."""
-        if self.probs.device.type != "cuda":
-            return lambda: self
-        there = {n: x for n in _ROWS if (x := getattr(self, n)) is not None}
-        here: dict[str, Any] = {n: x.to("cpu", non_blocking=True) for n, x in there.items()}
-        arrived = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
-        arrived.record(torch.cuda.current_stream(self.probs.device))
-
-        def wait() -> Predictions:
-            arrived.synchronize()
-            return Predictions(**here, known=self.known)
-
-        return wait
-
-    @staticmethod
-    def stack(rows: Sequence[Prediction]) -> Predictions:
-        """The predictions of single images, of one shape, as those of a batch."""
-        parts = []
-        for r in rows:
-            row: dict[str, Any] = {n: x[None] for n in _ROWS if (x := getattr(r, n)) is not None}
-            parts.append(Predictions(**row, known=r.q is not None or r.prior is not None))
-        return Predictions.join(parts)
-
-    @staticmethod
-    def join(parts: Sequence[Predictions]) -> Predictions:
-        """The predictions of neighbouring batches as one."""
-        if len(parts) == 1:
-            return parts[0]
-        out: dict[str, Any] = {}
-        for name in _ROWS:
-            every = [getattr(p, name) for p in parts]
-            there = next((x for x in every if x is not None), None)
-            if there is None:
-                continue
-            filled = [
-                there.new_full((len(p), *there.shape[1:]), torch.nan) if x is None else x
-                for p, x in zip(parts, every, strict=True)
-            ]
-            out[name] = torch.cat(filled)
-        known = tuple(
-            p.known if isinstance(p.known, bool) else p.known[i]
-            for p in parts
-            for i in range(len(p))
-        )
-        return Predictions(**out, known=True if all(known) else known)
-
-
-_ROWS = tuple(f.name for f in fields(Predictions) if f.name != "known")
+        return Sample(
+            batch.logits[i], features, class_weights=c.class_weights, scale=c.scale, pixels=pixels,
+            model=c.model, classes=c.classes, bias=c.bias, unit=c.unit,
+        )  # fmt: skip

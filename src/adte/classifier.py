@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, overload
 from torch import Tensor
 
 from adte._version import __version__
-from adte.batch import Batch, Context, Prediction, Sample
+from adte.batch import Batch, Context, Sample
 from adte.errors import InputError, StateError, unknown
 from adte.files import save_state
 from adte.files.claims import kind_of
@@ -25,6 +25,7 @@ from adte.images import find_images
 from adte.methods import Method, create_method
 from adte.models import Model, check_model, load_model
 from adte.pipeline import Pipeline
+from adte.prediction import Prediction
 from adte.prompts import SINGLE, Prompts, Templates, check_classes, class_weights
 from adte.views import Views
 

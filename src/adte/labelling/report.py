@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from adte.batch import Prediction
 from adte.classifier import Classifier, Share, Unread
+from adte.prediction import Prediction
 
 __all__ = ["Labelled", "Listener", "Report", "counted"]
 

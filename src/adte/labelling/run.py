@@ -18,7 +18,7 @@ from itertools import count
 from typing import Any, Literal, NamedTuple
 
 from adte._version import __version__
-from adte.batch import Batch, Prediction
+from adte.batch import Batch
 from adte.classifier import Classifier, Unread
 from adte.errors import InputError
 from adte.files.inputs import Item
@@ -28,6 +28,7 @@ from adte.files.rows import Done, escape_name
 from adte.labelling.report import Labelled, Listener, Report, counted
 from adte.labelling.signals import Deferred
 from adte.pipeline import default_group, default_workers
+from adte.prediction import Prediction
 
 __all__ = ["Rows", "Run", "Saving", "behind"]
 

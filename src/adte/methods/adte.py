@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from adte.batch import Batch, Predictions
+from adte.batch import Batch
 from adte.methods import likeness
 from adte.methods._features import features_of
 from adte.methods.registry import preset
 from adte.methods.selector import Selector
 from adte.options import option
+from adte.prediction import Predictions
 from adte.prior import Reading
 from adte.state import Entry, State, prefixed, unprefixed
 

@@ -26,9 +26,10 @@ from typing import Any, ClassVar, Literal, overload
 from torch import Tensor
 
 from adte import state as declared
-from adte.batch import Batch, Context, Prediction, Predictions, Sample
+from adte.batch import Batch, Context, Sample
 from adte.errors import InputError, StateError
 from adte.options import check, coerce, flat, option
+from adte.prediction import Prediction, Predictions
 from adte.state import Entry, State
 
 __all__ = ["ORDER", "AdaptingMethod", "Method"]

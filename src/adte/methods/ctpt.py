@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from adte.batch import Prediction
 from adte.methods.prompt_tuning import Episode, PromptMethod
 from adte.methods.registry import register
 from adte.options import option
+from adte.prediction import Prediction
 
 __all__ = ["CTPT", "dispersion"]
 

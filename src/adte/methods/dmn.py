@@ -11,12 +11,13 @@ from torch.nn.functional import normalize
 
 from adte import bank
 from adte import functional as F
-from adte.batch import Batch, Prediction
+from adte.batch import Batch
 from adte.methods._features import class_weights_of, features_of
 from adte.methods.base import ORDER, Method
 from adte.methods.parts import Selection
 from adte.methods.registry import register
 from adte.options import option, part
+from adte.prediction import Prediction
 from adte.state import Entry, State
 
 __all__ = ["DMN"]

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from adte import state as declared
-from adte.batch import Batch, Prediction, Predictions
+from adte.batch import Batch
 from adte.errors import InputError, StateError
 from adte.methods.base import AdaptingMethod
 from adte.methods.measured import off_record
 from adte.methods.prompt_tuning import PromptLearner, PromptMethod
 from adte.methods.registry import register
 from adte.options import option
+from adte.prediction import Prediction, Predictions
 from adte.state import Entry, State
 
 __all__ = ["DynaPrompt", "choose"]

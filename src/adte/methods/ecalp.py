@@ -10,12 +10,13 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from adte import functional as F
-from adte.batch import Batch, Prediction
+from adte.batch import Batch
 from adte.errors import InputError, StateError
 from adte.methods._features import base_alone, class_weights_of, features_of
 from adte.methods.base import ORDER, Method
 from adte.methods.registry import register
 from adte.options import option
+from adte.prediction import Prediction
 from adte.state import Entry, State
 
 __all__ = ["ECALP", "Graph"]

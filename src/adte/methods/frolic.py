@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from adte import functional as F
-from adte.batch import Batch, Prediction
+from adte.batch import Batch
 from adte.errors import InputError
 from adte.methods._features import base_alone, class_weights_of, features_of
 from adte.methods.base import ORDER, Method
 from adte.methods.registry import register
 from adte.options import option, part
+from adte.prediction import Prediction
 from adte.prior import ClassPrior, PriorOptions
 from adte.state import Entry, State, part_of, prefixed, unprefixed
 

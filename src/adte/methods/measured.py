@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from adte import functional as F
-from adte.batch import Batch, Prediction
+from adte.batch import Batch
 from adte.methods.parts import Entropy
 from adte.methods.tracking import EntropyMethod
 from adte.options import part
+from adte.prediction import Prediction
 from adte.prior import Reading
 from adte.state import State
 

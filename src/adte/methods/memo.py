@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from adte import functional as F
-from adte.batch import Batch, Prediction, Predictions
+from adte.batch import Batch
 from adte.errors import InputError
 from adte.methods.base import AdaptingMethod
 from adte.methods.image_tower import MOMENTS, Descent, Tensors, Tower, Towers, refuse, slopes
 from adte.methods.measured import MeasuredMethod, images, marginal, off_record
 from adte.methods.registry import register
 from adte.options import option
+from adte.prediction import Prediction, Predictions
 from adte.state import Entry, State, unprefixed
 
 __all__ = ["MEMO"]

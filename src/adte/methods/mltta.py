@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from adte import functional as F
-from adte.batch import Prediction
 from adte.errors import InputError
 from adte.methods.measured import ANYWHERE, off_record
 from adte.methods.prompt_tuning import Episode, PromptMethod
 from adte.methods.registry import register
 from adte.options import option
+from adte.prediction import Prediction
 
 __all__ = ["MLTTA", "bind"]
 

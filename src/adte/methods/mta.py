@@ -10,11 +10,12 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from adte import functional as F
-from adte.batch import Batch, Predictions
+from adte.batch import Batch
 from adte.methods._features import class_weights_of, features_of
 from adte.methods.base import Method
 from adte.methods.registry import register
 from adte.options import option
+from adte.prediction import Predictions
 
 __all__ = ["MTA", "Mode", "find_mode"]
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from adte import functional as F
-from adte.batch import Batch, Prediction, Predictions
+from adte.batch import Batch
 from adte.errors import InputError
 from adte.methods._features import features_of
 from adte.methods.image_tower import twin
@@ -21,6 +21,7 @@ from adte.methods.parts import Selection
 from adte.models._tokens import text_lengths
 from adte.models.base import Model
 from adte.options import option, part
+from adte.prediction import Prediction, Predictions
 
 __all__ = ["Episode", "PromptLearner", "PromptMethod", "adamw"]
 

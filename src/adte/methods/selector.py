@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from adte import functional as F
-from adte.batch import Batch, Predictions
+from adte.batch import Batch
 from adte.errors import InputError
 from adte.methods.parts import Entropy, Weighing
 from adte.methods.registry import preset
 from adte.methods.tracking import EntropyMethod, runs
 from adte.options import option, part
+from adte.prediction import Predictions
 from adte.prior import Reading
 
 __all__ = ["Selector"]

@@ -11,13 +11,14 @@ from torch import Tensor
 
 from adte import bank
 from adte import functional as F
-from adte.batch import Batch, Prediction
+from adte.batch import Batch
 from adte.methods._features import features_of
 from adte.methods.base import ORDER
 from adte.methods.parts import Entropy, Selection
 from adte.methods.registry import register
 from adte.methods.tracking import EntropyMethod
 from adte.options import option, part
+from adte.prediction import Prediction
 from adte.state import Entry, State
 
 __all__ = ["TDA", "Query"]

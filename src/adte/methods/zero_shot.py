@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import torch
 
 from adte import functional as F
-from adte.batch import Batch, Predictions
+from adte.batch import Batch
 from adte.methods.registry import register
 from adte.methods.tracking import PriorMethod, runs
+from adte.prediction import Predictions
 from adte.prior import Reading
 
 __all__ = ["ZeroShot"]

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 
 from adte import functional as F
-from adte.batch import Batch, Prediction
+from adte.batch import Batch
 from adte.methods import Method, create_method
 from adte.methods.selector import Selector
+from adte.prediction import Prediction
 from adte.serve.jobs import Part
 from adte.serve.streams import Stream
 from adte.views import Crop, Preprocess

@@ -18,10 +18,10 @@ from datetime import datetime, timezone
 from itertools import islice
 from typing import Any
 
-from adte.batch import Prediction
 from adte.errors import AdteError, InputError
 from adte.models.base import Model
 from adte.pipeline.way import joined
+from adte.prediction import Prediction
 from adte.serve.explain import explain
 from adte.serve.jobs import Call, Change, Job, OfStream, Predict, refusal, together
 from adte.serve.limits import Limits, Refused

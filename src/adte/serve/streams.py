@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from adte import state as declared
-from adte.batch import Batch, Prediction
+from adte.batch import Batch
 from adte.classifier import Classifier
 from adte.errors import InputError, StateError
 from adte.methods import create_method, method_info
@@ -25,6 +25,7 @@ from adte.methods.selector import Selector
 from adte.methods.tracking import PriorMethod
 from adte.models.base import Model
 from adte.options import parse
+from adte.prediction import Prediction
 from adte.prompts import Prompts
 from adte.serve.limits import FORMATS, Limits
 from adte.serve.packing import dump, load_into, pack, unpack

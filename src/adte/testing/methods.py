@@ -11,10 +11,11 @@ from functools import lru_cache
 
 import torch
 
-from adte.batch import Batch, Prediction, Sample
+from adte.batch import Batch, Sample
 from adte.errors import InputError, StateError
 from adte.evaluate.running.protocol import predictions
 from adte.methods import Method, create_method
+from adte.prediction import Prediction
 from adte.prompts import class_weights
 from adte.state import Entry, State
 from adte.testing.small import SmallModel

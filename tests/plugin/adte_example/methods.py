@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import torch
 
-from adte.batch import Prediction, Predictions
 from adte.methods import Method
 from adte.methods.registry import register
 from adte.options import option
+from adte.prediction import Prediction, Predictions
 from adte.state import Entry
 
 

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adte import functional as F
-from adte.batch import Batch, Prediction, Predictions, Sample
+from adte.batch import Batch, Sample
 from adte.errors import InputError, unknown
 from adte.evaluate.features.recipe import Recipe
 from adte.evaluate.features.stream import FeatureStream, Given, Image
 from adte.methods import Method
+from adte.prediction import Prediction, Predictions
 
 __all__ = ["BATCH", "PROTOCOLS", "Protocol", "Run", "predictions", "run"]
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from adte.batch import Context, Prediction, Sample
+from adte.batch import Context, Sample
 from adte.data.base import Dataset
 from adte.errors import InputError
 from adte.evaluate.features.stream import FeatureStream, Held, Narrowed, first
@@ -31,6 +31,7 @@ from adte.methods import Method, create_method
 from adte.methods.mltta import MLTTA
 from adte.models import Model
 from adte.pipeline import Pipeline
+from adte.prediction import Prediction
 from adte.views import Views
 
 __all__ = ["Pair", "collages", "compare", "draw_pairs", "multilabel", "paired", "side_by_side"]
