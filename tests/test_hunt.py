@@ -96,7 +96,7 @@ hunt(
     images("nowhere/", says="cannot open 'nowhere/'"),
     images("photo.png/", says="(Not a directory)"),
     images("~", says="cannot open '~'"),
-    images("http://a.b/c.jpg", says="cannot open 'http://a.b/c.jpg'"),
+    images("http://a.b/c.jpg", says="check the address"),
     images("a\0b.jpg", says="embedded null byte"),
     images(LONG * 20, says="File name too long"),
     images("x/" * 3000, says="File name too long"),
