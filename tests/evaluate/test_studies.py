@@ -206,7 +206,8 @@ def test_se_of_the_ablation_has_the_prior_of_its_variant():
 def test_robust_says_where_the_default_is_best_and_where_it_loses():
     rows = [Row("SE", ((0.5, 0.0, 0.0), (0.5, 0.0, 0.0), (0.6, 0.0, 0.0))),
             Row("ADTE", ((0.6, 0.05, 0.15), (0.4, -0.2, -0.05), (0.597, -0.1, 0.1))),
-            Row("Zero", ((0.7, 0.1, 0.3), (0.3, -0.3, -0.1), (0.5, -0.2, 0.0)))]  # fmt: skip
+            Row("Zero", ((0.7, 0.1, 0.3), (0.3, -0.3, -0.1), (0.5, -0.2, 0.0))),
+            Row("ADTE, warm", ((0.9, 0.1, 0.3), None, None))]  # fmt: skip
     said = robust_facts(rows, ("a", "b", "c"))
     assert said == {"streams": 3, "best_or_near": 1, "losses": 1,
                     "gain_over_se": pytest.approx(-0.001)}  # fmt: skip

@@ -36,7 +36,7 @@ from adte.data.base import Dataset, Example
 from adte.errors import InputError
 from adte.options import build, check, flat, option
 
-__all__ = ["Stream", "StreamOptions", "make_stream"]
+__all__ = ["Stream", "StreamOptions", "correlated", "gradual", "make_stream"]
 
 Ints = NDArray[np.int64]
 TRIES = 10  # draws of the Dirichlet order before the best one is taken
@@ -216,7 +216,7 @@ def _ordered(sets: tuple[Dataset, ...], places: Ints, o: StreamOptions, part: in
         return places[np.argsort(labels, kind="stable")]
     if o.order == "shuffled":
         return places[rng.permutation(len(places))]
-    return places[_correlated(labels, o.delta, rng)]
+    return places[correlated(labels, o.delta, rng)]
 
 
 def _thin(labels: Ints, o: StreamOptions, rng: np.random.Generator) -> Ints:
@@ -234,7 +234,7 @@ def _thin(labels: Ints, o: StreamOptions, rng: np.random.Generator) -> Ints:
     ]))  # fmt: skip
 
 
-def _correlated(labels: Ints, delta: float, rng: np.random.Generator) -> Ints:
+def correlated(labels: Ints, delta: float, rng: np.random.Generator) -> Ints:
     """Dirichlet order: the first of TRIES draws whose chunks are all filled, else the best one."""
     classes, counts = np.unique(labels, return_counts=True)
     chunks, share = len(classes), len(labels) / len(classes)
@@ -274,10 +274,10 @@ def _arranged(parts: dict[str, Ints], o: StreamOptions) -> Ints:
         for i, places in enumerate(parts.values()):
             out[turn == i] = places
         return out
-    return np.concatenate([parts[name] for name in _gradual(list(parts))])
+    return np.concatenate([parts[name] for name in gradual(list(parts))])
 
 
-def _gradual(names: list[str]) -> list[str]:
+def gradual(names: list[str]) -> list[str]:
     """Domains "type/severity", type by type, severity up and down again."""
     types: dict[str, list[tuple[int, str]]] = {}
     for name in names:

@@ -12,7 +12,7 @@ import numpy as np
 
 from adte.errors import InputError, StateError
 from adte.evaluate.features.cache import Cache, bundle
-from adte.evaluate.features.stream import FeatureStream, Held, Image, Narrowed, first, part
+from adte.evaluate.features.stream import FeatureStream, Held, Narrowed, first, part
 from adte.evaluate.running.protocol import BATCH, Protocol
 from adte.evaluate.running.results import Results
 from adte.evaluate.running.tasks import Outcome, Task, key_of, run_tasks
@@ -21,7 +21,7 @@ from adte.models import Model
 from adte.models.loading import Loading
 from adte.prompts import Prompts, class_weights
 
-__all__ = ["BLOCKS", "CROSS", "FAMILY", "PRESETS", "Lab", "Preset", "interleaved"]
+__all__ = ["BLOCKS", "CROSS", "FAMILY", "PRESETS", "Lab", "Preset", "in_turn", "interleaved"]
 
 # Data sets by our name, and the columns that the paper has for them.
 FAMILY = {
@@ -257,11 +257,14 @@ def domains_of(stream: FeatureStream) -> dict[str, FeatureStream]:
 
 def interleaved(streams: Mapping[str, FeatureStream], seed: int = 0) -> Held:
     """Several streams of one label space shuffled into one; the domain says whose an image is."""
-    images: list[Image] = []
-    for column, stream in streams.items():
-        images += [i._replace(domain=column) for i in stream.images()]
-    one = next(iter(streams.values()))
-    parts = {c: [s.recipe.part, s.recipe.data] for c, s in streams.items()}
-    recipe = replace(one.recipe, part=f"seed {seed}, {parts}")
-    held = Held(images, recipe, one.class_weights, one.model)
+    held = in_turn(streams, list(streams), f"seed {seed}")
     return held.ordered(np.random.default_rng(seed).permutation(len(held)))
+
+
+def in_turn(streams: Mapping[str, FeatureStream], turns: Sequence[str], name: str) -> Held:
+    """Streams of one label space one after the other, some perhaps again."""
+    images = [i._replace(domain=turn) for turn in turns for i in streams[turn].images()]
+    one = streams[turns[0]]
+    parts = {c: [s.recipe.part, s.recipe.data] for c, s in streams.items()}
+    recipe = replace(one.recipe, part=f"{name}, {parts}")
+    return Held(images, recipe, one.class_weights, one.model)
