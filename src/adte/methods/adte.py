@@ -37,7 +37,8 @@ class Adte(Selector):
 
     1. An image says Σ w_v P_v, all views weighed by w ∝ exp(−H), H Shannon's entropy.
     2. From what images said, the model's bias b and the stream's frequencies π̂ are told apart by
-       how often images agree (`adte.bias`); log p̃ = b − g·log(L π̂), g the trust in frequencies.
+       how often images agree (`adte.bias`); log p̃ = b − g·log(L π̂), g the trust in frequencies,
+       which is larger in a stream that was begun with the bias of others.
     3. Every view's logits are adjusted by −log p̃, weighed anew and averaged. The base view alone
        makes a share 2/(2 + L) of the answer p.
     4. Texts alone cannot say which of two like names is meant; the images that came before can,
