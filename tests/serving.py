@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -175,5 +175,14 @@ def wait_ready(port: int, seconds: float = 20.0) -> None:
             time.sleep(0.01)
 
 
+def wait_together(client: adte.Client, images: int, done: Sequence[object] = ()) -> None:
+    """Until so many images wait in the service, or one request is done."""
+    until = time.monotonic() + 30
+    while f"adte_waiting_images {images}" not in client.call("GET", "/metrics").decode():
+        assert time.monotonic() < until, "the requests never waited together"
+        if done:
+            break
+
+
 __all__ = ["CLASSES", "Forge", "Limits", "classifier", "free_port", "jpeg", "made", "running",
-           "small", "wait_ready"]  # fmt: skip
+           "small", "wait_ready", "wait_together"]  # fmt: skip

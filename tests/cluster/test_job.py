@@ -209,6 +209,16 @@ def test_images_elsewhere_are_labelled_here(parquet, form):
     assert "no files here" in refused(Job([place], WANTED, sort_into="sorted"))
 
 
+def test_an_address_that_leads_nowhere_costs_no_other_input(parquet):
+    picture(Path("a.png"))
+    job = Job(["file:///nowhere", "a.png"], WANTED, out="o.csv")
+    job.run()
+    assert [(r["path"], bool(r["error"])) for r in rows(Path("o.csv"))] == [
+        ("file:///nowhere", True), ("a.png", False),
+    ]  # fmt: skip
+    assert "named twice" in refused(Job(["-", "-", "file:///nowhere"], WANTED))
+
+
 def test_without_arrow_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     places._file_system.cache_clear()

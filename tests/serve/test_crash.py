@@ -15,7 +15,7 @@ import pytest
 import adte
 from adte.serve import admin
 from adte.serve.client import Answer, RemoteStream, ServiceError
-from serving import CLASSES, Forge, classifier, free_port, jpeg, small, wait_ready
+from serving import CLASSES, Forge, classifier, free_port, jpeg, small, wait_ready, wait_together
 
 KINDS = {"a": "adte", "b": "tda", "c": "adte-paper", "d": "zero-shot"}
 WRITERS = 2  # clients of each stream
@@ -154,11 +154,7 @@ def test_a_polite_end_answers_what_is_under_way(forge, tmp_path):
     threads = [threading.Thread(target=work) for _ in range(3)]
     for t in threads:
         t.start()
-    until = time.monotonic() + 10
-    while "adte_waiting_images 48" not in client.call("GET", "/metrics").decode():
-        assert time.monotonic() < until, "the requests never waited together"
-        if done:
-            break
+    wait_together(client, 48, done)
     assert forge.end(pid, signal.SIGTERM) == 0
     for t in threads:
         t.join()

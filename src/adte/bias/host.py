@@ -161,7 +161,7 @@ def joint(
     n = float(sums.answers.sum())
     each = n / len(log_pi)
     extra = max(smoothing[0] / (1 - trust), smoothing[1] / len(log_pi))
-    known = begun_with(sums.total, n)
+    known = _begun_with(sums.total, n)
     part = trust * (1 + known) / 2
     told = part * np.log((sums.answers + extra) / (each + extra)) if trust else 0.0
     uneven = np.log(np.maximum(sums.total + extra, TINY)) - told
@@ -178,10 +178,10 @@ def joint(
     return Joint(redescending(uneven, deviations, trust), shown, trust, sure)
 
 
-def begun_with(total: Array, n: float) -> float:
+def _begun_with(total: Array, n: float) -> float:
     """How far the bias was known before the first of n images came: w = (1 − n/Σ M)².
 
-    >>> begun_with(np.array([10.0, 30.0]), 10)
+    >>> _begun_with(np.array([10.0, 30.0]), 10)
     0.5625
     """
     whole = float(total.sum())

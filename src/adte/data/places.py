@@ -205,20 +205,25 @@ def rows(file: File) -> Iterator[Row]:
 def expand(inputs: Iterable[str]) -> Iterator[tuple[str, Any]]:
     """Images with their names, in order: addresses and Parquet files here, the rest as always."""
     names = list(inputs)
-    if not any(map(is_elsewhere, names)):
-        yield from expand_local(names)
-        return
+    local = expand_local(names)  # which refuses at once what cannot be meant
+    return _expand(names) if any(map(is_elsewhere, names)) else local
+
+
+def _expand(names: list[str]) -> Iterator[tuple[str, Any]]:
     for name in names:
         if not is_elsewhere(name):
             yield from expand_local([name])
             continue
-        found = files(name)
-        images = 0
-        for file in found:
-            for item in _images(file):
-                images += 1
-                yield item
-        if not images:
+        some = False
+        try:
+            for file in files(name):
+                for item in _images(file):
+                    some = True
+                    yield item
+        except InputError as error:  # the other inputs can be read still
+            yield name, error
+            continue
+        if not some:
             yield name, InputError(f"{name!r} holds no image; check the address")
 
 

@@ -1,8 +1,8 @@
 """Data sets that lie elsewhere: Parquet files, object stores (`adte.data.places`).
 
-remote:s3://bucket/photos             a folder per class
-remote:s3://bucket/test-{000..009}.tar  tars, <key>.jpg beside <key>.cls or .json, with classes=FILE
-parquet:FILE, FOLDER or address       columns image (bytes) and label (a name or a number)
+remote:s3://bucket/photos               a folder per class
+remote:s3://bucket/test-{000..009}.tar  tars of <key>.jpg with <key>.cls or .json; classes=FILE
+parquet:FILE, FOLDER or address         columns image (bytes) and label (a name or a number)
 """
 
 from __future__ import annotations

@@ -64,9 +64,7 @@ def draws(stream: FeatureStream) -> dict[str, tuple[Ints, str]]:
     return out | {"correlated": (order, "correlated")}
 
 
-def skewed(
-    labels: NDArray[np.int64], rank: NDArray[np.int64], rng: np.random.Generator
-) -> NDArray[np.int64]:
+def skewed(labels: Ints, rank: Ints, rng: np.random.Generator) -> Ints:
     """Images whose class frequencies fall by ten from the first rank to the last."""
     kept = []
     for label, place in enumerate(rank):
@@ -170,7 +168,7 @@ def few_names(lab: Lab) -> Finding:
 
 def warm(lab: Lab, streams: Mapping[str, FeatureStream]) -> Row:
     """The default begun with what it learned of other images of the source, where there are any."""
-    main, rng, cells = lab.main(), np.random.default_rng(3), list[Cell | None]()
+    main, rng, cells = lab.main(), np.random.default_rng(3), list[Cell]()
     drawn = draws(main)
     for name, stream in streams.items():
         rows = drawn[name][0] if name in drawn else np.arange(len(main))
