@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adte import InputError, StateError
-from adte.facts import TEXT, facts_of, many, maybe, read_facts, read_state, table, whole
+from adte.facts import TEXT, facts_of, instance, many, maybe, read_facts, read_state, table, whole
 from adte.files.outputs import Mark
 from adte.prompts import Prompts
 from adte.views import Views
@@ -144,7 +144,7 @@ def test_missing_facts(key):
 
 @pytest.mark.parametrize("facts", [None, [], "x", 3, True])
 def test_what_is_no_table(facts):
-    with pytest.raises(StateError, match="not a table of facts"):
+    with pytest.raises(StateError, match=r"it is .*, not a table"):
         read_facts(facts, {}, "a")
 
 
@@ -190,13 +190,21 @@ def test_any_header_is_read_or_is_one_sentence(changes, data):
         pass
 
 
-def test_schemas_of_dataclasses_and_by_hand():
-    @dataclass
-    class Size:
-        width: int
-        unit: str = "px"
-        names: tuple[str, ...] = ()
+@dataclass
+class Size:
+    width: int
+    unit: str = "px"
+    names: tuple[str, ...] = ()
 
+
+@dataclass
+class Box:
+    size: Size
+    at: float | tuple[float, ...] | None = None
+    notes: list[Any] = field(default_factory=list)
+
+
+def test_schemas_of_dataclasses_and_by_hand():
     schema = facts_of(Size)
     assert read_facts({"width": 3, "names": ["a"]}, schema, "f") == {
         "width": 3, "unit": "px", "names": ("a",)
@@ -211,6 +219,15 @@ def test_schemas_of_dataclasses_and_by_hand():
     assert read_facts({"sizes": [{"width": 1}], "n": 2, "extra": 1}, nested, "f", more=True) == {
         "sizes": [{"width": 1, "unit": "px", "names": ()}], "note": None, "n": 2
     }  # fmt: skip
+
+    box = instance(Box, more=True)
+    assert box.read({"size": {"width": 3}, "at": [1, 2], "new": 1}, "") == Box(Size(3), (1, 2))
+    with pytest.raises(ValueError, match=r"box.at\[1\] is 'x', not a number"):
+        box.read({"size": {"width": 3}, "at": [1, "x"]}, "box")
+    with pytest.raises(ValueError, match=r"does not know size.extra"):
+        box.read({"size": {"width": 3, "extra": 1}}, "")
+    with pytest.raises(ValueError, match=r"size is missing"):
+        box.read({}, "")
 
     @dataclass
     class Odd:

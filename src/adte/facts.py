@@ -1,7 +1,7 @@
 """Facts read from a file, checked before anybody believes them.
 
-A schema names each fact and says what it must be. A fact that is missing or of another kind is a
-`StateError` of one sentence, however the file was damaged.
+A schema names each fact and says what it must be. A fact that is missing or of another kind is
+named in one sentence, however the file was damaged.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
-from functools import lru_cache
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import lru_cache, reduce
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from adte.errors import StateError
@@ -18,12 +18,14 @@ from adte.files.whole import brief
 from adte.state import MANY
 
 __all__ = [
+    "ANY",
     "FLAG",
     "NUMBER",
     "SCALAR",
     "TEXT",
     "Fact",
     "facts_of",
+    "instance",
     "many",
     "maybe",
     "one_of",
@@ -39,7 +41,7 @@ WORD = 1 << 63  # whole numbers stay below it
 _NEEDED: Any = object()
 
 
-class _Bad(Exception):
+class _Bad(ValueError):
     """A fact is not what it must be; the text says which and why."""
 
 
@@ -59,7 +61,7 @@ class Fact:
 def _fact(wanted: str, good: Callable[[Any], bool]) -> Fact:
     def read(value: Any, place: str) -> Any:
         if not good(value):
-            raise _Bad(f"{place} is {brief(value)}, not {wanted}")
+            raise _Bad(f"{place or 'it'} is {brief(value)}, not {wanted}")
         return value
 
     return Fact(read)
@@ -73,6 +75,7 @@ def _is_number(x: object) -> bool:
     return _is_whole(x) or (isinstance(x, float) and not math.isnan(x))
 
 
+ANY = _fact("anything", lambda x: True)
 TEXT = _fact("a text", lambda x: isinstance(x, str))
 FLAG = _fact("true or false", lambda x: isinstance(x, bool))
 NUMBER = _fact("a number", _is_number)
@@ -112,15 +115,28 @@ def many(fact: Fact, low: int = 0, high: int = MOST) -> Fact:
     return Fact(read)
 
 
-def table(facts: Mapping[str, Fact] | Fact) -> Fact:
-    """Facts by name: these and no others, or any names with facts of one kind."""
+def table(facts: Mapping[str, Fact] | Fact, more: bool = False) -> Fact:
+    """Facts by name: these, or any names with facts of one kind.
+
+    Names beside these are passed over with `more`, and an error otherwise.
+    """
     of_names = _fact("a table", lambda x: isinstance(x, dict))
 
     def read(value: Any, place: str) -> dict[str, Any]:
-        values = of_names.read(value, place)
+        values, dot = of_names.read(value, place), place and "."
         if isinstance(facts, Fact):
-            return {k: facts.read(v, f"{place}.{brief(k)[1:-1]}") for k, v in values.items()}
-        return _read(values, facts, f"{place}.", False)
+            return {k: facts.read(v, f"{place}{dot}{brief(k)[1:-1]}") for k, v in values.items()}
+        return _read(values, facts, place + dot, more)
+
+    return Fact(read)
+
+
+def instance(cls: type, more: bool = False, **own: Fact) -> Fact:
+    """A dataclass: its fields by their types, or by facts of their own; `more` as of a table."""
+    by_name = table({**facts_of(cls), **own}, more)
+
+    def read(value: Any, place: str) -> Any:
+        return cls(**{k: v for k, v in by_name.read(value, place).items() if k in value})
 
     return Fact(read)
 
@@ -128,36 +144,51 @@ def table(facts: Mapping[str, Fact] | Fact) -> Fact:
 def facts_of(cls: type) -> dict[str, Fact]:
     """What the fields of a dataclass must be, by their types; they have its defaults."""
     hints = get_type_hints(cls)
-    return {
-        f.name: Fact(_by_hint(hints[f.name]).read, _NEEDED if f.default is MISSING else f.default)
-        for f in fields(cls)
-    }
+    out = {}
+    for f in fields(cls):
+        default = f.default if f.default_factory is MISSING else f.default_factory()
+        fact = _by_hint(hints[f.name])
+        out[f.name] = Fact(fact.read, _NEEDED if default is MISSING else default)
+    return out
 
 
 def _by_hint(hint: Any) -> Fact:
-    simple: dict[Any, Fact] = {str: TEXT, bool: FLAG, float: NUMBER, int: whole()}
+    simple: dict[Any, Fact] = {str: TEXT, bool: FLAG, float: NUMBER, int: whole(), Any: ANY}
     if hint in simple:
         return simple[hint]
+    if is_dataclass(hint):
+        return instance(hint)  # type: ignore[arg-type]
     origin, args = get_origin(hint), get_args(hint)
     if origin is Literal:
         return one_of(*args)
-    if origin in (Union, types.UnionType) and type(None) in args and len(args) == 2:
-        return maybe(_by_hint(next(a for a in args if a is not type(None))))
+    if origin in (Union, types.UnionType):
+        fact = reduce(_either, (_by_hint(a) for a in args if a is not type(None)))
+        return maybe(fact) if type(None) in args else fact
     if origin is tuple:
         limits = (0, MOST) if args[-1] is Ellipsis else (len(args), len(args))
         listed = many(_by_hint(args[0]), *limits)
         return Fact(lambda value, place: tuple(listed.read(value, place)))
-    if origin is Sequence:
+    if origin in (Sequence, list):
         return many(_by_hint(args[0]))
-    if origin is Mapping:
+    if origin in (Mapping, dict):
         return table(_by_hint(args[1]))
     raise TypeError(f"no fact is known for the type {hint}")
+
+
+def _either(one: Fact, other: Fact) -> Fact:
+    def read(value: Any, place: str) -> Any:
+        try:
+            return one.read(value, place)
+        except _Bad:
+            return other.read(value, place)
+
+    return Fact(read)
 
 
 def read_facts(
     facts: object, schema: Mapping[str, Fact], name: str, more: bool = False
 ) -> dict[str, Any]:
-    """The facts of a schema, checked; missing ones have their defaults.
+    """The facts of a schema, checked, or a `StateError`; missing ones have their defaults.
 
     Args:
         facts: as JSON gave them.
@@ -165,9 +196,8 @@ def read_facts(
         more: pass over names that the schema does not have; otherwise they are an error.
     """
     try:
-        if not isinstance(facts, dict):
-            raise _Bad(f"it is {brief(facts)}, not a table of facts")
-        return _read(facts, schema, "", more)
+        read: dict[str, Any] = table(schema, more).read(facts, "")
+        return read
     except _Bad as error:
         raise StateError(f"the header of {name!r} is damaged: {error}; save it again") from None
 

@@ -217,6 +217,17 @@ def test_damage_beside_the_shards_is_named_and_mended(tmp_path):
     recipe.write_bytes(before[recipe.name][:-30])
     with pytest.raises(StateError, match=r"recipe\.json.*damaged.*shards stay"):
         Cache(folder)
+    facts = json.loads(before[recipe.name])
+    for name, value, said in (
+        ("views", None, "views is None, not a table"),
+        ("shard", 0, "shard is 0, not a whole number from 1"),
+        ("data", {}, r"data.images is None, not a whole number"),
+        ("classes", ["cat", 3], r"classes\[1\] is 3, not a text"),
+        ("views", {"count": 0}, "count=0"),
+    ):
+        recipe.write_text(json.dumps({**facts, name: value}))
+        with pytest.raises(StateError, match=rf"the recipe of.*{said}.*shards stay"):
+            Cache(folder)
     recipe.unlink()
     extract(live(), folder, shard=4)
     assert {p.name: p.read_bytes() for p in folder.iterdir()} == before

@@ -52,7 +52,11 @@ def test_studies_of_other_settings_stay_on_the_page(tmp_path):
 def test_a_damaged_finding_is_named_and_left_out(tmp_path):
     studies = [(find_study(n), FINDING) for n in ("entropies", "ood", "intervals")]
     keep_findings(tmp_path, studies)
-    (tmp_path / "findings" / "ood.json").write_text("{")
+    odd = tmp_path / "findings" / "ood.json"
+    row = {"name": "ADTE", "cells": ["much"]}
+    facts = json.loads(odd.read_text("utf-8"))
+    facts["finding"]["rows"][0] = row
+    odd.write_text(json.dumps(facts), "utf-8")
     path = tmp_path / "findings" / "intervals.json"
     facts = json.loads(path.read_text("utf-8"))
     path.write_text(json.dumps({**facts, "adte": "0.0.1"}), "utf-8")
@@ -60,7 +64,7 @@ def test_a_damaged_finding_is_named_and_left_out(tmp_path):
     assert [s.name for s, _ in there.done] == ["entropies", "intervals"]
     assert there.done[1][1].setting == "tiny, few images, adte 0.0.1"
     (sentence,) = there.damaged
-    assert "ood.json' cannot be read" in sentence
+    assert "ood.json' cannot be read (finding.rows[0].cells[0] is 'much', not a" in sentence
     assert "run `adte paper ood` again" in sentence
 
 

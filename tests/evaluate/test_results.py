@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -106,22 +106,26 @@ def test_the_json_is_what_users_know(run, tmp_path):
 
 def test_few_words_suffice_for_conditions():
     some = Conditions(protocol="online", method="se", model="tiny", images=1, classes=2)
-    assert Conditions.from_json(json.loads(json.dumps(asdict(some)))) == some
-    assert some.part is None
+    figures = {"accuracy": 1, "seconds": 0.1, "images": 1}
+    record = Record("se", figures, some, "se-1")
+    facts = record.to_json()
+    assert Record.from_json(json.loads(json.dumps(facts))) == record
+    del facts["protocol"]["part"], facts["protocol"]["options"]
+    assert Record.from_json({**facts, "newer": 1}) == record
     assert some.versions["adte"]
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"protocol": 3}, "'protocol' is missing or not of the kind dict"),
-        ({"metrics": None}, "'metrics' is missing"),
-        ({"metrics": {"accuracy": "high"}}, "the metric 'accuracy' is missing or no number"),
-        ({"title": None}, "'title' is missing"),
-        ({"protocol.images": "many"}, "images='many' is not of the kind int"),
-        ({"protocol.options": [1]}, "is not of the kind dict"),
-        ({"protocol.model": None}, "model=None is not of the kind str"),
-        ({"protocol.method": ...}, "'method' is missing"),
+        ({"protocol": 3}, "protocol is 3, not a table"),
+        ({"metrics": None}, "metrics is None, not a table"),
+        ({"metrics": {"accuracy": "high"}}, "metrics.accuracy is 'high', not a number"),
+        ({"title": ...}, "title is missing"),
+        ({"protocol.images": "many"}, "protocol.images is 'many', not a whole number"),
+        ({"protocol.options": [1]}, "protocol.options is [1], not a table"),
+        ({"protocol.model": None}, "protocol.model is None, not a text"),
+        ({"protocol.method": ...}, "protocol.method is missing"),
     ],
 )
 def test_a_damaged_record_is_one_sentence(run, tmp_path, change, message):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from adte.errors import InputError, StateError
+from adte.errors import StateError
+from adte.facts import instance, whole
 from adte.views import Preprocess, Views
 
 __all__ = ["FORMAT", "Recipe"]
@@ -82,34 +83,15 @@ class Recipe:
                 f"the cache {where} has format {facts.get('format')}, this version reads 1 and "
                 f"{FORMAT}; make it again with `adte extract`"
             )
-        known = {f.name for f in fields(cls)}
-        values = {k: v for k, v in facts.items() if k in known}
         try:
-            for name, kind in (("views", Views), ("preprocess", Preprocess)):
-                said = facts[name].items()
-                inner: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in said}
-                values[name] = kind(**inner)
-            for name in ("classes", "class_ids", "frequency"):
-                if values.get(name) is not None:
-                    values[name] = tuple(values[name])
-            recipe = cls(**values)
-            good = (
-                all(isinstance(c, str) for c in recipe.classes + recipe.class_ids)
-                and isinstance(recipe.data, dict)
-                and isinstance(recipe.data.get("images"), int)
-                and all(isinstance(getattr(recipe, k), int) for k in ("dim", "shard"))
-                and recipe.shard > 0
-                and all(isinstance(getattr(recipe, k), (int, float)) for k in ("scale", "bias"))
-                and all(isinstance(getattr(recipe, k), str) for k in ("model", "fingerprint"))
-            )
-        except (TypeError, ValueError, KeyError, AttributeError, InputError) as error:
+            recipe: Recipe = instance(
+                cls, more=True, shard=whole(1), views=instance(Views),
+                preprocess=instance(Preprocess),
+            ).read(facts, "")  # fmt: skip
+            whole(0).read(recipe.data.get("images"), "data.images")
+        except ValueError as error:
             raise StateError(
                 f"the recipe of the cache {where} is damaged ({error}); delete recipe.json and run "
                 "the same `adte extract` again, finished shards stay"
             ) from error
-        if not good:
-            raise StateError(
-                f"the recipe of the cache {where} is damaged (a fact is of the wrong kind); delete "
-                "recipe.json and run the same `adte extract` again, finished shards stay"
-            )
         return recipe

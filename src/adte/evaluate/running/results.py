@@ -8,7 +8,7 @@ import platform
 import warnings
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from math import isfinite
 from pathlib import Path
@@ -22,6 +22,7 @@ from adte._version import __version__
 from adte.errors import InputError, StateError
 from adte.evaluate.running.metrics import Metric, list_metrics
 from adte.evaluate.running.protocol import Run
+from adte.facts import ANY, NUMBER, TEXT, instance, table
 from adte.files import load_state, make_folder, save_state, write_whole
 
 __all__ = ["FORMAT", "Conditions", "Record", "Results", "summarise"]
@@ -130,23 +131,6 @@ class Conditions:
     source: str = ""
     versions: dict[str, str] = field(default_factory=_versions)
 
-    @classmethod
-    def from_json(cls, facts: Mapping[str, Any]) -> Conditions:
-        """Checked: a fact that is missing or of the wrong kind is named in a ValueError."""
-        kinds = {"str": str, "int": int, "bool": bool, "dict": dict, "list": list}
-        found: dict[str, Any] = {}
-        for f in fields(cls):
-            kind, _, rest = str(f.type).partition(" | ")
-            if f.name not in facts:
-                if f.default is MISSING and f.default_factory is MISSING:
-                    raise ValueError(f"{f.name!r} is missing")
-                continue
-            value = facts[f.name]
-            if not (isinstance(value, kinds[kind.partition("[")[0]]) or (rest and value is None)):
-                raise ValueError(f"{f.name}={value!r} is not of the kind {f.type}")
-            found[f.name] = value
-        return cls(**found)
-
 
 @dataclass(frozen=True)
 class Record:
@@ -172,14 +156,21 @@ class Record:
     @classmethod
     def from_json(cls, facts: Mapping[str, Any], path: Path | None = None) -> Record:
         """Checked: what is missing or of the wrong kind is named in a ValueError."""
-        for name, kind in (("title", str), ("metrics", dict), ("protocol", dict), ("key", str)):
-            if not isinstance(facts.get(name), kind):
-                raise ValueError(f"{name!r} is missing or not of the kind {kind.__name__}")
+        read = _RECORD.read(facts, "")
         for name in ("accuracy", "seconds", "images"):
-            if not isinstance(facts["metrics"].get(name), (int, float)):
-                raise ValueError(f"the metric {name!r} is missing or no number")
-        conditions = Conditions.from_json(facts["protocol"])
-        return cls(facts["title"], facts["metrics"], conditions, facts["key"], path)
+            NUMBER.read(read["metrics"].get(name), f"metrics.{name}")
+        return cls(read["title"], read["metrics"], read["protocol"], read["key"], path)
+
+
+_RECORD = table(
+    {
+        "title": TEXT,
+        "metrics": table(ANY),
+        "protocol": instance(Conditions, more=True),
+        "key": TEXT,
+    },
+    more=True,
+)
 
 
 class Results:

@@ -15,7 +15,8 @@ from typing import Any, Literal
 from adte._version import __version__
 from adte.evaluate.report.page import COLOURS, figure, legend, page
 from adte.evaluate.report.tables import Column, Grid, Kind
-from adte.evaluate.studies.study import Cell, Figure, Finding, Row, Series, Study, studies
+from adte.evaluate.studies.study import Cell, Figure, Finding, Study, studies
+from adte.facts import instance
 from adte.files import make_folder, write_whole
 
 __all__ = ["Kept", "findings_page", "grids", "keep_findings", "kept_findings", "to_markdown"]
@@ -222,7 +223,7 @@ def kept_findings(folder: Path, ours: bool) -> Kept:
             facts = json.loads(path.read_text("utf-8"))
             if facts["format"] != FORMAT:
                 raise ValueError(f"it has format {facts['format']}, not {FORMAT}")
-            finding = _finding(facts["finding"])
+            finding = instance(Finding).read(facts["finding"], "finding")
             if facts["adte"] != __version__:
                 finding.setting += f", adte {facts['adte']}"
             blocks[study.name], leads[str(facts["lead"])] = facts["block"], None
@@ -235,19 +236,3 @@ def kept_findings(folder: Path, ours: bool) -> Kept:
             continue
         done.append((study, finding))
     return Kept(done, blocks, " ".join(leads), damaged)
-
-
-def _finding(facts: Mapping[str, Any]) -> Finding:
-    """A finding from JSON, which has lists where it has tuples."""
-    made = dict(_tuples(facts))
-    made["rows"] = [Row(**row) for row in made["rows"]]
-    made["figures"] = tuple(
-        Figure(**{**f, "series": tuple(Series(**s) for s in f["series"])}) for f in made["figures"]
-    )
-    return Finding(**made)
-
-
-def _tuples(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _tuples(v) for k, v in value.items()}
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
