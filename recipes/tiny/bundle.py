@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -60,7 +61,7 @@ def write(live: Live, out: str, shard: int) -> None:
     frequency = tuple(counts[w] for w in live.recipe.class_ids)
     with progress("encoding", len(live)) as bar:
         extract(live, out, frequency=frequency, shard=shard,
-                tick=lambda n: bar.advance(bar.task_ids[0], n))  # fmt: skip
+                tick=partial(bar.advance, bar.task_ids[0]))  # fmt: skip
 
 
 def main() -> None:

@@ -8,14 +8,14 @@ import pytest
 from adte import create_method
 from adte.evaluate import run
 from adte.evaluate.features.cache import Cache
-from adte.evaluate.features.stream import Held, first
+from adte.evaluate.features.stream import Held
 from adte.evaluate.studies.lab import PRESETS, Lab
 from adte.evaluate.studies.replicas import in_replicas, merged, replicas
 
 
 @pytest.fixture(scope="module")
 def stream():
-    return Held.of(first(Cache(), 60))
+    return Held.of(Cache().first(60))
 
 
 @pytest.mark.parametrize("method", ["adte", "tda"])

@@ -21,7 +21,7 @@ from click.testing import CliRunner
 from adte import InputError, Views
 from adte.cli import main
 from adte.evaluate.features.recipe import Recipe
-from adte.evaluate.features.stream import Held, Image, first, shuffle
+from adte.evaluate.features.stream import Held, Image, shuffle
 from adte.evaluate.report.runs import runs_report
 from adte.evaluate.report.sections import read_sections
 from adte.evaluate.running import figures
@@ -198,7 +198,7 @@ def test_sections_are_what_can_be_compared(runs, tmp_path):
 def test_seeds_make_intervals_in_one_section(tmp_path):
     """As `adte compare --seeds 3 --runs r` and `adte report r` do it."""
     tasks = method_tasks(["zero-shot", "se", "adte"], ["online"], range(3))
-    run_tasks(first(stream(), 50), tasks, Results(tmp_path))
+    run_tasks(stream().first(50), tasks, Results(tmp_path))
     (section,) = read_sections([tmp_path])
     assert section.title == "simulated, simulated, 4 views, first 50"
     rows = {e.row["method"]: e.row for e in section.entries}

@@ -19,7 +19,7 @@ from adte.data import Dataset, make_stream
 from adte.errors import MissingExtra, StateError
 from adte.evaluate.features.cache import Cache, extract
 from adte.evaluate.features.live import Live
-from adte.evaluate.features.stream import Fewer, Narrowed, first
+from adte.evaluate.features.stream import Fewer, Narrowed
 from adte.evaluate.published import list_published, published
 from adte.evaluate.running.tasks import Task, key_of
 from adte.evaluate.source import Source
@@ -159,7 +159,7 @@ def test_streams_of_the_lab(lab):
         assert 0 <= label < 4
     back = [main_stream.classes.index(some.classes[label]) for _, label in some]
     assert set(back) <= set(main_stream.labels.tolist())
-    assert [s.logits.shape[0] for s, _ in Fewer(first(main_stream, 2), 5)] == [5, 5]
+    assert [s.logits.shape[0] for s, _ in Fewer(main_stream.first(2), 5)] == [5, 5]
     shifts = lab.by_domain()
     mixed = interleaved({"a": shifts["clean"], "b": shifts["glass_blur/3"]})
     assert len(mixed) == 48
@@ -169,8 +169,8 @@ def test_streams_of_the_lab(lab):
 
 def test_a_run_is_done_once(lab):
     ticks = []
-    mine = Lab(preset=PRESETS["tiny"], tick=lambda: ticks.append(1))
-    stream = first(mine.main(), 5)
+    mine = Lab(preset=PRESETS["tiny"], tick=ticks.append)
+    stream = mine.main().first(5)
     a = mine.run(stream, "adte")
     count = len(ticks)
     assert mine.run(stream, "adte") is a
@@ -181,7 +181,7 @@ def test_a_run_is_done_once(lab):
 
 def test_noise_free_labels_fill_the_bank_they_name():
     lab = Lab(preset=PRESETS["tiny"])
-    prior = learned(lab, first(lab.main(), 6))
+    prior = learned(lab, lab.main().first(6))
     before = prior.state["counts"].clone()
     prior.observe(prior.log_prior.float(), label=3)
     assert (prior.state["counts"] - before).tolist()[3] == 1
@@ -189,9 +189,9 @@ def test_noise_free_labels_fill_the_bank_they_name():
 
 def test_the_published_estimator_is_what_the_studies_of_it_look_at():
     lab = Lab(preset=PRESETS["tiny"])
-    options = learned(lab, first(lab.main(), 2)).options
+    options = learned(lab, lab.main().first(2)).options
     assert {k: getattr(options, k) for k in FIXED_POINT} == FIXED_POINT
-    mean = learned(lab, first(lab.main(), 2), estimator="marginal").options
+    mean = learned(lab, lab.main().first(2), estimator="marginal").options
     assert (mean.estimator, mean.smoothing, mean.clip) == ("marginal", 0, 0)
 
 
@@ -295,7 +295,7 @@ def test_bad_input_of_the_command(tmp_path):
 def test_runs_of_other_streams_and_defaults_have_other_names(lab):
     whole = lab.main()
     halves = [Narrowed(whole, part, "half") for part in (range(100), range(100, 200))]
-    streams = [whole, first(whole, 5), Fewer(whole, 5), *halves]
+    streams = [whole, whole.first(5), Fewer(whole, 5), *halves]
     streams += [interleaved({"a": whole, "b": whole}, seed) for seed in (0, 1)]
     keys = {key_of(s, Task("adte")) for s in streams}
     assert len(keys) == len(streams)
@@ -337,7 +337,7 @@ def test_a_study_of_ones_own_is_found_by_name_and_a_name_is_taken_once():
     @study("test-own", "Made up", ours=True)
     def own(lab):
         "Accuracy of ADTE on a few photographs."
-        stream = first(lab.main(), 3)
+        stream = lab.main().first(3)
         return Finding(lab.setting([stream]), ("acc.",), [Row("a", (lab.accuracy(stream, "se"),))])
 
     try:
@@ -365,7 +365,7 @@ def test_caches_tell_the_model_and_are_refused_with_another(tmp_path):
 
 
 def test_a_tower_of_other_weights_is_refused(lab):
-    stream = first(lab.main(), 2)
+    stream = lab.main().first(2)
     other = Lab(preset=PRESETS["tiny"])
     other.model = SmallModel()
     with pytest.raises(StateError, match="other weights"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -63,7 +64,7 @@ def run_and_show(source: Source, tasks: Sequence[Task], to: dict[str, Any]) -> N
                 again=not to["skip"],
                 batch=source.batch,
                 listener=Listener(
-                    lambda: bar.advance(bar.task_ids[0]),
+                    partial(bar.advance, bar.task_ids[0]),
                     lambda task: bar.update(bar.task_ids[0], description=task.name),
                     log.record,
                 ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import click
@@ -155,7 +156,7 @@ def extract(out: str, json_to: str | None, **values: Any) -> None:
     size = len(live) * live.views.count * live.model.dim * 2 / 1e6
     click.echo(f"{len(live)} images, {live.views.count} views: about {size:,.0f} MB", err=True)
     with console.progress("encoding", len(live)) as bar:
-        tick = lambda n: bar.advance(bar.task_ids[0], n)  # noqa: E731
+        tick = partial(bar.advance, bar.task_ids[0])
         if cluster is None:
             cache = write_cache(live, out, source.prompt_set, tick=tick)
         else:
@@ -197,7 +198,8 @@ def simulate(json_to: str | None, **values: Any) -> None:
     )
     given = Given(stream, recipe)
     with console.progress("simulating", ticks(given, LADDER)) as bar:
-        done = compare_tasks(given, LADDER, listener=Listener(lambda: bar.advance(bar.task_ids[0])))
+        listener = Listener(partial(bar.advance, bar.task_ids[0]))
+        done = compare_tasks(given, LADDER, listener=listener)
     if json_to:
         console.emit_json({"stream": asdict(stream), "rows": list(done)}, json_to)
     if json_to == "-":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from adte.cli._options import options_of
 from adte.cli._outputs import check_writable, table_file
 from adte.cli._source import MODEL
 from adte.errors import InputError, MissingExtra, unknown
+from adte.evaluate.features.stream import Tick
 from adte.evaluate.report.tables import save_table
 from adte.evaluate.source import Source
 from adte.evaluate.studies.conduct import Settings, chosen, conduct, facts, prepare
@@ -219,7 +221,8 @@ def _settings(folder: Path, *, preset: str | None, variant: str, protocol: Any,
         return settings
     with console.progress("encoding", 1) as bar:
 
-        def tick(name: str, images: int, total: int) -> None:
-            bar.update(bar.task_ids[0], description=name, total=total, advance=images)
+        def begin(name: str, images: int) -> Tick:
+            bar.reset(bar.task_ids[0], description=name, total=images)
+            return partial(bar.advance, bar.task_ids[0])
 
-        return prepare(source, settings, folder, descriptions, tick)
+        return prepare(source, settings, folder, descriptions, begin)

@@ -31,6 +31,7 @@ from adte.errors import AdteError, InputError
 from adte.evaluate.features.cache import SHARD, Cache
 from adte.evaluate.features.cache import extract as write_cache
 from adte.evaluate.features.live import Live
+from adte.evaluate.features.stream import Tick, silent
 from adte.files.claims import claim_folder
 from adte.models.loading import Loading
 from adte.pipeline import Encoded, Pipeline
@@ -48,7 +49,7 @@ def extract(
     prompt_set: str = "default",
     frequency: tuple[float, ...] | None = None,
     shard: int = SHARD,
-    tick: Callable[[int], None] = lambda images: None,
+    tick: Tick = silent,
     *,
     tower: Tower | None = None,
     options: ClusterOptions | None = None,

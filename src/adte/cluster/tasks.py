@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -20,7 +21,7 @@ from adte.cluster.connect import ClusterOptions, connected, gave_up
 from adte.cluster.worker import unfit
 from adte.errors import InputError
 from adte.evaluate.features.cache import Cache
-from adte.evaluate.features.stream import FeatureStream
+from adte.evaluate.features.stream import FeatureStream, Tick, silent
 from adte.evaluate.running.protocol import BATCH
 from adte.evaluate.running.results import Results
 from adte.evaluate.running.tasks import Task, key_of, once, passes, perform
@@ -53,7 +54,7 @@ def spread(
         with console.progress("encoding", 1) as bar:
             run_tasks(
                 ray, stream, tasks, Results(folder), again, source.batch,
-                tick=lambda n: bar.advance(bar.task_ids[0], n),
+                tick=partial(bar.advance, bar.task_ids[0]),
                 total=lambda n: bar.update(bar.task_ids[0], total=n, description="tasks"),
             )  # fmt: skip
         yield os.fspath(folder)
@@ -66,8 +67,8 @@ def run_tasks(
     results: Results,
     again: bool = False,
     batch: int | None = None,
-    tick: Callable[[int], None] = lambda images: None,
-    total: Callable[[int], None] = lambda images: None,
+    tick: Tick = silent,
+    total: Tick = silent,
 ) -> int:
     """Run those that the results lack, side by side; how many they were.
 
@@ -77,8 +78,7 @@ def run_tasks(
     missing = {k: t for k, t in keys.items() if again or results.get(k) is None}
     if not missing:
         return 0
-    encoded: list[int] = []
-    with once(stream, list(missing.values()), lambda: encoded.append(1)) as shared:
+    with once(stream, list(missing.values())) as shared:
         if isinstance(shared, Cache):
             shared._opened = {}  # made anew where it is read
         total(len(shared) * passes(missing.values()))
@@ -120,16 +120,7 @@ def _one(told: list[Any], task: Task, count: Any) -> Any:
 
     try:
         stream, batch = ray.get(told[0])
-        seen = 0
-
-        def tick() -> None:
-            nonlocal seen
-            seen += 1
-            if seen % 64 == 0:
-                count.add.remote(64)
-
-        done = perform(stream, task, tick, memory=True, batch=batch)
-        count.add.remote(seen % 64)
+        done = perform(stream, task, count.add.remote, memory=True, batch=batch)
     except Exception as error:
         return unfit(error)
     return done.run, done.record

@@ -12,7 +12,7 @@ from typing import Any
 
 from adte.data import StreamOptions
 from adte.errors import InputError, unknown
-from adte.evaluate.features.stream import FeatureStream
+from adte.evaluate.features.stream import FeatureStream, Tick, silent
 from adte.evaluate.report.sections import told_apart
 from adte.evaluate.report.tables import (
     Grid,
@@ -140,7 +140,7 @@ def _plain(grid: Grid) -> str:
 class Listener:
     """Who is told how a comparison goes on: of every image, and of every task before and after."""
 
-    tick: Callable[[], None] = lambda: None
+    tick: Tick = silent
     begin: Callable[[Task], None] = lambda task: None
     end: Callable[[Record], None] = lambda record: None
 

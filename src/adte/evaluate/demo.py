@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from adte.errors import InputError
 from adte.evaluate.features.cache import Cache
-from adte.evaluate.features.stream import FeatureStream, Held
+from adte.evaluate.features.stream import FeatureStream, Held, Tick, silent
 from adte.evaluate.report.demo import lessons
 from adte.evaluate.report.runs import runs_report
 from adte.evaluate.running import figures
@@ -82,9 +81,7 @@ class Demo:
         )[0]
 
 
-def run_demo(
-    cache: Cache, folder: str | os.PathLike[str], tick: Callable[[], None] = lambda: None
-) -> Demo:
+def run_demo(cache: Cache, folder: str | os.PathLike[str], tick: Tick = silent) -> Demo:
     """Every row of the ladder, kept in FOLDER/runs, then the estimators."""
     results = Results(Path(folder) / "runs")
     stream = Held.of(cache)  # small enough; each row then pays for its method alone
@@ -107,9 +104,7 @@ def known_frequency(cache: Cache) -> NDArray[np.float64]:
     return np.array([counts[i] for i in ids], dtype=np.float64)
 
 
-def estimators(
-    stream: FeatureStream, tick: Callable[[], None] = lambda: None
-) -> list[dict[str, Any]]:
+def estimators(stream: FeatureStream, tick: Tick = silent) -> list[dict[str, Any]]:
     """How well each estimate of the prior, from the unlabelled stream, ranks the true frequency."""
     found = []
     for name, options in ESTIMATORS.items():
@@ -127,7 +122,7 @@ def estimators(
 
 
 def learned(
-    stream: FeatureStream, method: str, tick: Callable[[], None] = lambda: None, **options: Any
+    stream: FeatureStream, method: str, tick: Tick = silent, **options: Any
 ) -> tuple[PriorMethod, ClassPrior]:
     """A method that has learned from the whole stream, and its class prior."""
     made = create_method(method, **options)
@@ -135,8 +130,7 @@ def learned(
     with threads(1):  # without a tower to run, more only get in the way
         for batch, images in stream.batches(BATCH):
             made.learn(batch)
-            for _ in images:
-                tick()
+            tick(len(images))
     prior = made.class_prior
     assert prior is not None
     return made, prior

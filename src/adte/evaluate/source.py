@@ -12,7 +12,7 @@ from adte.errors import InputError
 from adte.evaluate.features.arrays import Arrays, from_npz
 from adte.evaluate.features.cache import Cache
 from adte.evaluate.features.live import Live, label_space
-from adte.evaluate.features.stream import FeatureStream, first
+from adte.evaluate.features.stream import FeatureStream
 from adte.methods import Method
 from adte.models import Model
 from adte.models.base import fitted
@@ -197,11 +197,9 @@ class Source(Loading):
                 f"{_NAMED.get(key := min(asked), key)} cannot be set for {name}, whose features "
                 "are as they are; leave it out (--shuffle and --seeds reorder a stream)"
             )
-        if limit is not None and limit < 1:
-            raise InputError(f"limit={limit} leaves no image; give at least 1")
         if self.device is not None:
             stream.class_weights = stream.class_weights.to(self.device)
-        return first(stream, limit)
+        return stream.first(limit)
 
     def _check_cache(self, cache: Cache, name: str) -> None:
         """Refuse what only images can be made into; features lie in the order they were made."""

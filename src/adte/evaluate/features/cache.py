@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
 from dataclasses import replace
@@ -29,7 +29,7 @@ from adte.evaluate.features import shards
 from adte.evaluate.features.live import Live
 from adte.evaluate.features.recipe import DECIDING, Recipe
 from adte.evaluate.features.shards import Growing, Shard
-from adte.evaluate.features.stream import FeatureStream, Image, first
+from adte.evaluate.features.stream import FeatureStream, Image, Tick, silent
 from adte.files import load_state, save_state, write_whole
 from adte.files.claims import own_folder
 from adte.models.base import Model
@@ -59,7 +59,7 @@ def extract(
     prompt_set: str = "default",
     frequency: tuple[float, ...] | None = None,
     shard: int = SHARD,
-    tick: Callable[[int], None] = lambda images: None,
+    tick: Tick = silent,
 ) -> Cache:
     """Write the features of a live stream to a folder, or go on where an earlier call stopped.
 
@@ -102,9 +102,7 @@ def extract(
     return Cache(folder, prompt_set)
 
 
-def _write(
-    part: Live, todo: list[tuple[Path, range]], tick: Callable[[int], None]
-) -> list[Skipped]:
+def _write(part: Live, todo: list[tuple[Path, range]], tick: Tick) -> list[Skipped]:
     """One stream of images into all shards; those that cannot be read.
 
     A second thread fetches the features from the device and writes: a GPU waits for neither.
@@ -344,14 +342,6 @@ class Cache(FeatureStream):
         other = copy(self)
         other.order = base[order]
         return other
-
-    def first(self, count: int | None) -> Cache:
-        """The first images alone; all of them for None."""
-        if count is not None and count < 1:
-            raise InputError(f"limit={count} leaves no image; give at least 1")
-        out = first(self, count)
-        assert isinstance(out, Cache)
-        return out
 
     def _shard(self, number: int) -> Shard:
         path = self.shards[number]

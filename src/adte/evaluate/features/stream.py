@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 import numpy as np
 import torch
@@ -20,12 +20,22 @@ from torch import Tensor
 
 from adte.batch import Batch, Context, Sample
 from adte.data.reading import Skipped
+from adte.errors import InputError
 from adte.evaluate.features.recipe import Recipe
 from adte.models.base import Model
 
-__all__ = ["FeatureStream", "Fewer", "Held", "Image", "Narrowed", "first", "part", "shuffle"]
+__all__ = [
+    "FeatureStream", "Fewer", "Held", "Image", "Narrowed", "Tick", "part", "shuffle", "silent"
+]  # fmt: skip
+
+Tick: TypeAlias = Callable[[int], object]  # is told how many images were just done
+S = TypeVar("S", bound="FeatureStream")
 
 _NO_CLOCK: AbstractContextManager[Any] = nullcontext()
+
+
+def silent(images: int) -> None:
+    """A `Tick` that tells nobody."""
 
 
 class Image(NamedTuple):
@@ -68,6 +78,14 @@ class FeatureStream(ABC):
     @abstractmethod
     def labels(self) -> NDArray[np.int64]:
         """The true classes, in the order of the stream."""
+
+    def first(self: S, count: int | None) -> S:
+        """The first images; all of them for None."""
+        if count is not None and count < 1:
+            raise InputError(f"limit={count} leaves no image; give at least 1")
+        if count is None or count >= len(self):
+            return self
+        return part(self, np.arange(count), f"first {count}")
 
     def shuffled(self, seed: int) -> FeatureStream:
         """The stream in an order of the seed's own; 0 leaves it as it is."""
@@ -143,12 +161,12 @@ class Held(FeatureStream):
         self.model, self.skipped = model, skipped
 
     @classmethod
-    def of(cls, stream: FeatureStream, tick: Callable[[], None] = lambda: None) -> Held:
+    def of(cls, stream: FeatureStream, tick: Tick = silent) -> Held:
         """All of a stream."""
         images = []
         for image in stream.images():
             images.append(image)
-            tick()
+            tick(1)
         return cls(images, stream.recipe, stream.class_weights, stream.model, stream.skipped)
 
     def __len__(self) -> int:
@@ -200,18 +218,11 @@ class Given(FeatureStream):
 # --------------------------------------------------------------------------- parts of a stream
 
 
-def part(stream: FeatureStream, order: NDArray[np.int64], name: str) -> FeatureStream:
+def part(stream: S, order: NDArray[np.int64], name: str) -> S:
     """Some images of a stream, as a stream that says so."""
     out = stream.ordered(order)
     out.recipe = stream.recipe.named(name)
-    return out
-
-
-def first(stream: FeatureStream, count: int | None) -> FeatureStream:
-    """The first images; all of them for None."""
-    if count is None or count >= len(stream):
-        return stream
-    return part(stream, np.arange(count), f"first {count}")
+    return cast(S, out)
 
 
 class Narrowed(FeatureStream):

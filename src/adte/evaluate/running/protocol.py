@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from adte import functional as F
 from adte.batch import Batch, Sample
 from adte.errors import InputError, unknown
 from adte.evaluate.features.recipe import Recipe
-from adte.evaluate.features.stream import FeatureStream, Given, Image
+from adte.evaluate.features.stream import FeatureStream, Given, Image, Tick, silent
 from adte.methods import Method
 from adte.prediction import Prediction, Predictions
 
@@ -134,7 +134,7 @@ def run(
     method: Method,
     stream: FeatureStream | Iterable[tuple[Sample, int]],
     protocol: Protocol = "online",
-    tick: Callable[[], None] = lambda: None,
+    tick: Tick = silent,
     batch: int = BATCH,
 ) -> Run:
     """Predict a labelled stream. The labels are only compared with, never shown to the method."""
@@ -146,8 +146,7 @@ def run(
         for some, images in stream.batches(batch, clock):
             with clock:
                 method.learn(some)
-            for _ in images:
-                tick()
+            tick(len(images))
     rows: list[Tensor] = []
     known: list[Image] = []
     tcr: Tensor | None = None
@@ -164,8 +163,7 @@ def run(
         reliability = _reliability(some.logits.float(), out.kept).cpu()
         tcr = reliability if tcr is None else tcr + reliability
         known += [i._replace(features=_NOTHING) for i in images]
-        for _ in images:
-            tick()
+        tick(len(images))
     table = (torch.cat(rows, 1) if rows else torch.zeros(6, 0)).double().numpy()
     return Run(
         method=method.name,

@@ -21,7 +21,7 @@ from adte.errors import InputError, StateError
 from adte.evaluate.features.arrays import Arrays
 from adte.evaluate.features.cache import extract
 from adte.evaluate.features.live import Live
-from adte.evaluate.features.stream import FeatureStream, Held
+from adte.evaluate.features.stream import FeatureStream, Held, Tick, silent
 from adte.evaluate.running import metrics
 from adte.evaluate.running.figures import seed_interval
 from adte.evaluate.running.paired import gain, right_over_seeds
@@ -128,7 +128,7 @@ def passes(tasks: Iterable[Task]) -> int:
 def perform(
     stream: FeatureStream,
     task: Task,
-    tick: Callable[[], None] = lambda: None,
+    tick: Tick = silent,
     memory: bool = False,
     batch: int = BATCH,
 ) -> Outcome:
@@ -195,7 +195,7 @@ def run_tasks(
     stream: FeatureStream,
     tasks: Sequence[Task],
     results: Results | None = None,
-    tick: Callable[[], None] = lambda: None,
+    tick: Tick = silent,
     begin: Callable[[Task], None] = lambda task: None,
     end: Callable[[Record], None] = lambda record: None,
     again: bool = False,
@@ -218,8 +218,7 @@ def run_tasks(
             begin(task)
             if record is not None and results is not None:
                 outcome = Outcome(task, results.run(record), record)
-                for _ in range(len(stream) * task.passes):
-                    tick()
+                tick(len(stream) * task.passes)
             else:
                 outcome = perform(shared, task, tick, memory, batch)
                 if results is not None:
@@ -249,7 +248,7 @@ def _shares(stream: FeatureStream, tasks: Sequence[Task]) -> bool:
 
 @contextmanager
 def once(
-    stream: FeatureStream, tasks: Sequence[Task], tick: Callable[[], None] = lambda: None
+    stream: FeatureStream, tasks: Sequence[Task], tick: Tick = silent
 ) -> Iterator[FeatureStream]:
     """The stream, encoded once if several passes look at features of images: in memory if they are
     few or a part of a stream, else in a temporary cache.
@@ -262,12 +261,8 @@ def once(
         yield Held.of(stream, tick)
         return
 
-    def several(images: int) -> None:
-        for _ in range(images):
-            tick()
-
     with TemporaryDirectory(prefix="adte-") as folder:
-        cache = extract(stream, folder, tick=several)
+        cache = extract(stream, folder, tick=tick)
         cache.model = stream.model
         yield cache
 

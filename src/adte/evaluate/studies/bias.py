@@ -185,7 +185,7 @@ def filled(lab: Lab, stream: FeatureStream, method: PriorMethod, noise: float | 
             wrong = (image.label + 1 + int(rng.integers(classes - 1))) % classes
             label = None if noise is None else wrong if rng.random() < noise else image.label
             prior.observe(item, label)
-            lab.tick()
+            lab.tick(1)
     return prior
 
 

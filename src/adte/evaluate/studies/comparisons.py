@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from adte.errors import InputError
-from adte.evaluate.features.stream import FeatureStream, first
+from adte.evaluate.features.stream import FeatureStream
 from adte.evaluate.running import figures
 from adte.evaluate.studies.lab import CROSS, FAMILY, Lab
 from adte.evaluate.studies.rows import STAND_INS, family_like, mean, over
@@ -32,7 +32,7 @@ def compared(
         ("ADTE, paper's text", "adte-paper"), ("ADTE, released code", "adte-released"),
     ):  # fmt: skip
         few = lab.preset.tuned if method in ("tpt", "dynaprompt") else None
-        seen = {c: first(s, few) for c, s in streams.items()}
+        seen = {c: s.first(few) for c, s in streams.items()}
         title = name if few is None else f"{name} (first {few} images)"
         cells = over(seen, partial(lab.accuracy, method=method), *averages)
         rows.append(Row(title, cells, name, f"{block} templates", aside=few is not None))

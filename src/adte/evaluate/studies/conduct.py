@@ -16,6 +16,7 @@ from adte.errors import AdteError, InputError, unknown
 from adte.evaluate.features.cache import Cache, extract
 from adte.evaluate.features.live import Live
 from adte.evaluate.features.recipe import Recipe
+from adte.evaluate.features.stream import Tick, silent
 from adte.evaluate.running.protocol import Protocol
 from adte.evaluate.running.results import Results
 from adte.evaluate.source import DEFAULT_MODEL, Source
@@ -84,11 +85,11 @@ def prepare(
     settings: Settings,
     folder: str | os.PathLike[str],
     descriptions: str | None = None,
-    tick: Callable[[str, int, int], None] = lambda name, images, total: None,
+    begin: Callable[[str, int], Tick] = lambda name, images: silent,
 ) -> Settings:
     """Encode the views of every data set once, into caches; what is there already is used.
 
-    `tick` is told the set, how many of its images were just done, and how many it has.
+    `begin` is told each set and how many images it has, and gives who is told of them.
     """
     if not all(spec.startswith("cache:") for spec in source.data):
         source = replace(source, model=_two_towers(source))  # loaded once for all sets
@@ -112,8 +113,8 @@ def prepare(
             for key, wording in prompts.items():
                 live = replace(source, data=[spec], prompts=wording).open()
                 assert isinstance(live, Live)
-                total, recipe = len(live), live.recipe
-                extract(live, path, key, tick=lambda n, t=total, k=name: tick(k, n, t))  # type: ignore[misc]
+                recipe = live.recipe
+                extract(live, path, key, tick=begin(name, len(live)))
         caches[name], recipes[name] = path, recipe
     model = _one_model(recipes) if recipes else settings.model
     return replace(settings, caches=caches, described=bool(descriptions), model=model)

@@ -12,7 +12,7 @@ import numpy as np
 
 from adte.errors import InputError, StateError
 from adte.evaluate.features.cache import Cache, bundle
-from adte.evaluate.features.stream import FeatureStream, Held, Narrowed, first, part
+from adte.evaluate.features.stream import FeatureStream, Held, Narrowed, Tick, part, silent
 from adte.evaluate.running.protocol import BATCH, Protocol
 from adte.evaluate.running.results import Results
 from adte.evaluate.running.tasks import Outcome, Task, key_of, run_tasks
@@ -83,7 +83,7 @@ class Lab:
     adte: str = "adte-tsallis"
     protocol: Protocol = "online"
     results: Results | None = None
-    tick: Callable[[], None] = lambda: None
+    tick: Tick = silent
     loading: Loading = Loading()  # noqa: RUF009
     batch: int | None = None
     _held: dict[str, Held] = field(default_factory=dict, repr=False)
@@ -183,7 +183,7 @@ class Lab:
         return self._limited(self._made[key])
 
     def _limited(self, streams: Mapping[str, FeatureStream]) -> dict[str, FeatureStream]:
-        return {n: first(s, self.preset.images) for n, s in streams.items()}
+        return {n: s.first(self.preset.images) for n, s in streams.items()}
 
     def require(self, streams: dict[str, FeatureStream], what: str) -> dict[str, FeatureStream]:
         """Refuse a study that has nothing to look at."""

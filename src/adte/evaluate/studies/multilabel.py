@@ -22,7 +22,7 @@ from torch import Tensor
 from adte.batch import Context, Sample
 from adte.data.base import Dataset
 from adte.errors import InputError
-from adte.evaluate.features.stream import FeatureStream, Held, Narrowed, first
+from adte.evaluate.features.stream import FeatureStream, Held, Narrowed, Tick, silent
 from adte.evaluate.running.figures import average_precision, average_precisions
 from adte.evaluate.studies.lab import Lab
 from adte.evaluate.studies.study import Finding, Row, study
@@ -84,7 +84,7 @@ def _few(lab: Lab) -> Held:
     """Photographs of thirty classes from all over the label space, in a space of those alone."""
     stream = lab.with_tower(lab.bundle("replay") if lab.small else lab.main())
     classes = np.unique(np.linspace(0, len(stream.classes) - 1, CLASSES).astype(int)).tolist()
-    return Held.of(first(Narrowed(stream, classes, f"{len(classes)} classes"), 4 * PAIRS))
+    return Held.of(Narrowed(stream, classes, f"{len(classes)} classes").first(4 * PAIRS))
 
 
 # --------------------------------------------------------------------------- pixels
@@ -187,7 +187,7 @@ def _interval(ours: Floats, base: Floats, targets: NDArray[np.bool_]) -> tuple[f
 def compare(
     pairs: Sequence[Pair],
     methods: Sequence[str] = tuple(METHODS),
-    tick: Callable[[], None] = lambda: None,
+    tick: Tick = silent,
 ) -> tuple[list[Row], list[str]]:
     """Every method on the pairs: rows of `COLUMNS`, and what is sure about the differences."""
     if not pairs:
@@ -200,7 +200,7 @@ def compare(
         method, said = METHODS[name](pairs), []
         for pair in pairs:
             said.append(method.step(pair.sample))
-            tick()
+            tick(1)
         rows.append(Row(name, _figures(said, targets)))
         scores[name] = torch.stack([p.probs for p in said]).double().cpu().numpy()
     base, *others = scores

@@ -7,7 +7,7 @@ is about small networks on small digits: how the methods relate, not what the pa
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from adte.batch import Context, Sample
 from adte.errors import InputError
+from adte.evaluate.features.stream import Tick, silent
 from adte.evaluate.running.figures import seed_interval
 from adte.evaluate.studies.digits import Coloured, coloured, corrupted
 from adte.evaluate.studies.lab import Lab
@@ -119,12 +120,12 @@ def deyo(lab: Lab) -> Finding:
     return finding
 
 
-def deyo_on(worlds: Sequence[Coloured], tick: Callable[[], None] = lambda: None) -> Finding:
+def deyo_on(worlds: Sequence[Coloured], tick: Tick = silent) -> Finding:
     """The study on worlds of your own, such as `coloured(seed, given=…)` on MNIST."""
     found: dict[str, Floats] = {}
     for name, method, options in DEYO:
         found[name] = np.array([_by_batches(method, options, world) for world in worlds])
-        tick()
+        tick(1)
     gain = found["DEYO + ADTE"] - found["DEYO"]  # (seeds, 3)
     return Finding(
         setting=f"coloured digits, a network per seed, {len(worlds)} seeds of "
