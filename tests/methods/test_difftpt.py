@@ -1,4 +1,4 @@
-"""DiffTPT: card 5, a plain-loop oracle, generated views from a function and from a folder."""
+"""DiffTPT: card 5, a plain-loop oracle, views that were generated."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 import oracle
 import prompt_oracle as slow
 from adte import InputError, create_method
-from adte.methods.difftpt import DiffTPT, generated_views
+from adte.methods.difftpt import DiffTPT
 from adte.methods.tpt import TPT
 
 Z = torch.from_numpy(oracle.F_LOGITS)
@@ -105,60 +104,6 @@ def test_bad_options():
     for options in ({"originals": 0}, {"similar": 0.0}, {"similar": 1.2}, {"ratio": 2.0}):
         with pytest.raises(InputError):
             create_method("difftpt", **options)
-
-
-# --------------------------------------------------------------------------- generated views
-
-
-def picture(level):
-    return Image.fromarray(np.full((4, 5, 3), level, np.uint8))
-
-
-def levels(views):
-    assert all(v.shape == (4, 5, 3) and v.dtype == np.uint8 for v in views)
-    return [int(v[0, 0, 0]) for v in views]
-
-
-@pytest.fixture
-def folder(tmp_path):
-    for name, level in (
-        ("cat-0.png", 10), ("cat-2.png", 12), ("cat-10.png", 11), ("cat_1_0.png", 20),
-        ("cat_1_1.png", 21), ("cat1-0.png", 30), ("cat-x.png", 40), ("sub/dog_3.bmp", 50),
-        ("whole/b.png", 61), ("whole/a.png", 60),
-    ):  # fmt: skip
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        picture(level).save(tmp_path / name)
-    (tmp_path / "cat-3.txt").write_text("not a picture")
-    return tmp_path
-
-
-def test_generated_views_from_a_folder(folder):
-    assert levels(generated_views(folder, None, "cat")) == [10, 12, 11]  # by number, not by text
-    assert levels(generated_views(str(folder), None, "cat_1")) == [20, 21]
-    assert levels(generated_views(folder, None, "sub/dog")) == [50]
-    assert levels(generated_views(folder, None, "whole")) == [60, 61]
-
-
-def test_generated_views_from_a_function():
-    def dim(image):
-        for step in range(3):
-            yield image.point(lambda v, step=step: v - step)
-
-    assert levels(generated_views(dim, picture(9), "any")) == [9, 8, 7]
-
-
-def test_generated_views_refuse(folder):
-    for source, key, message in (
-        (folder, "mouse", "no generated view of image 'mouse'"),
-        (folder, "no/mouse", "no generated view"),
-        (folder, "../cat", "not a name below"),
-        (folder, "/cat", "not a name below"),
-        (folder, "", "not a name below"),
-        (folder / "none", "cat", "does not exist"),
-        (lambda image: [], "cat", "made no view"),
-    ):
-        with pytest.raises(InputError, match=message):
-            generated_views(source, None, key)
 
 
 def test_generated_views_reach_the_prediction():

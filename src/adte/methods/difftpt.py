@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from adte import functional as F
-from adte.errors import InputError
-from adte.images import Pixels, load_image
 from adte.methods.parts import Selection
 from adte.methods.registry import register
 from adte.methods.tpt import TPT
 from adte.options import option, part
 
-__all__ = ["DiffTPT", "generated_views"]
-
-Generator = Callable[[Any], Iterable[Any]]
+__all__ = ["DiffTPT"]
 
 
 @register("difftpt")
@@ -37,7 +28,7 @@ class DiffTPT(TPT):
 
     View 0 is the original image. With `originals=1`, as published, augmented and generated views
     are filtered alike; set to the number of views that were not generated, only those are.
-    `generated_views` brings generated images in.
+    Generated images come in as the last views of a `Sample`.
 
     >>> z = torch.tensor([[2.0, 0.5, 0.1], [0.2, 3.0, 0.1], [1.0, 1.1, 0.9], [0.0, 0.5, 2.5]])
     >>> DiffTPT(similar=0.67, keep=0.7).select(z)[1]
@@ -65,41 +56,3 @@ class DiffTPT(TPT):
             alike = near[: F.keep_count(len(others), self.similar)].sort().values
             pool = torch.cat([pool[: self.originals], alike])
         return entropy, pool[self.keep(entropy[pool])]
-
-
-def generated_views(
-    source: Generator | str | os.PathLike[str], image: Any, key: str
-) -> list[Pixels]:
-    """The generated views of an image, each as RGB bytes (H, W, 3).
-
-    Args:
-        source: a function from an image to images, or a folder that holds those of image `key` as
-            key-0.png, key-1.png, … (or key_0.png, …) or as all images in a folder called key.
-        image: what the function gets; a folder does not need it.
-        key: the image's id; with slashes, a path below the folder.
-    """
-    from adte.images import SUFFIXES, find_images
-
-    if callable(source):
-        found = [load_image(made) for made in source(image)]
-        if not found:
-            raise InputError(f"the generator made no view of image {key!r}; it must make some")
-        return found
-    parts, folder = PurePosixPath(key).parts, Path(source)
-    if not parts or ".." in parts or PurePosixPath(key).is_absolute():
-        raise InputError(f"the image id {key!r} is not a name below a folder; pass e.g. 'cat/12'")
-    if not folder.is_dir():
-        raise InputError(f"the folder of generated views {str(folder)!r} does not exist")
-    place = folder.joinpath(*parts)
-    if place.is_dir():
-        return [load_image(path) for path in find_images(place)]
-    pattern, numbered = re.compile(re.escape(parts[-1]) + r"[-_](\d+)"), []
-    for path in place.parent.glob("*") if place.parent.is_dir() else ():
-        if path.suffix.lower() in SUFFIXES and (match := pattern.fullmatch(path.stem)):
-            numbered.append((int(match[1]), path))
-    if not numbered:
-        raise InputError(
-            f"the folder {str(folder)!r} holds no generated view of image {key!r}; "
-            f"name them {key}-0.png, {key}-1.png, …"
-        )
-    return [load_image(path) for _, path in sorted(numbered)]
