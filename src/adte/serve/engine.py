@@ -31,6 +31,7 @@ from adte.serve.keeper import Keeper
 from adte.serve.limits import Refused, stopping
 from adte.serve.pictures import check_picture, thumbnails
 from adte.views import Crop
+from adte.views.boxes import of_base
 
 __all__ = ["Engine"]
 
@@ -206,7 +207,8 @@ class Engine:
         if side:  # of what a GPU made, what the CPU would have made: they are alike
             views = prepared if isinstance(prepared, Tensor) else pipeline.render(picture)
             shown = thumbnails(views, preprocess, side)
-        boxes = pipeline.views.plan(picture)
+        base = of_base(picture, preprocess).crop(picture.step)
+        boxes = [base, *pipeline.views.plan(picture)]
         return _Views(prepared, (picture.width, picture.height), boxes, shown)
 
     # ------------------------------------------------------------------ the tower

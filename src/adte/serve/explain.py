@@ -13,7 +13,6 @@ from adte.methods.selector import Selector
 from adte.prediction import Prediction
 from adte.serve.jobs import Part
 from adte.serve.streams import Stream
-from adte.views import Crop, Preprocess
 
 __all__ = ["explain"]
 
@@ -31,7 +30,6 @@ def explain(stream: Stream, batch: Batch, found: Prediction, part: Part) -> dict
     kept = None if found.kept is None else found.kept.tolist()
     weights = _weights(method, found, *log_p.shape)
     best, sure = log_p.max(-1).indices.tolist(), log_p.max(-1).values.exp().tolist()
-    crops = [base_box(*part.size, stream.clf.model.preprocess), *(part.boxes or [])]
     views = [
         {
             "box": crop._asdict(),
@@ -43,7 +41,7 @@ def explain(stream: Stream, batch: Batch, found: Prediction, part: Part) -> dict
             "confidence": sure[v],
             "thumbnail": part.thumbnails[v] if part.thumbnails else None,
         }
-        for v, (crop, value) in enumerate(zip(crops, entropy.tolist(), strict=True))
+        for v, (crop, value) in enumerate(zip(part.boxes or (), entropy.tolist(), strict=True))
     ]
     beside = {name: create_method(name).predict(batch)[0].probs.tolist() for name in BESIDE}
     return {
@@ -73,13 +71,3 @@ def _weights(method: Method, found: Prediction, views: int, classes: int) -> lis
     weights *= 1 - share
     weights[0] += share  # the base view's own
     return weights.tolist()
-
-
-def base_box(width: int, height: int, preprocess: Preprocess) -> Crop:
-    """What the base view shows: the central square, or all of the image squashed."""
-    across, down = width, height
-    if preprocess.resize == "shortest":
-        across = down = min(width, height)
-    w = max(1, round(across * preprocess.crop))
-    h = max(1, round(down * preprocess.crop))
-    return Crop((height - h) // 2, (width - w) // 2, h, w)

@@ -39,13 +39,22 @@ class Base(NamedTuple):
     right: float
     bottom: float
 
+    def crop(self, step: int = 1) -> Crop:
+        """Its box in whole pixels of the image, of which decoded ones stand for `step` × `step`."""
+        left, top, right, bottom = (round(step * end) for end in self[4:])
+        return Crop(top, left, max(1, bottom - top), max(1, right - left))
+
 
 def of_base(picture: Picture, preprocess: Preprocess) -> Base:
     """What the base view of a picture shows.
 
     >>> import numpy as np
-    >>> of_base(Picture(np.zeros((300, 400, 3), np.uint8), 300, 400), Preprocess(size=150))
+    >>> picture = Picture(np.zeros((300, 400, 3), np.uint8), 300, 400)
+    >>> base = of_base(picture, Preprocess(size=150))
+    >>> base
     Base(wide=200, tall=150, column=25, row=0, left=50.0, top=0.0, right=350.0, bottom=300.0)
+    >>> base.crop()
+    Crop(top=0, left=50, height=300, width=300, flip=False)
     """
     side, full = preprocess.size, preprocess.whole
     height, width = picture.height, picture.width
