@@ -19,7 +19,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from adte import Classifier
-from adte.files.whole import KEY, load_state
+from adte.files.states import KEY, load_state
 from predicting import picture
 
 

@@ -99,6 +99,12 @@ def test_what_is_neither_names_nor_images_nor_a_number_is_refused(model, photos)
     clf = make(model)
     with pytest.raises(InputError, match="None is no stream of images; give a folder or a list"):
         list(clf.stream(None))
+    for given in ({"batch": "x"}, {"batch": 0}, {"batch": 1.5}, {"workers": None}):
+        with pytest.raises(InputError, match="cannot be used; give a whole number, at least"):
+            list(clf.stream(photos, **given))
+    for wrong in (None, 3):
+        with pytest.raises(InputError, match="is no path of a state file"):
+            clf.save(wrong)
     p = clf.predict(photos / "00.png")
     assert p.best(0) == []
     for k in (-1, "x", 1.5, None):
@@ -202,7 +208,7 @@ def test_damaged_and_foreign_files(model, tmp_path):
 
 
 def test_other_format_version(model, tmp_path, monkeypatch):
-    monkeypatch.setattr("adte.files.whole.FORMAT", 99)
+    monkeypatch.setattr("adte.files.states.FORMAT", 99)
     file = make(model).save(tmp_path / "a.adte")
     monkeypatch.undo()
     with pytest.raises(StateError, match="state format 99"):
@@ -218,7 +224,7 @@ def test_failed_save_leaves_the_old_file(model, photos, tmp_path, monkeypatch):
     def full_disk(*args, **kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("adte.files.whole.open", full_disk, raising=False)
+    monkeypatch.setattr("adte.files.states.open", full_disk, raising=False)
     with pytest.raises((InputError, StateError), match="the disk is full"):
         clf.save(file)
     assert file.read_bytes() == before

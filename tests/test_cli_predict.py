@@ -128,7 +128,7 @@ def test_a_full_device_costs_no_other_output(photo, tmp_path):
 
 @pytest.mark.parametrize("option", ["--out", "--json"])
 def test_standard_output_may_be_closed(option, photo, monkeypatch):
-    monkeypatch.setattr("adte.files.whole.sys.stdout", None)
+    monkeypatch.setattr("adte.files.devices.sys.stdout", None)
     targets = {"out": "-"} if option == "--out" else {"json_to": "-"}
     with pytest.raises(InputError, match="standard output is closed; leave it open, or give a fil"):
         Job([str(photo)], Wanted(), **targets).run()

@@ -79,6 +79,8 @@ def test_a_data_sets_name_says_what_the_set_is_read_with(name):
         (["a photo"], "must hold {} once"),
         ("{} and {}", "must hold {} once"),
         ("{name}", "must hold {} once"),
+        (None, "template None is no text"),
+        (["{}", 3], "template 3 is no text"),
     ],
 )
 def test_bad_templates(templates, message):

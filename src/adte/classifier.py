@@ -16,14 +16,16 @@ from torch import Tensor
 
 from adte._version import __version__
 from adte.batch import Batch, Context, Sample
-from adte.errors import InputError, StateError, unknown
+from adte.errors import InputError, StateError, brief, unknown
 from adte.files import save_state
 from adte.files.claims import kind_of
-from adte.files.whole import brief, is_special
+from adte.files.devices import is_special
+from adte.files.states import check_path
 from adte.fit import check_fit, check_weights, read_learned
 from adte.images import find_images
 from adte.methods import Method, create_method
 from adte.models import Model, check_model, load_model
+from adte.options import at_least
 from adte.pipeline import Pipeline
 from adte.prediction import Prediction
 from adte.prompts import SINGLE, Prompts, Templates, check_classes, class_weights
@@ -100,7 +102,7 @@ class Classifier:
         **options: Any,
     ) -> None:
         self.classes = check_classes(classes)
-        self.prompts = templates if isinstance(templates, Prompts) else Prompts.of(templates)
+        self.prompts = Prompts.of(templates)
         self.auto = views == "auto"
         if isinstance(views, str):
             if not self.auto:
@@ -227,8 +229,7 @@ class Classifier:
         self, images: Iterable[Image], size: int, workers: int, errors: str
     ) -> Iterator[Any]:
         _check_way(errors)
-        if size < 1:
-            raise InputError(f"batch={size} images leave nothing to do; give at least 1")
+        size, workers = at_least("batch", size, 1), at_least("workers", workers, 0)
         unread: list[Unread] = []
         if errors == "skip":
             self.unread = unread
@@ -367,6 +368,7 @@ class Classifier:
         A file that is no state is not written over, unless `force` says so. `more` are facts for
         the header, such as the outputs that `adte.files.ledger` keeps there.
         """
+        check_path(path)
         if not force and not is_special(path) and kind_of(path) not in (None, "state"):
             raise InputError(
                 f"{os.fspath(path)!r} exists and is not a state of adte; give another name, or "

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from adte._version import __version__
 from adte.files import write_whole
-from adte.files.whole import standard_output
+from adte.files.devices import standard_output
 
 if TYPE_CHECKING:
     from adte.evaluate.report.tables import Grid

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = ["AdteError", "InputError", "MissingExtra", "StateError", "unknown"]
+__all__ = ["AdteError", "InputError", "MissingExtra", "StateError", "brief", "unknown"]
 
 
 class AdteError(Exception):
@@ -40,3 +41,10 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> InputError:
     close = get_close_matches(str(name), names, n=1)
     hint = f" (did you mean {close[0]!r}?)" if close else ""
     return InputError(f"unknown {kind} {name!r}{hint}; choose one of: {', '.join(names)}")
+
+
+def brief(value: object) -> str:
+    """A value as it is shown in an error: short, whatever it is."""
+    short = reprlib.Repr()
+    short.maxstring = short.maxother = short.maxlong = 60
+    return short.repr(value)

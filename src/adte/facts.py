@@ -13,8 +13,7 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import lru_cache, reduce
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from adte.errors import StateError
-from adte.files.whole import brief
+from adte.errors import StateError, brief
 from adte.state import MANY
 
 __all__ = [

@@ -21,8 +21,8 @@ import numpy as np
 from adte.errors import InputError, unknown
 
 __all__ = [
-    "Option", "build", "check", "choices", "coerce", "describe", "flat", "option", "options",
-    "parse", "part",
+    "Option", "at_least", "build", "check", "choices", "coerce", "describe", "flat", "option",
+    "options", "parse", "part",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -255,6 +255,13 @@ def check(thing: Any, of: str = "") -> None:
             plain = float if float in kinds else int
             if not several and type(value) not in (plain, int, bool):
                 object.__setattr__(thing, f.name, plain(value))  # 3.0 is 3, and NumPy's are ours
+
+
+def at_least(name: str, value: Any, low: int) -> int:
+    """A whole number that is given by itself, checked likewise."""
+    if _wrong(value, 0, False, Bounds(low=low)):
+        raise InputError(f"{name}={value!r} cannot be used; give a whole number, at least {low}")
+    return int(value)
 
 
 def _wrong(value: Any, several: int, fractions: bool, bounds: Bounds) -> str:

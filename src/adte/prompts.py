@@ -28,7 +28,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from adte.errors import InputError, StateError
+from adte.errors import InputError, StateError, brief
 from adte.files import load_state, save_state
 from adte.models import Model, check_model
 from adte.options import check, option
@@ -97,15 +97,19 @@ def check_templates(templates: Templates) -> list[str]:
                 f"the name of a set: {', '.join(template_sets())}"
             )
         templates = [templates]
-    templates = list(templates)
-    if not templates:
+    given = list(templates) if isinstance(templates, Iterable) else [templates]
+    if not given:
         raise InputError(
             "no prompt template was given; pass at least one, such as 'a photo of a {}.'"
         )
-    for t in templates:
+    for t in given:
+        if not isinstance(t, str):
+            raise InputError(
+                f"template {brief(t)} is no text; give one such as 'a photo of a {{}}.'"
+            )
         if t.count("{}") != 1:
             raise InputError(f"template {t!r} must hold {{}} once, where the class name goes")
-    return templates
+    return given
 
 
 # ---------------------------------------------------------------------- descriptions
@@ -200,7 +204,7 @@ class Prompts:
     @classmethod
     def of(
         cls,
-        templates: Templates = "single",
+        templates: Templates | Prompts = "single",
         descriptions: str | os.PathLike[str] | Descriptions | None = None,
         use: Use | None = None,
         allow_missing: bool = False,
@@ -208,19 +212,21 @@ class Prompts:
         """Prompts from names and files.
 
         Args:
-            templates: a set's name, one template or several.
+            templates: a set's name, one template or several; `Prompts` are taken as they are.
             descriptions: a file, "tiny-imagenet", or a mapping.
             use: by default the descriptions alone where they are given, as in CuPL; "both" adds
                 the templates to them.
             allow_missing: let classes without descriptions fall back to the templates.
         """
+        if isinstance(templates, Prompts) and descriptions is None:
+            return templates
+        chosen = tuple(check_templates(templates))  # type: ignore[arg-type]
         source = descriptions if isinstance(descriptions, str | os.PathLike) else None
         table = read_descriptions(source) if source is not None else descriptions
         use = use or ("templates" if table is None else "descriptions")
-        words = templates if isinstance(templates, str) else f"{len(templates)} templates"
+        words = templates if isinstance(templates, str) else f"{len(chosen)} templates"
         said = Path(source).name if source is not None else "descriptions"
         label = {"templates": words, "descriptions": said, "both": f"{words} + {said}"}.get(use, "")
-        chosen = tuple(check_templates(templates))
         return cls(chosen, table, use, allow_missing, label)  # type: ignore[arg-type]
 
     def texts(self, classes: Sequence[str]) -> list[list[str]]:
@@ -324,7 +330,7 @@ def class_weights(
             f"model {model.name!r} has fixed classes and no text tower; choose "
             "a vision-language model, or use its own logits"
         )
-    prompts = templates if isinstance(templates, Prompts) else Prompts.of(templates)
+    prompts = Prompts.of(templates)
     texts = prompts.texts(classes)
     folder = cache or os.environ.get("ADTE_CACHE")
     entry = _entry(Path(folder), model, texts) if folder else None

@@ -69,7 +69,7 @@ def test_it_saves_what_the_command_line_saves(table, tmp_path):
 def test_images_views_prompts_and_streams_are_options(folder, tmp_path):
     spec = f"folder:{folder}"
     runs = tmp_path / "runs"
-    done = compare(spec, "adte", views=3, seed=5, order="file", prompts="seven", workers=0,
+    done = compare(spec, "adte", views=3, seed=5, order="file", templates="seven", workers=0,
                    batch=2, runs=runs)  # fmt: skip
     about = done.records[0].conditions
     assert about.views["count"] == 3
@@ -77,7 +77,7 @@ def test_images_views_prompts_and_streams_are_options(folder, tmp_path):
     assert about.data["order"] == "file"
     assert len(about.prompts["templates"]) == 7
     assert list(runs.glob("adte-*.json"))
-    same = compare(spec, "adte", views=Views(count=3, seed=5), order="file", prompts="seven",
+    same = compare(spec, "adte", views=Views(count=3, seed=5), order="file", templates="seven",
                    workers=0)  # fmt: skip
     assert same[0]["nll"] == done[0]["nll"]
 
@@ -111,12 +111,12 @@ def test_seeds_are_shuffles_of_methods_that_learn():
 def test_somebody_can_listen():
     heard = []
     listener = Listener(
-        lambda: heard.append("image"),
+        heard.append,
         lambda task: heard.append(task.name),
         lambda record: heard.append(record.metrics["images"]),
     )
     compare(methods="se", limit=2, listener=listener)
-    assert heard == ["se", "image", "image", 2]
+    assert heard == ["se", 2, 2]
 
 
 @pytest.mark.parametrize(
@@ -130,6 +130,13 @@ def test_somebody_can_listen():
         ({"methods": "se", "nonsense": 1}, "unknown option of a comparison 'nonsense'"),
         ({"methods": "se", "views": 3}, "64 views per image, not 3"),
         ({"methods": "se", "limit": 0}, "limit=0"),
+        ({"methods": "se", "seeds": "x"}, "seeds='x' cannot be used; give a whole number"),
+        ({"methods": "se", "batch": "x"}, "batch='x' is not a number"),
+        ({"methods": "se", "batch": 1.5}, "batch=1.5 is not a whole number"),
+        ({"methods": "se", "workers": -1}, "workers=-1 must be at least 0"),
+        ({"methods": "se", "clean": 3}, "clean=3 is no switch"),
+        ({"methods": "se", "templates": 3}, "template 3 is no text"),
+        ({"methods": "se", "prompts": "seven"}, "unknown option of a comparison 'prompts'"),
         ({"methods": "tent"}, "needs the image tower"),
         ({"data": "folder:/nowhere", "methods": "se"}, "/nowhere"),
     ],

@@ -275,7 +275,7 @@ def test_a_file_system_without_room(pictures, tmp_path):
     mount = tmp_path / "small"
     mount.mkdir()
     save = (
-        "import torch; from adte import AdteError; from adte.files.whole import save_state\n"
+        "import torch; from adte import AdteError; from adte.files.states import save_state\n"
         "try:\n    for i in range(3): save_state(f'out/{i}', {'a': torch.ones(1500)}, {})\n"
         "except AdteError as error: print(error); raise SystemExit(2)"
     )

@@ -10,8 +10,8 @@ import click
 
 from adte.errors import InputError
 from adte.files.claims import Target, claim
+from adte.files.devices import StrPath, is_special
 from adte.files.rows import is_output
-from adte.files.whole import StrPath, is_special
 
 __all__ = ["add_force", "check_writable", "forced", "table_file", "writable"]
 

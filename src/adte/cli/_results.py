@@ -48,8 +48,6 @@ def run_and_show(source: Source, tasks: Sequence[Task], to: dict[str, Any]) -> N
     from adte.evaluate.source import needs_of
 
     table_to, json_to = to["table_to"], to["json_to"]
-    if not to["skip"] and to["runs"] is None:
-        raise InputError("--again needs --runs, the folder whose runs are to be redone")
     needs = needs_of([t.create() for t in tasks])  # a bad option ends here, before any work
     with open_log(to["log_to"]) as log:
         with console.notes():
@@ -99,4 +97,7 @@ def _unseen(stream: FeatureStream) -> str:
 
 def taken(values: dict[str, Any]) -> dict[str, Any]:
     """The values of `run_options`, taken out of those of a verb."""
-    return {key: values.pop(key) for key in KEYS}
+    to = {key: values.pop(key) for key in KEYS}
+    if not to["skip"] and to["runs"] is None:
+        raise InputError("--again needs --runs, the folder whose runs are to be redone")
+    return to

@@ -99,8 +99,8 @@ def predict(**o: Any) -> None:
     Defaults of your own come from adte.toml or ADTE_MODEL, ADTE_DEVICE and ADTE_DTYPE.
     """
     from adte.cli._screen import Screen
+    from adte.files.devices import is_standard_output
     from adte.files.inputs import read_list
-    from adte.files.whole import is_standard_output
     from adte.labelling import Job
 
     if o["quiet"] and o["verbose"]:

@@ -44,8 +44,6 @@ def spread(
 
     Without a folder for the runs it is a temporary one.
     """
-    if again and runs is None:
-        raise InputError("--again needs --runs, the folder whose runs are to be redone")
     needs = needs_of([t.create() for t in tasks])
     with ExitStack() as stack:
         folder = runs or stack.enter_context(TemporaryDirectory(prefix="adte-"))

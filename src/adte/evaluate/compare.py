@@ -26,6 +26,7 @@ from adte.evaluate.running.protocol import BATCH, PROTOCOLS, Protocol
 from adte.evaluate.running.results import Record, Results
 from adte.evaluate.running.tasks import Outcome, Task, aggregate, method_tasks, run_tasks
 from adte.evaluate.source import Source, needs_of
+from adte.options import at_least
 from adte.prompts import Prompts
 
 __all__ = ["Comparison", "Listener", "compare", "compare_tasks", "tasks_for"]
@@ -194,17 +195,17 @@ def compare(
             those that it holds.
         listener: who is told of the progress.
         options: `model`, `device`, `batch` and the others of `Source`; `views`, a number or
-            `Views`; `prompts`, a template set, templates or `Prompts`; `limit`, `order` and the
-            others of `StreamOptions`.
+            `Views`; `templates`, as `Classifier` takes them, the data set's own by default;
+            `limit`, `order` and the others of `StreamOptions`.
 
     >>> table = compare(methods=["zero-shot", "adte"], limit=8)
     >>> [row["method"] for row in table]
     ['zero-shot', 'adte']
     """
-    if seeds < 1:
-        raise InputError(f"seeds={seeds} leaves nothing to run; give at least 1")
+    seeds = at_least("seeds", seeds, 1)
     if isinstance(data, FeatureStream):
         batch = options.pop("batch", None)
+        batch = batch if batch is None else at_least("batch", batch, 1)
         if options:
             raise InputError(
                 f"{next(iter(options))} cannot be set for a stream that is made already; make it "
@@ -257,17 +258,17 @@ def tasks_for(
 
 def _source(data: str | Sequence[str] | None, options: Mapping[str, Any]) -> Source:
     """The source of options that are named as in Python."""
-    own = {f.name for f in fields(Source)} - {"data", "stream"}
+    own = {f.name for f in fields(Source)} - {"data", "stream", "prompts"} | {"templates"}
     stream = {f.name for f in fields(StreamOptions)} - {"seed"}
     for name in options:
         if name not in own | stream:
             raise unknown("option of a comparison", name, own | stream)
     values = {k: v for k, v in options.items() if k in own}
-    views, prompts = values.get("views"), values.get("prompts")
+    views, templates = values.get("views"), values.pop("templates", None)
     if isinstance(views, int):
         values["views"] = {"count": views}
-    if prompts is not None and not isinstance(prompts, Prompts):
-        values["prompts"] = Prompts.of(prompts)
+    if templates is not None:
+        values["prompts"] = Prompts.of(templates)
     specs = [] if data is None else [data] if isinstance(data, str) else data
     if not isinstance(specs, Sequence) or not all(isinstance(s, str) for s in specs):
         raise InputError(

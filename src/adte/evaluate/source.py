@@ -17,7 +17,7 @@ from adte.methods import Method
 from adte.models import Model
 from adte.models.base import fitted
 from adte.models.loading import Loading
-from adte.options import build, option
+from adte.options import build, check, option
 from adte.pipeline import default_workers
 from adte.prompts import Prompts, class_weights
 from adte.views import Views
@@ -52,15 +52,17 @@ class Source(Loading):
         None, "the model; `tiny` for images, a cache's own otherwise"
     )
     batch: int | None = option(
-        None, "images per call of a method, and per pass of the tower on a GPU; 16 by default"
+        None,
+        "images per call of a method, and per pass of the tower on a GPU; 16 by default",
+        low=1,
     )
     seed: int | None = option(
-        None, "seed of the stream and of the views; 0 by default, a cache has its own"
+        None, "seed of the stream and of the views; 0 by default, a cache has its own", low=0
     )
     corrupt: str = option("", "corruptions made on the fly, as in fog,jpeg_compression or common")
     severity: str = option("5", "of the corruptions, 1 to 5, as in 3 or 1-5")
     clean: bool = option(True, "keep the clean images as a domain beside the corrupted ones")
-    workers: int | None = option(None, "threads that decode and crop; one per further core")
+    workers: int | None = option(None, "threads that decode and crop; one per further core", low=0)
     strict: bool = option(False, "stop at an unreadable image instead of skipping it")
     prompt_set: str = option("default", "name of the prompts in a cache")
     prompts: Prompts | None = None
@@ -68,10 +70,7 @@ class Source(Loading):
     stream: StreamOptions | Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name, least in (("batch", 1), ("workers", 0), ("seed", 0)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise InputError(f"{name}={value} cannot be used; give at least {least}")
+        check(self)
         self.check()
         if not self.corrupt and (self.severity != "5" or not self.clean):
             named = "--severity" if self.severity != "5" else "--no-clean"

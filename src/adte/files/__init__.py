@@ -1,6 +1,9 @@
 """What is read and written: whole files, state files; inputs, outputs, claims on them, resuming.
 
-whole     files written whole or not at all, links and devices respected; state files
+whole     files written whole or not at all, links and devices respected
+devices   pipes, devices and standard output
+locks     of open files
+states    what was learned: tensors with facts beside them
 claims    who may write a file: checked before any work, locked while it is used
 inputs    images from files, folders, archives, lists and standard input; class names
 rows      predictions as lines of CSV or JSON
@@ -8,6 +11,7 @@ outputs   streamed as they come
 ledger    what an output holds already, so that a run goes on exactly
 """
 
-from adte.files.whole import FORMAT, load_state, make_folder, save_state, write_whole
+from adte.files.states import FORMAT, load_state, save_state
+from adte.files.whole import make_folder, write_whole
 
 __all__ = ["FORMAT", "load_state", "make_folder", "save_state", "write_whole"]

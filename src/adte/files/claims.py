@@ -18,21 +18,11 @@ from typing import BinaryIO, Literal, NamedTuple
 from safetensors import SafetensorError, safe_open
 
 from adte.errors import InputError
+from adte.files.devices import StrPath, is_special, is_standard_output, standard_output
+from adte.files.locks import try_lock, unlock
 from adte.files.rows import is_facts, is_rows
-from adte.files.whole import (
-    KEY,
-    StrPath,
-    is_special,
-    is_standard_output,
-    make_folder,
-    nameable,
-    reason,
-    short,
-    standard_output,
-    target_of,
-    try_lock,
-    unlock,
-)
+from adte.files.states import KEY, nameable
+from adte.files.whole import make_folder, reason, short, target_of
 
 __all__ = ["Lock", "Target", "claim", "claim_folder", "kind_of", "own_folder"]
 

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, TypeAlias
 
 from adte.errors import InputError
-from adte.files.whole import StrPath
+from adte.files.devices import StrPath
 from adte.images import find_images, is_image, walk_images
 
 __all__ = ["Item", "expand", "is_archive", "is_pipe", "read_classes", "read_list"]

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from adte.errors import InputError
+from adte.files.devices import StrPath
 from adte.files.outputs import (
     Kept,
     Mark,
@@ -34,7 +35,7 @@ from adte.files.outputs import (
     place_of,
 )
 from adte.files.rows import Csv, Done, Lines
-from adte.files.whole import StrPath, target_of, write_whole
+from adte.files.whole import target_of, write_whole
 
 __all__ = ["Ledger"]
 

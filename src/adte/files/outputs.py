@@ -15,17 +15,10 @@ from types import TracebackType
 from typing import Any, BinaryIO, Literal, NamedTuple
 
 from adte.errors import InputError, unknown
+from adte.files.devices import StrPath, is_special, open_through, standard_output
+from adte.files.locks import try_lock
 from adte.files.rows import Csv, Lines, Row
-from adte.files.whole import (
-    StrPath,
-    is_special,
-    open_through,
-    reason,
-    standard_output,
-    target_of,
-    try_lock,
-    write_whole,
-)
+from adte.files.whole import reason, target_of, write_whole
 
 __all__ = ["Mark", "Output", "open_output"]
 

@@ -21,10 +21,10 @@ from adte.data.places import expand, is_place, local_path
 from adte.errors import InputError
 from adte.files import load_state
 from adte.files.claims import Lock, Target, claim, kind_of
+from adte.files.devices import StrPath, is_special
 from adte.files.inputs import Item, is_archive, is_pipe
 from adte.files.ledger import Ledger
 from adte.files.outputs import Mark, format_of, is_stream, open_output, part_of
-from adte.files.whole import StrPath, is_special
 from adte.fit import check_fit, read_learned
 from adte.labelling.parquet import is_ours, to_parquet
 from adte.labelling.report import Listener, Report, counted

@@ -22,9 +22,10 @@ from typing import NamedTuple
 from adte.data.places import is_elsewhere
 from adte.errors import InputError, unknown
 from adte.files.claims import claim_folder
+from adte.files.devices import StrPath
 from adte.files.inputs import Item, is_archive, is_pipe
 from adte.files.rows import escape_name, unescape_name
-from adte.files.whole import StrPath, make_folder, reason, write_new, write_whole
+from adte.files.whole import make_folder, reason, write_new, write_whole
 
 __all__ = ["UNSURE", "Sorting", "Undone", "undo"]
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from adte.classifier import Classifier
 from adte.errors import AdteError, StateError
-from adte.files.whole import FORMAT, KEY
+from adte.files.states import FORMAT, KEY
 from adte.fit import read_learned
 
 __all__ = ["checksum", "dump", "load_into", "pack", "seen_in", "unpack"]

@@ -17,7 +17,7 @@ from adte.evaluate.report.sections import Entry, Section, read_sections
 from adte.evaluate.report.tables import Column, Grid, rows_table, save_table
 from adte.evaluate.running.metrics import list_metrics
 from adte.files import write_whole
-from adte.files.whole import is_special
+from adte.files.devices import is_special
 
 __all__ = ["report_files", "runs_report"]
 
