@@ -85,6 +85,7 @@ def test_installed_command_runs():
         ("sweep", "beta=0.5", "beta=0.6", "--limit", 3),
         ("paper", "two-classes", "--jobs", 0),
         ("bench", "head", "--repeats", 0),
+        ("bench", "encode", "--batches", "1,x"),
         ("eval", "--data", "cache:a", "--data", "cache:b"),
     ],
     ids=lambda args: " ".join(map(str, args)),

@@ -3,27 +3,72 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from inspect import signature
+from typing import Any, get_type_hints
 
 import click
 
 from adte import console
+from adte.bench import cost, encode, growth, head, pipeline, prior, rate, step, stream, views
 from adte.cli._group import COUNT, JSON, main
 from adte.cli._options import options_of
 from adte.errors import InputError
-from adte.evaluate.source import Source
-from adte.models.runtime import RUNTIMES
+from adte.evaluate.source import DEFAULT_MODEL, Source
+from adte.serve import load
 
-MODEL_OPTIONS = options_of(
-    Source, only=("model", "weights", "device", "dtype"), model="tiny",
+MODEL = options_of(
+    Source, only=("model", "weights", "device", "dtype"), model=DEFAULT_MODEL,
     helps={"model": "see `adte models`",
            "weights": "a checkpoint file, or 'random': speed needs no trained ones"},
 )  # fmt: skip
-RUNTIME = click.option(
-    "--runtime", default="auto", type=click.Choice(list(RUNTIMES)), show_default=True,
-    help="What computes the image tower.",
-)  # fmt: skip
-VIEWS = click.option("--views", default=64, type=COUNT, show_default=True, help="Views per image.")
+RUNTIME = options_of(Source, only=("runtime",), helps={"runtime": "what computes the image tower"})
+
+HELP = {
+    "batch": "Images at once.",
+    "classes": "Number of classes.",
+    "folder": "Where images lie; made-up JPEGs by default.",
+    "images": "Number of images.",
+    "method": "See `adte methods`.",
+    "repeats": "Calls, for the median.",
+    "views": "Views per image.",
+}
+KNOWN = "Number of classes; 200 by default."
+
+
+def flags(run: Callable[..., Any], *names: str, **helps: str) -> Callable[[Any], Any]:
+    """Options for parameters of a benchmark, by their types and with their defaults."""
+    hints, parameters = get_type_hints(run), signature(run).parameters
+    said = {**{name: HELP[name] for name in names}, **helps}
+
+    def add(command: Any) -> Any:
+        for name, text in reversed(said.items()):
+            hint, default = hints[name], parameters[name].default
+            flag, how = f"--{name}", dict[str, Any]()
+            if hint is bool:
+                flag = f"--{name}/--no-{name}"
+            elif hint == Sequence[int]:
+                default, how = ",".join(map(str, default)), {"callback": _numbers}
+            elif hint in (int, int | None):
+                how = {"type": click.IntRange(min=0) if name == "workers" else COUNT}
+            elif name in ("folder", "image"):
+                how = {"type": click.Path()}
+            shown = default is not None and hint is not bool
+            command = click.option(flag, default=default, show_default=shown, help=text, **how)(
+                command
+            )
+        return command
+
+    return add
+
+
+def _numbers(ctx: click.Context, param: click.Parameter, text: str) -> list[int]:
+    try:
+        found = [int(n) for n in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or min(found) < 1:
+        raise InputError(f"--{param.name} {text!r} is no list of numbers; write it as 1,4,16")
+    return found
 
 
 @main.group()
@@ -86,199 +131,132 @@ def _said(text: str) -> None:
     click.echo(f"… {text}", err=True)
 
 
-@bench.command()
-@MODEL_OPTIONS
+@bench.command("rate")
+@MODEL
 @RUNTIME
-@VIEWS
-@click.option("--method", default="adte", show_default=True, help="See `adte methods`.")
-@click.option("--images", default=32, type=COUNT, show_default=True, help="Number of images.")
-@click.option("--batch", default=16, type=COUNT, show_default=True, help="Images at once, ours.")
-@click.option("--workers", type=click.IntRange(min=0), help="Threads that decode and crop, both.")
-@click.option("--folder", type=click.Path(), help="Where images lie; made-up JPEGs by default.")
-@click.option("--classes", type=COUNT, help="Number of classes; 200 by default.")
-@click.option("--repeats", default=3, type=COUNT, show_default=True, help="Turns, for the median.")
+@flags(
+    rate.run, "views", "method", "images", "folder", batch="Images at once, ours.",
+    workers="Threads that decode and crop, both.", classes=KNOWN, repeats="Turns, for the median.",
+)  # fmt: skip
 @JSON
-def rate(json_to: str | None, **options: Any) -> None:
+def bench_rate(json_to: str | None, **options: Any) -> None:
     """Images a second from JPEG to label: the usual way, ours, the tower alone and the limit.
 
     The usual way is Pillow view by view, one image at a time through the library's tower in
     float32. The limit is the rate of matrix products here over the tower's operations.
     """
-    from adte.bench.rate import run
-
-    result = run(report=_said, **options)
+    result = rate.run(report=_said, **options)
     _show(f"{_title(result)}, {result['method']}, runtime {result['runtime']}", result, json_to)
 
 
-@bench.command()
-@MODEL_OPTIONS
+@bench.command("growth")
+@MODEL
 @RUNTIME
-@click.option("--views", default="1,4,16,64,128", show_default=True, help="Views per image.")
-@click.option(
-    "--classes", default="10,100,1000,5000,20000", show_default=True, help="Numbers of classes."
-)
-@click.option(
-    "--images",
-    default=100_000,
-    type=COUNT,
-    show_default=True,
-    help="Length of the simulated stream.",
-)
-@click.option("--repeats", default=5, type=COUNT, show_default=True, help="Calls, for the median.")
+@flags(
+    growth.run, "views", "repeats", classes="Numbers of classes.",
+    images="Length of the simulated stream.",
+)  # fmt: skip
 @click.option("--plot", type=click.Path(dir_okay=False), help="Draw it: an SVG, PNG or PDF file.")
 @JSON
-def growth(
-    views: str, classes: str, plot: str | None, json_to: str | None, **options: Any
-) -> None:  # fmt: skip
+def bench_growth(plot: str | None, json_to: str | None, **options: Any) -> None:
     """The time of an image as views, classes and the stream grow."""
-    from adte.bench.growth import draw, run
-
-    counts = _numbers(views, "--views"), _numbers(classes, "--classes")
-    result = run(views=counts[0], classes=counts[1], report=_said, **options)
+    result = growth.run(report=_said, **options)
     if plot:
-        draw(result, plot)
+        growth.draw(result, plot)
     _show(_title(result), result, json_to)
 
 
-@bench.command()
-@click.option("--images", default=1_000_000, type=COUNT, show_default=True, help="Its length.")
-@click.option("--classes", default=10, type=COUNT, show_default=True, help="Number of classes.")
-@click.option("--views", default=4, type=COUNT, show_default=True, help="Views per image.")
-@click.option("--batch", default=64, type=COUNT, show_default=True, help="Images at once.")
-@click.option("--method", default="adte", show_default=True, help="See `adte methods`.")
+@bench.command("stream")
+@flags(stream.run, "classes", "views", "batch", "method", images="Its length.")
 @JSON
-def stream(json_to: str | None, **options: Any) -> None:
+def bench_stream(json_to: str | None, **options: Any) -> None:
     """A long simulated stream: time of an image and memory at 1,000, 10,000, … images.
 
     Features are simulated; a million images take a few minutes.
     """
-    from adte.bench.stream import run
-
-    result = run(report=_said, **options)
+    result = stream.run(report=_said, **options)
     title = f"{result['method']}, {result['classes']} classes, {result['views']} views"
     _show(title, result, json_to)
 
 
-def _numbers(text: str, name: str) -> list[int]:
-    try:
-        found = [int(n) for n in text.split(",")]
-    except ValueError:
-        found = []
-    if not found or min(found) < 1:
-        raise InputError(f"{name} {text!r} is no list of numbers; write it as 1,4,16")
-    return found
-
-
-@bench.command()
-@click.option("--image", type=click.Path(), help="A photo; a made-up one of 500×375 by default.")
-@click.option("--repeats", default=15, type=COUNT, show_default=True, help="Calls, for the median.")
+@bench.command("views")
+@flags(views.run, "repeats", image="A photo; a made-up one of 500×375 by default.")
 @JSON
-def views(image: str | None, repeats: int, json_to: str | None) -> None:
+def bench_views(json_to: str | None, **options: Any) -> None:
     """64 views of a photo: ours beside Pillow view by view, the same crops, one thread."""
-    from adte.bench.views import run
-
-    result = run(image, repeats)
+    result = views.run(**options)
     height, width = result["image"]
     result["meaning"] += f" (pixels differ by {result['max_level_error']:.2f} of 255 levels)"
     _show(f"{result['views']} views of a {width}×{height} photo, one thread", result, json_to)
 
 
-@bench.command()
-@VIEWS
-@click.option("--classes", default=1000, type=COUNT, show_default=True, help="Number of classes.")
-@click.option(
-    "--repeats", default=301, type=COUNT, show_default=True, help="Calls, for the median."
-)
+@bench.command("head")
+@flags(head.run, "views", "classes", "repeats")
 @JSON
-def head(views: int, classes: int, repeats: int, json_to: str | None) -> None:
+def bench_head(json_to: str | None, **options: Any) -> None:
     """Entropy, selection and mean of one image's logits: ADTE beside Shannon, one thread."""
-    from adte.bench.head import run
+    result = head.run(**options)
+    _show(f"{result['views']} × {result['classes']} logits, one thread", result, json_to)
 
-    _show(f"{views} × {classes} logits, one thread", run(views, classes, repeats), json_to)
 
-
-@bench.command()
-@VIEWS
-@click.option("--classes", default=1000, type=COUNT, show_default=True, help="Number of classes.")
-@click.option("--dim", default=512, type=COUNT, show_default=True, help="Width of the features.")
-@click.option("--batch", default=1, type=COUNT, show_default=True, help="Images at once.")
-@click.option(
-    "--repeats", default=301, type=COUNT, show_default=True, help="Calls, for the median."
-)
+@bench.command("step")
+@flags(step.run, "views", "classes", "batch", "repeats", dim="Width of the features.")
 @JSON
-def step(json_to: str | None, **options: Any) -> None:
+def bench_step(json_to: str | None, **options: Any) -> None:
     """Predict and learn from an image's features: SE, the paper's ADTE, the default, one thread."""
-    from adte.bench.step import run
-
-    result = run(**options)
+    result = step.run(**options)
     many = f"{result['batch']} images at once" if result["batch"] > 1 else "one at a time"
     _show(f"{result['views']} views, {result['classes']:,} classes, {many}", result, json_to)
 
 
-@bench.command()
-@click.option("--classes", default=1000, type=COUNT, show_default=True, help="Number of classes.")
-@click.option("--size", default=10, type=COUNT, show_default=True, help="Bank items per class.")
-@click.option("--repeats", default=31, type=COUNT, show_default=True, help="Calls, for the median.")
+@bench.command("prior")
+@flags(prior.run, "classes", "repeats", size="Bank items per class.")
 @JSON
-def prior(classes: int, size: int, repeats: int, json_to: str | None) -> None:
+def bench_prior(json_to: str | None, **options: Any) -> None:
     """One more item for the class prior: updated and warm beside rebuilt and cold, one thread."""
-    from adte.bench.prior import run
+    result = prior.run(**options)
+    _show(f"{result['classes']} classes, {result['size']} items each", result, json_to)
 
-    _show(f"{classes} classes, {size} items each", run(classes, size, repeats), json_to)
 
-
-@bench.command()
-@MODEL_OPTIONS
+@bench.command("encode")
+@MODEL
 @RUNTIME
-@VIEWS
-@click.option("--batches", default="1,4,16", show_default=True, help="Images at once.")
-@click.option("--repeats", default=5, type=COUNT, show_default=True, help="Calls, for the median.")
+@flags(encode.run, "views", "repeats", batches="Images at once.")
 @JSON
-def encode(batches: str, json_to: str | None, **options: Any) -> None:
+def bench_encode(json_to: str | None, **options: Any) -> None:
     """Images per second through the image tower, by how many go through it together.
 
     A large model on a CPU takes long: `--model ViT-B-16 --weights random --batches 1,2`.
     """
-    from adte.bench.encode import run
-
-    result = run(batches=_numbers(batches, "--batches"), **options)
+    result = encode.run(**options)
     _show(_title(result), result, json_to)
 
 
-@bench.command()
-@MODEL_OPTIONS
+@bench.command("pipeline")
+@MODEL
 @RUNTIME
-@VIEWS
-@click.option("--method", default="adte", show_default=True, help="See `adte methods`.")
-@click.option("--images", default=16, type=COUNT, show_default=True, help="Number of images.")
-@click.option("--batch", default=1, type=COUNT, show_default=True, help="Images at once.")
-@click.option("--folder", type=click.Path(), help="Where images lie; made-up JPEGs by default.")
-@click.option("--classes", type=COUNT, help="Number of classes; 200 by default.")
+@flags(pipeline.run, "views", "method", "images", "batch", "folder", classes=KNOWN)
 @JSON
-def pipeline(json_to: str | None, **options: Any) -> None:
+def bench_pipeline(json_to: str | None, **options: Any) -> None:
     """The whole way of an image, and each stage's share of the time."""
-    from adte.bench.pipeline import run
-
-    result = run(**options)
+    result = pipeline.run(**options)
     _show(f"{_title(result)}, {result['method']}", result, json_to)
 
 
-@bench.command()
-@MODEL_OPTIONS
-@VIEWS
-@click.option("--classes", type=COUNT, help="Number of classes; 200 by default.")
-@click.option("--repeats", type=COUNT, help="Turns; 7 for tiny, 2 for other models.")
-@click.option("--chunks/--no-chunks", default=True, help="TPT's gradient in chunks, too.")
+@bench.command("cost")
+@MODEL
+@flags(
+    cost.run, "views", classes=KNOWN, repeats="Turns; 7 for tiny, 2 for other models.",
+    chunks="TPT's gradient in chunks, too.",
+)  # fmt: skip
 @JSON
-def cost(json_to: str | None, **options: Any) -> None:
+def bench_cost(json_to: str | None, **options: Any) -> None:
     """What an image costs under zero-shot, Zero, ADTE and TPT: seconds and peak memory.
 
     All include encoding the views. Ratios are over zero-shot, in the last rows over all at once.
     `--model ViT-B-16 --weights random` takes minutes on a CPU; `--classes 1000` is ImageNet's.
     """
-    from adte.bench.cost import run
-
-    result = run(report=_said, **options)
+    result = cost.run(report=_said, **options)
     if json_to != "-":
         tuning = [r for r in result["rows"] if "head_seconds" not in r]
         methods = [r for r in result["rows"] if "head_seconds" in r]
@@ -291,19 +269,16 @@ def cost(json_to: str | None, **options: Any) -> None:
         console.emit_json(result, json_to)
 
 
-@bench.command()
-@MODEL_OPTIONS
-@click.option("--clients", default=16, type=COUNT, show_default=True, help="That ask at a time.")
-@click.option("--streams", default=4, type=COUNT, show_default=True, help="That they ask.")
-@click.option("--images", default=64, type=COUNT, show_default=True, help="Images of a turn.")
-@click.option("--turns", default=3, type=COUNT, show_default=True, help="Turns, for the median.")
-@VIEWS
+@bench.command("serve")
+@MODEL
+@flags(
+    load.run, "views", clients="That ask at a time.", streams="That they ask.",
+    images="Images of a turn.", turns="Turns, for the median.",
+)  # fmt: skip
 @click.option("--soak", "minutes", type=float, help="Load for so many minutes, with memory.")
 @JSON
-def serve(json_to: str | None, minutes: float | None, **options: Any) -> None:
+def bench_serve(json_to: str | None, minutes: float | None, **options: Any) -> None:
     """The service under load beside the bare pipeline, in turns; latencies p50, p95 and p99."""
-    from adte.serve import load
-
     if minutes is None:
         result = load.run(**options)
         _show(f"{_title(result)}, {result['streams']} streams", result, json_to)
