@@ -5,10 +5,8 @@ from __future__ import annotations
 import hashlib
 import io
 import tarfile
-import threading
 import zipfile
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -16,55 +14,19 @@ import pytest
 from adte.data import DatasetInfo, Download, download
 from adte.data.get import fetch_file, unpack
 from adte.errors import InputError
-
-CONTENT = bytes(range(256)) * 9000  # more than two blocks
-
-
-class Server(ThreadingHTTPServer):
-    files: dict[str, bytes]
-    ranges: list[str | None]
-    cut: int | None = None  # drop the connection after so many bytes
-    resumes = True
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Server
-
-    def do_GET(self) -> None:
-        content = self.server.files.get(self.path.lstrip("/"))
-        asked = self.headers.get("Range")
-        self.server.ranges.append(asked)
-        if content is None:
-            return self.send_error(404)
-        start = int(asked[6:-1]) if asked and self.server.resumes else 0
-        if start and start >= len(content):
-            return self.send_error(416)
-        self.send_response(206 if start else 200)
-        if start:
-            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
-        self.send_header("Content-Length", str(len(content) - start))
-        self.end_headers()
-        body = content[start:]
-        self.wfile.write(body if self.server.cut is None else body[: self.server.cut])
-
-    def log_message(self, *args: object) -> None: ...
+from fileserver import CONTENT, Server, serving
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    with Server(("127.0.0.1", 0), Handler) as s:
-        s.files, s.ranges = {"data.bin": CONTENT}, []
-        thread = threading.Thread(target=s.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield s
-        s.shutdown()
-        thread.join()
+    with serving({"data.bin": CONTENT}) as server:
+        yield server
 
 
 def at(server: Server, file: str = "data.bin", **facts: object) -> Download:
     checksum = "sha256:" + hashlib.sha256(server.files[file]).hexdigest()
     facts = {"bytes": len(server.files[file]), "checksum": checksum, **facts}
-    return Download(file, f"http://127.0.0.1:{server.server_port}/{file}", **facts)  # type: ignore[arg-type]
+    return Download(file, f"{server.url}/{file}", **facts)  # type: ignore[arg-type]
 
 
 def test_a_file_is_fetched_once(server: Server, tmp_path: Path) -> None:
@@ -167,7 +129,7 @@ def test_a_mirror_serves_sets_whose_address_is_gone(server: Server, tmp_path: Pa
         download("folder", tmp_path)
     server.files["cars_test.tgz"] = tar({"cars_test/1.jpg": b"1"})
     with pytest.raises(InputError, match="not the published file"):  # checked all the same
-        download("cars", tmp_path, mirror=f"http://127.0.0.1:{server.server_port}/")
+        download("cars", tmp_path, mirror=f"{server.url}/")
     assert not (tmp_path / "cars_test").exists()
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -16,64 +14,19 @@ from adte.errors import InputError
 from adte.models._weights import fetch
 from adte.models.get import checkpoint_of, get_model
 from adte.models.openclip import _fetch, import_open_clip
+from fileserver import CONTENT, Server, serving
 
-CONTENT = bytes(range(256)) * 9000  # more than two blocks
 SHA = hashlib.sha256(CONTENT).hexdigest()
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 REPO = "laion/CLIP-ViT-B-32-laion2B-s34B-b79K"
 ON_HUB = "ViT-B-32/laion2b_s34b_b79k"
 
 
-class Server(ThreadingHTTPServer):
-    files: dict[str, bytes]
-    ranges: list[str | None]
-    cut: int | None = None  # drop the connection after so many bytes
-    etag = SHA
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Server
-
-    def do_HEAD(self) -> None:
-        if self.path.lstrip("/") not in self.server.files:
-            return self.send_error(404)
-        self.send_response(302)  # as the hub does for large files
-        self.send_header("Location", "/elsewhere")
-        self.send_header("X-Linked-Etag", f'"{self.server.etag}"')
-        self.send_header("X-Repo-Commit", COMMIT)
-        self.end_headers()
-
-    def do_GET(self) -> None:
-        content = self.server.files.get(self.path.lstrip("/"))
-        asked = self.headers.get("Range")
-        self.server.ranges.append(asked)
-        if content is None:
-            return self.send_error(404)
-        start = int(asked[6:-1]) if asked else 0
-        self.send_response(206 if start else 200)
-        if start:
-            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
-        self.send_header("Content-Length", str(len(content) - start))
-        self.end_headers()
-        body = content[start:]
-        self.wfile.write(body if self.server.cut is None else body[: self.server.cut])
-
-    def log_message(self, *args: object) -> None: ...
-
-
 @pytest.fixture
 def server() -> Iterator[Server]:
-    with Server(("127.0.0.1", 0), Handler) as s:
-        s.files, s.ranges = {}, []
-        thread = threading.Thread(target=s.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield s
-        s.shutdown()
-        thread.join()
+    with serving({}) as server:
+        server.etag, server.commit = SHA, COMMIT
+        yield server
 
 
 @pytest.fixture(autouse=True)
