@@ -26,7 +26,7 @@ from adte.prior.joint import follower
 from adte.prompts import class_weights
 from adte.rendering import pack, plain, render, show
 from adte.rendering.render import _renderer
-from adte.testing.methods import samples
+from adte.testing.samples import samples
 from adte.testing.small import SmallModel
 from adte.views import Preprocess, base_view, load_picture
 from adte.views.boxes import of_base

@@ -8,7 +8,7 @@ import torch
 
 from adte.methods.zero_shot import ZeroShot
 from adte.state import Entry, State
-from adte.testing.methods import samples
+from adte.testing.samples import samples
 
 
 @dataclass(kw_only=True, eq=False)

@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import lru_cache
 
 import torch
 
@@ -16,67 +15,13 @@ from adte.errors import InputError, StateError
 from adte.evaluate.running.protocol import predictions
 from adte.methods import Method, create_method
 from adte.prediction import Prediction
-from adte.prompts import class_weights
 from adte.state import Entry, State
-from adte.testing.small import SmallModel
+from adte.testing.samples import narrow, one_view, permuted, samples, world
 
-__all__ = ["CHECKS", "loop", "samples"]
+__all__ = ["CHECKS", "loop"]
 
-CLASSES = ("cat", "golden retriever", "car", "oak tree", "bus", "cup of coffee", "fish")
 SPLITS = (1, 3, 16, 64)
 MANY, SOME = 70, 20  # images of a stream; fewer where each of them goes through a tower
-
-
-@lru_cache
-def world(count: int = 24, views: int = 9, classes: int = 7) -> tuple[Sample, ...]:
-    """Samples with everything a method can ask for, from a small model and random pictures."""
-    model, g = SmallModel(), torch.Generator().manual_seed(0)
-    names = CLASSES[:classes]
-    with torch.no_grad():
-        weights = class_weights(model, names)
-        out = []
-        for _ in range(count):
-            base = torch.randn(1, 3, 6, 6, generator=g)
-            coarse = base + 0.6 * torch.randn(views, 3, 6, 6, generator=g)
-            pixels = torch.nn.functional.interpolate(coarse, size=(24, 24), mode="bilinear")
-            features = model.encode_image(pixels)
-            logits = model.logits(features, weights)
-            out.append(Sample(logits, features, weights, model.logit_scale, pixels, model, names))
-    return tuple(out)
-
-
-def samples(count: int = 24) -> list[Sample]:
-    """The first images of a small made-up stream."""
-    return list(world(max(24, count))[:count])
-
-
-def permuted(sample: Sample, order: torch.Tensor) -> Sample:
-    """The same image with the classes in another order."""
-    assert sample.classes is not None
-    assert sample.class_weights is not None
-    names = [sample.classes[i] for i in order.tolist()]
-    return replace(
-        sample,
-        logits=sample.logits[:, order],
-        class_weights=sample.class_weights[order],
-        classes=names,
-    )
-
-
-def one_view(sample: Sample) -> Sample:
-    assert sample.features is not None
-    assert sample.pixels is not None
-    return replace(
-        sample, logits=sample.logits[:1], features=sample.features[:1], pixels=sample.pixels[:1]
-    )
-
-
-def _narrow(sample: Sample) -> Sample:
-    """With fewer dimensions, as if from another model."""
-    assert sample.features is not None
-    assert sample.class_weights is not None
-    x, w = sample.features[:, :4], sample.class_weights[:, :4]
-    return replace(sample, features=x, class_weights=w)
 
 
 def same(a: Prediction, b: Prediction) -> None:
@@ -385,7 +330,7 @@ def check_other_sizes(name: str) -> None:
         method.step(sample)
     before, odd = method.state_dict(), [world(3, classes=3)[0]]
     if "features" in method.needs:
-        odd.append(_narrow(samples(1)[0]))
+        odd.append(narrow(samples(1)[0]))
     for sample in odd:
         for call in (method.step, method.predict, method.learn):
             with refused(InputError, "has learned from"):
