@@ -74,3 +74,9 @@ def test_the_readme_names_every_result_and_its_command(script: ModuleType) -> No
         assert f"`{name}`" in text, f"benchmarks/README.md does not say what made {name}.json"
         assert facts["name"] == name
         assert {"command", "date", "version", "machine", "result"} <= facts.keys()
+    first, second = (
+        {name for row in part.splitlines() if row.startswith("| `")
+         for name in re.findall(r"`([\w-]+)`", row.split("|")[1])}
+        for part in text.split("Of these no file is kept")
+    )  # fmt: skip
+    assert (first, second) == (kept.keys(), script.RECORDS.keys() - kept.keys())
