@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -29,6 +32,22 @@ def on_the_cpu() -> Iterator[None]:
         if torch.cuda.is_available():
             patch.setenv("ADTE_DEVICE", "cpu")
         yield
+
+
+@pytest.fixture(scope="session")
+def script_of() -> Callable[[str], ModuleType]:
+    """A script of benchmarks/ as a module, by its name."""
+
+    def load(name: str) -> ModuleType:
+        path = ROOT / "benchmarks" / f"{name}.py"
+        spec = importlib.util.spec_from_file_location(f"benchmark_{name}", path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)  # its dataclasses look themselves up among the modules
+        return module
+
+    return load
 
 
 MEASURING = {"test_machine", "test_scale", "test_cuda", "test_cost"}  # what memory is held

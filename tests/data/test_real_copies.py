@@ -5,12 +5,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import json
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -23,19 +21,12 @@ from adte.data import check_dataset, load_dataset
 from adte.data.reading import iterate
 from adte.errors import InputError
 
-SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "datasets.py"
 Write = Callable[[Path, object], Path]
 
 
 @pytest.fixture(scope="module")
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("benchmark_datasets", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # its dataclasses look themselves up
-    spec.loader.exec_module(module)
-    return module
+def script(script_of: Callable[[str], ModuleType]) -> ModuleType:
+    return script_of("datasets")
 
 
 def encode(image: Image.Image, form: str) -> bytes:

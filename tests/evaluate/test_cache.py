@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 
@@ -346,11 +345,9 @@ def test_a_mended_image_is_taken_in(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_replay_benchmark_in_small(tmp_path):
+def test_the_replay_benchmark_in_small(script_of, tmp_path):
     """Its parts run, and memory does not grow beyond the record of each image."""
-    spec = importlib.util.spec_from_file_location("replay_bench", ROOT / "benchmarks" / "replay.py")
-    bench = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(bench)
+    bench = script_of("replay")
     assert bench.bundle(40, 1)["images"] == 40
     grown = bench.memory(tmp_path, "replay", 100, 3000)["more_mb"]
     assert grown < 3  # the record is 1.5 MB; samples that stay would be 6 MB more

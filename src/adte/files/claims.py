@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, Literal, NamedTuple
 
 from safetensors import SafetensorError, safe_open
@@ -115,12 +114,7 @@ class Lock:
     def __enter__(self) -> Lock:
         return self.acquire()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.release()
 
 

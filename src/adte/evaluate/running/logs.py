@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from importlib import import_module
-from types import TracebackType
 from typing import Any
 
 from adte.errors import InputError, MissingExtra, unknown
@@ -36,12 +35,7 @@ class Log(ABC):
     def __enter__(self) -> Log:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
