@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from PIL import Image
 
 from adte import InputError
 from adte.bench import cost
@@ -362,6 +363,21 @@ def test_caches_tell_the_model_and_are_refused_with_another(tmp_path):
         prepare(replace(source, model="tiny"), Settings(preset="full"), tmp_path)
     with pytest.raises(InputError, match="given twice"):
         prepare(replace(source, data=source.data * 2), Settings(), tmp_path)
+
+
+def test_who_listens_is_told_of_each_set(tmp_path):
+    for name in ("cat", "dog"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        Image.new("RGB", (30, 30), "red").save(tmp_path / "photos" / name / "0.png")
+    source = Source(data=[f"folder:{tmp_path / 'photos'}"], model=SmallModel(), views={"count": 2})
+    told = []
+
+    def begin(name, images):
+        told.append((name, images))
+        return told.append
+
+    prepare(source, Settings(), tmp_path / "out", begin=begin)
+    assert told == [("folder", 2), 1, 1]
 
 
 def test_a_tower_of_other_weights_is_refused(lab):
