@@ -18,7 +18,7 @@ import adte
 from adte import StateError
 from adte.serve import schemas
 from adte.serve.access import Access, is_loopback
-from adte.serve.client import Client, ServiceError
+from adte.serve.client import Client, ServiceError, _form
 from adte.serve.limits import Limits
 from adte.serve.service import Service
 from serving import CLASSES, classifier, jpeg, made, running, small
@@ -141,6 +141,18 @@ def test_one_bad_image_spoils_the_request_and_teaches_nothing(open_house):
         stream.predict_many([jpeg(1), jpeg(2)[:200], jpeg(3)])
     assert (error.value.status, error.value.code) == (422, "image")
     assert stream.facts() == before
+
+
+def test_a_form_that_is_cut_off_teaches_nothing(open_house):
+    client, _, stream = open_house
+    before = stream.facts()
+    kind, body = _form([jpeg(1), jpeg(2)])
+    path = "/v1/streams/shop/predict"
+    for cut in (3, 20, 200):  # before the last hyphens, within the boundary, within the image
+        said = refused(client, 400, "request", "POST", path, body[:-cut], Content_Type=kind)
+        assert "cut off" in said
+    assert stream.facts() == before
+    assert raw(client, "POST", path, body[:-2], Content_Type=kind)[0] == 200  # no last line break
 
 
 def test_same_key_same_answer(open_house):
