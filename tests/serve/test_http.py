@@ -21,6 +21,7 @@ from adte.serve.access import Access, is_loopback
 from adte.serve.client import Client, ServiceError, _form
 from adte.serve.limits import Limits
 from adte.serve.service import Service
+from adte.serve.streams import Stream
 from serving import CLASSES, classifier, jpeg, made, running, small
 
 ADMIN = "the-administrator's-token"
@@ -293,6 +294,15 @@ def test_a_heap_of_faults_is_refused_at_the_first(open_house, asked, said):
     message = refused(client, 422, "request", "POST", "/v1/streams", body,
                       content_type="application/json")  # fmt: skip
     assert said in message
+
+
+def test_no_text_is_encoded_for_a_stream_that_cannot_be(open_house, monkeypatch):
+    client, _, _ = open_house
+    monkeypatch.setattr(Stream, "make", lambda *_: pytest.fail("minutes, for many names"))
+    with pytest.raises(ServiceError, match="there is a stream 'shop' already"):
+        made(client, "shop")
+    with pytest.raises(ServiceError, match="state goes on and start begins; give one of them"):
+        made(client, "other", state="", start="")
 
 
 def test_refusals_of_predict(open_house):

@@ -287,14 +287,18 @@ class Keeper:
 
     # ------------------------------------------------------------------ streams
 
-    def create(self, stream: Stream, warm: Event | None = None) -> dict[str, Any]:
-        """Add a stream that was made, and what its warm state was."""
-        if stream.id in self.streams:
-            raise Refused(409, "exists", f"there is a stream {stream.id!r} already; choose another "
-                          "id, or delete it first")  # fmt: skip
+    def check_new(self, id: str) -> None:
+        """Refuse a stream for which there is no place."""
+        if id in self.streams:
+            raise Refused(409, "exists", f"there is a stream {id!r} already; choose another id, "
+                          "or delete it first")  # fmt: skip
         if len(self.streams) >= self.limits.max_streams:
             raise Refused(409, "limit", f"there are {len(self.streams)} streams, which is the "
                           "limit; delete one first")  # fmt: skip
+
+    def create(self, stream: Stream, warm: Event | None = None) -> dict[str, Any]:
+        """Add a stream that was made, and what its warm state was."""
+        self.check_new(stream.id)
         self.store.add_stream(stream)
         if warm is not None:
             self.store.append(stream.id, stream.seq, warm)

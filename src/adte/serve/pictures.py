@@ -54,7 +54,7 @@ def check_picture(data: bytes, limits: Limits) -> Image.Image:
 
 
 def _many_scans(data: bytes) -> bool:
-    """Whether decoding a JPEG would take long for its pixels; what lies behind its end is not it."""
+    """Whether a JPEG would take long for its pixels; what lies behind its end does not count."""
     scans, at = 0, 2
     while scans <= SCANS and (found := MARKER.search(data, at)):
         kind, at = data[found.end() - 1], found.end()

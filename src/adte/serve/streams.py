@@ -119,6 +119,8 @@ class Stream:
     def plan(asked: dict[str, Any], limits: Limits) -> Settings:
         """The settings that somebody asked for, checked without the model."""
         classes, options = asked["classes"], asked["options"]
+        if asked.get("state") is not None and asked.get("start") is not None:
+            raise InputError("state goes on and start begins; give one of them")
         if len(classes) > limits.max_classes:
             raise InputError(f"{len(classes)} classes are more than the {limits.max_classes} "
                              "that are allowed; use fewer")  # fmt: skip
