@@ -12,7 +12,7 @@ import time
 import pytest
 from pydantic import ValidationError
 from safetensors import safe_open
-from safetensors.torch import load_file, save
+from safetensors.torch import load, load_file, save
 
 import adte
 from adte import StateError
@@ -405,6 +405,25 @@ def test_a_state_that_contradicts_itself_is_refused(open_house, tmp_path):
     assert (error.value.status, error.value.code) == (422, "state")
     assert stream.facts() == before
     assert stream.predict(jpeg(3)).seen == 3
+
+
+def test_a_state_that_leaves_no_room_for_more_images_is_refused(open_house):
+    """It could be loaded now, and never again once one more was learned."""
+    client, _, _ = open_house
+    stream = made(client, "ancient")
+    stream.predict(jpeg(1))
+    data, before = stream.export(), stream.facts()
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + size])["__metadata__"]
+    tensors, (name, facts) = load(data), next(iter(header.items()))
+    counted = save({**tensors, "prior.seen": tensors["prior.seen"] * 0 + (1 << 53)}, header)
+    facts = json.dumps({**json.loads(facts), "seen": 1 << 53})
+    for bad in (counted, save(tensors, {**header, name: facts})):
+        with pytest.raises(ServiceError, match="more images than any stream could") as error:
+            stream.take_over(bad)
+        assert (error.value.status, error.value.code) == (422, "state")
+    assert stream.facts() == before
+    stream.delete()
 
 
 @pytest.mark.parametrize("way", ["state", "start"])

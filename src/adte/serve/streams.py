@@ -307,7 +307,17 @@ class Stream:
         with self._trial():
             load_into(self.clf, data)
             if not trusted:
+                self._check_room()
                 self.try_out()
+
+    def _check_room(self) -> None:
+        """Refuse counts that could not grow: what is learned then could not be loaded again."""
+        entries, state = self.clf.method.entries(), self.clf.method.state_dict()
+        summed = [v for k, v in state.items() if v.numel() and not v.is_floating_point()
+                  and (e := declared.entry_of(entries, k)) and e.reduce == "sum"]  # fmt: skip
+        if max(self.clf.seen, *(int(v.max()) for v in summed), 0) > declared.MANY // 2:
+            raise StateError("the state says that it has seen more images than any stream could; "
+                             "save it again where it was learned")  # fmt: skip
 
     @contextmanager
     def _trial(self) -> Iterator[None]:
