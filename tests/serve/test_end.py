@@ -19,6 +19,7 @@ from adte.serve.jobs import Change, Predict
 from adte.serve.limits import Refused
 from adte.serve.making import made
 from adte.serve.service import Service
+from adte.serve.settings import Settings
 from adte.serve.streams import Stream
 from serving import CLASSES, free_port, jpeg, small, wait_ready, wait_together
 
@@ -30,7 +31,7 @@ def test_what_waits_for_the_tower_is_cut_off(tmp_path):
     """The image in the tower is finished and written; those behind it teach nothing."""
     service = Service(tmp_path, small(), workers=1)
     engine, through = service.engine, service.engine._through
-    stream = Stream.make("one", Stream.plan(ASKED, service.limits), service.model, "now", None)
+    stream = Stream.make("one", Settings.of(ASKED, service.limits), service.model, "now", None)
     engine.ask(lambda keeper: keeper.create(stream)).result(10)
     inside, go = threading.Event(), threading.Event()
     engine._through = lambda ready: (inside.set(), go.wait(30), through(ready))

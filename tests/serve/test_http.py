@@ -302,7 +302,7 @@ def test_no_text_is_encoded_for_a_stream_that_cannot_be(open_house, monkeypatch)
     with pytest.raises(ServiceError, match="there is a stream 'shop' already"):
         made(client, "shop")
     with pytest.raises(ServiceError, match="state goes on and start begins; give one of them"):
-        made(client, "other", state="", start="")
+        made(client, "both", state="", start="")
 
 
 def test_refusals_of_predict(open_house):

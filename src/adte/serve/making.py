@@ -13,6 +13,7 @@ from adte.serve.jobs import Call, refusal
 from adte.serve.keeper import now
 from adte.serve.limits import Refused, clipped
 from adte.serve.service import Service
+from adte.serve.settings import Settings
 from adte.serve.streams import Stream
 
 __all__ = ["made", "read_new"]
@@ -34,7 +35,7 @@ def made(service: Service, id: str, asked: dict[str, Any], token: bytes | None) 
     service.keeper.check_new(id)
     try:
         with service.making:
-            stream = Stream.make(id, Stream.plan(asked, service.limits), service.model, now(),
+            stream = Stream.make(id, Settings.of(asked, service.limits), service.model, now(),
                                  token, service.limits)  # fmt: skip
             warm = None
             if asked["state"] is not None:

@@ -26,7 +26,8 @@ from adte.serve.limits import Refused, clipped
 from adte.serve.making import made, read_new
 from adte.serve.packing import checksum
 from adte.serve.service import Service
-from adte.serve.streams import Kind, Stream
+from adte.serve.settings import Kind
+from adte.serve.streams import Stream
 
 __all__ = ["open_router", "router"]
 

@@ -24,7 +24,8 @@ from typing import Any, NamedTuple
 from adte.errors import AdteError, InputError, StateError
 from adte.files.claims import Lock, own_folder
 from adte.serve.packing import checksum
-from adte.serve.streams import Event, Settings, Stream
+from adte.serve.settings import Event, Settings
+from adte.serve.streams import Stream
 
 __all__ = ["FORMAT", "NAME", "Snapshot", "Store", "Stored", "trouble"]
 
