@@ -131,3 +131,19 @@ def test_an_answer_that_a_proxy_lost_is_asked_for_again(stream, monkeypatch):
     with pytest.raises(ServiceError, match="502"):
         client.create(["cat"], views=2)  # it may have been made
     client.close()
+
+
+def test_an_address_that_leads_elsewhere_is_no_success(stream, monkeypatch):
+    """As of a proxy that wants https: a deletion would seem done, and a page a state."""
+    client = Client(stream.client.url)
+    there = client.stream(stream.id)
+    for status, headers, said in (
+        (301, {"location": "https://elsewhere/v1"}, "leads to https://elsewhere/v1; give"),
+        (308, {}, "leads to another address; give"),
+        (200, {"content-type": "text/html"}, "a web page came"),
+    ):
+        monkeypatch.setattr(client, "_once", lambda *_, a=(status, headers): (*a, b"<html>"))
+        for ask in (client.info, there.facts, there.export, there.delete):
+            with pytest.raises(ServiceError, match=said) as error:
+                ask()
+            assert (error.value.status, error.value.code) == (status, "address")

@@ -243,6 +243,30 @@ def test_old_events_are_forgotten(tmp_path):
     store.close()
 
 
+def test_kept_answers_are_bounded_by_number_and_bytes(tmp_path, monkeypatch):
+    """All probabilities of many classes, for thousands of keys, would fill the disk."""
+    monkeypatch.setattr("adte.serve.store.ANSWER_BYTES", 100)
+
+    def left(most: int) -> list[str]:
+        with store.group():
+            store.trim("shop", most, 0)
+        return [key for (key,) in store.db.execute("SELECT key FROM answers ORDER BY seq")]
+
+    store = Store(tmp_path)
+    with store.group():
+        for i in range(8):
+            store.keep_answer("shop", f"key-{i}", i, b"", "x" * 25)
+            store.keep_answer("other", f"other-{i}", i, b"", "x" * 25)
+    assert left(6)[-4:] == ["key-6", "other-6", "key-7", "other-7"]
+    assert len(left(6)) == 8 + 4  # other streams keep theirs
+    assert len(left(3)) == 8 + 3
+    with store.group():
+        store.keep_answer("shop", "large", 8, b"", "x" * 1000)
+    assert left(6)[-1] == "large"  # the newest stays, whatever it takes
+    assert len(left(6)) == 8 + 1
+    store.close()
+
+
 def test_no_room_for_temporary_files_is_no_damage(tmp_path, monkeypatch):
     with running(tmp_path / "alive") as (client, _):
         stream = made(client)

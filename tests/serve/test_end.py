@@ -12,24 +12,26 @@ import time
 import pytest
 
 import adte
-from adte.serve import admin
+from adte.serve import admin, run
 from adte.serve.app import Shell
 from adte.serve.client import ServiceError
 from adte.serve.jobs import Change, Predict
 from adte.serve.limits import Refused
+from adte.serve.making import made
 from adte.serve.service import Service
+from adte.serve.settings import Settings
 from adte.serve.streams import Stream
 from serving import CLASSES, free_port, jpeg, small, wait_ready, wait_together
 
 ASKED = {"classes": CLASSES, "templates": "single", "method": "adte", "views": 6, "seed": 0,
-         "options": {}, "protocol": "online"}  # fmt: skip
+         "options": {}, "protocol": "online", "state": None, "start": None}  # fmt: skip
 
 
 def test_what_waits_for_the_tower_is_cut_off(tmp_path):
     """The image in the tower is finished and written; those behind it teach nothing."""
     service = Service(tmp_path, small(), workers=1)
     engine, through = service.engine, service.engine._through
-    stream = Stream.make("one", Stream.plan(ASKED, service.limits), service.model, "now", None)
+    stream = Stream.make("one", Settings.of(ASKED, service.limits), service.model, "now", None)
     engine.ask(lambda keeper: keeper.create(stream)).result(10)
     inside, go = threading.Event(), threading.Event()
     engine._through = lambda ready: (inside.set(), go.wait(30), through(ready))
@@ -121,3 +123,20 @@ def test_a_request_that_is_cancelled_is_told_so(tmp_path):
     assert sent[0]["status"] == 503
     assert json.loads(sent[1]["body"])["error"]["code"] == "stopping"
     service.close()
+
+
+def test_a_stream_that_is_being_made_does_not_hold_up_the_end(tmp_path, monkeypatch):
+    """Its texts may take minutes, and Python would wait for their thread."""
+    service, ended = Service(tmp_path, small()), []
+    inside, go = threading.Event(), threading.Event()
+    monkeypatch.setattr(Stream, "make", lambda *_: (inside.set(), go.wait(30)))
+    monkeypatch.setattr(run._Server, "run", lambda self, sockets: service.close())
+    monkeypatch.setattr(run.os, "_exit", ended.append)
+    jobs = [service.maker.submit(made, service, id, ASKED, None) for id in ("one", "two")]
+    assert inside.wait(30)
+    with run.listen("127.0.0.1", 0) as where:
+        run.serve(service, where, lambda text: None)
+    assert ended == [0]
+    assert jobs[1].cancelled()
+    go.set()
+    jobs[0].result(30)

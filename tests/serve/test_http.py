@@ -12,15 +12,16 @@ import time
 import pytest
 from pydantic import ValidationError
 from safetensors import safe_open
-from safetensors.torch import load_file, save
+from safetensors.torch import load, load_file, save
 
 import adte
 from adte import StateError
 from adte.serve import schemas
 from adte.serve.access import Access, is_loopback
-from adte.serve.client import Client, ServiceError
+from adte.serve.client import Client, ServiceError, _form
 from adte.serve.limits import Limits
 from adte.serve.service import Service
+from adte.serve.streams import Stream
 from serving import CLASSES, classifier, jpeg, made, running, small
 
 ADMIN = "the-administrator's-token"
@@ -141,6 +142,18 @@ def test_one_bad_image_spoils_the_request_and_teaches_nothing(open_house):
         stream.predict_many([jpeg(1), jpeg(2)[:200], jpeg(3)])
     assert (error.value.status, error.value.code) == (422, "image")
     assert stream.facts() == before
+
+
+def test_a_form_that_is_cut_off_teaches_nothing(open_house):
+    client, _, stream = open_house
+    before = stream.facts()
+    kind, body = _form([jpeg(1), jpeg(2)])
+    path = "/v1/streams/shop/predict"
+    for cut in (3, 20, 200):  # before the last hyphens, within the boundary, within the image
+        said = refused(client, 400, "request", "POST", path, body[:-cut], Content_Type=kind)
+        assert "cut off" in said
+    assert stream.facts() == before
+    assert raw(client, "POST", path, body[:-2], Content_Type=kind)[0] == 200  # no last line break
 
 
 def test_same_key_same_answer(open_house):
@@ -283,6 +296,15 @@ def test_a_heap_of_faults_is_refused_at_the_first(open_house, asked, said):
     assert said in message
 
 
+def test_no_text_is_encoded_for_a_stream_that_cannot_be(open_house, monkeypatch):
+    client, _, _ = open_house
+    monkeypatch.setattr(Stream, "make", lambda *_: pytest.fail("minutes, for many names"))
+    with pytest.raises(ServiceError, match="there is a stream 'shop' already"):
+        made(client, "shop")
+    with pytest.raises(ServiceError, match="state goes on and start begins; give one of them"):
+        made(client, "both", state="", start="")
+
+
 def test_refusals_of_predict(open_house):
     client, _, _ = open_house
     path = "/v1/streams/shop/predict"
@@ -383,6 +405,25 @@ def test_a_state_that_contradicts_itself_is_refused(open_house, tmp_path):
     assert (error.value.status, error.value.code) == (422, "state")
     assert stream.facts() == before
     assert stream.predict(jpeg(3)).seen == 3
+
+
+def test_a_state_that_leaves_no_room_for_more_images_is_refused(open_house):
+    """It could be loaded now, and never again once one more was learned."""
+    client, _, _ = open_house
+    stream = made(client, "ancient")
+    stream.predict(jpeg(1))
+    data, before = stream.export(), stream.facts()
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + size])["__metadata__"]
+    tensors, (name, facts) = load(data), next(iter(header.items()))
+    counted = save({**tensors, "prior.seen": tensors["prior.seen"] * 0 + (1 << 53)}, header)
+    facts = json.dumps({**json.loads(facts), "seen": 1 << 53})
+    for bad in (counted, save(tensors, {**header, name: facts})):
+        with pytest.raises(ServiceError, match="more images than any stream could") as error:
+            stream.take_over(bad)
+        assert (error.value.status, error.value.code) == (422, "state")
+    assert stream.facts() == before
+    stream.delete()
 
 
 @pytest.mark.parametrize("way", ["state", "start"])

@@ -42,6 +42,13 @@ def png(width: int, height: int, depth: int = 8, colour: int = 2, data: bytes = 
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
 
 
+def scanned(times: int) -> bytes:
+    """A progressive JPEG whose last scan comes again: few bytes, and all pixels each time."""
+    data = saved(photo("L"), "JPEG", progressive=True)
+    last = data.rindex(b"\xff\xda")
+    return data[:last] + data[last:-2] * times + data[-2:]
+
+
 def strange() -> dict[str, bytes]:
     """Unusual and whole: these are answered."""
     deep = Image.fromarray(np.arange(1200, dtype=np.uint16).reshape(30, 40) * 50)
@@ -61,12 +68,14 @@ def strange() -> dict[str, bytes]:
         "16 bits": saved(deep, "PNG"),
         "turned": saved(photo(), "JPEG", exif=turned),
         "progressive": saved(photo(), "JPEG", progressive=True),
+        "fifty scans": scanned(50),
         "animated gif": saved(frames[0], "GIF", save_all=True, append_images=frames[1:]),
         "animated webp": saved(photo(), "WEBP", save_all=True, append_images=[photo()]),
         "animated png": saved(photo(), "PNG", save_all=True, append_images=[photo()]),
         "bmp": saved(photo(), "BMP"),
         "webp": saved(photo(), "WEBP"),
         "more behind the end": saved(photo(), "JPEG") + b"PK\x03\x04" + b"x" * 500,
+        "film behind the end": saved(photo(), "JPEG") + b"\xff\xda\x00\x02" * 500,
         "page behind the end": saved(photo(), "GIF") + b"<script>alert(1)</script>",
     }
 
@@ -99,6 +108,7 @@ def hostile() -> dict[str, bytes]:
         "gif of 65,535 × 65,535": b"GIF89a" + struct.pack("<HH", 65535, 65535) + bytes(20),
         "bmp of 40,000 × 40,000": b"BM" + struct.pack("<IIIIiiHHIIIIII", 54, 0, 54, 40, 40_000,
                                                      40_000, 1, 24, 0, 0, 0, 0, 0, 0),
+        "two hundred scans": scanned(200),
         "heic": b"\x00\x00\x00\x18ftypheic" + bytes(100),
     }  # fmt: skip
     for kind, data in whole.items():

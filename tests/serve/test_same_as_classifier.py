@@ -15,6 +15,7 @@ from adte.cli import main
 from adte.serve.client import ServiceError
 from adte.serve.jobs import Predict
 from adte.serve.service import Service
+from adte.serve.settings import Settings
 from adte.serve.streams import Stream
 from serving import CLASSES, classifier, jpeg, made, running, small
 
@@ -23,7 +24,7 @@ ASKED = {"classes": CLASSES, "templates": "single", "views": 6, "seed": 0, "opti
 
 
 def open_stream(service: Service, method: str, protocol: str = "online") -> Stream:
-    plan = Stream.plan({**ASKED, "method": method, "protocol": protocol}, service.limits)
+    plan = Settings.of({**ASKED, "method": method, "protocol": protocol}, service.limits)
     stream = Stream.make("one", plan, service.model, "now", None, service.limits)
     service.engine.ask(lambda keeper: keeper.create(stream)).result(10)
     return stream
@@ -246,7 +247,7 @@ def test_images_of_several_streams_go_through_the_tower_together(tmp_path):
     through = service.engine._through
     service.engine._through = lambda ready: (passes.append(len(ready)), through(ready))
     for id, views in (("one", 6), ("two", 6), ("odd", 3)):
-        plan = Stream.plan({**ASKED, "views": views, "method": "adte", "protocol": "online"},
+        plan = Settings.of({**ASKED, "views": views, "method": "adte", "protocol": "online"},
                            service.limits)  # fmt: skip
         stream = Stream.make(id, plan, model, "now", None, service.limits)
         service.engine.ask(lambda keeper, stream=stream: keeper.create(stream)).result(10)

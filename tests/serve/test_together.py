@@ -15,6 +15,7 @@ from adte.serve import engine as engines
 from adte.serve import jobs as kinds
 from adte.serve.jobs import Predict
 from adte.serve.service import Service
+from adte.serve.settings import Settings
 from adte.serve.streams import HOST, Stream
 from serving import CLASSES, classifier, jpeg, small
 
@@ -24,7 +25,7 @@ ASKED = {"classes": CLASSES, "templates": "single", "views": 6, "seed": 0, "opti
 
 
 def made(service: Service, id: str, method: str = "adte") -> Stream:
-    plan = Stream.plan({**ASKED, "method": method}, service.limits)
+    plan = Settings.of({**ASKED, "method": method}, service.limits)
     stream = Stream.make(id, plan, service.model, "now", None, service.limits)
     service.engine.ask(lambda keeper: keeper.create(stream)).result(10)
     return stream

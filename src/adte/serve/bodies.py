@@ -19,6 +19,10 @@ __all__ = ["decoded", "kind_of", "read_body", "read_images", "size_of"]
 
 class _InMemory(MultiPartParser):
     spool_max_size = 1 << 62  # a file on the disk is made beyond it: never
+    whole = False  # whether the form's last boundary has come
+
+    def on_end(self) -> None:
+        self.whole = True
 
 
 def kind_of(request: Request) -> str:
@@ -85,19 +89,22 @@ async def read_images(request: Request, entry: Entry) -> list[bytes]:
 
 async def _form(request: Request, entry: Entry) -> list[bytes]:
     limits = entry.gate.limits
-    parser = _InMemory(
-        request.headers, _pieces(request, entry), max_files=limits.max_images + 1, max_fields=8
-    )
+
+    async def pieces() -> AsyncGenerator[bytes, None]:
+        async for piece in _pieces(request, entry):
+            yield piece
+        if not parser.whole:  # its last file would be left out
+            raise MultiPartException("the last boundary is missing")
+
+    parser = _InMemory(request.headers, pieces(), max_files=limits.max_images + 1, max_fields=8)
+    malformed = Refused(400, "request", "the form is malformed or cut off; send "
+                        "multipart/form-data with files named image")  # fmt: skip
     try:
         form = await parser.parse()
     except MultiPartException as error:
-        if "many files" in error.message:
-            raise _too_many(limits) from None
-        raise Refused(400, "request", "the form is malformed; send multipart/form-data with files "
-                      "named image") from None  # fmt: skip
+        raise (_too_many(limits) if "many files" in error.message else malformed) from None
     except (KeyError, ValueError, AttributeError, UnicodeError):  # a boundary that is none
-        raise Refused(400, "request", "the form is malformed; send multipart/form-data with files "
-                      "named image") from None  # fmt: skip
+        raise malformed from None
     images = []
     try:
         for name, value in form.multi_items():

@@ -163,6 +163,10 @@ class Client:
                 wait = found.get("retry-after") or ""
                 time.sleep(min(30, int(wait)) if wait.isdecimal() else 1)
                 continue
+            if 300 <= status < 400:  # what is sent elsewhere may lose its body and its token
+                where = found.get("location") or "another address"
+                raise ServiceError(status, "address", f"{self.url} leads to {where}; give the "
+                                   "client the address that the service itself has")  # fmt: skip
             return _result(status, found.get("content-type", ""), data)
         raise AssertionError
 
@@ -198,6 +202,9 @@ def _result(status: int, kind: str, data: bytes) -> Any:
     if not kind.startswith("application/json"):
         if status >= 400:
             raise ServiceError(status, "server", f"the service answered {status}; see its log")
+        if kind.startswith("text/html"):
+            raise ServiceError(status, "address", "a web page came in the place of an answer; give "
+                               "the client the address that the service itself has")  # fmt: skip
         return data if data else None
     try:
         found = json.loads(data)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from adte.errors import AdteError, StateError
 from adte.pipeline import Encoded
 from adte.serve.limits import Refused
-from adte.serve.streams import Kind, Stream
+from adte.serve.settings import Kind
+from adte.serve.streams import Stream
 from adte.views import Crop
 
 if TYPE_CHECKING:

@@ -28,14 +28,14 @@ from adte.serve.limits import Limits, Refused
 from adte.serve.metrics import Metrics
 from adte.serve.packing import pack
 from adte.serve.recovery import recover_all
+from adte.serve.settings import Event
 from adte.serve.store import HISTORY, Store
-from adte.serve.streams import Event, Kept, Stream
+from adte.serve.streams import Kept, Stream
+from adte.serve.telling import as_kept, tell_history, tell_predictions, tell_state
 
 __all__ = ["Keeper", "now"]
 
 log = logging.getLogger("adte.serve")
-
-CHANGING = ("frozen", "seen", "seq", "damaged")  # of a stream's facts
 
 
 def now() -> str:
@@ -183,7 +183,7 @@ class Keeper:
         else:
             self.store.append(stream.id, stream.seq, event)
         if job.key is not None:
-            self.store.keep_answer(stream.id, job.key, stream.seq, job.digest, _kept(answer))
+            self.store.keep_answer(stream.id, job.key, stream.seq, job.digest, as_kept(answer))
         return answer
 
     def _snapshot(self, stream: Stream) -> None:
@@ -251,17 +251,7 @@ class Keeper:
         if job.learn:
             event = stream.note(found, [part.encoded.features for part in job.parts], job.images)
         learned = event is not None and event.kind != "look"
-        rows = [
-            {
-                "label": p.label,
-                "index": p.index,
-                "confidence": p.confidence,
-                "best": [list(pair) for pair in p.best(job.top)],
-                "probs": p.probs.tolist() if job.probs else None,
-                "explain": explained[i] if explained else None,
-            }
-            for i, p in enumerate(found)
-        ]
+        rows = tell_predictions(job, found, explained)
         seen = stream.clf.seen - (later if learned else 0)
         answer = {"stream": stream.id, "seq": stream.seq, "seen": seen, "learned": learned,
                   "repeated": False, "predictions": rows}  # fmt: skip
@@ -287,14 +277,18 @@ class Keeper:
 
     # ------------------------------------------------------------------ streams
 
-    def create(self, stream: Stream, warm: Event | None = None) -> dict[str, Any]:
-        """Add a stream that was made, and what its warm state was."""
-        if stream.id in self.streams:
-            raise Refused(409, "exists", f"there is a stream {stream.id!r} already; choose another "
-                          "id, or delete it first")  # fmt: skip
+    def check_new(self, id: str) -> None:
+        """Refuse a stream for which there is no place."""
+        if id in self.streams:
+            raise Refused(409, "exists", f"there is a stream {id!r} already; choose another id, "
+                          "or delete it first")  # fmt: skip
         if len(self.streams) >= self.limits.max_streams:
             raise Refused(409, "limit", f"there are {len(self.streams)} streams, which is the "
                           "limit; delete one first")  # fmt: skip
+
+    def create(self, stream: Stream, warm: Event | None = None) -> dict[str, Any]:
+        """Add a stream that was made, and what its warm state was."""
+        self.check_new(stream.id)
         self.store.add_stream(stream)
         if warm is not None:
             self.store.append(stream.id, stream.seq, warm)
@@ -333,40 +327,11 @@ class Keeper:
     def state(self, stream: Stream) -> dict[str, Any]:
         """What a stream has learned, and what it has said of late."""
         self._known(stream)
-        prior, q = stream.beliefs()
-        counts = [0] * len(stream.clf.classes)
-        labelled = right = 0
-        for row in self.store.history(stream.id, HISTORY):
-            counts[row[3]] += 1
-            if row[7] is not None:
-                labelled += 1
-                right += row[3] == row[7]
-        return {
-            "id": stream.id,
-            "method": stream.settings.method,
-            "seen": stream.clf.seen,
-            "seq": stream.seq,
-            "frozen": stream.clf.frozen,
-            "classes": stream.clf.classes,
-            "prior": prior,
-            "q": q,
-            "counts": counts,
-            "drift": stream.drift,
-            "labelled": labelled,
-            "accuracy": right / labelled if labelled else None,
-            "bytes": stream.bytes,
-        }
+        return tell_state(stream, self.store.history(stream.id, HISTORY))
 
     def history(self, stream: Stream, last: int) -> dict[str, Any]:
         self._known(stream)
-        names = stream.clf.classes
-        rows = [
-            {"seq": seq, "time": time, "index": index, "label": names[index],
-             "confidence": confidence, "learned": bool(learned), "drift": drift, "truth": truth}
-            for seq, _, time, index, confidence, learned, drift, truth
-            in self.store.history(stream.id, last)
-        ]  # fmt: skip
-        return {"id": stream.id, "rows": rows}
+        return tell_history(stream, self.store.history(stream.id, last))
 
     def export(self, stream: Stream) -> bytes:
         self._known(stream)
@@ -387,16 +352,3 @@ class Keeper:
                 self._after = []
                 log.warning("the last snapshot of %r could not be written: %s", stream.id, error)
         self.store.close()
-
-
-def _kept(answer: dict[str, Any]) -> str:
-    """An answer as it is kept for a repeated request.
-
-    Without the explanation; of a stream's facts those that change, since the others may be long.
-    """
-    if "predictions" in answer:
-        rows = [{**row, "explain": None} for row in answer["predictions"]]
-        answer = {**answer, "predictions": rows}
-    else:
-        answer = {name: answer[name] for name in CHANGING}
-    return json.dumps(answer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,6 +17,8 @@ from adte.views import Preprocess
 __all__ = ["check_picture", "opened", "thumbnails"]
 
 BOMBS = (Image.DecompressionBombError, Image.DecompressionBombWarning)
+SCANS = 100  # of a JPEG, ten being usual; each goes over all pixels, and may have a few bytes
+MARKER = re.compile(rb"\xff[^\x00\x01\xd0-\xd8\xff]")  # that ends the image, or has a length
 
 
 def opened(data: bytes, formats: Sequence[str]) -> Image.Image:
@@ -45,7 +48,21 @@ def check_picture(data: bytes, limits: Limits) -> Image.Image:
         raise _large(limits, f"the image has {width} × {height} pixels")
     if width < 1 or height < 1:
         raise Refused(422, "image", "the image has no pixels; send another")
+    if data.startswith(b"\xff\xd8") and _many_scans(data):
+        raise Refused(422, "image", f"the JPEG has more than {SCANS} scans; save it anew")
     return image
+
+
+def _many_scans(data: bytes) -> bool:
+    """Whether a JPEG would take long for its pixels; what lies behind its end does not count."""
+    scans, at = 0, 2
+    while scans <= SCANS and (found := MARKER.search(data, at)):
+        kind, at = data[found.end() - 1], found.end()
+        if kind == 0xD9:
+            break
+        scans += kind == 0xDA
+        at += int.from_bytes(data[at : at + 2], "big")
+    return scans > SCANS
 
 
 def _large(limits: Limits, what: str = "the image declares too many pixels") -> Refused:

@@ -12,27 +12,25 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
-from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from adte._version import __version__
-from adte.errors import AdteError, InputError, unknown
 from adte.methods import create_method, list_methods, method_info
 from adte.prompts import template_sets
 from adte.serve import schemas
 from adte.serve.access import new_token
-from adte.serve.bodies import decoded, kind_of, read_body, read_images, size_of
-from adte.serve.jobs import Call, Change, Predict, refusal
-from adte.serve.keeper import now
+from adte.serve.bodies import kind_of, read_body, read_images, size_of
+from adte.serve.jobs import Call, Change, Predict
 from adte.serve.limits import Refused, clipped
+from adte.serve.making import made, read_new
 from adte.serve.packing import checksum
 from adte.serve.service import Service
-from adte.serve.streams import Kind, Stream
+from adte.serve.settings import Kind
+from adte.serve.streams import Stream
 
 __all__ = ["open_router", "router"]
 
-FAULTS = 1000  # of a body, of which the first is told; to tell them apart takes long
 PROBE = 1 << 18  # bytes that a disk which was full must take
 
 router, open_router = APIRouter(prefix="/v1"), APIRouter()
@@ -170,59 +168,13 @@ async def make_stream(request: Request) -> Response:
     with service.gate.entered(size_of(request, service.limits)) as entry:
         body = await read_body(request, entry)
         entry.take(1, 0)
-        try:
-            asked = await run_in_threadpool(_read_new, body)
-        except ValidationError as error:
-            raise refused_fields(error) from None
+        asked = await run_in_threadpool(read_new, body)
         token, hashed = new_token() if service.access.required else (None, None)
         id = asked["id"] or secrets.token_hex(8)
         loop = asyncio.get_running_loop()
-        job = await loop.run_in_executor(service.maker, _made, service, id, asked, hashed)
+        job = await loop.run_in_executor(service.maker, made, service, id, asked, hashed)
         facts = await kept(service.engine.submit(job))
     return tell({**facts, "token": token}, 201)
-
-
-def _read_new(body: bytes) -> dict[str, Any]:
-    return schemas.New.model_validate_json(body).model_dump()
-
-
-def _made(service: Service, id: str, asked: dict[str, Any], token: bytes | None) -> Call:
-    """The stream, made beside the event loop."""
-    service.engine.check_open()  # those before it may have taken long
-    streams = service.keeper.streams
-    if id not in streams and len(streams) >= service.limits.max_streams:
-        raise Refused(409, "limit", f"there are {len(streams)} streams, which is the limit; "
-                      "delete one first")  # fmt: skip
-    try:
-        plan = Stream.plan(asked, service.limits)
-        stream = Stream.make(id, plan, service.model, now(), token, service.limits)
-        warm = None
-        if asked["state"] is not None and asked["start"] is not None:
-            raise InputError("state goes on and start begins; give one of them")
-        if asked["state"] is not None:
-            warm = stream.change("state", decoded("state", asked["state"]))
-        elif asked["start"] is not None:
-            warm = stream.begin(decoded("start", asked["start"]))
-    except AdteError as error:
-        raise refusal(error) from None
-    except (TypeError, ValueError, ArithmeticError, RuntimeError) as error:
-        raise Refused(422, "request", "a stream with these options does not work "
-                      f"({type(error).__name__}); check them") from error  # fmt: skip
-    return Call(call=lambda keeper: keeper.create(stream, warm), alone=True)
-
-
-def refused_fields(error: ValidationError) -> Refused:
-    """The first thing that is wrong, by the name of its field and without what it holds."""
-    if error.error_count() > FAULTS:
-        return Refused(422, "request", f"the body has {error.error_count():,} faults; check it")
-    first = error.errors(include_input=False, include_url=False, include_context=False)[0]
-    place, known = first["loc"], schemas.New.model_fields
-    if first["type"] == "extra_forbidden":
-        return Refused(422, "request", str(unknown("field", clipped(str(place[0])), known)))
-    where = ".".join(str(x) for x in place if isinstance(x, int) or x in known)
-    if place[:1] == ("options",) and len(place) > 1:
-        where = f"options[{clipped(str(place[1]))!r}]"
-    return Refused(422, "request", f"{where or 'the body'}: {first['msg']}")
 
 
 @router.get("/streams", response_model=schemas.Streams, responses=refused(503))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -59,6 +60,7 @@ class Service:
         self.notes = self.keeper.notes
         self.engine = Engine(self.keeper, workers, window)
         self.maker = ThreadPoolExecutor(1, "adte-maker")  # of streams; texts take their time
+        self.making = threading.Lock()  # held meanwhile
         self._measure()
 
     def _measure(self) -> None:
@@ -79,8 +81,8 @@ class Service:
         return self.engine.alive and self.keeper.writable
 
     def close(self) -> None:
-        """Finish what was accepted, write it down, end."""
-        self.maker.shutdown(wait=True)
+        """Finish what was accepted, write it down, end. A stream that is being made is left."""
+        self.maker.shutdown(wait=False, cancel_futures=True)
         self.engine.stop()
 
 

@@ -24,7 +24,8 @@ from typing import Any, NamedTuple
 from adte.errors import AdteError, InputError, StateError
 from adte.files.claims import Lock, own_folder
 from adte.serve.packing import checksum
-from adte.serve.streams import Event, Settings, Stream
+from adte.serve.settings import Event, Settings
+from adte.serve.streams import Stream
 
 __all__ = ["FORMAT", "NAME", "Snapshot", "Store", "Stored", "trouble"]
 
@@ -32,6 +33,7 @@ NAME, MARK = "adte.sqlite", "adte.mark"
 FORMAT = 1  # of the database
 APPLICATION = 0x61647465  # "adte"
 ANSWERS, HISTORY = 10_000, 1_000  # kept for each stream
+ANSWER_BYTES = 64 << 20  # of its answers; with all probabilities of many classes each may be large
 
 SCHEMA = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -247,7 +249,7 @@ class Store:
         self.events += 1
 
     def keep_answer(self, id: str, key: str, seq: int, digest: bytes, answer: str) -> None:
-        row = (id, key, seq, digest, answer)
+        row = (id, key, seq, digest, answer.encode())  # the length of bytes is found unread
         self.db.execute("INSERT INTO answers VALUES (?, ?, ?, ?, ?)", row)
 
     def keep_deletion(self, id: str, key: str, digest: bytes) -> None:
@@ -299,8 +301,10 @@ class Store:
     def trim(self, id: str, answers: int, history: int) -> None:
         """Forget answers and history but for the last ones."""
         self.db.execute(
-            "DELETE FROM answers WHERE stream = ? AND seq <= (SELECT seq FROM answers "
-            "WHERE stream = ? ORDER BY seq DESC LIMIT 1 OFFSET ?)", (id, id, answers),
+            "DELETE FROM answers WHERE stream = ? AND seq <= (SELECT max(seq) FROM (SELECT seq, "
+            "row_number() OVER newest AS n, sum(length(answer)) OVER newest AS size FROM answers "
+            "WHERE stream = ? WINDOW newest AS (ORDER BY seq DESC)) "
+            "WHERE n > ? OR (n > 1 AND size > ?))", (id, id, answers, ANSWER_BYTES),
         )  # fmt: skip
         self.db.execute(
             "DELETE FROM history WHERE stream = ? AND seq <= (SELECT seq FROM history "
@@ -355,7 +359,7 @@ class Store:
         ]
         return max(n or 0 for n in found)
 
-    def answer(self, id: str, key: str) -> tuple[bytes, str] | None:
+    def answer(self, id: str, key: str) -> tuple[bytes, str | bytes] | None:
         row = self.db.execute(
             "SELECT digest, answer FROM answers WHERE stream = ? AND key = ?", (id, key)
         ).fetchone()

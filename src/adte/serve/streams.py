@@ -10,8 +10,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,48 +20,25 @@ from adte import state as declared
 from adte.batch import Batch
 from adte.classifier import Classifier
 from adte.errors import InputError, StateError
-from adte.methods import create_method, method_info
+from adte.methods import create_method
 from adte.methods.selector import Selector
 from adte.methods.tracking import PriorMethod
 from adte.models.base import Model
-from adte.options import parse
 from adte.prediction import Prediction
 from adte.prompts import Prompts
 from adte.serve.limits import FORMATS, Limits
 from adte.serve.packing import dump, load_into, pack, unpack
 from adte.serve.pictures import opened
+from adte.serve.settings import Event, Kind, Settings
 from adte.views import Views
 
-__all__ = ["Event", "Kept", "Settings", "Stream"]
+__all__ = ["Kept", "Stream"]
 
-Kind = Literal["learn", "image", "count", "look", "freeze", "unfreeze", "reset", "state"]
 # A method that needs no tower works on the host for so many classes: an image at a time is some
 # hundred small steps, each of which a GPU takes longer for, and more so beside a busy tower.
 HOST = frozenset({"logits", "features", "class weights"})
 SMALL = 4096
 ANY = [f.upper() for f in FORMATS]  # what was accepted once is read again, whatever is allowed now
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What a stream is made of; all but its state."""
-
-    classes: list[str]
-    prompts: dict[str, Any]
-    method: str
-    options: dict[str, Any]
-    views: int
-    seed: int
-    protocol: str
-
-
-@dataclass(frozen=True)
-class Event:
-    """Something that happened to a stream: its kind, the images it counts, and what redoes it."""
-
-    kind: Kind
-    images: int = 0
-    data: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -114,28 +91,6 @@ class Stream:
         return self._device.type == "cpu"
 
     # ------------------------------------------------------------------ making
-
-    @staticmethod
-    def plan(asked: dict[str, Any], limits: Limits) -> Settings:
-        """The settings that somebody asked for, checked without the model."""
-        classes, options = asked["classes"], asked["options"]
-        if len(classes) > limits.max_classes:
-            raise InputError(f"{len(classes)} classes are more than the {limits.max_classes} "
-                             "that are allowed; use fewer")  # fmt: skip
-        if asked["views"] > limits.max_views:
-            raise InputError(f"views={asked['views']} are more than the {limits.max_views} "
-                             "that are allowed; use fewer")  # fmt: skip
-        prompts = Prompts.of(asked["templates"], asked.get("descriptions"))
-        texts = len(classes) * len(prompts.templates) + sum(
-            map(len, (prompts.descriptions or {}).values())
-        )
-        if texts > limits.max_prompts:
-            raise InputError(f"{texts} prompts are more than the {limits.max_prompts} that are "
-                             "allowed; use fewer classes or templates")  # fmt: skip
-        info = method_info(asked["method"])
-        typed = parse(info.cls, {k: _text(v) for k, v in options.items()})
-        return Settings(list(classes), asdict(prompts), info.name, typed, asked["views"],
-                        asked["seed"], asked["protocol"])  # fmt: skip
 
     @staticmethod
     def make(
@@ -305,7 +260,17 @@ class Stream:
         with self._trial():
             load_into(self.clf, data)
             if not trusted:
+                self._check_room()
                 self.try_out()
+
+    def _check_room(self) -> None:
+        """Refuse counts that could not grow: what is learned then could not be loaded again."""
+        entries, state = self.clf.method.entries(), self.clf.method.state_dict()
+        summed = [v for k, v in state.items() if v.numel() and not v.is_floating_point()
+                  and (e := declared.entry_of(entries, k)) and e.reduce == "sum"]  # fmt: skip
+        if max(self.clf.seen, *(int(v.max()) for v in summed), 0) > declared.MANY // 2:
+            raise StateError("the state says that it has seen more images than any stream could; "
+                             "save it again where it was learned")  # fmt: skip
 
     @contextmanager
     def _trial(self) -> Iterator[None]:
@@ -413,10 +378,3 @@ def _check(found: list[Prediction]) -> list[Prediction]:
         raise InputError("the method's probabilities are no numbers with these options and this "
                          "state; choose other options or reset the stream")  # fmt: skip
     return found
-
-
-def _text(value: Any) -> str:
-    """A JSON value as the command line would have it."""
-    if value is None or isinstance(value, bool):
-        return str(value).lower()
-    return str(value)

@@ -1,0 +1,84 @@
+"""What is told of a stream and of its predictions, as JSON has it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from adte.prediction import Prediction
+from adte.serve.jobs import Predict
+from adte.serve.streams import Stream
+
+__all__ = ["as_kept", "tell_history", "tell_predictions", "tell_state"]
+
+CHANGING = ("frozen", "seen", "seq", "damaged")  # of a stream's facts
+Rows = Sequence[tuple[Any, ...]]  # of the history, as `Store.history` has them
+
+
+def tell_predictions(
+    job: Predict, found: Sequence[Prediction], explained: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """A row for each image of a request."""
+    return [
+        {
+            "label": p.label,
+            "index": p.index,
+            "confidence": p.confidence,
+            "best": [list(pair) for pair in p.best(job.top)],
+            "probs": p.probs.tolist() if job.probs else None,
+            "explain": explained[i] if explained else None,
+        }
+        for i, p in enumerate(found)
+    ]
+
+
+def as_kept(answer: dict[str, Any]) -> str:
+    """An answer as it is kept for a repeated request.
+
+    Without the explanation; of a stream's facts those that change, since the others may be long.
+    """
+    if "predictions" in answer:
+        rows = [{**row, "explain": None} for row in answer["predictions"]]
+        answer = {**answer, "predictions": rows}
+    else:
+        answer = {name: answer[name] for name in CHANGING}
+    return json.dumps(answer)
+
+
+def tell_state(stream: Stream, history: Rows) -> dict[str, Any]:
+    """What a stream has learned, and what it has said of late."""
+    prior, q = stream.beliefs()
+    counts = [0] * len(stream.clf.classes)
+    labelled = right = 0
+    for row in history:
+        counts[row[3]] += 1
+        if row[7] is not None:
+            labelled += 1
+            right += row[3] == row[7]
+    return {
+        "id": stream.id,
+        "method": stream.settings.method,
+        "seen": stream.clf.seen,
+        "seq": stream.seq,
+        "frozen": stream.clf.frozen,
+        "classes": stream.clf.classes,
+        "prior": prior,
+        "q": q,
+        "counts": counts,
+        "drift": stream.drift,
+        "labelled": labelled,
+        "accuracy": right / labelled if labelled else None,
+        "bytes": stream.bytes,
+    }
+
+
+def tell_history(stream: Stream, history: Rows) -> dict[str, Any]:
+    """The last predictions that counted."""
+    names = stream.clf.classes
+    rows = [
+        {"seq": seq, "time": time, "index": index, "label": names[index],
+         "confidence": confidence, "learned": bool(learned), "drift": drift, "truth": truth}
+        for seq, _, time, index, confidence, learned, drift, truth in history
+    ]  # fmt: skip
+    return {"id": stream.id, "rows": rows}
