@@ -244,7 +244,9 @@ def test_shards_without_a_recipe_are_not_taken_for_others(other, tmp_path):
 def test_files_of_another_cache_are_named(tmp_path):
     extract(live(), tmp_path / "c", shard=4)
     extract(live(views=6), tmp_path / "views", shard=4)
-    shard, weights = (tmp_path / "c" / f"{n}.safetensors" for n in ("shard-00001", "weights-default"))
+    shard, weights = (
+        tmp_path / "c" / f"{n}.safetensors" for n in ("shard-00001", "weights-default")
+    )
     shard.write_bytes((tmp_path / "views" / shard.name).read_bytes())
     with pytest.raises(StateError, match=r"shard-00001.*other images or views"):
         list(Cache(tmp_path / "c"))
