@@ -117,6 +117,8 @@ def test_few_words_suffice_for_conditions():
         ({"protocol": 3}, "'protocol' is missing or not of the kind dict"),
         ({"metrics": None}, "'metrics' is missing"),
         ({"metrics": {"accuracy": "high"}}, "the metric 'accuracy' is missing or no number"),
+        ({"metrics.by_domain": "x"}, "the metric 'by_domain': 'x' is no value of the kind"),
+        ({"metrics.ece": float("nan")}, "the metric 'ece': nan is no value of the kind"),
         ({"title": None}, "'title' is missing"),
         ({"protocol.images": "many"}, "images='many' is not of the kind int"),
         ({"protocol.options": [1]}, "is not of the kind dict"),

@@ -178,6 +178,11 @@ class Record:
         for name in ("accuracy", "seconds", "images"):
             if not isinstance(facts["metrics"].get(name), (int, float)):
                 raise ValueError(f"the metric {name!r} is missing or no number")
+        for m in list_metrics():
+            try:
+                _checked(m, facts["metrics"].get(m.name))
+            except TypeError as error:
+                raise ValueError(f"the metric {m.name!r}: {error}") from error
         conditions = Conditions.from_json(facts["protocol"])
         return cls(facts["title"], facts["metrics"], conditions, facts["key"], path)
 
