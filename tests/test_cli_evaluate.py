@@ -391,6 +391,7 @@ def test_own_features_are_data(npz, tmp_path, monkeypatch):
     assert call("report", tmp_path / "runs").exit_code == 0
     assert call("sweep", "base=0,5", *data, "--shuffle", 1).exit_code == 2  # it has --seeds
     assert call("sweep", "base=0,5", *data, "--seeds", 2).exit_code == 0
+    assert call("eval", *data, "--shuffle", 2**63).exit_code == 2  # no log could hold it
 
 
 def test_own_features_do_not_stand_in_for_something_else(npz, tmp_path):

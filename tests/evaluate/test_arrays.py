@@ -106,7 +106,10 @@ def test_a_file(arrays, tmp_path):
         ({"names": np.array(["a"])}, "1 class names for 2 class weights"),
         ({"domains": np.array(["a"])}, "1 domains for 3 images"),
         ({"scale": np.array(-1.0)}, "scale above 0"),
-        ({"scale": np.array([1.0, 2.0])}, "in '.*x.npz'"),
+        (
+            {"scale": np.array([1.0, 2.0])},
+            r"in '.*x.npz': scale=array.* is no number; give a single",
+        ),
         ({"image": None}, "no entry 'image'; it has text, label"),
     ],
 )
@@ -117,6 +120,13 @@ def test_bad_files_are_named(change, message, tmp_path):
     with pytest.raises(InputError, match=message) as error:
         from_npz(tmp_path / "x.npz")
     assert re.search(r"x\.npz", str(error.value))
+
+
+def test_the_scale_may_be_a_tensor_or_an_array_of_one(arrays):
+    learned = torch.nn.Parameter(torch.tensor(2.0))  # as towers hold it
+    for scale, bias in ((learned, torch.tensor(0.5)), (np.array([2.0]), np.float32(0.5))):
+        recipe = from_arrays(*arrays, scale=scale, bias=bias).recipe
+        assert (recipe.scale, recipe.bias) == (2.0, 0.5)
 
 
 def test_what_is_no_such_file(tmp_path):

@@ -15,6 +15,7 @@ from adte.evaluate import run
 from adte.evaluate.features import shards
 from adte.evaluate.features.cache import Cache, extract
 from adte.evaluate.features.live import Live
+from adte.files import load_state, save_state
 from adte.prompts import class_weights
 from adte.testing import SmallModel
 
@@ -35,12 +36,12 @@ def pictures(count: int = 11) -> Dataset:
     )
 
 
-def live(count: int = 11, views: int = 5, **options) -> Live:
+def live(count: int = 11, views: int = 5, order: str = "file", **options) -> Live:
     model = SmallModel()
     return Live(
         model=model,
         class_weights=class_weights(model, NAMES),
-        stream=make_stream(pictures(count), order="file"),
+        stream=make_stream(pictures(count), order=order),
         views=Views(count=views),
         **options,
     )
@@ -237,6 +238,37 @@ def test_damage_beside_the_shards_is_named_and_mended(tmp_path):
         Cache(folder)
     with pytest.raises(InputError, match="a file is in the way"):
         extract(live(), recipe)
+
+
+@pytest.mark.parametrize("other", [{"views": 6}, {"order": "class-ordered"}, {"count": 9}])
+def test_shards_without_a_recipe_are_not_taken_for_others(other, tmp_path):
+    folder = tmp_path / "c"
+    extract(live(), folder, shard=4)
+    (folder / "recipe.json").unlink()
+    before = {p.name: p.read_bytes() for p in folder.iterdir()}
+    with pytest.raises(StateError, match=r"shard-0000\d.*other images or views"):
+        extract(live(**other), folder, shard=4)
+    assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
+
+
+def test_files_of_another_cache_are_named(tmp_path):
+    extract(live(), tmp_path / "c", shard=4)
+    extract(live(views=6), tmp_path / "views", shard=4)
+    shard, weights = (
+        tmp_path / "c" / f"{n}.safetensors" for n in ("shard-00001", "weights-default")
+    )
+    shard.write_bytes((tmp_path / "views" / shard.name).read_bytes())
+    with pytest.raises(StateError, match=r"shard-00001.*other images or views"):
+        list(Cache(tmp_path / "c"))
+    recipe = tmp_path / "c" / "recipe.json"
+    facts = json.loads(recipe.read_text("utf-8"))
+    recipe.write_text(json.dumps({**facts, "classes": NAMES[:2]}), "utf-8")
+    with pytest.raises(StateError, match=r"weights-default.*another cache's"):
+        Cache(tmp_path / "c")
+    tensors, header = load_state(weights)
+    save_state(weights, {"class_weights": tensors["class_weights"][:2]}, header)
+    with pytest.raises(StateError, match=r"shard-00000.*other images or views"):
+        list(Cache(tmp_path / "c"))  # a label without a class
 
 
 def test_another_model_views_or_prompts_are_refused_by_name(tmp_path):

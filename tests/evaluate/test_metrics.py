@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from itertools import product
 
 import numpy as np
 import pytest
@@ -70,6 +71,20 @@ def test_mcnemar_is_the_binomial_test():
     want = binomtest(min(only_a, only_b), only_a + only_b, 0.5).pvalue
     assert figures.mcnemar(a, b) == pytest.approx(want)
     assert figures.mcnemar(a, a) == 1
+
+
+def test_all_that_is_said_of_an_image_has_one_sign():
+    rng = np.random.default_rng(4)
+    a, b = rng.random(40) < 0.7, rng.random(40) < 0.5
+    images = [f"{i}" for i in rng.integers(0, 12, 40)]
+    gains = [sum(int(x) - int(y) for x, y, i in zip(a, b, images, strict=True) if i == name)
+             for name in set(images)]  # fmt: skip
+    sums = np.array(list(product((-1, 1), repeat=len(gains)))) @ gains  # every sign of each
+    assert max(map(abs, gains)) > 1
+    assert figures.mcnemar(a, b, images) == pytest.approx((abs(sums) >= abs(sum(gains))).mean())
+    alone = [str(i) for i in range(40)]
+    assert figures.mcnemar(a, b, alone) == figures.mcnemar(a, b)
+    assert figures.mcnemar([*a, *a], [*b, *b], alone * 2) == pytest.approx(figures.mcnemar(a, b))
 
 
 def test_mean_per_class_and_nll():

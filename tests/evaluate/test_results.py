@@ -121,6 +121,8 @@ def test_few_words_suffice_for_conditions():
         ({"protocol": 3}, "protocol is 3, not a table"),
         ({"metrics": None}, "metrics is None, not a table"),
         ({"metrics": {"accuracy": "high"}}, "metrics.accuracy is 'high', not a number"),
+        ({"metrics.by_domain": "x"}, "metrics.by_domain: 'x' is no value of the kind"),
+        ({"metrics.ece": float("nan")}, "metrics.ece: nan is no value of the kind"),
         ({"title": ...}, "title is missing"),
         ({"protocol.images": "many"}, "protocol.images is 'many', not a whole number"),
         ({"protocol.options": [1]}, "protocol.options is [1], not a table"),

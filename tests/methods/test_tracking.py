@@ -37,3 +37,12 @@ def test_entries_of_a_subclass_stay():
     assert int(mine.pop("images")) == 3
     assert mine.keys() == plain.state_dict().keys()
     assert all(torch.equal(mine[k], v) for k, v in plain.state_dict().items())
+
+
+def test_entries_of_a_subclass_need_no_prior():
+    method, plain = Counting(), ZeroShot()
+    for sample in samples(3):
+        assert torch.equal(method.step(sample).probs, plain.step(sample).probs)
+        method.learn(sample)
+        assert torch.equal(method.predict(sample).probs, plain.predict(sample).probs)
+    assert method.state_dict() == {"images": torch.tensor(6)}

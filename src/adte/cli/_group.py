@@ -22,7 +22,7 @@ from adte.files.whole import reason
 
 AGAIN = "adte.again"  # in a context: what the same command would do after an interrupt
 COUNT = click.IntRange(min=1)
-SEED = click.IntRange(min=0)
+SEED = click.IntRange(min=0, max=2**63 - 1)  # what every log and file can hold
 
 
 JSON = click.option(

@@ -23,7 +23,7 @@ class PriorMethod(Method):
     """A method that holds a class prior, for logit adjustment or for more.
 
     The prior is kept only if something reads it (`tracks`); without it, it keeps no state of its
-    own. Readouts are `Reading`s of the prior, for a whole batch at once; a method that is
+    own. Readouts are `Reading`s of the prior, for a whole batch at once, or None; a method that is
     `sequential` gets its images one by one, and calls `track` and `log_prior` itself.
     """
 
@@ -75,6 +75,8 @@ class PriorMethod(Method):
     def scan(self, state: State, evidence: Any) -> tuple[Any, State]:
         if self.sequential:
             return super().scan(state, evidence)
+        if not self.tracks:
+            return None, state
         with part_of(state) as prior:
             reading = self.prior.scan(prior, evidence, self.order == "learn-first")
         return reading, state
@@ -82,14 +84,15 @@ class PriorMethod(Method):
     def absorb(self, state: State, evidence: Any) -> State:
         if self.sequential:
             return super().absorb(state, evidence)
-        with part_of(state) as prior:
-            self.prior.learn(prior, evidence)
+        if self.tracks:
+            with part_of(state) as prior:
+                self.prior.learn(prior, evidence)
         return state
 
     def read(self, state: State, evidence: Any) -> Any:
         if self.sequential:
             return super().read(state, evidence)
-        return self.prior.read(unprefixed(state))
+        return self.prior.read(unprefixed(state)) if self.tracks else None
 
 
 @dataclass(kw_only=True, eq=False)

@@ -114,6 +114,7 @@ def from_arrays(
         if len(given) != wanted:
             of = "class weights" if what == "class names" else "images"
             raise InputError(f"there are {len(given)} {what} for {wanted} {of}; give one for each")
+    scale, bias = _number(scale, "scale"), _number(bias, "bias")
     if not (np.isfinite(scale) and scale > 0 and np.isfinite(bias)):
         raise InputError(f"scale={scale}, bias={bias} cannot be used; give numbers, scale above 0")
     digest = blake2b(digest_size=8)  # runs of other numbers are other runs
@@ -126,8 +127,8 @@ def from_arrays(
         fingerprint=digest.hexdigest(),
         dtype="float16",
         dim=x.shape[2],
-        scale=float(scale),
-        bias=float(bias),
+        scale=scale,
+        bias=bias,
         views=Views(count=x.shape[1]),
         data={
             "images": count,
@@ -169,7 +170,7 @@ def from_npz(path: str | os.PathLike[str]) -> Arrays:
                 f"{str(where)!r} has no entry {key!r}; it has {there}; write one with {NEEDED}"
             )
     try:
-        more: dict[str, Any] = {k: float(found[k]) for k in ("scale", "bias") if k in found}
+        more: dict[str, Any] = {k: found[k] for k in ("scale", "bias") if k in found}
         more |= {k: _texts(found[k]) for k in ("ids", "domains") if k in found}
         names = _texts(found["names"]) if "names" in found else None
         return from_arrays(
@@ -177,6 +178,14 @@ def from_npz(path: str | os.PathLike[str]) -> Arrays:
         )
     except (TypeError, ValueError) as error:  # an InputError is one
         raise InputError(f"in {str(where)!r}: {error}") from error
+
+
+def _number(given: Any, what: str) -> float:
+    """A number, be it in an array or a tensor of one."""
+    try:
+        return float(given.item() if hasattr(given, "item") else given)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"{what}={given!r} is no number; give a single one") from error
 
 
 def _texts(given: np.ndarray[Any, Any]) -> list[Any]:

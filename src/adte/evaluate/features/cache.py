@@ -74,23 +74,35 @@ def extract(
         )
     folder = own_folder(folder, "recipe.json", "shard-*", "weights-*")
     recipe = replace(live.recipe, shard=shard, frequency=frequency)
-    if (folder / "recipe.json").exists():
+    if known := (folder / "recipe.json").exists():
         _check_recipe(folder, recipe)
-    else:
-        text = json.dumps(recipe.to_json(), indent=1, ensure_ascii=False) + "\n"
-        write_whole(folder / "recipe.json", lambda name: Path(name).write_text(text, "utf-8"))
-    _keep_weights(folder, prompt_set, live)
+    weighed = _has_weights(folder, prompt_set, live)
     todo, skipped = [], list[Skipped]()
     for number, start in enumerate(range(0, len(live), shard)):
         stop = min(start + shard, len(live))
         if (path := shards.place(folder, number)).exists():
-            _, header = shards.load(path)  # raises if it is damaged
+            tensors, header = shards.load(path)  # raises if it is damaged
             lost = [Skipped(**s) for s in header["skipped"]]
+            read = sorted({*range(start, stop)} - {s.position for s in lost})
+            there = [*zip(header["ids"], header["domains"], strict=True)]
+            shape = tensors["features"].shape[1:]
+            same = shape == (recipe.views.count, recipe.dim)
+            if not same or there != [live.stream.identify(i) for i in read]:
+                raise _stranger(path)
             if not any(live.readable(s.position) for s in lost):
                 skipped += lost
                 tick(stop - start)
                 continue
         todo.append((path, range(start, stop)))
+    if not known:  # nothing is written before all that lies there was looked at
+        text = json.dumps(recipe.to_json(), indent=1, ensure_ascii=False) + "\n"
+        write_whole(folder / "recipe.json", lambda name: Path(name).write_text(text, "utf-8"))
+    if not weighed:
+        save_state(
+            _weights(folder, prompt_set),
+            {"class_weights": live.class_weights},
+            {"prompts": live.prompts, "classes": list(live.classes)},
+        )
     part = copy(live)  # not `replace`, which would describe the stream anew
     part.part = [i for _, places in todo for i in places]
     lost = _write(part, todo, tick)
@@ -134,8 +146,8 @@ def _finish(shard: Growing, work: list[Future[None]], lost: list[Skipped]) -> No
     shard.write(lost)
 
 
-def _keep_weights(folder: Path, prompt_set: str, live: Live) -> None:
-    """Write the class weights, unless they are there; others under the same name are refused."""
+def _has_weights(folder: Path, prompt_set: str, live: Live) -> bool:
+    """Whether the class weights are there; others under the same name are refused."""
     path = _weights(folder, prompt_set)
     try:
         tensors, header = load_state(path)
@@ -143,14 +155,9 @@ def _keep_weights(folder: Path, prompt_set: str, live: Live) -> None:
         same = _said(header["prompts"]) == _said(live.prompts)
         same = same and there.shape == live.class_weights.shape
         if same and torch.allclose(there, live.class_weights.cpu(), rtol=0, atol=1e-2):
-            return
+            return True
     except (InputError, StateError, KeyError):  # missing or damaged
-        save_state(
-            path,
-            {"class_weights": live.class_weights},
-            {"prompts": live.prompts, "classes": list(live.classes)},
-        )
-        return
+        return False
     raise StateError(
         f"the cache {str(folder)!r} has a prompt set {prompt_set!r} with other prompts: "
         f"{_difference(header['prompts'], live.prompts)}; give these a name of their own "
@@ -162,6 +169,13 @@ def _said(prompts: Any) -> Any:
     """Prompts as JSON has them, whatever they are called."""
     plain = json.loads(json.dumps(prompts))
     return {k: v for k, v in plain.items() if k != "name"} if isinstance(plain, dict) else plain
+
+
+def _stranger(path: Path) -> StateError:
+    return StateError(
+        f"shard {str(path)!r} holds other images or views than this cache; extract into another "
+        "folder, or delete the shard and run extract again"
+    )
 
 
 # --------------------------------------------------------------------------- reading
@@ -278,10 +292,13 @@ class Cache(FeatureStream):
         try:
             tensors, header = load_state(path)
             self.class_weights = tensors["class_weights"]
+            if self.class_weights.shape != (len(self.recipe.classes), self.recipe.dim):
+                raise ValueError("they are of other classes")
             self.recipe = replace(self.recipe, prompts=dict(header["prompts"]))
         except (StateError, KeyError, TypeError, ValueError) as error:
             raise StateError(
-                f"{str(path)!r} is damaged; run the same `adte extract` again, features stay"
+                f"{str(path)!r} is damaged, or another cache's; delete it and run the same `adte "
+                "extract` again, features stay"
             ) from error
 
     @property
@@ -347,7 +364,11 @@ class Cache(FeatureStream):
         path = self.shards[number]
         if shards.count_of(path) != self._starts[number + 1] - self._starts[number]:
             raise StateError(f"{str(path)!r} was made anew meanwhile; open the cache again")
-        return Shard.open(path)
+        shard, r = Shard.open(path), self.recipe
+        strange = max(shard.labels, default=-1) >= len(r.classes)
+        if strange or shard.shape != (r.views.count, r.dim):
+            raise _stranger(path)
+        return shard
 
     def images(self) -> Iterator[Image]:
         order = np.arange(len(self)) if self.order is None else self.order

@@ -269,13 +269,15 @@ def _against(entry: Entry, other: Entry | None, key: str) -> dict[str, Any]:
     return dict(zip(names, (*found, _p(entry, other)), strict=True))
 
 
-def _p(entry: Entry, other: Entry) -> float | None:
-    """McNemar's p, the largest of all seeds; None where an image is shown more than once, since
-    what is said of it twice is no second witness.
+def _p(entry: Entry, other: Entry) -> float:
+    """McNemar's p, the largest of all seeds; what is said of an image that is shown more than once
+    is one witness.
     """
     mine, theirs = ({_seed(o): right(o) or {} for o in e.outcomes} for e in (entry, other))
     usual = theirs[_seed(other.first)]  # one that keeps no state has run on one seed alone
-    if len({id for id, *_ in usual if id}) not in (0, len(usual)):
-        return None
     pairs = [(x, theirs.get(seed, usual)) for seed, x in mine.items()]
-    return max(figures.mcnemar([x[i] for i in x], [y[i] for i in x]) for x, y in pairs)
+    named = all(id for id, *_ in usual)
+    return max(
+        figures.mcnemar([*x.values()], [y[i] for i in x], [i[0] for i in x] if named else None)
+        for x, y in pairs
+    )

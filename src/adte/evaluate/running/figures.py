@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import exp, lgamma, log
 from typing import NamedTuple
 
@@ -79,15 +80,38 @@ def nll(truth: ArrayLike) -> float:
     return float(-np.log(np.clip(np.asarray(truth, float), 1e-30, 1)).mean())
 
 
-def mcnemar(a: ArrayLike, b: ArrayLike) -> float:
-    """Exact two-sided p-value that two methods are right equally often, paired by image."""
-    a, b = np.asarray(a, bool), np.asarray(b, bool)
-    only_a, only_b = int((a & ~b).sum()), int((b & ~a).sum())
+def mcnemar(a: ArrayLike, b: ArrayLike, images: Sequence[str] | None = None) -> float:
+    """Exact two-sided p-value that two methods are right equally often, paired by image.
+
+    `images` names the image of each pair, where one may be shown more than once. All that is said
+    of it has one sign then, which is as likely to be the other: a sign-flip test, and McNemar's
+    where every image is shown once.
+    """
+    gain = np.asarray(a, bool).astype(np.int64) - np.asarray(b, bool)
+    if images is not None:
+        which = np.unique(np.asarray(images), return_inverse=True)[1]
+        gain = np.rint(np.bincount(which, weights=gain)).astype(np.int64)
+    sizes, counts = np.unique(np.abs(gain), return_counts=True)
+    if sizes.max(initial=0) > 1:
+        return _flipped(sizes, counts, abs(int(gain.sum())))
+    only_a, only_b = int((gain > 0).sum()), int((gain < 0).sum())
     n, k = only_a + only_b, min(only_a, only_b)
     log_terms = [
         lgamma(n + 1) - lgamma(i + 1) - lgamma(n - i + 1) - n * log(2) for i in range(k + 1)
     ]
     return min(1.0, 2 * sum(exp(t) for t in log_terms))
+
+
+def _flipped(sizes: NDArray[np.int64], counts: NDArray[np.int64], found: int) -> float:
+    """P(|Σ ± size| ≥ found) for signs that are fair coins, by their characteristic function."""
+    places = 2 * int(sizes @ counts) + 1  # of the sum, those below zero behind the others
+    turn = 2 * np.pi * np.arange(places) / places
+    wave = np.ones(places)
+    for size, count in zip(sizes, counts, strict=True):
+        wave *= np.cos(size * turn) ** count
+    chance = np.fft.ifft(wave).real
+    far = np.minimum(np.arange(places), places - np.arange(places)) >= found
+    return float(np.clip(chance[far].sum(), 0.0, 1.0))
 
 
 def ece(confidence: ArrayLike, correct: ArrayLike, bins: int = 15) -> float:

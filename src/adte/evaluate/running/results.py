@@ -159,6 +159,11 @@ class Record:
         read = _RECORD.read(facts, "")
         for name in ("accuracy", "seconds", "images"):
             NUMBER.read(read["metrics"].get(name), f"metrics.{name}")
+        for m in list_metrics():
+            try:
+                _checked(m, read["metrics"].get(m.name))
+            except TypeError as error:
+                raise ValueError(f"metrics.{m.name}: {error}") from error
         return cls(read["title"], read["metrics"], read["protocol"], read["key"], path)
 
 
