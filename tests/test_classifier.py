@@ -417,6 +417,8 @@ def test_what_prompts_are_called_decides_nothing(model, photos, tmp_path):
 
 
 def test_views_that_are_drawn_as_needed_are_others(model, tmp_path):
+    make(model, views=np.int64(8)).save(tmp_path / "eight.adte")
+    assert not Classifier.load(tmp_path / "eight.adte", model).auto
     make(model, views="auto").save(tmp_path / "auto.adte")
     with pytest.raises(StateError, match="has views='auto', this classifier has a fixed number"):
         make(model, views=64).load_state(tmp_path / "auto.adte")
@@ -463,19 +465,42 @@ def test_a_list_is_learned_whole_or_not_at_all(model, photos):
     assert clf.method.state_dict() == {}
 
 
-def test_an_image_with_nan_is_named(model, photos):
+@pytest.mark.parametrize("views", [8, "auto"])
+def test_an_image_with_nan_is_named_and_costs_the_list(photos, views):
     class Odd(SmallModel):
         def encode_image(self, pixels):
             return super().encode_image(pixels) * (torch.nan if pixels.mean() > 0 else 1.0)
 
-    clf = make(Odd())
-    bad = next(p for p in sorted(photos.iterdir()) if _is_nan(clf, p))
-    with pytest.raises(InputError, match=f"of '.*{bad.name}' hold NaN"):
-        clf.predict(bad)
+    clf = make(Odd(), views=views)
+    bad, good = (
+        next(p for p in sorted(photos.iterdir()) if _is_nan(clf, p) == nan) for nan in (True, False)
+    )
+    clf.predict(good)
+    before = clf.method.state_dict()
+    for call, images in ((clf.predict, bad), (clf.predict, [good, bad]), (clf.learn, [good, bad])):
+        with pytest.raises(InputError, match=f"of '.*{bad.name}' hold NaN"):
+            call(images)
+    assert clf.seen == 1
+    after = clf.method.state_dict()
+    assert all(torch.equal(after[k], before[k]) for k in before)
 
 
 def _is_nan(clf, path):
     return bool(clf.sample(path).logits.isnan().any())
+
+
+def test_one_that_is_merged_may_learn_meanwhile(model, photos, monkeypatch):
+    one, busy = make(model), make(model)
+    busy.learn(photos)
+    merge = one.method.merge
+
+    def late(other):
+        merge(other)
+        busy.predict(photos / "00.png")
+
+    monkeypatch.setattr(one.method, "merge", late)
+    one.merge(busy)
+    assert one.seen == one.method.class_prior.seen == 12
 
 
 def test_a_photograph_is_not_written_over(model, photos, tmp_path):

@@ -299,5 +299,7 @@ def test_pixels_without_known_levels_are_refused(tmp_path: Path) -> None:
         load_image(path)
     with pytest.raises(InputError, match="this I image " + said.format("32-bit")):
         load_image(Image.new("I", (3, 3)))
+    with pytest.raises(InputError, match="this RGB image has no pixels; give an image with"):
+        load_image(Image.new("RGB", (0, 3)))
     with pytest.raises(InputError, match=r"dtype torch.bfloat16 is not an image; give uint8"):
         load_image(torch.zeros(3, 3, dtype=torch.bfloat16))

@@ -92,6 +92,8 @@ def test_classes():
     assert check_classes([" cat ", "dog"]) == ["cat", "dog"]
     with pytest.warns(UserWarning, match="'missile' occurs more than once"):
         check_classes(["missile", "tank", "missile"])
+    with pytest.warns(UserWarning, match="'tank' occurs more than once"):  # in no time
+        check_classes([*map(str, range(20_000)), "tank", "tank"])
     for bad, message in (("cat", "is one text"), ([], "no class names"), (["a", " "], "number 1")):
         with pytest.raises(InputError, match=message):
             check_classes(bad)

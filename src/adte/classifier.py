@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from copy import deepcopy
 from dataclasses import asdict, replace
 from difflib import get_close_matches
 from functools import cached_property
@@ -103,9 +105,9 @@ class Classifier:
     ) -> None:
         self.classes = check_classes(classes)
         self.prompts = Prompts.of(templates)
-        self.auto = views == "auto"
+        self.auto = isinstance(views, str)
         if isinstance(views, str):
-            if not self.auto:
+            if views != "auto":
                 raise InputError(f"views={views!r} is no number of views; give one, or 'auto'")
             views = Views(seed=seed)
         if isinstance(views, Views) and seed not in (0, views.seed):
@@ -162,15 +164,14 @@ class Classifier:
     ) -> Any:
         """Predict one image, or each of a list or of a batch (N, H, W, 3), and learn from it.
 
-        A list is encoded before anything is learned: if one of its images cannot be read, nothing
-        has changed. With errors="skip" such images are left out and listed in `unread`; one image
-        by itself is an error still. With learn=False nothing is learned. With views="auto" what the
-        first images of a list teach does not decide how many views the last ones have; with
-        `stream` it does, and a few answers differ.
+        A list is learned whole or not at all: where one of its images ends in an error, nothing has
+        changed. With errors="skip" images that cannot be read are left out and listed in `unread`;
+        one image by itself is an error still. With learn=False nothing is learned. With
+        views="auto" other threads wait for the whole list.
         """
         if isinstance(image, (list, tuple)) or getattr(image, "ndim", 0) == 4:
-            batches = list(self._batches(image, 1, 0, errors))
-            return [p for batch in batches for p in self.step(batch, learn)]
+            with self._whole(self._batches(image, 1, 0, errors)) as batches:
+                return [p for batch in batches for p in self.step(batch, learn)]
         _check_way(errors)
         (batch,) = self._batches([image], 1, 0, "raise")
         return self.step(batch, learn)[0]
@@ -201,24 +202,39 @@ class Classifier:
     def learn(self, images: Any, errors: Literal["raise", "skip"] = "raise") -> int:
         """Learn from an image, a list or a folder without predicting; how many it was.
 
-        A list is encoded before anything is learned, as in `predict`; a folder is learned as it
-        comes, and where it ends in an error `seen` says how many images that was.
+        A list is learned whole or not at all, as in `predict`; a folder is learned as it comes, and
+        where it ends in an error `seen` says how many images that was.
         """
         if self.frozen:
             raise InputError("this classifier is frozen; call unfreeze() before learn()")
         several = isinstance(images, (list, tuple)) or getattr(images, "ndim", 0) == 4
         if folder := isinstance(images, (str, os.PathLike)) and Path(images).is_dir():
             images, several = find_images(images), True
-        batches = self._batches(images if several else [images], 16, 0, errors)
-        if not folder:
-            batches = iter(list(batches))
+        found = self._batches(images if several else [images], 16, 0, errors)
         done = 0
-        for batch in batches:
-            with self._lock:
-                self.method.learn(batch)
-                self.seen += len(batch)
-            done += len(batch)
+        with nullcontext(found) if folder else self._whole(found) as batches:
+            for batch in batches:
+                with self._lock:
+                    self.method.learn(batch)
+                    self.seen += len(batch)
+                done += len(batch)
         return done
+
+    @contextmanager
+    def _whole(self, batches: Iterable[Batch]) -> Iterator[Iterable[Batch]]:
+        """Batches of a list, and after an error what was learned before it.
+
+        They are encoded before others have to wait, but for views that depend on what is learned.
+        """
+        ready = batches if self.auto else list(batches)
+        with self._lock:
+            learned, seen = self.method.state_dict(), self.seen
+            try:
+                yield ready
+            except BaseException:
+                self.method.load_state_dict(learned)
+                self.seen = seen
+                raise
 
     def sample(self, image: Image) -> Sample:
         """What the method sees of an image: logits and features of its views."""
@@ -446,9 +462,11 @@ class Classifier:
         if self.frozen:
             raise StateError("this classifier is frozen; call unfreeze() before merge()")
         check_fit("the other classifier", other.facts, self.facts)
+        with other._lock:  # a copy: it may learn meanwhile, or merge this one
+            theirs, seen = deepcopy(other.method), other.seen
         with self._lock:
-            self.method.merge(other.method)
-            self.seen += other.seen
+            self.method.merge(theirs)
+            self.seen += seen
 
     # ------------------------------------------------------------------ the rest
 

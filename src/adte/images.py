@@ -266,7 +266,7 @@ def _read(source: Any, fraction: Callable[[int, int], int] | None) -> Picture:
 
 def _plain_reason(error: Exception, source: Any) -> str:
     """What is wrong, and the mend, where the file itself is whole or there is none."""
-    if isinstance(error, _NoLevels):
+    if isinstance(error, _NoPixels):
         return str(error)
     if isinstance(error, FileNotFoundError):
         return "is not there; check the path"
@@ -345,8 +345,8 @@ def _add_plugin(source: Any, name: str) -> bool:
     return True
 
 
-class _NoLevels(ValueError):
-    """Pixels whose range from black to white is not known."""
+class _NoPixels(ValueError):
+    """No pixels, or such whose range from black to white is not known."""
 
 
 def _orientation(image: Image.Image) -> Any:
@@ -358,10 +358,12 @@ def _orientation(image: Image.Image) -> Any:
 
 def _rgb(image: Image.Image) -> Pixels:
     image.load()  # a truncated file raises here
+    if 0 in image.size:
+        raise _NoPixels("has no pixels; give an image with at least one")
     known = image.format in ("PNG", "PPM")  # 16 bits, which Pillow may open as 32
     if image.mode.startswith("F") or (image.mode == "I" and not known):
         kind = "float" if image.mode.startswith("F") else "32-bit"
-        raise _NoLevels(f"cannot be used as an image ({kind} pixels); {LEVELS}")
+        raise _NoPixels(f"cannot be used as an image ({kind} pixels); {LEVELS}")
     turned = _orientation(image)
     if turned in _TURNS:  # Pillow's own turn writes all tags anew, and fails where one is odd
         image = image.transpose(_TURNS[turned])

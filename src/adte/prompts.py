@@ -17,6 +17,7 @@ import json
 import os
 import time
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -69,7 +70,7 @@ def check_classes(classes: Sequence[str]) -> list[str]:
     if blank := [i for i, n in enumerate(names) if not n]:
         raise InputError(f"class name number {blank[0]} is empty; give it a name or remove it")
     if len(set(names)) < len(names):
-        repeated = min(n for n in set(names) if names.count(n) > 1)
+        repeated = min(n for n, times in Counter(names).items() if times > 1)
         warnings.warn(
             f"class name {repeated!r} occurs more than once; classes are kept apart by "
             "index, and a tie goes to the first",

@@ -142,6 +142,9 @@ def test_a_raw_model_in_the_place_of_a_model_is_recognised():
                 use(thing)
     model = SmallModel()
     assert check_model(model) is model
+    del model.name, model.dim
+    with pytest.raises(InputError, match="SmallModel does not say its name and dim; give it what"):
+        check_model(model)
 
 
 def test_a_preprocessing_of_ones_own():

@@ -79,9 +79,10 @@ def test_streams_threads_and_lists_agree(tmp_path):
     images = [picture(seed) for seed in range(10)]
     loop = Classifier(SmallModel(), CLASSES, views="auto")
     one_by_one = [loop.predict(i) for i in images]
-    for batch, workers in ((1, 0), (16, 0), (4, 2)):
+    ways = [{"batch": 1}, {"batch": 16}, {"batch": 4, "workers": 2}, {}]
+    for way in ways:
         clf = Classifier(SmallModel(), CLASSES, views="auto")
-        found = list(clf.stream(images, batch=batch, workers=workers))
+        found = list(clf.stream(images, **way)) if way else clf.predict(images)
         assert [len(p.entropy) for p in found] == [len(p.entropy) for p in one_by_one]
         assert all(torch.equal(a.probs, b.probs) for a, b in zip(found, one_by_one, strict=True))
 

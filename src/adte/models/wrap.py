@@ -23,6 +23,8 @@ from adte.views import Preprocess
 
 __all__ = ["check_model", "wrap"]
 
+FACTS = ("name", "dim", "preprocess", "logit_scale")  # what a subclass of Model has to say
+
 
 def wrap(
     model: Any,
@@ -64,6 +66,11 @@ def wrap(
 def check_model(given: Any) -> Model:
     """A `Model` as it is; whatever else comes in its place is named, with what to do."""
     if isinstance(given, Model):
+        if lacking := [fact for fact in FACTS if not hasattr(given, fact)]:
+            raise InputError(
+                f"{_kind(given)} does not say its {' and '.join(lacking)}; give it what adte.Model "
+                "lists"
+            )
         return given
     if _of_open_clip(given):
         said = "is a model of open_clip as it is; give adte.wrap(model, tokenizer=…) instead"
