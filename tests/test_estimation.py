@@ -53,13 +53,19 @@ def naive_log_prior(
     L, n = len(seen[0]), len(seen)
     others = np.zeros(L) if before is None else before
     known = (others.sum() / (others.sum() + n)) ** 2
+    sure = (L * np.mean([r @ r for r in answers]) - 1) / (L - 1)
+
+    def told(c: float) -> float:
+        """The excess that would be there if answers were sure."""
+        return min(1 + (c - 1) / sure ** (40 / (40 + L)), L) if c > 1 else c
+
     agreed = sum(answers[i] @ answers[j] for i in range(n) for j in range(i))
-    c = (2 + agreed) / (2 + n * (n - 1) / 2 / L)
+    c = told((2 + agreed) / (2 + n * (n - 1) / 2 / L))
     trust = max(0.0, 1 - 1 / c)
     held = np.array([min(1.0, 2 * max(n / L, 1.0) / x) for x in np.sum(answers, 0)])
     parts = [held * answer for answer in answers]
     agreed, m = sum(parts[i] @ parts[j] for i in range(n) for j in range(i)), np.sum(parts)
-    rest = (2 + agreed) / (2 + max(m, 1.0) * (max(m, 1.0) - 1) / 2 / L)
+    rest = told((2 + agreed) / (2 + max(m, 1.0) * (max(m, 1.0) - 1) / 2 / L))
     alpha = (1 - rest / L) / (rest - 1) if rest > 1 else 1e3
     alpha = min(max(alpha, 0.05), 1e3)
     pi = (np.sum(answers, 0) + alpha) / (n + L * alpha)
@@ -201,6 +207,27 @@ def test_concentration_is_the_classes_over_those_in_use() -> None:
         counts = np.zeros(50)
         counts[:used] = 2000 / used
         assert concentration(counts, counts) == pytest.approx(50 / used, rel=0.03)
+
+
+@pytest.mark.parametrize("used", [2, 5, 10])
+@pytest.mark.parametrize("top", [0.4, 0.8])
+def test_unsure_answers_hide_no_frequencies(used: int, top: float) -> None:
+    """Ten classes, each image's own with `top` and the others alike: the classes in use show."""
+    answers = np.full((10, 10), (1 - top) / 9)
+    np.fill_diagonal(answers, top)
+    answers = np.repeat(answers[:used], 2000 // used, 0)
+    found = concentration(answers.sum(0), (answers**2).sum(0))
+    as_they_are = 10 * (answers.mean(0) ** 2).sum()
+    assert as_they_are - 1 <= 0.63 * (10 / used - 1) + 1e-9
+    assert found - 1 == pytest.approx(10 / used - 1, rel=0.37, abs=0.01)
+
+
+def test_answers_that_say_nothing_say_nothing_of_frequencies() -> None:
+    alike = np.full(6, 50 / 6)
+    for squares in (alike / 6, alike / 6 * (1 - 1e-12)):
+        log_pi, trust = frequencies(alike, squares)
+        assert abs(log_pi).max() < 1e-9
+        assert trust < 1e-9
 
 
 def test_frequencies_that_are_equal_are_not_trusted() -> None:

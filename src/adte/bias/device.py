@@ -14,13 +14,13 @@ import triton  # type: ignore[import-not-found,import-untyped,unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found,import-untyped,unused-ignore]
 from torch import Tensor
 
-from adte.bias.host import DEEP, FEW, LEAST, MOST, PAIRS, SHARE, STEPS, SURE
+from adte.bias.host import DEEP, FEW, LEAST, MOST, PAIRS, SHARE, STEPS, SURE, VAGUE
 
 __all__ = ["follow"]
 
 _PAIRS, _LEAST, _MOST = tl.constexpr(PAIRS), tl.constexpr(LEAST), tl.constexpr(MOST)
 _DEEP, _FEW, _STEPS = tl.constexpr(DEEP), tl.constexpr(FEW), tl.constexpr(STEPS)
-_SHARE, _SURE = tl.constexpr(SHARE), tl.constexpr(SURE)
+_SHARE, _SURE, _VAGUE = tl.constexpr(SHARE), tl.constexpr(SURE), tl.constexpr(VAGUE)
 _TOP = tl.constexpr((1 << 63) - 1)
 
 
@@ -63,7 +63,7 @@ def _follow(
         each = n / L
 
         agree, agree_rest = tl.zeros((BLOCK,), tl.float64), tl.zeros((BLOCK,), tl.float64)
-        counts = tl.zeros((BLOCK,), tl.float64)
+        counts, alone = tl.zeros((BLOCK,), tl.float64), tl.zeros((BLOCK,), tl.float64)
         for start in range(0, classes, BLOCK):
             at, inside = _some(start, classes, BLOCK)
             answers = tl.load(sums + classes + at, mask=inside, other=0.0)
@@ -73,8 +73,11 @@ def _follow(
             agree += answers * answers - squares
             agree_rest += part * part * (answers * answers - squares)
             counts += part * answers
-        c = _concentration(tl.sum(agree, 0), n, L)
-        rest = _concentration(tl.sum(agree_rest, 0), tl.sum(counts, 0), L)
+            alone += squares
+        itself = (L * tl.sum(alone, 0) / tl.maximum(n, 1e-300) - 1.0) / tl.maximum(L - 1.0, 1.0)
+        itself = tl.exp(tl.log(tl.maximum(itself, _VAGUE)) * _FEW / (L + _FEW))
+        c = _concentration(tl.sum(agree, 0), n, itself, L)
+        rest = _concentration(tl.sum(agree_rest, 0), tl.sum(counts, 0), itself, L)
         uneven = c > 1.0
         trust = tl.where(uneven, 1.0 - 1.0 / c, 0.0)
         alpha = (1.0 - rest / L) / tl.where(rest > 1.0, rest - 1.0, 1.0)
@@ -116,8 +119,9 @@ def _follow(
 
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-def _concentration(twice_agreed, n, L):
-    return (twice_agreed / 2 + _PAIRS) / (tl.maximum(n * (n - 1), 0.0) / 2 / L + _PAIRS)
+def _concentration(twice_agreed, n, itself, L):
+    ratio = (twice_agreed / 2 + _PAIRS) / (tl.maximum(n * (n - 1), 0.0) / 2 / L + _PAIRS)
+    return tl.where(ratio > 1.0, tl.minimum(1.0 + (ratio - 1.0) / itself, L), ratio)
 
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]

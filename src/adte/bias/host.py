@@ -28,7 +28,8 @@ SURE = 2.0  # times the trust, how far what stands out is taken for a class that
 SHARE = 2.0  # times its equal share, what a class counts for at most where that is chosen
 DEEP = -40.0  # a log-probability below says no more than this
 STEPS = 2  # towards the slope: the first is of what uniform predictions have flattened
-FEW = 40.0  # classes whose slope is believed by half
+FEW = 40.0  # classes whose slope is believed by half, and so is how unsure answers are
+VAGUE = 1e-3  # of certain answers, what an image is taken to agree with itself at least
 UNSURE = 5.0  # images that said nothing, taken as seen when it is counted how sure answers are
 TINY = 1e-300
 
@@ -91,22 +92,41 @@ def _median(x: Array) -> float:
 def concentration(answers: Array, squares: Array) -> float:
     """How much more often two images share a class than they would at equal frequencies.
 
-    With r the class probabilities of an image, images i and j share a class with probability
-    r_i·r_j. Over all pairs of n images that makes ½ (Σ N_l² − Σ Q_l) agreements, from N = Σ r and
-    Q = Σ r² alone, and n = Σ N_l; equal frequencies make ½ n (n − 1)/L. Their ratio is L Σ π², one
-    over the share of the classes in use. Two pairs that agree as chance has it are taken as seen.
+    With r the class probabilities of an image, images i and j agree with probability r_i·r_j. Over
+    all pairs of n images that makes ½ (Σ N_l² − Σ Q_l) agreements, from N = Σ r and Q = Σ r² alone,
+    and n = Σ N_l; equal frequencies make ½ n (n − 1)/L. With two pairs that agree as chance has it
+    taken as seen, what is beyond their ratio of one is an excess.
+
+    Unsure answers hide it: two images of one class agree no more often than two draws of one
+    image's answer, s = Σ Q_l/n, which is beyond chance by a = (L s − 1)/(L − 1) of what it would be
+    were answers certain. So the excess is divided by a: what comes out is L Σ π², one over the
+    share of the classes in use. Among many names answers are unsure between like ones, on which
+    two images agree as well; so it is a to the power of 40/(L + 40).
 
     >>> sure = np.array([10.0, 10.0, 0.0, 0.0])  # 20 images of two classes in four
     >>> round(concentration(sure, sure), 4)
     1.8586
+    >>> unsure = np.array([[0.7, 0.1, 0.1, 0.1], [0.1, 0.7, 0.1, 0.1]] * 10)  # such, in doubt
+    >>> round(concentration(unsure.sum(0), (unsure**2).sum(0)), 4)
+    1.7824
     """
-    n = float(answers.sum())
-    return _excess(float(answers @ answers - squares.sum()), n, len(answers))
+    n, classes = float(answers.sum()), len(answers)
+    agreed = float(answers @ answers - squares.sum())
+    return _excess(agreed, n, _itself(squares, n), classes)
 
 
-def _excess(agreed: float, n: float, classes: int) -> float:
+def _itself(squares: Array, n: float) -> float:
+    """How often images agree with themselves beyond chance, as far as that is believed: a."""
+    classes = len(squares)
+    sure = float(squares.sum()) / max(n, TINY)
+    beyond = (classes * sure - 1) / max(classes - 1, 1)
+    return float(max(beyond, VAGUE) ** (FEW / (classes + FEW)))
+
+
+def _excess(agreed: float, n: float, itself: float, classes: int) -> float:
     """Pairs that agree, over those that chance would have agree; both counted twice."""
-    return (agreed + 2 * PAIRS) / (max(n * (n - 1), 0.0) / classes + 2 * PAIRS)
+    ratio = (agreed + 2 * PAIRS) / (max(n * (n - 1), 0.0) / classes + 2 * PAIRS)
+    return min(1 + (ratio - 1) / itself, float(classes)) if ratio > 1 else ratio
 
 
 def frequencies(answers: Array, squares: Array) -> tuple[Array, float]:
@@ -120,13 +140,15 @@ def frequencies(answers: Array, squares: Array) -> tuple[Array, float]:
     of how rare the others are, so in c' no class counts for more than twice its equal share.
     """
     n, classes = float(answers.sum()), len(answers)
-    c = _excess(float(answers @ answers - squares.sum()), n, classes)
+    itself = _itself(squares, n)
+    c = _excess(float(answers @ answers - squares.sum()), n, itself, classes)
     if c <= 1:
         return np.zeros_like(answers), 0.0
     each = n / classes
     held = np.minimum(answers, SHARE * max(each, 1.0))
     part = held / np.maximum(answers, TINY)
-    rest = _excess(float(held @ held - part * part @ squares), float(held.sum()), classes)
+    agreed = float(held @ held - part * part @ squares)
+    rest = _excess(agreed, float(held.sum()), itself, classes)
     alpha = (1 - rest / classes) / (rest - 1) if rest > 1 else MOST
     alpha = min(max(alpha, LEAST), MOST)
     return np.log((answers + alpha) / (each + alpha)), 1 - 1 / c
