@@ -7,6 +7,7 @@ over them need no barrier. A median is found by halving the interval of numbers 
 """
 
 # Triton reads the annotations of kernels: they are no strings here.
+import math
 from contextlib import nullcontext
 
 import torch
@@ -14,13 +15,14 @@ import triton  # type: ignore[import-not-found,import-untyped,unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found,import-untyped,unused-ignore]
 from torch import Tensor
 
-from adte.bias.host import DEEP, FEW, LEAST, MOST, PAIRS, SHARE, STEPS, SURE, VAGUE
+from adte.bias.host import DEEP, FEW, LEAST, MOST, NAMES, PAIRS, SHARE, STEPS, SURE, VAGUE
 
 __all__ = ["follow"]
 
 _PAIRS, _LEAST, _MOST = tl.constexpr(PAIRS), tl.constexpr(LEAST), tl.constexpr(MOST)
 _DEEP, _FEW, _STEPS = tl.constexpr(DEEP), tl.constexpr(FEW), tl.constexpr(STEPS)
 _SHARE, _SURE, _VAGUE = tl.constexpr(SHARE), tl.constexpr(SURE), tl.constexpr(VAGUE)
+_HALVED = tl.constexpr(math.log(2) / NAMES)
 _TOP = tl.constexpr((1 << 63) - 1)
 
 
@@ -75,7 +77,7 @@ def _follow(
             counts += part * answers
             alone += squares
         itself = (L * tl.sum(alone, 0) / tl.maximum(n, 1e-300) - 1.0) / tl.maximum(L - 1.0, 1.0)
-        itself = tl.exp(tl.log(tl.maximum(itself, _VAGUE)) * _FEW / (L + _FEW))
+        itself = tl.exp(tl.log(tl.maximum(itself, _VAGUE)) * tl.exp(-L * _HALVED))
         c = _concentration(tl.sum(agree, 0), n, itself, L)
         rest = _concentration(tl.sum(agree_rest, 0), tl.sum(counts, 0), itself, L)
         uneven = c > 1.0

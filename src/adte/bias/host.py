@@ -28,7 +28,8 @@ SURE = 2.0  # times the trust, how far what stands out is taken for a class that
 SHARE = 2.0  # times its equal share, what a class counts for at most where that is chosen
 DEEP = -40.0  # a log-probability below says no more than this
 STEPS = 2  # towards the slope: the first is of what uniform predictions have flattened
-FEW = 40.0  # classes whose slope is believed by half, and so is how unsure answers are
+FEW = 40.0  # classes whose slope is believed by half
+NAMES = 20.0  # classes among which it is believed by half that answers are unsure of all alike
 VAGUE = 1e-3  # of certain answers, what an image is taken to agree with itself at least
 UNSURE = 5.0  # images that said nothing, taken as seen when it is counted how sure answers are
 TINY = 1e-300
@@ -101,14 +102,14 @@ def concentration(answers: Array, squares: Array) -> float:
     image's answer, s = Σ Q_l/n, which is beyond chance by a = (L s − 1)/(L − 1) of what it would be
     were answers certain. So the excess is divided by a: what comes out is L Σ π², one over the
     share of the classes in use. Among many names answers are unsure between like ones, on which
-    two images agree as well; so it is a to the power of 40/(L + 40).
+    two images agree as well; so it is a to the power of 2^(−L/20).
 
     >>> sure = np.array([10.0, 10.0, 0.0, 0.0])  # 20 images of two classes in four
     >>> round(concentration(sure, sure), 4)
     1.8586
     >>> unsure = np.array([[0.7, 0.1, 0.1, 0.1], [0.1, 0.7, 0.1, 0.1]] * 10)  # such, in doubt
     >>> round(concentration(unsure.sum(0), (unsure**2).sum(0)), 4)
-    1.7824
+    1.7522
     """
     n, classes = float(answers.sum()), len(answers)
     agreed = float(answers @ answers - squares.sum())
@@ -120,7 +121,7 @@ def _itself(squares: Array, n: float) -> float:
     classes = len(squares)
     sure = float(squares.sum()) / max(n, TINY)
     beyond = (classes * sure - 1) / max(classes - 1, 1)
-    return float(max(beyond, VAGUE) ** (FEW / (classes + FEW)))
+    return float(max(beyond, VAGUE) ** 2 ** (-classes / NAMES))
 
 
 def _excess(agreed: float, n: float, itself: float, classes: int) -> float:
