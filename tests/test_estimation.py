@@ -53,7 +53,9 @@ def naive_log_prior(
     L, n = len(seen[0]), len(seen)
     others = np.zeros(L) if before is None else before
     known = (others.sum() / (others.sum() + n)) ** 2
-    sure = ((L * np.mean([r @ r for r in answers]) - 1) / (L - 1)) ** (0.5 ** (L / 20))
+    sure = ((L * np.mean([r @ r for r in answers]) - 1) / (L - 1)) ** (
+        (1 - known) * 0.5 ** (L / 20)
+    )
 
     def told(c: float) -> float:
         """The excess that would be there if answers were sure."""

@@ -76,8 +76,10 @@ def _follow(
             agree_rest += part * part * (answers * answers - squares)
             counts += part * answers
             alone += squares
+        known = begun_with / tl.maximum(begun_with + n, 1e-300)
+        known = known * known
         itself = (L * tl.sum(alone, 0) / tl.maximum(n, 1e-300) - 1.0) / tl.maximum(L - 1.0, 1.0)
-        itself = tl.exp(tl.log(tl.maximum(itself, _VAGUE)) * tl.exp(-L * _HALVED))
+        itself = tl.exp(tl.log(tl.maximum(itself, _VAGUE)) * (1.0 - known) * tl.exp(-L * _HALVED))
         c = _concentration(tl.sum(agree, 0), n, itself, L)
         rest = _concentration(tl.sum(agree_rest, 0), tl.sum(counts, 0), itself, L)
         uneven = c > 1.0
@@ -85,8 +87,6 @@ def _follow(
         alpha = (1.0 - rest / L) / tl.where(rest > 1.0, rest - 1.0, 1.0)
         alpha = tl.where(rest > 1.0, tl.minimum(tl.maximum(alpha, _LEAST), _MOST), _MOST)
         extra = tl.maximum(each_class / (1.0 - trust), in_all / L)
-        known = begun_with / tl.maximum(begun_with + n, 1e-300)
-        known = known * known
         part = trust * (1.0 + known) / 2
         tl.store(trusts + b, trust)
 

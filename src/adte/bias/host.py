@@ -116,12 +116,12 @@ def concentration(answers: Array, squares: Array) -> float:
     return _excess(agreed, n, _itself(squares, n), classes)
 
 
-def _itself(squares: Array, n: float) -> float:
-    """How often images agree with themselves beyond chance, as far as that is believed: a."""
+def _itself(squares: Array, n: float, known: float = 0.0) -> float:
+    """How often images agree with themselves beyond chance, as far as that is regarded: a."""
     classes = len(squares)
     sure = float(squares.sum()) / max(n, TINY)
     beyond = (classes * sure - 1) / max(classes - 1, 1)
-    return float(max(beyond, VAGUE) ** 2 ** (-classes / NAMES))
+    return float(max(beyond, VAGUE) ** ((1 - known) * 2 ** (-classes / NAMES)))
 
 
 def _excess(agreed: float, n: float, itself: float, classes: int) -> float:
@@ -130,7 +130,7 @@ def _excess(agreed: float, n: float, itself: float, classes: int) -> float:
     return min(1 + (ratio - 1) / itself, float(classes)) if ratio > 1 else ratio
 
 
-def frequencies(answers: Array, squares: Array) -> tuple[Array, float]:
+def frequencies(answers: Array, squares: Array, known: float = 0.0) -> tuple[Array, float]:
     """log(L π̂) of each class, and the trust g in it.  (L,), (L,) → (L,)
 
     The trust is the share of agreements that chance does not explain, g = 1 − 1/c: nothing on a
@@ -139,9 +139,13 @@ def frequencies(answers: Array, squares: Array) -> tuple[Array, float]:
     π̂ is the mean of the Dirichlet posterior, (N + α)/(n + L α), whose α has a concentration that
     was counted: c' = L (1 + α)/(1 + L α). Two classes that half of the stream is of say nothing
     of how rare the others are, so in c' no class counts for more than twice its equal share.
+
+    Args:
+        known: how far the bias is known (`joint`); frequencies need not be looked for behind
+            unsure answers then, for they are believed anyway.
     """
     n, classes = float(answers.sum()), len(answers)
-    itself = _itself(squares, n)
+    itself = _itself(squares, n, known)
     c = _excess(float(answers @ answers - squares.sum()), n, itself, classes)
     if c <= 1:
         return np.zeros_like(answers), 0.0
@@ -180,11 +184,11 @@ def joint(
             stream that shows one in c of its classes takes c times the images to say as much of a
             bias, so the first is multiplied by c.
     """
-    log_pi, trust = frequencies(sums.answers, sums.squares)
     n = float(sums.answers.sum())
+    known = _begun_with(sums.total, n)
+    log_pi, trust = frequencies(sums.answers, sums.squares, known)
     each = n / len(log_pi)
     extra = max(smoothing[0] / (1 - trust), smoothing[1] / len(log_pi))
-    known = _begun_with(sums.total, n)
     part = trust * (1 + known) / 2
     told = part * np.log((sums.answers + extra) / (each + extra)) if trust else 0.0
     uneven = np.log(np.maximum(sums.total + extra, TINY)) - told
