@@ -149,9 +149,9 @@ def test_the_list_says_what_the_server_says(tmp_path):
 
 
 def test_options_that_an_action_does_not_use_are_refused(folder):
-    for action in ("list", "verify", "prune"):
+    for action, *words in (("list",), ("verify",), ("prune",), ("delete", "shop")):
         for option in ("--model", "--weights", "--device", "--dtype"):
-            said = ran(folder, action, option, "mars", code=2)
+            said = ran(folder, action, *words, option, "mars", code=2)
             assert f"{option} is not for `adte state DIR {action}`" in said
 
 

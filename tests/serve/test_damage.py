@@ -10,12 +10,15 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from adte import InputError, StateError
+from adte.cli import main
 from adte.serve import admin
 from adte.serve.client import ServiceError
 from adte.serve.service import Service
 from adte.serve.store import MARK, NAME, Store
+from adte.serve.streams import Stream
 from adte.testing import SmallModel
 from serving import classifier, jpeg, made, running, small
 
@@ -45,6 +48,50 @@ def change(folder: Path, command: str, *values: object) -> None:
     db.commit()
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     db.close()
+
+
+def test_an_event_that_cannot_be_done_again_stops_no_other_stream(tmp_path, monkeypatch):
+    """Whatever it raises: a library that was upgraded since may refuse a picture in any way."""
+    with running(tmp_path / "alive") as (client, _):
+        made(client, "other").predict(jpeg(1))
+        made(client).predict(jpeg(0))
+        shutil.copytree(tmp_path / "alive", tmp_path / "dead")
+    redo = Stream.redo
+
+    def fails(self, event):
+        if self.id == "shop":
+            raise RuntimeError("another library")
+        return redo(self, event)
+
+    monkeypatch.setattr(Stream, "redo", fails)
+    with running(tmp_path / "dead") as (client, service):
+        (note,) = service.notes
+        assert "'shop': event 1 cannot be done again (RuntimeError('another library'))" in note
+        assert client.stream("other").state()["seen"] == 1
+        with pytest.raises(ServiceError, match="damaged"):
+            client.stream("shop").predict(jpeg(1))
+        client.stream("shop").reset()
+        assert client.stream("shop").predict(jpeg(0)).seen == 1
+
+
+def test_a_stream_whose_method_is_gone_is_named_and_can_be_deleted(tmp_path):
+    folder = lived(tmp_path, 2, crash=False)
+    with running(folder) as (client, _):
+        made(client, "other").predict(jpeg(1))
+    command = "UPDATE streams SET settings = replace(settings, '\"adte\"', '\"gone\"') WHERE id = ?"
+    change(folder, command, "shop")
+    with pytest.raises(
+        StateError, match=r"'shop' cannot be made any more: .*'gone'.* delete shop`"
+    ):
+        Service(folder, small())
+    assert [row["method"] for row in admin.listing(folder)] == ["gone", "adte"]
+    done = CliRunner().invoke(main, ["state", str(folder), "delete", "shop"])
+    assert done.exit_code == 0, done.output
+    again = CliRunner().invoke(main, ["state", str(folder), "delete", "shop"])
+    assert "there is no stream 'shop'" in again.output
+    with running(folder) as (client, service):
+        assert service.notes == []
+        assert client.stream("other").state()["seen"] == 1
 
 
 def test_a_damaged_newest_snapshot_is_passed_over(tmp_path):
@@ -344,9 +391,6 @@ def test_a_disk_that_fails_is_no_damage(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_state_of_a_service_on_the_command_line(tmp_path):
-    from click.testing import CliRunner
-
-    from adte.cli import main
     from adte.models import load_model
 
     folder, run = tmp_path / "s", CliRunner()

@@ -136,7 +136,9 @@ def _serve_far(o: dict[str, Any], cluster: ClusterOptions, port: int, **settings
     answer(app, o["host"], port, lambda text: click.echo(text, err=True), cluster, o["drain"])
 
 
-ACTIONS = {"list": 0, "verify": 0, "export": 2, "import": 2, "merge": 2, "prune": 0}  # words
+ACTIONS = {  # and their words
+    "list": 0, "verify": 0, "export": 2, "import": 2, "merge": 2, "delete": 1, "prune": 0
+}  # fmt: skip
 
 
 @main.command()
@@ -154,22 +156,24 @@ def state(folder: str, action: str, words: tuple[str, ...], json_to: str | None,
     adte state DIR export STREAM FILE   a stream's state as a file
     adte state DIR import STREAM FILE   take over a state
     adte state DIR merge STREAM OTHER   take in what another stream has learned
+    adte state DIR delete STREAM        forget a stream
     adte state DIR prune                forget old answers and history, give back space
 
-    `import`, `merge` and `prune` want the server stopped; it has routes of its own for the first.
-    `export`, `import` and `merge` need the model that the streams were learned with; --weights says
-    where it lies.
+    `import`, `merge`, `delete` and `prune` want the server stopped; it has routes of its own for
+    the first and the third. `export`, `import` and `merge` need the model that the streams were
+    learned with; --weights says where it lies.
     """
     from adte.serve import admin
 
     number = ACTIONS[action]
     if len(words) != number:
         raise InputError(
-            f"`adte state DIR {action}` takes {number} more words, {len(words)} came; see "
+            f"`adte state DIR {action}` takes {number} more word{'s' * (number != 1)}, "
+            f"{len(words)} came; see "
             "`adte state --help`"
         )
     model = KEPT.given(o)
-    if model and not number:
+    if model and number < 2:
         raise click.UsageError(
             f"--{next(iter(model))} is not for `adte state DIR {action}`, which needs no model; "
             "leave it out"
@@ -184,6 +188,9 @@ def state(folder: str, action: str, words: tuple[str, ...], json_to: str | None,
     if action == "prune":
         done = admin.prune(folder)
         said = "{bytes_before:,} bytes before, {bytes_after:,} after".format(**done)
+    elif action == "delete":
+        done = admin.delete_(folder, words[0])
+        said = f"stream {words[0]!r} is forgotten"
     else:
         if "model" in model:
             model["name"] = model.pop("model")

@@ -1,4 +1,4 @@
-"""What `adte state` does: list, verify, export, import, merge, prune. Without HTTP."""
+"""What `adte state` does: list, verify, export, import, merge, delete, prune. Without HTTP."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from adte.files.claims import Target, claim
 from adte.models import load_model
 from adte.serve.packing import seen_in
 from adte.serve.recovery import check_model, recover
-from adte.serve.store import Store, trouble
+from adte.serve.store import Store, Stored, trouble
 from adte.serve.streams import Stream
 
-__all__ = ["export_", "import_", "listing", "merge_", "prune", "verify"]
+__all__ = ["delete_", "export_", "import_", "listing", "merge_", "prune", "verify"]
 
 StrPath = str | os.PathLike[str]
 
@@ -103,19 +103,24 @@ def _recovered(store: Store, id: str, damaged: bool = False, **model: Any) -> St
 
     `model` is what `load_model` is told; the name is that of the streams' model unless given.
     """
-    stored = {s.id: s for s in store.streams()}
-    known = store.model
-    if id not in stored or known is None:
-        raise InputError(
-            f"there is no stream {id!r} in {str(store.folder)!r}; it has: "
-            f"{', '.join(sorted(stored)) or 'none'}"
-        )
+    stored, known = _stored(store, id), store.model
+    assert known is not None
     net = load_model(**{"name": known["name"], **model}).eval()
     check_model(store, net)
-    stream, notes = recover(store, stored[id], net)
+    stream, notes = recover(store, stored, net)
     if stream.damaged and not damaged:
         raise StateError(f"stream {id!r} is damaged: {'; '.join(notes)}")
     return stream
+
+
+def _stored(store: Store, id: str) -> Stored:
+    there = {s.id: s for s in store.streams()}
+    if id not in there:
+        raise InputError(
+            f"there is no stream {id!r} in {str(store.folder)!r}; it has: "
+            f"{', '.join(sorted(there)) or 'none'}"
+        )
+    return there[id]
 
 
 def export_(
@@ -163,6 +168,15 @@ def _take_over(store: Store, stream: Stream, data: bytes) -> None:
     event = stream.change("state", data)
     with store.group():
         store.renew(stream, event)
+
+
+def delete_(folder: StrPath, id: str) -> dict[str, Any]:
+    """Forget a stream and all that it learned, one that cannot be made any more too."""
+    with _open(folder, reading=False) as store:
+        _stored(store, id)
+        with store.group():
+            store.drop_stream(id)
+    return {"stream": id}
 
 
 def prune(folder: StrPath, answers: int = 1000, history: int = 200) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from adte.errors import AdteError, StateError
+from shlex import quote
+
+from adte.errors import AdteError, StateError, brief
 from adte.models.base import Model
 from adte.serve.packing import unpack
 from adte.serve.store import Store, Stored
@@ -47,7 +49,13 @@ def recover_all(store: Store, model: Model) -> tuple[dict[str, Stream], list[str
 
 def recover(store: Store, stored: Stored, model: Model) -> tuple[Stream, list[str]]:
     """One stream, and what is to be said of it. The store is only read."""
-    stream = Stream.make(stored.id, stored.settings, model, stored.created, stored.token)
+    try:
+        stream = Stream.make(stored.id, stored.settings, model, stored.created, stored.token)
+    except AdteError as error:  # its method came from a package that is gone
+        raise StateError(
+            f"stream {stored.id!r} cannot be made any more: {error}. Install what it was made "
+            f"with, or run `adte state {quote(str(store.folder))} delete {stored.id}`"
+        ) from error
     notes = _newest_good(store, stream)
     missing = _redo(store, stream, notes)
     if missing:
@@ -91,8 +99,11 @@ def _redo(store: Store, stream: Stream, notes: list[str]) -> str:
         else:
             try:
                 stream.redo(event)
-            except AdteError as error:  # a state that was taken before what is checked now
-                why = f"event {seq} cannot be done again ({error})"
+            except (OSError, MemoryError):  # the machine's, and no damage
+                raise
+            except Exception as error:  # whatever else it is, it stops no other stream
+                said = str(error) if isinstance(error, AdteError) else brief(error)
+                why = f"event {seq} cannot be done again ({said})"
                 break
         stream.seq = seq
     if last <= stream.seq:
