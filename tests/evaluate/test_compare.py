@@ -139,6 +139,9 @@ def test_somebody_can_listen():
         ({"methods": "se", "prompts": "seven"}, "unknown option of a comparison 'prompts'"),
         ({"methods": "tent"}, "needs the image tower"),
         ({"data": "folder:/nowhere", "methods": "se"}, "/nowhere"),
+        ({"methods": 3}, "methods=3 cannot be run; give names in a list"),
+        ({"protocols": 3}, "protocols=3 cannot be run; give names in a list"),
+        ({"again": True}, "again=True redoes the runs of a folder; name it as runs=FOLDER"),
     ],
     ids=str,
 )

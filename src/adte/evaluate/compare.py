@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from adte.data import StreamOptions
-from adte.errors import InputError, unknown
+from adte.errors import InputError, brief, unknown
 from adte.evaluate.features.stream import FeatureStream, Tick, silent
 from adte.evaluate.report.sections import told_apart
 from adte.evaluate.report.tables import (
@@ -173,7 +173,7 @@ def compare_tasks(
 
 def compare(
     data: str | Sequence[str] | FeatureStream | None = None,
-    methods: str | Sequence[str | Task] | None = None,
+    methods: str | Task | Sequence[str | Task] | None = None,
     *,
     protocols: Protocol | Sequence[Protocol] = ("online",),
     seeds: int = 1,
@@ -203,6 +203,8 @@ def compare(
     ['zero-shot', 'adte']
     """
     seeds = at_least("seeds", seeds, 1)
+    if again and runs is None:
+        raise InputError("again=True redoes the runs of a folder; name it as runs=FOLDER")
     if isinstance(data, FeatureStream):
         batch = options.pop("batch", None)
         batch = batch if batch is None else at_least("batch", batch, 1)
@@ -223,7 +225,7 @@ def compare(
 
 
 def tasks_for(
-    methods: str | Sequence[str | Task] | None,
+    methods: str | Task | Sequence[str | Task] | None,
     protocols: Protocol | Sequence[Protocol],
     seeds: int,
     lacking: frozenset[str] = frozenset(),
@@ -233,10 +235,13 @@ def tasks_for(
     Without names it is all methods but those that need what is `lacking`.
     """
     protocols = [protocols] if isinstance(protocols, str) else protocols
+    given = [methods] if isinstance(methods, str | Task) else methods
+    for name, several in (("methods", given or ()), ("protocols", protocols)):
+        if not isinstance(several, Sequence):
+            raise InputError(f"{name}={brief(several)} cannot be run; give names in a list")
     for protocol in protocols:
         if protocol not in PROTOCOLS:
             raise unknown("protocol", protocol, PROTOCOLS)
-    given = [methods] if isinstance(methods, str) else methods
     if given is None:
         return method_tasks([], protocols, range(seeds), lacking)
     if not given:
