@@ -1,4 +1,7 @@
-"""Templates by name, for prompts and for the data sets alike: `assets/templates.json`."""
+"""Templates by name, for prompts and for the data sets alike: `assets/templates.json`.
+
+A set there is a list of templates, or the name of the set that it is the same as.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,8 @@ def template_sets() -> dict[str, tuple[str, ...]]:
     >>> [len(template_sets()[name]) for name in ("single", "seven", "eighty")]
     [1, 7, 80]
     """
-    return {name: tuple(templates) for name, templates in _table()["sets"].items()}
+    sets = _table()["sets"]
+    return {n: tuple(sets[t] if isinstance(t, str) else t) for n, t in sets.items()}
 
 
 def template_set(name: str) -> tuple[str, ...] | None:

@@ -90,7 +90,7 @@ def _median(x: Array) -> float:
     return float(low + high) / 2
 
 
-def concentration(answers: Array, squares: Array) -> float:
+def concentration(answers: Array, squares: Array, itself: float | None = None) -> float:
     """How much more often two images share a class than they would at equal frequencies.
 
     With r the class probabilities of an image, images i and j agree with probability r_i·r_j. Over
@@ -102,7 +102,8 @@ def concentration(answers: Array, squares: Array) -> float:
     image's answer, s = Σ Q_l/n, which is beyond chance by a = (L s − 1)/(L − 1) of what it would be
     were answers certain. So the excess is divided by a: what comes out is L Σ π², one over the
     share of the classes in use. Among many names answers are unsure between like ones, on which
-    two images agree as well; so it is a to the power of 2^(−L/20).
+    two images agree as well; so it is a to the power of 2^(−L/20). `itself` is given where these
+    are parts of answers.
 
     >>> sure = np.array([10.0, 10.0, 0.0, 0.0])  # 20 images of two classes in four
     >>> round(concentration(sure, sure), 4)
@@ -112,8 +113,10 @@ def concentration(answers: Array, squares: Array) -> float:
     1.7522
     """
     n, classes = float(answers.sum()), len(answers)
-    agreed = float(answers @ answers - squares.sum())
-    return _excess(agreed, n, _itself(squares, n), classes)
+    itself = _itself(squares, n) if itself is None else itself
+    agreed = float(answers @ answers - squares.sum())  # pairs, counted twice, as those of chance
+    ratio = (agreed + 2 * PAIRS) / (max(n * (n - 1), 0.0) / classes + 2 * PAIRS)
+    return min(1 + (ratio - 1) / itself, float(classes)) if ratio > 1 else ratio
 
 
 def _itself(squares: Array, n: float, known: float = 0.0) -> float:
@@ -122,12 +125,6 @@ def _itself(squares: Array, n: float, known: float = 0.0) -> float:
     sure = float(squares.sum()) / max(n, TINY)
     beyond = (classes * sure - 1) / max(classes - 1, 1)
     return float(max(beyond, VAGUE) ** ((1 - known) * 2 ** (-classes / NAMES)))
-
-
-def _excess(agreed: float, n: float, itself: float, classes: int) -> float:
-    """Pairs that agree, over those that chance would have agree; both counted twice."""
-    ratio = (agreed + 2 * PAIRS) / (max(n * (n - 1), 0.0) / classes + 2 * PAIRS)
-    return min(1 + (ratio - 1) / itself, float(classes)) if ratio > 1 else ratio
 
 
 def frequencies(answers: Array, squares: Array, known: float = 0.0) -> tuple[Array, float]:
@@ -146,14 +143,13 @@ def frequencies(answers: Array, squares: Array, known: float = 0.0) -> tuple[Arr
     """
     n, classes = float(answers.sum()), len(answers)
     itself = _itself(squares, n, known)
-    c = _excess(float(answers @ answers - squares.sum()), n, itself, classes)
+    c = concentration(answers, squares, itself)
     if c <= 1:
         return np.zeros_like(answers), 0.0
     each = n / classes
     held = np.minimum(answers, SHARE * max(each, 1.0))
     part = held / np.maximum(answers, TINY)
-    agreed = float(held @ held - part * part @ squares)
-    rest = _excess(agreed, float(held.sum()), itself, classes)
+    rest = concentration(held, part * part * squares, itself)
     alpha = (1 - rest / classes) / (rest - 1) if rest > 1 else MOST
     alpha = min(max(alpha, LEAST), MOST)
     return np.log((answers + alpha) / (each + alpha)), 1 - 1 / c

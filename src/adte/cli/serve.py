@@ -169,8 +169,7 @@ def state(folder: str, action: str, words: tuple[str, ...], json_to: str | None,
     if len(words) != number:
         raise InputError(
             f"`adte state DIR {action}` takes {number} more word{'s' * (number != 1)}, "
-            f"{len(words)} came; see "
-            "`adte state --help`"
+            f"{len(words)} came; see `adte state --help`"
         )
     model = KEPT.given(o)
     if model and number < 2:
