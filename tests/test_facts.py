@@ -33,6 +33,7 @@ GOOD: dict[str, Any] = json.loads(
             "auto": False,
             "seen": 40,
             "frozen": False,
+            "temperature": 0.6,
             "outputs": {"labels.csv": asdict(Mark(40, "ab", "."))},
         }
     )
@@ -135,7 +136,9 @@ def test_malformed_headers(place, value, sentence):
     assert len(said) < 400
 
 
-@pytest.mark.parametrize("key", sorted(GOOD.keys() - {"fingerprint", "outputs", "format", "auto"}))
+@pytest.mark.parametrize(
+    "key", sorted(GOOD.keys() - {"fingerprint", "outputs", "format", "auto", "temperature"})
+)
 def test_missing_facts(key):
     facts = {k: v for k, v in GOOD.items() if k != key}
     with pytest.raises(StateError, match=f"{key} is missing"):

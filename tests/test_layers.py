@@ -20,7 +20,7 @@ FLOORS = (
     ("models",),
     ("batch", "prompts"),
     ("methods", "pipeline", "simulate", "facts"),
-    ("fit",),
+    ("fit", "calibration"),
     ("classifier", "bench"),
     ("console",),
     ("labelling", "evaluate"),

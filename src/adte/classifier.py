@@ -18,6 +18,7 @@ from torch import Tensor
 
 from adte._version import __version__
 from adte.batch import Batch, Context, Sample
+from adte.calibration import Calibration, calibrate, indices_of, tempered
 from adte.errors import InputError, StateError, brief, unknown
 from adte.files import save_state
 from adte.files.claims import kind_of
@@ -28,7 +29,7 @@ from adte.images import find_images
 from adte.methods import Method, create_method
 from adte.models import Model, check_model, load_model
 from adte.options import at_least
-from adte.pipeline import Pipeline
+from adte.pipeline import Pipeline, default_group
 from adte.prediction import Prediction
 from adte.prompts import SINGLE, Prompts, Templates, check_classes, class_weights
 from adte.views import Views
@@ -80,6 +81,7 @@ class Classifier:
         options: of the method, when it is given by name.
 
     Attributes:
+        temperature: of confidence, 1 as the method has it; `calibrate` finds a better one.
         unread: the images that the last call with errors="skip" left out.
 
     >>> clf = Classifier("tiny", classes=["cat", "dog", "car"])      # doctest: +SKIP
@@ -142,6 +144,7 @@ class Classifier:
         self.context = Context.of(self.model, vectors, self.classes)
         self.frozen = False
         self.seen = 0
+        self.temperature = 1.0
         self.unread: list[Unread] = []
         self._lock = threading.RLock()
 
@@ -299,15 +302,64 @@ class Classifier:
             else:
                 out = self.method.step(batch)
                 self.seen += len(batch)
-        sent, keys = out.sent(), batch.keys
+        sent, keys, temperature = out.sent(), batch.keys, self.temperature
 
         def fetch() -> list[Prediction]:
+            found = sent()
+            if temperature != 1:
+                found = replace(found, probs=tempered(found.probs, temperature))
             return [
                 replace(p, label=self.classes[p.index], source=key, classes=self.classes)
-                for p, key in zip(sent(), keys, strict=True)
+                for p, key in zip(found, keys, strict=True)
             ]
 
         return fetch
+
+    def calibrate(
+        self,
+        images: Iterable[Image],
+        labels: Iterable[str | int],
+        *,
+        workers: int = 0,
+        errors: Literal["raise", "skip"] = "raise",
+        tick: Callable[[int], object] = lambda images: None,
+    ) -> Calibration:
+        """Make confidence mean what it says, with labelled images of the kind to come: fifty do.
+
+        From here on probabilities are those of one `temperature` for all classes, so that labels
+        are as they were. It is saved with the state. Nothing else is learned from the images.
+
+        Args:
+            labels: of the images, names of classes or their indices.
+            workers, errors: as of `stream`.
+            tick: is told how many images were just read.
+        """
+        _check_way(errors)
+        if isinstance(images, (str, bytes, os.PathLike)):
+            raise InputError(f"{brief(images)} is no list of images; give one, with their labels")
+        shown, truths = list(images), indices_of(labels, self.classes)
+        if len(shown) != len(truths):
+            raise InputError(f"{len(shown)} images have {len(truths)} labels; give one for each")
+        unread: list[Unread] = []
+
+        def failed(key: str, error: InputError) -> None:
+            if errors == "raise":
+                raise error
+            unread.append(Unread(_name(int(key), shown[int(key)]), str(error)))
+
+        numbered, batches = ((str(i), image) for i, image in enumerate(shown)), []
+        for batch in self.encode(numbered, default_group(self.model), workers, failed):
+            batches.append(batch)
+            tick(len(batch))
+        if errors == "skip":
+            self.unread = unread
+        if not batches:
+            raise InputError("there is no image to calibrate with; give some that can be read")
+        known = [truths[int(key)] for batch in batches for key in batch.keys]
+        with self._lock:
+            found = calibrate(self.method, batches, known, learn=not self.frozen)
+            self.temperature = found.temperature
+        return found
 
     @property
     def shares(self) -> list[Share]:
@@ -342,7 +394,7 @@ class Classifier:
         return self
 
     def reset(self) -> None:
-        """Forget what was learned from the stream."""
+        """Forget what was learned from the stream; the temperature came from labels, and stays."""
         with self._lock:
             self.method.reset()
             self.seen = 0
@@ -376,6 +428,7 @@ class Classifier:
             "auto": self.auto,
             "seen": self.seen,
             "frozen": self.frozen,
+            "temperature": self.temperature,
         }
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False, **more: Any) -> Path:
@@ -436,6 +489,7 @@ class Classifier:
         clf.auto = clf.pipeline.auto = facts["auto"]
         clf.method.load_state_dict(tensors, {"L": len(clf.classes)})
         clf.frozen, clf.seen = facts["frozen"], facts["seen"]
+        clf.temperature = facts["temperature"]
         return clf
 
     def load_state(self, path: str | os.PathLike[str]) -> None:
@@ -444,14 +498,14 @@ class Classifier:
         check_fit(repr(str(path)), facts, self.facts)
         with self._lock:
             self.method.load_state_dict(tensors, {"L": len(self.classes)})
-            self.seen = facts["seen"]
+            self.seen, self.temperature = facts["seen"], facts["temperature"]
 
     def merge(self, other: Classifier) -> None:
         """Take in what a classifier of the same kind learned elsewhere.
 
         The marginal and the plain fixed point are then those of one stream after the other. What
         the default learns of an image depends a little on those before it; merged sums are nearly
-        those of one stream.
+        those of one stream. The temperature stays this one's.
         """
         if not isinstance(other, Classifier):
             raise InputError(

@@ -23,6 +23,7 @@ __all__ = [
     "SCALAR",
     "TEXT",
     "Fact",
+    "between",
     "facts_of",
     "instance",
     "many",
@@ -89,6 +90,11 @@ def whole(low: int = 1 - WORD, high: int = WORD - 1) -> Fact:
     limits = f" from {low}" if low > 1 - WORD else ""
     limits += f" up to {high}" if high < WORD - 1 else ""
     return _fact(f"a whole number{limits}", lambda x: _is_whole(x) and low <= x <= high)
+
+
+def between(low: float, high: float) -> Fact:
+    """A number in a range."""
+    return _fact(f"a number from {low} up to {high}", lambda x: _is_number(x) and low <= x <= high)
 
 
 def one_of(*values: Any) -> Fact:
@@ -236,6 +242,7 @@ def _state() -> dict[str, Fact]:
         "auto": Fact(FLAG.read, False),
         "seen": whole(0, MANY),
         "frozen": FLAG,
+        "temperature": Fact(between(1e-3, 1e3).read, 1.0),
         "outputs": maybe(table(table({**facts_of(Mark), "rows": whole(0)}))),
     }
 

@@ -168,6 +168,29 @@ def test_export_and_import(tmp_path):
         assert client.stream("four").predict(IMAGES[7], probs=True).probs == expected
 
 
+def test_a_calibrated_state_keeps_its_temperature(tmp_path):
+    model = small()
+    clf = classifier(model)
+    clf.learn(IMAGES[:3])
+    clf.temperature = 0.5
+    clf.save(tmp_path / "warm.adte")
+    with running(tmp_path / "s", model=model) as (client, _):
+        stream = made(client)
+        assert stream.facts()["temperature"] == 1
+        assert stream.take_over(tmp_path / "warm.adte")["temperature"] == 0.5
+        odd = (tmp_path / "warm.adte").read_bytes()[:-4]
+        with pytest.raises(ServiceError):
+            stream.take_over(odd)
+        got = stream.predict(IMAGES[4], probs=True).probs
+        assert got == clf.predict(IMAGES[4]).probs.tolist()
+    for _ in range(2):  # from the log, then from the snapshot of the end
+        with running(tmp_path / "s", model=model) as (client, _):
+            stream = client.stream("shop")
+            assert stream.facts()["temperature"] == 0.5
+            got = stream.predict(IMAGES[5], probs=True).probs
+            assert got == clf.predict(IMAGES[5]).probs.tolist()
+
+
 def test_states_of_python_and_of_the_command_line_start_a_stream(tmp_path):
     """All say the same prompts, whatever they call them."""
     (tmp_path / "in").mkdir()

@@ -1,8 +1,9 @@
-"""`predict`, `learn` and `undo`."""
+"""`predict`, `learn`, `calibrate` and `undo`."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import click
@@ -203,6 +204,56 @@ def learn(**o: Any) -> None:
         job = Job(o["images"], _wanted(o), learn=True, **asked)
         job.report.verb = "learned"
         _run(job, screen)
+
+
+@main.command()
+@click.argument("data", metavar="NAME:PATH")
+@click.option(
+    "--state",
+    metavar="FILE",
+    required=True,
+    help="The state that is calibrated; made, if the file does not exist.",
+)
+@click.option("--limit", type=COUNT, help="Draw so many of the images.")
+@click.option("--force", is_flag=True, help="Write over a file that is not of adte's making.")
+@CLASSIFIER
+@click.option("-q", "--quiet", is_flag=True, help="Only errors and the summary.")
+@click.option("--workers", type=click.IntRange(0, 256), help="Threads that decode ahead.")
+@JSON
+def calibrate(**o: Any) -> None:
+    """Make confidence mean what it says, with some labelled images, and keep it in a state.
+
+    NAME:PATH is a data set, such as folder:labelled with a folder per class; fifty images of the
+    kind to come do, a few hundred do better. Labels stay as they are; how sure they are is mended
+    by one temperature. `adte predict` with --start or --state goes by it, and --min-confidence
+    then means what it says. Nothing else is learned from the images.
+    """
+    from adte.files.rows import escape_name
+    from adte.labelling import Calibrating
+
+    with console.notes(not o["quiet"]):
+        asked = {name: o[name] for name in ("limit", "workers", "force")}
+        job = Calibrating(o["data"], _wanted(o), o["state"], **asked)
+        with console.progress("reading", len(job.examples), not o["quiet"]) as bar:
+            found, unread = job.run(partial(bar.advance, bar.task_ids[0]))
+    for _, reason in unread:
+        click.echo(f"error: {reason}", err=True)
+    if o["json_to"] is not None:
+        failed = [{"path": escape_name(u.source), "error": u.reason} for u in unread]
+        rows = [t._asdict() for t in found.thresholds]
+        facts = {"state": o["state"], **found._asdict(), "thresholds": rows, "unread": failed}
+        console.emit_json(facts, o["json_to"])
+    if o["json_to"] != "-":
+        click.echo(found)
+        console.table(
+            "",
+            ["--min-confidence", "labelled", "of them wrong"],
+            [[f"{t.min_confidence:g}", f"{t.labelled:.0%}", "–" if t.wrong is None
+              else f"{t.wrong:.0%}"] for t in found.thresholds],
+        )  # fmt: skip
+    click.echo(f"wrote {o['state']}", err=True)
+    if unread:
+        raise click.exceptions.Exit(2)
 
 
 @main.command()

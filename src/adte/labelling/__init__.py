@@ -1,8 +1,9 @@
 """Labelling a folder of images: what `adte predict` does, for the command line and for others."""
 
+from adte.labelling.calibrating import Calibrating
 from adte.labelling.job import Job
 from adte.labelling.report import Labelled, Listener, Report
 from adte.labelling.saved import Wanted
 from adte.labelling.sorting import Undone, undo
 
-__all__ = ["Job", "Labelled", "Listener", "Report", "Undone", "Wanted", "undo"]
+__all__ = ["Calibrating", "Job", "Labelled", "Listener", "Report", "Undone", "Wanted", "undo"]

@@ -211,7 +211,8 @@ class Job:
         then, facts = read_learned(keep.path)
         check_fit(repr(keep.path), facts, clf.facts)
         now = {name: value.cpu() for name, value in clf.method.state_dict().items()}
-        if then.keys() != now.keys() or not all(torch.equal(then[k], now[k]) for k in now):
+        same = then.keys() == now.keys() and all(torch.equal(then[k], now[k]) for k in now)
+        if not same or facts["temperature"] != clf.temperature:
             raise InputError(
                 f"{self.out!r} was written with another state than {self.state!r} "
                 f"({facts['seen']} images seen then, {clf.seen} now); {keep.mend} to begin again"

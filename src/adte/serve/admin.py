@@ -13,7 +13,7 @@ from adte.errors import InputError, StateError
 from adte.files import write_whole
 from adte.files.claims import Target, claim
 from adte.models import load_model
-from adte.serve.packing import seen_in
+from adte.serve.packing import learned_in
 from adte.serve.recovery import check_model, recover
 from adte.serve.store import Store, Stored, trouble
 from adte.serve.streams import Stream
@@ -57,7 +57,7 @@ def listing(folder: StrPath) -> list[dict[str, Any]]:
                 if event.kind in ("learn", "image", "count"):
                     seen += event.images
                 elif event.kind in ("reset", "state"):
-                    seen = 0 if event.kind == "reset" else seen_in(event.data)
+                    seen = 0 if event.kind == "reset" else learned_in(event.data)[1]["seen"]
             if seq < (last := store.last(s.id)):  # damaged
                 seen, seq = 0, last
             rows.append({

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load, save
@@ -20,7 +21,7 @@ from adte.errors import AdteError, StateError
 from adte.files.states import FORMAT, KEY
 from adte.fit import read_learned
 
-__all__ = ["checksum", "dump", "load_into", "pack", "seen_in", "unpack"]
+__all__ = ["checksum", "dump", "learned_in", "load_into", "pack", "unpack"]
 
 
 def checksum(*parts: bytes | str | int) -> bytes:
@@ -57,10 +58,10 @@ def load_into(clf: Classifier, data: bytes) -> None:
         clf.load_state(path)
 
 
-def seen_in(data: bytes) -> int:
-    """The images that a state has seen, by its header."""
+def learned_in(data: bytes) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors of a state, and the facts of its header."""
     with _as_file(data) as path:
-        return int(read_learned(path)[1]["seen"])
+        return read_learned(path)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from shlex import quote
 
 from adte.errors import AdteError, StateError, brief
 from adte.models.base import Model
-from adte.serve.packing import unpack
+from adte.serve.packing import learned_in, unpack
 from adte.serve.store import Store, Stored
 from adte.serve.streams import Stream
 
@@ -74,11 +74,13 @@ def _newest_good(store: Store, stream: Stream) -> list[str]:
         why = "its checksum does not fit" if not s.good else ""
         if not why:
             try:
-                stream.clf.method.load_state_dict(unpack(s.data))
+                tensors, facts = learned_in(s.data)
+                stream.clf.method.load_state_dict(tensors)
             except AdteError as error:
                 why = str(error)
         if not why:
             stream.clf.seen, stream.clf.frozen = s.seen, s.frozen
+            stream.clf.temperature = facts["temperature"]
             stream.seq = stream.kept = s.seq
             break
         notes.append(f"the snapshot at event {s.seq} was dropped ({why})")

@@ -83,6 +83,7 @@ class Facts(Model):
     protocol: str
     frozen: bool
     seen: int
+    temperature: float = Field(description="of confidence; 1 unless its state was calibrated")
     seq: int
     created: str
     damaged: str | None

@@ -48,6 +48,7 @@ class Kept:
     tensors: dict[str, Tensor]
     seen: int
     frozen: bool
+    temperature: float
     seq: int
     origin: Tensor | None
     drift: float | None
@@ -312,13 +313,15 @@ class Stream:
 
     def mark(self) -> Kept:
         """Where the stream stands."""
-        tensors = self.clf.method.state_dict()
-        return Kept(tensors, self.clf.seen, self.clf.frozen, self.seq, self.origin, self.drift)
+        clf = self.clf
+        return Kept(clf.method.state_dict(), clf.seen, clf.frozen, clf.temperature, self.seq,
+                    self.origin, self.drift)  # fmt: skip
 
     def back_to(self, kept: Kept) -> None:
         """Stand there again."""
         self.clf.method.load_state_dict(kept.tensors)
         self.clf.seen, self.clf.frozen = kept.seen, kept.frozen
+        self.clf.temperature = kept.temperature
         self.seq, self.origin, self.drift = kept.seq, kept.origin, kept.drift
 
     def dump(self) -> bytes:
@@ -341,6 +344,7 @@ class Stream:
             "protocol": s.protocol,
             "frozen": self.clf.frozen,
             "seen": self.clf.seen,
+            "temperature": self.clf.temperature,
             "seq": self.seq,
             "created": self.created,
             "damaged": self.damaged or None,

@@ -12,7 +12,7 @@ from adte.serve.streams import Stream
 
 __all__ = ["as_kept", "tell_history", "tell_predictions", "tell_state"]
 
-CHANGING = ("frozen", "seen", "seq", "damaged")  # of a stream's facts
+CHANGING = ("frozen", "seen", "temperature", "seq", "damaged")  # of a stream's facts
 Rows = Sequence[tuple[Any, ...]]  # of the history, as `Store.history` has them
 
 

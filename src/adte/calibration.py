@@ -1,0 +1,133 @@
+"""Confidence that means what it says, from some labelled images.
+
+One temperature T for all classes: probabilities become p^(1/T), made to sum to one. Above 1 answers
+are less sure, below 1 surer; which of them is best stays as it is (Guo et al., "On Calibration of
+Modern Neural Networks", ICML 2017). There T makes labels likely. Here it makes it likely that
+answers were right and wrong as they were, which is what `confidence` speaks of, and log T is
+normally distributed with deviation SPREAD before any image: few labels move it a little.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from adte.batch import Batch
+from adte.errors import InputError, brief
+from adte.methods import Method
+
+__all__ = ["Calibration", "Threshold", "calibrate", "indices_of", "tempered"]
+
+SPREAD = 0.5  # of log T, before any image
+WIDEST, STEP = 3.0, 0.02  # of the log T that are tried
+LEAST = (0.5, 0.6, 0.7, 0.8, 0.9)  # thresholds that are told of
+SURE = 1e-6  # no answer is taken to be surer than 1 less this
+
+
+class Threshold(NamedTuple):
+    """Of the images: those at least so sure, and how many of their answers are wrong."""
+
+    min_confidence: float
+    labelled: float
+    wrong: float | None  # where there are none
+
+
+class Calibration(NamedTuple):
+    """What labelled images said of confidence.
+
+    Attributes:
+        temperature: that confidence is changed with from here on.
+        images: that it rests on.
+        accuracy: of their answers.
+        before, after: their mean confidence, as the method has it and with the temperature.
+        thresholds: what a least confidence would leave of them, with the temperature.
+    """
+
+    temperature: float
+    images: int
+    accuracy: float
+    before: float
+    after: float
+    thresholds: tuple[Threshold, ...]
+
+    def __str__(self) -> str:
+        images = f"{self.images} image{'' if self.images == 1 else 's'}"
+        return (
+            f"{self.accuracy:.0%} of {images} right, {self.before:.0%} sure on average; now "
+            f"{self.after:.0%} sure (temperature {self.temperature:.2f})"
+        )
+
+
+def tempered(probs: Tensor, temperature: float) -> Tensor:
+    """Probabilities (…, L) at a temperature. In float64, so that close ones stay in their order."""
+    logits = probs.double().clamp_min(torch.finfo(torch.float32).tiny).log()
+    return (logits / temperature).softmax(-1)
+
+
+def indices_of(labels: Iterable[str | int], classes: Sequence[str]) -> list[int]:
+    """Labels as indices; they are names of classes, or indices already."""
+    places: dict[str, int] = {}
+    twice = {name for i, name in enumerate(classes) if places.setdefault(name, i) != i}
+    out = []
+    for label in labels:
+        if isinstance(label, str):
+            if label in twice:
+                raise InputError(f"{label!r} is the name of several classes; give their indices")
+            if label not in places:
+                raise InputError(f"label {brief(label)} is none of the classes; check its spelling")
+            out.append(places[label])
+        elif hasattr(label, "__index__") and 0 <= int(label) < len(classes):
+            out.append(int(label))
+        else:
+            raise InputError(
+                f"label {brief(label)} is neither the name of a class nor an index from 0 to "
+                f"{len(classes) - 1}"
+            )
+    return out
+
+
+def calibrate(
+    method: Method, batches: Sequence[Batch], labels: Sequence[int], learn: bool
+) -> Calibration:
+    """What images with known labels, in their order, say of a method's confidence.
+
+    The method stays as it is: a copy learns from the images first, if it may, since most answers of
+    a stream come after many others.
+    """
+    twin = method.clone()
+    twin.load_state_dict(method.state_dict())
+    for batch in batches if learn else ():
+        twin.learn(batch)
+    probs = torch.cat([twin.predict(batch).probs.double().cpu() for batch in batches])
+    right = probs.argmax(-1) == torch.tensor(labels)
+    temperature = min(
+        _temperatures(), key=lambda t: _cost(tempered(probs, t).amax(-1), right, math.log(t))
+    )
+    after = tempered(probs, temperature).amax(-1)
+    return Calibration(
+        temperature, len(labels), float(right.double().mean()), float(probs.amax(-1).mean()),
+        float(after.mean()), tuple(_threshold(least, after, right) for least in LEAST),
+    )  # fmt: skip
+
+
+def _threshold(least: float, confidences: Tensor, right: Tensor) -> Threshold:
+    given = confidences >= least
+    wrong = float((~right[given]).double().mean()) if given.any() else None
+    return Threshold(least, float(given.double().mean()), wrong)
+
+
+def _temperatures() -> Iterator[float]:
+    """All that are tried, 1 first."""
+    for i in range(round(WIDEST / STEP) + 1):
+        yield math.exp(i * STEP)
+        yield math.exp(-i * STEP)
+
+
+def _cost(confidences: Tensor, right: Tensor, log_t: float) -> float:
+    """How unlikely it is that these answers were right and wrong as they were."""
+    p = confidences.clamp(SURE, 1 - SURE)
+    return float(-torch.where(right, p, 1 - p).log().sum() + (log_t / SPREAD) ** 2 / 2)

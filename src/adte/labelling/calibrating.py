@@ -1,0 +1,76 @@
+"""Calibrating a state file with labelled images."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from adte.calibration import Calibration
+from adte.classifier import Classifier, Unread
+from adte.data import Example, load_dataset
+from adte.errors import InputError
+from adte.files.claims import Lock, Target, claim, kind_of
+from adte.files.devices import is_special
+from adte.labelling.saved import Saved, Wanted, open_classifier
+from adte.pipeline import default_workers
+
+__all__ = ["Calibrating"]
+
+
+@dataclass
+class Calibrating:
+    """A state that gets a temperature.
+
+    Attributes:
+        data: labelled images, as `load_dataset` takes them.
+        state: gone on from, or made; its classes are those of the data, unless others are wanted.
+        limit: images that are drawn from the data at most.
+        force: write over a file that is not of adte's making.
+    """
+
+    data: str
+    wanted: Wanted
+    state: str
+    limit: int | None = None
+    workers: int | None = None
+    force: bool = False
+
+    def __post_init__(self) -> None:
+        if self.state == "-" or is_special(self.state):
+            raise InputError(f"--state {self.state!r} is not a file; give a file name")
+        self._set = load_dataset(self.data)
+        examples = list(self._set)
+        shuffled = random.Random(0).sample(examples, len(examples))  # as images come in use
+        self.examples: list[Example] = shuffled[: self.limit]
+        claim((Target("--state", self.state, "state"),), (), self.force)
+
+    def run(self, tick: Callable[[int], object]) -> tuple[Calibration, list[Unread]]:
+        """Calibrate and save; what was found, and the images that could not be read."""
+        saved = Saved.by_option(self.state)
+        with Lock(self.state, 0):
+            if kind_of(self.state) == "state":
+                clf, outputs = open_classifier(self.wanted, saved)
+            else:
+                classes = self.wanted.classes or self._set.classes
+                clf, outputs = replace(self.wanted, classes=classes).new(), {}
+            ahead = default_workers() if self.workers is None else self.workers
+            labels = self._labels(clf)
+            found = clf.calibrate([e.source for e in self.examples], labels, workers=ahead,
+                                  errors="skip", tick=tick)  # fmt: skip
+            clf.save(self.state, force=True, outputs=outputs)
+        return found, clf.unread
+
+    def _labels(self, clf: Classifier) -> list[str | int]:
+        """By index where both have the same classes, which may share names; by name otherwise."""
+        names = self._set.classes
+        if list(names) == clf.classes:
+            return [e.label for e in self.examples]
+        if missing := next((names[e.label] for e in self.examples
+                            if names[e.label] not in clf.classes), None):  # fmt: skip
+            raise InputError(
+                f"{self.data!r} has images of {missing!r}, which is none of the classes of "
+                f"{os.fspath(self.state)!r}; leave them out, or name the class as the state does"
+            )
+        return [names[e.label] for e in self.examples]
