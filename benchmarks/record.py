@@ -57,6 +57,7 @@ RECORDS: dict[str, tuple[str, ...]] = {
     "clip-logits": ("python benchmarks/clip_logits.py FEATURES",),
     "clip-logits-50": ("python benchmarks/clip_logits.py FEATURES --classes 50",),
     "default": ("python benchmarks/default.py FEATURES",),
+    "calibration": ("python benchmarks/calibrate.py replay",),
     "ceiling": ("python benchmarks/ceiling.py replay CACHE",),
     "multilabel": ("python benchmarks/multilabel.py PHOTOGRAPHS --pairs 200",),
     "demo": ("adte demo --out WORK/demo",),

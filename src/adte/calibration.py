@@ -3,8 +3,8 @@
 One temperature T for all classes: probabilities become p^(1/T), made to sum to one. Above 1 answers
 are less sure, below 1 surer; which of them is best stays as it is (Guo et al., "On Calibration of
 Modern Neural Networks", ICML 2017). There T makes labels likely. Here it makes it likely that
-answers were right and wrong as they were, which is what `confidence` speaks of, and log T is
-normally distributed with deviation SPREAD before any image: few labels move it a little.
+answers were right and wrong as they were, which is what `confidence` speaks of; and before any
+image log T is normally distributed with deviation SPREAD, so that few labels move it a little.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from adte.methods import Method
 
 __all__ = ["Calibration", "Threshold", "calibrate", "indices_of", "tempered"]
 
-SPREAD = 0.5  # of log T, before any image
+SPREAD = 1.0  # of log T, before any image
 WIDEST, STEP = 3.0, 0.02  # of the log T that are tried
 LEAST = (0.5, 0.6, 0.7, 0.8, 0.9)  # thresholds that are told of
 SURE = 1e-6  # no answer is taken to be surer than 1 less this
@@ -95,18 +95,24 @@ def calibrate(
 ) -> Calibration:
     """What images with known labels, in their order, say of a method's confidence.
 
-    The method stays as it is: a copy learns from the images first, if it may, since most answers of
-    a stream come after many others.
+    The method stays as it is. A copy answers as the images come and, once it has learned from all
+    of them, answers again: a stream has early images and late ones. One that may not learn answers
+    once.
     """
     twin = method.clone()
     twin.load_state_dict(method.state_dict())
-    for batch in batches if learn else ():
-        twin.learn(batch)
-    probs = torch.cat([twin.predict(batch).probs.double().cpu() for batch in batches])
-    right = probs.argmax(-1) == torch.tensor(labels)
-    temperature = min(
-        _temperatures(), key=lambda t: _cost(tempered(probs, t).amax(-1), right, math.log(t))
-    )
+    said = [twin.step(batch).probs for batch in batches] if learn else []
+    said += [twin.predict(batch).probs for batch in batches]
+    probs, passes = torch.cat(said).double().cpu(), 1 + learn
+    right = probs.argmax(-1) == torch.tensor(labels).repeat(passes)
+
+    def cost(temperature: float) -> float:
+        """How unlikely it is that the answers were right and wrong as they were."""
+        sure = tempered(probs, temperature).amax(-1).clamp(SURE, 1 - SURE)
+        likely = torch.where(right, sure, 1 - sure).log().sum() / passes
+        return float((math.log(temperature) / SPREAD) ** 2 / 2 - likely)
+
+    temperature = min(_temperatures(), key=cost)
     after = tempered(probs, temperature).amax(-1)
     return Calibration(
         temperature, len(labels), float(right.double().mean()), float(probs.amax(-1).mean()),
@@ -125,9 +131,3 @@ def _temperatures() -> Iterator[float]:
     for i in range(round(WIDEST / STEP) + 1):
         yield math.exp(i * STEP)
         yield math.exp(-i * STEP)
-
-
-def _cost(confidences: Tensor, right: Tensor, log_t: float) -> float:
-    """How unlikely it is that these answers were right and wrong as they were."""
-    p = confidences.clamp(SURE, 1 - SURE)
-    return float(-torch.where(right, p, 1 - p).log().sum() + (log_t / SPREAD) ** 2 / 2)
