@@ -53,6 +53,8 @@ def test_registry_lists_and_explains():
     ("name", "options", "message"),
     [
         ("adtee", {}, "did you mean 'adte'"),
+        (None, {}, "unknown method None; choose one of: adte, "),
+        (["adte"], {}, r"unknown method \['adte'\]; choose one of"),
         ("adte", {"betta": 0.5}, "did you mean 'beta'"),
         ("adte", {"alpha": 0.9, "beta": 0.1}, "0 < alpha < beta < 1"),
         ("adte", {"beta": 1.0}, "0 < alpha < beta < 1"),
