@@ -507,7 +507,7 @@ def _check_way(errors: str) -> None:
 
 def _is_pixels(images: Any) -> bool:
     """Whether an array is one image in colour, not a batch."""
-    shape = getattr(images, "shape", ())
+    shape: tuple[int, ...] = getattr(images, "shape", ())
     return len(shape) == 3 and 3 in (shape[0], shape[2])
 
 
