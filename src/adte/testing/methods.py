@@ -209,7 +209,7 @@ def check_merge(name: str) -> None:
 
 
 def check_merge_sums(name: str) -> None:
-    """What is declared as a sum adds up: it grows with the stream, as a mean or the last value do not.
+    """What is declared as a sum adds up: it grows with the stream, as no mean or last value does.
 
     Of N streams of one image, the means add up to N times that of one stream. An honest sum of what
     depends on earlier images, as how many were let in, need not be that of one stream either, but
