@@ -402,14 +402,14 @@ def test_an_image_that_cannot_be_sorted_stops_no_other(tmp_path):
         (tmp_path / "photos" / folder).mkdir()
         photo.rename(tmp_path / "photos" / folder / long)
     photos[2].rename(tmp_path / "photos" / "3.png")
-    result = call("predict", "photos", "--classes", "cat", "--views", 2, "--sort-into", "sorted")
+    result = call("predict", "photos", "--classes", "cat", "--views", 2, "--sort-into", "my photos")
     assert result.exit_code == 2
     assert is_clean(result)
     assert f"photos/2/{long}' into" in result.stderr
     assert "File name too long" in result.stderr
-    assert "(2 images copied; `adte undo" in result.stderr
-    assert sorted(os.listdir("sorted/cat")) == ["3.png", long]
-    assert undo("sorted/undo.csv") == (2, [])
+    assert "(2 images copied; `adte undo 'my photos/undo.csv'`" in result.stderr
+    assert sorted(os.listdir("my photos/cat")) == ["3.png", long]
+    assert undo("my photos/undo.csv") == (2, [])
 
 
 def test_a_file_in_the_way_of_a_folder_stops_no_other(tmp_path):
