@@ -97,8 +97,10 @@ def test_what_is_neither_names_nor_images_nor_a_number_is_refused(model, photos)
     with pytest.raises(InputError, match="classes=None are no names; pass a list of names"):
         Classifier(model, classes=None)
     clf = make(model)
-    with pytest.raises(InputError, match="None is no stream of images; give a folder or a list"):
-        list(clf.stream(None))
+    pixels = np.zeros((8, 8, 3), np.uint8)  # each row of which was an image
+    for wrong in (None, b"photos", pixels, torch.from_numpy(pixels).permute(2, 0, 1)):
+        with pytest.raises(InputError, match="is no stream of images; give a folder or a list"):
+            list(clf.stream(wrong))
     for given in ({"batch": "x"}, {"batch": 0}, {"batch": 1.5}, {"workers": None}):
         with pytest.raises(InputError, match="cannot be used; give a whole number, at least"):
             list(clf.stream(photos, **given))

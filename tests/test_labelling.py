@@ -236,6 +236,17 @@ def test_a_pipe_in_a_folder_is_not_waited_for(tmp_path):
 # --------------------------------------------------------------------------- sorting
 
 
+def stopping_at(name: str):
+    """What puts an image into its folder, and is interrupted at that one."""
+
+    def interrupted(way, source, target, do=sorting_room._do):
+        if target.name == name:
+            raise KeyboardInterrupt
+        do(way, source, target)
+
+    return interrupted
+
+
 def test_undo_makes_the_folder_that_was_moved_empty(tmp_path):
     photo = pictures(tmp_path / "photos", 1)[0]
     Sorting("sorted", "move", [str(photo)]).fill([(str(photo), photo)], {str(photo): ["a"]}, ["a"])
@@ -277,6 +288,33 @@ def test_images_of_one_name_have_labels_of_their_own(tmp_path):
     labels = {"a.zip/x.png": ["cat", "dog"]}
     assert Sorting("sorted", "copy", ["a.zip"]).fill(items, labels, ["cat", "dog"]) == 2
     assert [Path(f"sorted/{c}/x.png").read_bytes() for c in ("cat", "dog")] == images
+
+
+def test_images_of_one_name_and_label_are_sorted_after_an_interrupt(tmp_path, monkeypatch):
+    """The second was taken for the first, and never sorted."""
+    images = [p.read_bytes() for p in pictures(tmp_path / "photos", 2)]
+    items = [("a.zip/x.png", image) for image in images]
+    labels = {"a.zip/x.png": ["cat", "cat"]}
+    with monkeypatch.context() as patch:
+        patch.setattr(sorting_room, "_do", stopping_at("x-2.png"))
+        with pytest.raises(KeyboardInterrupt):
+            Sorting("sorted", "copy", ["a.zip"]).fill(items, labels, ["cat"])
+    again = [Sorting("sorted", "copy", ["a.zip"]).fill(items, labels, ["cat"]) for _ in range(2)]
+    assert again == [1, 0]
+    assert [Path(f"sorted/cat/{n}.png").read_bytes() for n in ("x", "x-2")] == images
+
+
+def test_a_link_to_where_images_are_sorted_is_found_before(tmp_path):
+    """A second run labelled the copies of the first."""
+    pictures(tmp_path / "photos", 1)
+    for name, place in {"itself": ".", "nowhere.png": "nowhere.png", "other": "../other"}.items():
+        (tmp_path / "photos" / name).symlink_to(place)
+    (tmp_path / "other").mkdir()
+    assert Sorting("sorted", "copy", ["photos"]).left == []
+    (tmp_path / "other/up").symlink_to("..")
+    with pytest.raises(InputError, match="lies in the input 'photos' by the link 'photos/other/up"):
+        Sorting("new", "copy", ["photos"])
+    assert not Path("new").exists()
 
 
 def test_folders_have_safe_names_of_their_own():
@@ -331,13 +369,8 @@ def test_what_an_interrupt_left_undone_is_done_by_the_same_command(way, tmp_path
         sorting = Sorting(tmp_path / "sorted", way, [str(p) for p in photos])
         return sorting.fill([(str(p), p) for p in photos if p.exists()], labels, ["cat"])
 
-    def interrupted(way, source, target, do=sorting_room._do):
-        if target.name == "001.png":
-            raise KeyboardInterrupt
-        do(way, source, target)
-
     with monkeypatch.context() as patch:
-        patch.setattr(sorting_room, "_do", interrupted)
+        patch.setattr(sorting_room, "_do", stopping_at("001.png"))
         with pytest.raises(KeyboardInterrupt):
             fill()
     assert fill() == 2
@@ -369,14 +402,14 @@ def test_an_image_that_cannot_be_sorted_stops_no_other(tmp_path):
         (tmp_path / "photos" / folder).mkdir()
         photo.rename(tmp_path / "photos" / folder / long)
     photos[2].rename(tmp_path / "photos" / "3.png")
-    result = call("predict", "photos", "--classes", "cat", "--views", 2, "--sort-into", "sorted")
+    result = call("predict", "photos", "--classes", "cat", "--views", 2, "--sort-into", "my photos")
     assert result.exit_code == 2
     assert is_clean(result)
     assert f"photos/2/{long}' into" in result.stderr
     assert "File name too long" in result.stderr
-    assert "(2 images copied; `adte undo" in result.stderr
-    assert sorted(os.listdir("sorted/cat")) == ["3.png", long]
-    assert undo("sorted/undo.csv") == (2, [])
+    assert "(2 images copied; `adte undo 'my photos/undo.csv'`" in result.stderr
+    assert sorted(os.listdir("my photos/cat")) == ["3.png", long]
+    assert undo("my photos/undo.csv") == (2, [])
 
 
 def test_a_file_in_the_way_of_a_folder_stops_no_other(tmp_path):

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from dataclasses import dataclass
+
 import pytest
 import torch
 
 from adte import InputError, Sample, SimulatedStream, create_method, list_methods
 from adte import functional as F
 from adte.evaluate import predictions, run
-from adte.methods import method_info
+from adte.methods import Method, method_info
+from adte.prediction import Prediction
 from adte.prior import ClassPrior, PriorOptions
+from adte.state import Entry
 from adte.testing import METHOD_CHECKS as CHECKS
+from adte.testing.methods import check_merge_sums
 
 LA = [
     (name, place)
@@ -37,6 +43,36 @@ def test_conformance(name, check):
     check(name)
 
 
+@dataclass(kw_only=True, eq=False)
+class Running(Method):
+    """Zero-shot that keeps a figure of all answers, and says that it is a sum."""
+
+    way: str = "mean"
+
+    def entries(self):
+        return {"figure": Entry(("L",)), "seen": Entry((), torch.int64)}
+
+    def evidence(self, batch):
+        return batch.logits[:, 0].double().softmax(-1)
+
+    def look(self, state, image):
+        return Prediction(image[0].float())
+
+    def update(self, state, image):
+        state["seen"] += 1
+        old, new = state["figure"], image[0]
+        next_ones = {"sum": old + new, "mean": old + (new - old) / state["seen"], "last": new}
+        state["figure"] = next_ones[self.way]
+
+
+@pytest.mark.parametrize("way", ["sum", "mean", "last"])
+def test_what_is_no_sum_is_found(way, monkeypatch):
+    monkeypatch.setattr("adte.testing.methods.create_method", lambda name: Running(way=way))
+    wrong = pytest.raises(AssertionError, match="'figure' is declared as a sum, but 24 merged")
+    with nullcontext() if way == "sum" else wrong:
+        check_merge_sums("running")
+
+
 def test_registry_lists_and_explains():
     assert {"zero-shot", "average", "se", "te", "zero", "adte"} <= set(list_methods())
     row = method_info("adte-released").row()
@@ -53,6 +89,8 @@ def test_registry_lists_and_explains():
     ("name", "options", "message"),
     [
         ("adtee", {}, "did you mean 'adte'"),
+        (None, {}, "unknown method None; choose one of: adte, "),
+        (["adte"], {}, r"unknown method \['adte'\]; choose one of"),
         ("adte", {"betta": 0.5}, "did you mean 'beta'"),
         ("adte", {"alpha": 0.9, "beta": 0.1}, "0 < alpha < beta < 1"),
         ("adte", {"beta": 1.0}, "0 < alpha < beta < 1"),

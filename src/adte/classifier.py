@@ -259,6 +259,8 @@ class Classifier:
             unread.append(Unread(key, str(error)))
 
         try:
+            if isinstance(images, bytes | bytearray | memoryview) or _is_pixels(images):
+                raise TypeError("one image, of which each byte or row would be one")
             named = ((_name(i, image), image) for i, image in enumerate(images))
         except TypeError as error:
             raise InputError(
@@ -555,6 +557,12 @@ def _model(model: str | Model, runtime: str, **how: Any) -> Model:
 def _check_way(errors: str) -> None:
     if errors not in ("raise", "skip"):
         raise unknown("way with errors", errors, ("raise", "skip"))
+
+
+def _is_pixels(images: Any) -> bool:
+    """Whether an array is one image in colour, not a batch."""
+    shape: tuple[int, ...] = getattr(images, "shape", ())
+    return len(shape) == 3 and 3 in (shape[0], shape[2])
 
 
 def _name(number: int, image: Image) -> str:

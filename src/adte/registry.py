@@ -101,10 +101,8 @@ class Registry(Generic[T]):
         self._things[name] = thing
 
     def __getitem__(self, name: str) -> T:
-        if name not in self._things:
-            load_plugins()
-        if name not in self._things:
-            raise unknown(self.kind, name, self._things)
+        if not isinstance(name, str) or name not in self:
+            raise unknown(self.kind, name, self)
         return self._things[name]
 
     def __contains__(self, name: object) -> bool:

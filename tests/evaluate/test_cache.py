@@ -36,13 +36,13 @@ def pictures(count: int = 11) -> Dataset:
     )
 
 
-def live(count: int = 11, views: int = 5, order: str = "file", **options) -> Live:
+def live(count: int = 11, views: int = 5, order: str = "file", seed: int = 0, **options) -> Live:
     model = SmallModel()
     return Live(
         model=model,
         class_weights=class_weights(model, NAMES),
         stream=make_stream(pictures(count), order=order),
-        views=Views(count=views),
+        views=Views(count=views, seed=seed),
         **options,
     )
 
@@ -240,7 +240,10 @@ def test_damage_beside_the_shards_is_named_and_mended(tmp_path):
         extract(live(), recipe)
 
 
-@pytest.mark.parametrize("other", [{"views": 6}, {"order": "class-ordered"}, {"count": 9}])
+@pytest.mark.parametrize(
+    "other",
+    [{"views": 6}, {"order": "class-ordered"}, {"count": 9}, {"seed": 1}],
+)
 def test_shards_without_a_recipe_are_not_taken_for_others(other, tmp_path):
     folder = tmp_path / "c"
     extract(live(), folder, shard=4)

@@ -16,10 +16,12 @@ def test_images_shown_once_are_drawn_one_by_one():
     assert interval(more, [""] * 60) == want  # without names, each is its own
 
 
-def test_images_shown_unequally_often_are_drawn_whole():
+@pytest.mark.parametrize("most", [1, 40], ids=["alike", "one dominates"])
+def test_images_shown_unequally_often_are_drawn_whole(most):
     """Against the plain way: draw images, and take the mean of all that they show."""
     rng = np.random.default_rng(1)
     sizes = rng.integers(1, 9, 80)
+    sizes[0] *= most
     which = np.repeat(np.arange(80), sizes)
     # Those that are shown often gain, the others lose.
     more = np.clip(np.sign(sizes - 4)[which] + rng.integers(-1, 2, len(which)), -1, 1).astype(float)
@@ -29,6 +31,7 @@ def test_images_shown_unequally_often_are_drawn_whole():
     low, high = interval(more, [f"image {i}" for i in which])
     assert low < more.mean() < high
     assert (low, high) == pytest.approx(tuple(np.quantile(plain, [0.025, 0.975])), abs=0.03)
+    assert interval(np.array([1.0] * 9 + [0.0]), ["a"] * 9 + ["b"]) == [0.0, 1.0]
 
 
 def test_gains_are_of_the_same_items_alone():

@@ -132,9 +132,10 @@ def test_the_terminal_has_the_columns_of_the_readme():
     assert titles == ["method", "protocol", "acc.", "vs SE, 95 %", "ECE", "head", "mid", "tail",
                       "ms"]  # fmt: skip
     assert [text for text, _, _ in table.cells()[0]][3:5] == ["-7.8…+3.8", "10.0"]
-    several = terminal_table([{**row, "ci95": [0.4, 0.6], "seeds": 3}], "few")
+    several = terminal_table([{**row, "accuracy": a, "ci95": [a - 0.1, 0.6], "seeds": 3}
+                              for a in (0.5, 0.58)], "few")  # fmt: skip
     assert [c.title for c in several.shown][2:4] == ["acc.", "±"]
-    assert several.cells()[0][3][0] == "10.0"
+    assert [row[3][0] for row in several.cells()] == ["10.0", "10.0"]  # by the end not cut off
     assert "±: 95 % over seeds" in several.caption
 
 

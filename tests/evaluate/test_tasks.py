@@ -103,6 +103,13 @@ def test_seeds_shuffle_and_rows_average(cache):
     assert rows[0]["gain"] == pytest.approx(mean - records[3].metrics["accuracy"])
 
 
+def test_an_interval_of_two_seeds_stays_between_nothing_and_all(cache):
+    outcomes = run_tasks(cache, [Task("adte", seed=s) for s in range(2)])
+    for outcome, share in zip(outcomes, (0.3, 0.8), strict=True):
+        outcome.record.metrics["accuracy"] = share
+    assert aggregate(outcomes)[0]["ci95"] == [0.0, 1.0]
+
+
 def test_grid_takes_every_combination():
     tasks = grid("adte", ["beta=0.5,0.9", "direction=paper,released"], "online", [0, 1])
     assert len(tasks) == 8

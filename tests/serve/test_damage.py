@@ -380,6 +380,10 @@ def test_a_disk_that_fails_is_no_damage(tmp_path, monkeypatch):
         patch.setattr(Store, "trim", fail)
         with pytest.raises(InputError, match="see that its disk has room"):
             admin.prune(folder)
+    with monkeypatch.context() as patch:  # a block of the disk that is read before any page
+        patch.setattr("adte.serve.store._read_through", Path.rmdir)
+        with pytest.raises(InputError, match=r"cannot use the database in .*; see that"):
+            Service(folder, small())
     (folder / MARK).unlink()
     (folder / MARK).mkdir()
     with pytest.raises(InputError, match=r"cannot use the database in .*; see that"):

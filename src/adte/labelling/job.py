@@ -9,6 +9,7 @@ itself: one that fails costs no other.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -283,7 +284,8 @@ class Job:
             self.report.failed += [*sorting.left, str(error)]
         else:
             self.report.failed += sorting.left
-            how = f"{counted(count, 'image')} {done}; `adte undo {sorting.path}` undoes it"
+            listing = shlex.quote(str(sorting.path))  # to be copied, blanks and all
+            how = f"{counted(count, 'image')} {done}; `adte undo {listing}` undoes it"
             said = f"{self.sort_into} ({how})"
             self.report.written.append(said)
 

@@ -66,10 +66,11 @@ class Sorting:
             _check_input(name, here, way)
         self.folder = claim_folder("--sort-into", folder)
         self.path = self.folder / LIST
-        self._done = dict[tuple[str, str], Entry]()  # by source and folder
+        self._done = dict[tuple[str, str], list[Entry]]()  # by source and folder, in order
         for entry in self._listed():
             if os.path.lexists(self.folder / entry.to):  # else it came no further than the list
-                self._done[entry.source, Path(entry.to).parent.name] = entry
+                key = entry.source, Path(entry.to).parent.name
+                self._done.setdefault(key, []).append(entry)
 
     def _listed(self) -> list[Entry]:
         """What the list says. A torn last line, as a full disk leaves it, makes room for more."""
@@ -100,7 +101,7 @@ class Sorting:
             label = left[name].pop(0)
             place = UNSURE if label is None else folders[label]
             origin = os.path.abspath(name)
-            if (done := self._done.get((origin, place))) is None:
+            if not (done := self._done.get((origin, place))):
                 try:
                     self._put(origin, source, self.folder / place)
                     count += 1
@@ -108,8 +109,8 @@ class Sorting:
                     raise
                 except InputError as error:
                     self.left.append(str(error))
-            elif done.way == self.way == "move":
-                _finish(done, self.folder / done.to)
+            elif (entry := done.pop(0)).way == self.way == "move":
+                _finish(entry, self.folder / entry.to)
         return count
 
     def _put(self, origin: str, source: Path | bytes, place: Path) -> None:
@@ -152,11 +153,28 @@ def _check_input(name: str, folder: Path, way: str) -> None:
         raise InputError(f"the images of {name!r} are no files here; leave --sort-into out")
     if is_archive(name) and found.is_file() and way != "copy":
         raise InputError(f"images in the archive {name!r} cannot be {way}d; use --sort copy")
-    if found.is_dir() and (found == folder or found in folder.parents):
+    if (way_in := _way_in(name, folder)) is not None:
+        by = "" if found == folder or found in folder.parents else f" by the link {way_in!r}"
         raise InputError(
-            f"the folder to sort into, {str(folder)!r}, lies in the input {name!r}, and would be "
-            "labelled too; give a folder outside of it"
+            f"the folder to sort into, {str(folder)!r}, lies in the input {name!r}{by}, and would "
+            "be labelled too; give a folder outside of it"
         )
+
+
+def _way_in(name: str, folder: Path) -> str | None:
+    """The folder of an input, or one that a link in it leads to, which the folder lies in."""
+    todo, seen = [name.replace("\0", "")], set[Path]()
+    while todo:  # no recursion: folders may be thousands deep
+        here = Path(os.path.realpath(place := todo.pop()))
+        if here == folder or here in folder.parents:
+            return place
+        if here in seen:
+            continue
+        seen.add(here)
+        with suppress(OSError), os.scandir(place) as entries:
+            shown = (e for e in entries if not e.name.startswith("."))
+            todo += [e.path for e in shown if e.is_symlink() or e.is_dir()]
+    return None
 
 
 def folder_names(classes: Iterable[str]) -> dict[str, str]:

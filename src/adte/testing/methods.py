@@ -208,6 +208,30 @@ def check_merge(name: str) -> None:
         a.merge(a)
 
 
+def check_merge_sums(name: str) -> None:
+    """What is declared as a sum adds up: it grows with the stream, as no mean or last value does.
+
+    Of N streams of one image, the means add up to N times that of one stream. An honest sum of what
+    depends on earlier images, as how many were let in, need not be that of one stream either, but
+    is far from that.
+    """
+    one, stream = create_method(name), samples()
+    sums = [key for key, entry in one.entries().items() if entry.reduce == "sum"]
+    parts = [create_method(name) for _ in stream if sums]
+    for part, sample in zip(parts, stream, strict=False):
+        one.learn(sample)
+        part.learn(sample)
+        if part is not parts[0]:
+            parts[0].merge(part)
+    for key in sums:
+        if key in (state := one.state_dict()) and (whole := float(state[key].abs().sum())):
+            times = float(parts[0].state_dict()[key].abs().sum()) / whole
+            assert times < len(stream) / 2, (
+                f"{key!r} is declared as a sum, but {len(stream)} merged streams of one image have "
+                f"{times:.0f} times what one stream of them has; declare another reduction"
+            )
+
+
 def check_merge_other_weights(name: str) -> None:
     """What was learned with other class weights is refused where they are part of the state."""
     a, b, sample = create_method(name), create_method(name), samples(1)[0]

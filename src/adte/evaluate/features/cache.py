@@ -87,6 +87,7 @@ def extract(
             there = [*zip(header["ids"], header["domains"], strict=True)]
             shape = tensors["features"].shape[1:]
             same = shape == (recipe.views.count, recipe.dim)
+            same = same and (known or header.get("recipe", recipe.digest) == recipe.digest)
             if not same or there != [live.stream.identify(i) for i in read]:
                 raise _stranger(path)
             if not any(live.readable(s.position) for s in lost):
@@ -105,7 +106,7 @@ def extract(
         )
     part = copy(live)  # not `replace`, which would describe the stream anew
     part.part = [i for _, places in todo for i in places]
-    lost = _write(part, todo, tick)
+    lost = _write(part, recipe.digest, todo, tick)
     live.skipped = sorted(skipped + lost, key=lambda s: s.position)
     if len(live.skipped) == len(live):
         raise InputError(
@@ -114,7 +115,7 @@ def extract(
     return Cache(folder, prompt_set)
 
 
-def _write(part: Live, todo: list[tuple[Path, range]], tick: Tick) -> list[Skipped]:
+def _write(part: Live, recipe: str, todo: list[tuple[Path, range]], tick: Tick) -> list[Skipped]:
     """One stream of images into all shards; those that cannot be read.
 
     A second thread fetches the features from the device and writes: a GPU waits for neither.
@@ -124,7 +125,7 @@ def _write(part: Live, todo: list[tuple[Path, range]], tick: Tick) -> list[Skipp
     with ThreadPoolExecutor(1, "adte-shard") as writer:
         earlier: Future[None] | None = None
         for path, places in todo:
-            shard = Growing(path, len(places), part.views.count, model.dim, model.device)
+            shard = Growing(path, recipe, len(places), part.views.count, model.dim, model.device)
             work = []
             while ahead is not None and ahead[0] in places:
                 work.append(writer.submit(shard.add, ahead[1]))
@@ -173,8 +174,8 @@ def _said(prompts: Any) -> Any:
 
 def _stranger(path: Path) -> StateError:
     return StateError(
-        f"shard {str(path)!r} holds other images or views than this cache; extract into another "
-        "folder, or delete the shard and run extract again"
+        f"shard {str(path)!r} holds other images or views, or was made otherwise than this cache; "
+        "extract into another folder, or delete the shard and run extract again"
     )
 
 

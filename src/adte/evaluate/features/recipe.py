@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from hashlib import blake2b
 from typing import Any
 
 from adte.errors import StateError
@@ -74,6 +76,13 @@ class Recipe:
         for name in ("prompts", "part"):
             out.pop(name)
         return out
+
+    @property
+    def digest(self) -> str:
+        """Of what must agree for two sets of features to be the same."""
+        facts = self.to_json()
+        text = json.dumps([facts[key] for key in DECIDING], sort_keys=True)
+        return blake2b(text.encode(), digest_size=16).hexdigest()
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any], where: str) -> Recipe:

@@ -47,7 +47,8 @@ def _digest(features: blake2b, tensors: dict[str, Tensor], ids: list[str]) -> st
 def _names_digest(tensors: dict[str, Tensor], header: dict[str, Any]) -> str:
     """Of all that `_digest` leaves out."""
     shapes = [[name, str(t.dtype), list(t.shape)] for name, t in sorted(tensors.items())]
-    names = json.dumps([shapes, *(header[key] for key in ("ids", "domains", "skipped"))])
+    keys = ("ids", "domains", "skipped", *({"recipe"} & header.keys()))  # early ones lack the last
+    names = json.dumps([shapes, *(header[key] for key in keys)])
     return blake2b(names.encode(), digest_size=16).hexdigest()
 
 
@@ -57,11 +58,14 @@ def _names_digest(tensors: dict[str, Tensor], header: dict[str, Any]) -> str:
 class Growing:
     """A shard of at most `size` images (V, D), not yet written; it may grow in another thread.
 
-    It is made where the features are: their stream of `device` is the one it waits for.
+    `recipe` is the digest of what the features are made of. The shard is made where those are:
+    their stream of `device` is the one it waits for.
     """
 
-    def __init__(self, path: Path, size: int, views: int, dim: int, device: torch.device) -> None:
-        self.path = path
+    def __init__(
+        self, path: Path, recipe: str, size: int, views: int, dim: int, device: torch.device
+    ) -> None:
+        self.path, self.recipe = path, recipe
         self._stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
         self.features = torch.empty(size, views, dim, dtype=torch.float16)
         self.images: list[Image] = []
@@ -88,6 +92,7 @@ class Growing:
             "ids": [e.id for e in images],
             "domains": [e.domain for e in images],
             "skipped": [asdict(s) for s in skipped],
+            "recipe": self.recipe,
         }
         digests = {
             "digest": _digest(self._features, tensors, names["ids"]),

@@ -330,8 +330,9 @@ def terminal_table(rows: Sequence[Mapping[str, Any]], title: str) -> Grid:
     """The same rows in the width of a terminal."""
     lines = []
     for r in rows:
-        ci95 = r.get("ci95")
-        lines.append({**r, "half": None if ci95 is None else ci95[1] - r["accuracy"]})
+        ci95 = r.get("ci95")  # one of its ends may be cut off, at 0 or 1
+        half = None if ci95 is None else max(abs(x - r["accuracy"]) for x in ci95)
+        lines.append({**r, "half": half})
     head, *rest = (Column.of(m) for m in list_metrics() if m.plain and m.column)
     return _known((*NAMES, head, *SMALL, *rest), lines, title)
 

@@ -135,16 +135,30 @@ def thirds(frequency: ArrayLike) -> NDArray[np.int64]:
 
 
 def bootstrap_difference(
-    a: ArrayLike, b: ArrayLike, draws: int = 2000, level: float = 0.95, seed: int = 0
+    a: ArrayLike,
+    b: ArrayLike,
+    draws: int = 2000,
+    level: float = 0.95,
+    seed: int = 0,
+    images: Sequence[str] | None = None,
 ) -> tuple[float, float]:
-    """Interval of mean(a) − mean(b), paired by image, by the percentile bootstrap."""
+    """Interval of mean(a) − mean(b), paired by image, by the percentile bootstrap.
+
+    `images` names the image of each pair, where one may be shown more than once: it is drawn with
+    all that is said of it.
+    """
     difference = np.asarray(a, float) - np.asarray(b, float)
+    shown = np.ones(len(difference))
+    if images is not None:
+        which = np.unique(np.asarray(images), return_inverse=True)[1]
+        difference, shown = np.bincount(which, weights=difference), np.bincount(which).astype(float)
     rng = np.random.default_rng(seed)
-    # Only the values −1, 0, 1 occur for right and wrong, but any paired values are taken.
-    values, counts = np.unique(difference, return_counts=True)
-    samples = rng.multinomial(len(difference), counts / len(difference), size=draws)
-    means = samples @ values / len(difference)
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    # Few values occur for right and wrong, but any paired values are taken.
+    pairs = np.stack([np.round(difference, 12), shown], 1)  # equals stay equal
+    kinds, counts = np.unique(pairs, axis=0, return_counts=True)
+    samples = rng.multinomial(len(pairs), counts / len(pairs), size=draws)
+    totals = samples @ kinds  # (draws, 2)
+    low, high = np.quantile(totals[:, 0] / totals[:, 1], [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 
 

@@ -59,10 +59,5 @@ def interval(gain: NDArray[np.float64], ids: Sequence[str]) -> list[float]:
     Where a stream shows an image more than once, as under several corruptions, its items are one
     draw, not several.
     """
-    which: NDArray[np.int64] = np.unique(np.asarray(ids), return_inverse=True)[1]
-    images = int(which.max(initial=-1)) + 1
-    if all(ids) and images < len(gain):
-        # An image's part in the mean; as a ratio's is, for not all need be shown equally often.
-        parts = np.bincount(which, weights=gain - gain.mean())
-        gain = np.round(gain.mean() + parts * images / len(gain), 12)  # equals stay equal
-    return list(bootstrap_difference(gain, np.zeros(len(gain))))
+    images = ids if all(ids) else None
+    return list(bootstrap_difference(gain, np.zeros(len(gain)), images=images))

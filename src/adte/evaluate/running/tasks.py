@@ -358,8 +358,8 @@ def _by_domain(figures: Sequence[Mapping[str, Any]]) -> dict[str, float] | None:
 def aggregate(outcomes: Sequence[Outcome], baseline: str = "se") -> list[dict[str, Any]]:
     """Rows over seeds.
 
-    `ci95` is the 95 % interval of the accuracy over seeds (Student's t; None for one seed), and
-    `gain_ci95` that of the gain over the baseline, paired by image (bootstrap).
+    `ci95` is the 95 % interval of the accuracy over seeds (Student's t, cut off at 0 and 1; None
+    for one seed), and `gain_ci95` that of the gain over the baseline, paired by image (bootstrap).
     """
     grouped: dict[tuple[str, str], list[Outcome]] = {}
     for o in outcomes:
@@ -371,12 +371,12 @@ def aggregate(outcomes: Sequence[Outcome], baseline: str = "se") -> list[dict[st
     for (title, protocol), group in grouped.items():
         figures = [o.record.metrics for o in group]
         values = np.array([f["accuracy"] for f in figures])
-        found = gain(right_over_seeds(group), reference)
+        found, ci95 = gain(right_over_seeds(group), reference), seed_interval(values)
         row: dict[str, Any] = {
             "method": title,
             "protocol": protocol if group[0].record.conditions.stateful else "stateless",
             "accuracy": float(values.mean()),
-            "ci95": seed_interval(values),
+            "ci95": None if ci95 is None else np.clip(ci95, 0.0, 1.0).tolist(),
             "gain": None if found is None else found[0],
             "gain_ci95": None if found is None else found[1],
             "seeds": len(values),
