@@ -20,7 +20,7 @@ from adte.batch import Batch
 from adte.errors import InputError, brief
 from adte.methods import Method
 
-__all__ = ["Calibration", "Threshold", "calibrate", "indices_of", "tempered"]
+__all__ = ["Calibration", "Threshold", "calibrate", "fitted", "indices_of", "tempered"]
 
 SPREAD = 1.0  # of log T, before any image
 WIDEST, STEP = 3.0, 0.02  # of the log T that are tried
@@ -103,7 +103,12 @@ def calibrate(
     twin.load_state_dict(method.state_dict())
     said = [twin.step(batch).probs for batch in batches] if learn else []
     said += [twin.predict(batch).probs for batch in batches]
-    probs, passes = torch.cat(said).double().cpu(), 1 + learn
+    return fitted(torch.cat(said), labels)
+
+
+def fitted(probs: Tensor, labels: Sequence[int]) -> Calibration:
+    """What answers to images with known labels say: (N, L), or those of several passes, stacked."""
+    probs, passes = probs.double().cpu(), len(probs) // len(labels)
     right = probs.argmax(-1) == torch.tensor(labels).repeat(passes)
 
     def cost(temperature: float) -> float:

@@ -36,7 +36,7 @@ def test_the_document_has_every_route(served):
         "get /v1/streams/{id}/state", "get /v1/streams/{id}/history",
         "get /v1/streams/{id}/export", "post /v1/streams/{id}/freeze",
         "post /v1/streams/{id}/unfreeze", "post /v1/streams/{id}/reset",
-        "post /v1/streams/{id}/import",
+        "post /v1/streams/{id}/import", "post /v1/streams/{id}/temperature",
     }  # fmt: skip
 
 

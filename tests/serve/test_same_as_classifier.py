@@ -10,10 +10,11 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from adte import Classifier, list_methods, load_model
+from adte import Classifier, InputError, list_methods, load_model
 from adte.cli import main
 from adte.serve.client import ServiceError
 from adte.serve.jobs import Predict
+from adte.serve.limits import Limits
 from adte.serve.service import Service
 from adte.serve.settings import Settings
 from adte.serve.streams import Stream
@@ -189,6 +190,39 @@ def test_a_calibrated_state_keeps_its_temperature(tmp_path):
             assert stream.facts()["temperature"] == 0.5
             got = stream.predict(IMAGES[5], probs=True).probs
             assert got == clf.predict(IMAGES[5]).probs.tolist()
+
+
+def test_a_stream_is_calibrated_over_http(tmp_path):
+    model = small()
+    clf = classifier(model)
+    clf.learn(IMAGES[:3])
+    truths = [CLASSES[i % 4] for i in range(8)]
+    with running(tmp_path / "s", model=model, limits=Limits(max_images=3)) as (client, _):
+        stream = made(client)
+        stream.predict_many(IMAGES[:3])
+        clf.freeze()  # its answers as they are, as the service gives them
+        found = clf.calibrate(IMAGES[:8], truths)
+        clf.unfreeze()
+        for _ in range(2):  # the second time, too, by what the method itself says
+            got = stream.calibrate(IMAGES[:8], truths)
+            assert got.temperature == pytest.approx(found.temperature)
+            assert got.before == pytest.approx(found.before)
+        assert stream.facts()["seen"] == 3
+        for value in ("0", "-1", "nan", "inf", "1e9", "warm", ""):
+            with pytest.raises(ServiceError) as refused:
+                client.call("POST", f"/v1/streams/shop/temperature?value={value}", b"")
+            assert refused.value.status == 422
+        with pytest.raises(InputError, match="8 images have 1 labels"):
+            stream.calibrate(IMAGES[:8], ["cat"])
+        for nothing in ([], "photo.jpg"):
+            with pytest.raises(InputError, match="a list of images"):
+                stream.calibrate(nothing, [])
+        want = clf.predict(IMAGES[9], learn=False).probs
+        got = stream.predict(IMAGES[9], probs=True, learn=False).probs
+        assert got == pytest.approx(want.tolist())
+    with running(tmp_path / "s", model=model) as (client, _):
+        again = client.stream("shop").predict(IMAGES[9], probs=True, learn=False).probs
+        assert again == got
 
 
 def test_states_of_python_and_of_the_command_line_start_a_stream(tmp_path):

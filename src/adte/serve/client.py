@@ -14,10 +14,13 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from adte.errors import AdteError, InputError
+
+if TYPE_CHECKING:
+    from adte.calibration import Calibration
 
 __all__ = ["Answer", "Client", "RemoteStream", "ServiceError"]
 
@@ -292,6 +295,33 @@ class RemoteStream:
     def reset(self, key: str | None = None) -> dict[str, Any]:
         """Forget what was learned."""
         return dict(self._call("POST", "/reset", b"", key=key))
+
+    def calibrate(
+        self, images: Sequence[Image], labels: Sequence[str], key: str | None = None
+    ) -> Calibration:
+        """Make confidence mean what it says, with labelled images of the kind to come: fifty do.
+
+        The stream answers them as it is, and learns nothing; then it gets the temperature that
+        suits its answers. This one needs torch.
+        """
+        import torch
+
+        from adte.calibration import fitted, indices_of, tempered
+
+        if _is_one(images) or not len(images):
+            raise InputError("calibrate takes a list of images and one of their labels; give some")
+        facts, most = self.facts(), self.client.info()["limits"]["max_images"]
+        truths = indices_of(labels, facts["classes"])
+        if len(images) != len(truths):
+            raise InputError(f"{len(images)} images have {len(truths)} labels; give one for each")
+        groups = [images[i : i + most] for i in range(0, len(images), most)]
+        found = [a.probs for some in groups
+                 for a in self.predict_many(some, learn=False, probs=True)]  # fmt: skip
+        plain = tempered(torch.tensor(found, dtype=torch.float64), 1 / facts["temperature"])
+        done = fitted(plain, truths)
+        query = urlencode({"value": repr(done.temperature)})
+        self._call("POST", f"/temperature?{query}", b"", key=key)
+        return done
 
     def export(self) -> bytes:
         """The state, as `Classifier.load` reads it from a file."""

@@ -74,7 +74,7 @@ class OfStream(Job):
 
 @dataclass(eq=False, kw_only=True)
 class Change(OfStream):
-    """Freeze, unfreeze, reset, take over a state."""
+    """Freeze, unfreeze, reset, set the temperature, take over a state."""
 
     kind: Kind
     data: bytes = b""

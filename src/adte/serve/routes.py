@@ -317,10 +317,11 @@ async def export(request: Request, id: str) -> Response:
     return Response(data, media_type="application/octet-stream", headers=name)
 
 
-async def _change(request: Request, id: str, kind: Kind, key: str | None) -> Response:
+async def _change(
+    request: Request, id: str, kind: Kind, key: str | None, data: bytes = b""
+) -> Response:
     stream, service = stream_of(request, id), service_of(request)
-    known_queries(request)
-    data = b""
+    known_queries(request, *(["value"] if data else []))
     with service.gate.entered(size_of(request, service.limits) if kind == "state" else 0) as entry:
         if kind == "state":
             data = await read_body(request, entry)
@@ -348,6 +349,14 @@ async def unfreeze(request: Request, id: str, key: Key = None) -> Response:
 async def reset(request: Request, id: str, key: Key = None) -> Response:
     """Forget what was learned."""
     return await _change(request, id, "reset", key)
+
+
+@router.post("/streams/{id}/temperature", response_model=schemas.Changed, responses=CHANGES)
+async def set_temperature(
+    request: Request, id: str, value: Annotated[float, Query(ge=1e-3, le=1e3)], key: Key = None
+) -> Response:
+    """Change confidence: probabilities to the power of 1/value, made to sum to one."""
+    return await _change(request, id, "temperature", key, repr(value).encode())
 
 
 @router.post(

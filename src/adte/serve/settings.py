@@ -13,7 +13,9 @@ from adte.serve.limits import Limits
 
 __all__ = ["Event", "Kind", "Settings"]
 
-Kind = Literal["learn", "image", "count", "look", "freeze", "unfreeze", "reset", "state"]
+Kind = Literal[
+    "learn", "image", "count", "look", "freeze", "unfreeze", "reset", "state", "temperature"
+]  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -232,7 +232,7 @@ class Stream:
     # ------------------------------------------------------------------ other events
 
     def change(self, kind: Kind, data: bytes = b"") -> Event:
-        """Freeze, unfreeze, reset, or take over a state."""
+        """Freeze, unfreeze, reset, set the temperature, or take over a state."""
         self._change(kind, data, trusted=False)
         self.seq += 1
         return Event(kind, 0, data)
@@ -250,6 +250,8 @@ class Stream:
             self.clf.freeze()
         elif kind == "unfreeze":
             self.clf.unfreeze()
+        elif kind == "temperature":
+            self.clf.temperature = float(data)
         else:
             if kind == "state":
                 self._take_over(data, trusted)
