@@ -67,7 +67,7 @@ def same_files(a: Path, b: Path) -> bool:
     )
 
 
-def patiently(start: Callable[[], Any], times: int = 3) -> Any:
+def patiently(start: Callable[[], Any], times: int = 5) -> Any:
     """Ray gives a node 30 s to come up, which is not enough on a machine that is very busy."""
     for _ in range(times - 1):
         try:
@@ -99,11 +99,6 @@ class Nodes:
 
     def _node(self) -> Any:
         return patiently(lambda: self.cluster.add_node(num_cpus=1, object_store_memory=self.SIZE))
-
-    def grow(self, count: int) -> None:
-        """As many nodes as this, at least."""
-        while len(self.nodes) < count:
-            self.nodes.append(self._node())
 
     def workers(self, name: str) -> list[Any]:
         """The processes of these nodes that run an actor of this name."""

@@ -55,7 +55,7 @@ def test_bad_input_is_one_sentence_and_exit_code_2(case):
 @pytest.mark.slow
 def test_simulate_prints_a_table(tmp_path):
     target = tmp_path / "s.json"
-    result = call("simulate", "--images", 40, "--classes", 10, "--views", 8, "--json", target)
+    result = call("simulate", "--images", 12, "--classes", 6, "--views", 4, "--json", target)
     assert result.exit_code == 0, result.output
     assert "zero-shot" in result.output
     rows = json.loads(target.read_text())["rows"]

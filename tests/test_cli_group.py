@@ -47,17 +47,6 @@ def start(*args, **extra):
 
 
 @pytest.mark.slow
-def test_python_m_adte_is_adte():
-    """As `python -m adte.cli` is, of which test_cli.py sees to it."""
-    done = subprocess.run(
-        [sys.executable, "-m", "adte", "methods", "nonsense"], capture_output=True, text=True
-    )
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: unknown method 'nonsense'")
-    assert done.stderr.count("\n") == 1
-
-
-@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM to handle")
 def test_sigterm_ends_in_a_sentence_and_leaves_whole_runs(tmp_path):
     runs = tmp_path / "runs"
@@ -69,7 +58,7 @@ def test_sigterm_ends_in_a_sentence_and_leaves_whole_runs(tmp_path):
             assert process.poll() is None, process.stderr.read()
             time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
     finally:
         process.kill()
     assert process.returncode == 143
@@ -116,28 +105,27 @@ def test_an_interrupt_ends_in_a_sentence(monkeypatch):
     assert result.stderr.startswith("interrupted; what was written is whole")
 
 
-@pytest.mark.slow
 def test_a_terminal_without_the_letters_stops_nothing():
-    process = start("methods", "zero-shot", PYTHONIOENCODING="cp1252", PYTHONUTF8="0")
-    out, err = process.communicate(timeout=300)
-    assert process.returncode == 0, err
-    assert "\\u03c4" in out  # τ
-    process = start("methods", "zero-shot", "--json", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
-    out, err = process.communicate(timeout=300)
-    assert process.returncode == 0, err
-    (row,) = json.loads(out)
+    """As in a process of its own, of which test_cli_predict_shown.py sees to it."""
+    done = CliRunner(charset="cp1252").invoke(main, ["methods", "zero-shot"])
+    assert done.exit_code == 0, done.output
+    assert "\\u03c4" in done.stdout  # τ
+    done = CliRunner(charset="ascii").invoke(main, ["methods", "zero-shot", "--json"])
+    assert done.exit_code == 0, done.output
+    (row,) = json.loads(done.stdout)
     assert "τ" in row["options"][1]["options"][1]["help"]
 
 
 @pytest.mark.slow
 def test_the_shell_can_complete():
+    """`python -m adte` goes by the name of the command."""
     process = start(_ADTE_COMPLETE="bash_source")
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     assert "_ADTE_COMPLETE=bash_complete" in out
     words = {"COMP_WORDS": "adte rep", "COMP_CWORD": "1", "_ADTE_COMPLETE": "bash_complete"}
-    out, _ = start(**words).communicate(timeout=300)
-    assert out.split() == ["plain,replay", "plain,report"]
+    done = CliRunner().invoke(main, [], prog_name="adte", env=words)
+    assert done.stdout.split() == ["plain,replay", "plain,report"]
     assert "_ADTE_COMPLETE=bash_source" in call("--help").output
 
 
@@ -145,7 +133,6 @@ def test_the_shell_can_complete():
 @pytest.mark.parametrize("args", [
     ("methods",), ("methods", "--json"), ("--help",),
     pytest.param(("compare", "--methods", "se", "--limit", 2), marks=pytest.mark.slow),
-    pytest.param(("demo", "--limit", 3), marks=pytest.mark.slow),
 ], ids=lambda args: " ".join(map(str, args)))  # fmt: skip
 def test_a_full_standard_output_is_one_sentence(args):
     args = map(str, args)

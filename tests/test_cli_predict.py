@@ -222,7 +222,7 @@ def start(processes, folder, *args):
     return processes.start(BLOCKED.format(folder=str(folder), args=[*map(str, args), *before]))
 
 
-def until(condition, seconds=60):
+def until(condition, seconds=300):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it takes too long"

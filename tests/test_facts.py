@@ -164,7 +164,7 @@ PLACES = [k for k in GOOD if k != "format"] + [
 
 
 @pytest.mark.slow
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.dictionaries(st.sampled_from(PLACES), VALUES, min_size=1, max_size=3), st.data())
 def test_any_header_is_read_or_is_one_sentence(changes, data):
     facts = copy.deepcopy(GOOD)

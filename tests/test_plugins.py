@@ -89,7 +89,7 @@ class Point:
         self.count += 1
         self.begun.set()
         assert "other" not in self.things
-        assert self.go.wait(10)
+        assert self.go.wait(60)
         self.things.add("mine", 1)
 
 
@@ -101,12 +101,12 @@ def test_another_thread_waits_for_the_plug_ins(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(registry, "_loaded", set())
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(things.__getitem__, "mine")
-        assert point.begun.wait(10)
+        assert point.begun.wait(60)
         second = pool.submit(things.__getitem__, "mine")
         with pytest.raises(TimeoutError):
             second.result(0.1)
         point.go.set()
-        assert (first.result(10), second.result(10), point.count) == (1, 1, 1)
+        assert (first.result(60), second.result(60), point.count) == (1, 1, 1)
 
 
 @pytest.mark.slow
@@ -118,13 +118,13 @@ def test_the_package_is_not_here_by_itself() -> None:
 @pytest.mark.slow
 def test_lists_name_what_it_brings(site: Path) -> None:
     """Behind our own, in one list with them; options are described."""
-    out = python(site, "-W", "error", "-m", "adte", "methods", "--json").stdout
-    rows = {row["name"]: row for row in json.loads(out)}
+    lists = (["methods"], ["models", "example"], ["datasets"])
+    methods, models, sets = verbs(site, *([*line, "--json"] for line in lists))
+    rows = {row["name"]: row for row in json.loads(methods)}
     assert list(rows)[-2:] == METHODS
     assert rows["example-mean"]["stateful"] is False
     assert rows["example-debias"]["stateful"] is True
     assert "strength α of the correction" in str(rows["example-debias"]["options"])
-    models, sets = verbs(site, ["models", "example", "--json"], ["datasets", "--json"])
     assert [r["name"] for r in json.loads(models)] == ["example"]
     (row,) = [r for r in json.loads(sets) if r["name"] == "example"]
     assert [o["name"] for o in row["options"]] == ["complete", "side"]

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 import pytest
 
 import adte
+from clusters import patiently
 from serving import jpeg
 
 pytest.importorskip("ray")
@@ -21,7 +22,6 @@ pytest.importorskip("fastapi")
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(300),
     pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM to handle"),
 ]
 
@@ -47,13 +47,21 @@ def started(*words):
 
 
 def test_serve_answers_what_is_under_way(tmp_path):
+    patiently(lambda: serve_and_end(tmp_path))
+
+
+def serve_and_end(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     words = ("serve", "--state", tmp_path / "state", "--port", port)
     words += ("--cluster-workers", 1, "--drain", 300)
     with started(*words) as process:
-        line = next(x for x in process.stderr if x.startswith("serving on "))
+        said = []
+        while not any(x.startswith("serving on ") for x in said):
+            said.append(process.stderr.readline())
+            assert said[-1], "".join(said)
+        line = said[-1]
         client = adte.Client(line.split()[2].rstrip(","), retries=0)
         stream = client.create(["cat", "dog"], id="shop", views=64)
         with ThreadPoolExecutor(1) as asking:
@@ -70,11 +78,16 @@ def test_serve_answers_what_is_under_way(tmp_path):
 
 
 def test_predict_ends_in_a_sentence(tmp_path):
-    (tmp_path / "photos").mkdir()
+    patiently(lambda: predict_and_end(tmp_path))
+
+
+def predict_and_end(tmp_path):
+    (tmp_path / "photos").mkdir(exist_ok=True)
     for i in range(300):
         (tmp_path / "photos" / f"{i:03d}.jpg").write_bytes(jpeg(i))
     out = tmp_path / "rows.csv"
     words = ("predict", tmp_path / "photos", "--classes", "cat, dog", "--out", out)
+    words += ("--cluster-workers", 1)
     with started(*words) as process:
         until = time.monotonic() + 600
         while not (out.exists() and out.read_text().count("\n") > 3):

@@ -42,6 +42,17 @@ def test_a_cluster_that_cannot_be_reached(form):
     assert "ray start --head" in said
 
 
+def test_a_machine_too_busy_to_start_ray(monkeypatch):
+    """Ray's own error for it is a plain `Exception`, of which a traceback was all that was said."""
+
+    def late(**_):
+        raise Exception("The current node timed out during startup.")
+
+    monkeypatch.setattr(pytest.importorskip("ray"), "init", late)
+    with pytest.raises(InputError, match=r"timed out during startup\); try again"), connected():
+        pass
+
+
 def test_views_that_stop_by_what_was_learned():
     """Workers do not know it; 64 views in their place would be another answer than asked for."""
     assert "give a number of --views" in told(*PREDICT, "--views", "auto")

@@ -3,8 +3,9 @@
 A page is run as a reader would, top to bottom, in a folder with a few made-up photographs:
 
     photo.jpg  photos/*.jpg  labelled/{car,cat,dog}/*.jpg  names.txt
-    adte.toml  with 8 views for `predict`, so that it takes seconds
+    adte.toml  with 8 views where a page names none, so that it takes seconds
 
+`compare` on the bundle, which `adte demo` replays as a whole, takes the first 60 images of it.
 `bash` and `python` are run, `toml` and `python` with a title are written to the file that the title
 names. `console` (shell) and `py` (Python) are shown only: they need a network or large data. They
 are counted here, so that nothing is left out unseen. `text`, and no tag, is output.
@@ -39,6 +40,7 @@ NOT_RUN = {  # blocks of a page that are shown only, and why
     "docs/guides/photographs.md": 1,  # takes a quarter of an hour
     "docs/guides/photos.md": 1,  # weights from elsewhere
 }
+SHORT = ("--seeds 3 --runs runs/", "--seeds 3 --runs runs/ --limit 60")
 RUN, SHOWN, PLAIN = {"bash", "python"}, {"console", "py"}, {"", "text", "toml", "json"}
 FENCE = re.compile(r'^```(\w*)(?: title="([^"]+)")?[^\n]*\n(.*?)^```$', re.M | re.S)
 
@@ -52,7 +54,7 @@ def blocks(page: str) -> list[dict[str, object]]:
             "line": whole.count("\n", 0, found.start()) + 1,
             "tag": found[1],
             "title": found[2],
-            "text": found[3],
+            "text": found[3].replace(*SHORT),
         }
         for found in FENCE.finditer(whole)
     ]
@@ -81,7 +83,7 @@ def scene(folder: Path, warm: Warm) -> dict[str, str]:
         for k in range(3):
             picture(folder / "labelled" / name / f"{k}.jpg", 10 * i + k)
     (folder / "names.txt").write_text("cat\ndog\ncar\n")
-    (folder / "adte.toml").write_text("[predict]\nviews = 8\n")
+    (folder / "adte.toml").write_text("[defaults]\nviews = 8\n")
     installed = folder / "installed"
     path = [str(installed), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {

@@ -54,8 +54,9 @@ def test_few_classes_have_few_tops():
 @pytest.mark.parametrize("protocol", ["online", "two-pass"])
 def test_seconds_are_of_the_method_and_not_of_its_images(protocol):
     """A table may hold a live run beside replayed ones."""
-    slow = live(12, seconds=0.05, views=2)
-    assert run(create_method("zero-shot"), slow, protocol).seconds < 0.3  # the images take 0.6 s
+    slow, start = live(12, seconds=0.05, views=2), time.perf_counter()
+    seconds = run(create_method("zero-shot"), slow, protocol).seconds
+    assert seconds < 0.5 * (time.perf_counter() - start)  # most are those of the images
 
     class Slow(type(create_method("zero-shot"))):
         def learn(self, batch):

@@ -498,7 +498,7 @@ def measured(runs, tmp_path_factory):
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=3000",
              f"--user-data-dir={folder / 'profile'}", "--dump-dom"]  # fmt: skip
     done = subprocess.run([browser, *flags, (folder / "frames.html").as_uri()],
-                          capture_output=True, text=True, timeout=120)  # fmt: skip
+                          capture_output=True, text=True, timeout=600)  # fmt: skip
     return json.loads(unescape(re.search(r'data-found="(.*?)"', done.stdout)[1]))
 
 

@@ -282,7 +282,7 @@ def test_offline_answers_at_once(unreachable):
     start = time.perf_counter()
     with pytest.raises(InputError, match="cannot be downloaded"):
         load_model("ViT-B-32/openai")
-    assert time.perf_counter() - start < 2
+    assert time.perf_counter() - start < 10  # and after no retries, whose pauses add up to more
 
 
 def test_listing_knows_every_pair():

@@ -145,19 +145,23 @@ def test_the_recorded_frequencies_are_long_tailed() -> None:
     assert (counts[0], counts[-1]) == (25, 500)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("load", "least", "gap"), [(load_tiny, 0.41, -1.0),
-                                                    (load_longtail, 0.37, 0.20)])  # fmt: skip
-def test_zero_shot_on_photographs(load, least: float, gap: float, shared_data: Path) -> None:
-    model = load()
+@pytest.fixture(scope="module")
+def photographs(shared_data: Path, model: Tiny) -> tuple[torch.Tensor, torch.Tensor]:
+    """Those of Tiny-ImageNet as both models see them, and their classes."""
     folder = shared_data / "tiny-imagenet-val"
     if not folder.is_dir():
         pytest.skip("needs Tiny-ImageNet's validation photographs, which are not here")
-    rows = tiny_classes()
-    folders = [folder / str(row["wnid"]) for row in rows]
+    folders = [folder / str(row["wnid"]) for row in tiny_classes()]
     files = [(p, k) for k, f in enumerate(folders) for p in sorted(f.iterdir())]
-    labels = torch.tensor([k for _, k in files])
     views = torch.stack([base_view(p, model.preprocess) for p, _ in files])
+    return views, torch.tensor([k for _, k in files])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("load", "least", "gap"), [(load_tiny, 0.41, -1.0),
+                                                    (load_longtail, 0.37, 0.20)])  # fmt: skip
+def test_zero_shot_on_photographs(load, least: float, gap: float, photographs) -> None:
+    (views, labels), model, rows = photographs, load(), tiny_classes()
     with torch.inference_mode():
         weights = model.encode_text([f"a photo of a {r['name']}." for r in rows])
         tower = model.fold()

@@ -19,7 +19,7 @@ import adte
 from adte.cli import main
 from adte.serve.client import ServiceError
 from adte.serve.run import admin_token
-from serving import jpeg
+from serving import PATIENCE, jpeg
 
 
 def refused(*words: str, **environment: str) -> str:
@@ -114,7 +114,7 @@ def test_the_whole_command(tmp_path):
         assert headers_of(1 << 20, client.url) == 400  # whatever else is installed beside it
         client.close()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait(PATIENCE) == 0
         assert "ended" in process.stderr.read()
         process.stderr.close()
     assert seen == [1, 2]

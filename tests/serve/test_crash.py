@@ -15,7 +15,17 @@ import pytest
 import adte
 from adte.serve import admin
 from adte.serve.client import Answer, RemoteStream, ServiceError
-from serving import CLASSES, Forge, classifier, free_port, jpeg, small, wait_ready, wait_together
+from serving import (
+    CLASSES,
+    PATIENCE,
+    Forge,
+    classifier,
+    free_port,
+    jpeg,
+    small,
+    wait_ready,
+    wait_together,
+)
 
 KINDS = {"a": "adte", "b": "tda", "c": "adte-paper", "d": "zero-shot"}
 WRITERS = 2  # clients of each stream
@@ -26,7 +36,7 @@ class Load:
     """Clients that teach as fast as they can, and remember every answer."""
 
     def __init__(self, port: int) -> None:
-        self.client = adte.Client(f"http://127.0.0.1:{port}", retries=0, timeout=10)
+        self.client = adte.Client(f"http://127.0.0.1:{port}", retries=0, timeout=PATIENCE)
         for id, method in KINDS.items():
             self.client.create(CLASSES, id=id, method=method, views=6)
         self.client.close()
@@ -61,7 +71,7 @@ class Load:
 
     def _insist(self, stream: RemoteStream, images: list[bytes], key: str) -> list[Answer]:
         """The same request until it is answered, whatever happens to the server."""
-        until = time.monotonic() + 60
+        until = time.monotonic() + PATIENCE
         while True:
             try:
                 return stream.predict_many(images, probs=True, key=key)
@@ -81,7 +91,7 @@ class Load:
     def end(self) -> None:
         self.stop.set()
         for t in self.threads:
-            t.join(60)
+            t.join(PATIENCE)
         assert not self.errors, self.errors
 
     def check(self, folder: Path) -> int:
@@ -112,7 +122,7 @@ def kill_often(forge: Forge, folder: Path, kills: int) -> Load:
         forge.end(pid, signal.SIGKILL)
         pid = forge.start(folder, port, **options)
         wait_ready(port)
-    load.wait(5, 10.0)
+    load.wait(5, PATIENCE)
     load.end()
     assert forge.end(pid, signal.SIGTERM) == 0
     return load

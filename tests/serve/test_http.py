@@ -22,7 +22,7 @@ from adte.serve.client import Client, ServiceError, _form
 from adte.serve.limits import Limits
 from adte.serve.service import Service
 from adte.serve.streams import Stream
-from serving import CLASSES, classifier, jpeg, made, running, small
+from serving import CLASSES, PATIENCE, classifier, jpeg, made, running, small
 
 ADMIN = "the-administrator's-token"
 
@@ -496,7 +496,7 @@ def test_limits(tmp_path):
 
 
 def test_slow_bodies_are_ended(tmp_path):
-    with running(tmp_path, limits=Limits(body_seconds=0.3)) as (client, _):
+    with running(tmp_path, limits=Limits(body_seconds=1.0)) as (client, _):
         made(client)
         line = http.client.HTTPConnection("127.0.0.1", client._parts.port, timeout=20)
         line.putrequest("POST", "/v1/streams/shop/predict")
@@ -508,7 +508,7 @@ def test_slow_bodies_are_ended(tmp_path):
 
 
 def counted(service: Service, size: int) -> None:
-    until = time.monotonic() + 20
+    until = time.monotonic() + PATIENCE
     while service.gate.bytes != size and time.monotonic() < until:
         time.sleep(0.01)
     assert service.gate.bytes == size

@@ -27,7 +27,7 @@ ASKED = {"classes": CLASSES, "templates": "single", "views": 6, "seed": 0, "opti
 def open_stream(service: Service, method: str, protocol: str = "online") -> Stream:
     plan = Settings.of({**ASKED, "method": method, "protocol": protocol}, service.limits)
     stream = Stream.make("one", plan, service.model, "now", None, service.limits)
-    service.engine.ask(lambda keeper: keeper.create(stream)).result(10)
+    service.engine.ask(lambda keeper: keeper.create(stream)).result(60)
     return stream
 
 
@@ -307,7 +307,7 @@ def test_images_of_several_streams_go_through_the_tower_together(tmp_path):
         plan = Settings.of({**ASKED, "views": views, "method": "adte", "protocol": "online"},
                            service.limits)  # fmt: skip
         stream = Stream.make(id, plan, model, "now", None, service.limits)
-        service.engine.ask(lambda keeper, stream=stream: keeper.create(stream)).result(10)
+        service.engine.ask(lambda keeper, stream=stream: keeper.create(stream)).result(60)
     order = ["one", "two", "one", "two", "odd", "one", "odd", "odd", "two"]
     jobs = [
         Predict(stream=service.keeper.streams[id], images=[IMAGES[i]], probs=True)

@@ -95,8 +95,8 @@ def connected(options: ClusterOptions | None = None) -> Iterator[Any]:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # Ray's own, of versions to come
                 ray.init(**said)
-        except (ConnectionError, RuntimeError, ValueError, TimeoutError, OSError) as error:
-            raise _unreachable(address or "of this machine", error) from error
+        except Exception as error:  # Ray raises plain ones, too
+            raise _unreachable(address, error) from error
         except SystemExit:  # Ray's way to answer a SIGTERM while it starts
             take_back()
             signal.raise_signal(signal.SIGTERM)
@@ -164,11 +164,17 @@ def _check_reachable(address: str) -> None:
         raise _unreachable(address, error) from error
 
 
-def _unreachable(address: str, error: Exception) -> InputError:
+def _unreachable(address: str | None, error: Exception) -> InputError:
     why = getattr(error, "strerror", None) or str(error).partition("\n")[0] or type(error).__name__
+    why = why.rstrip(".")
+    if address is None:
+        return InputError(
+            f"Ray cannot be started on this machine ({why}); try again when it is less busy, or "
+            "start it with `ray start --head` and give --cluster auto"
+        )
     return InputError(
-        f"the Ray cluster {address} cannot be reached ({why.rstrip('.')}); start it with `ray "
-        "start --head`, or leave --cluster out for one on this machine"
+        f"the Ray cluster {address} cannot be reached ({why}); start it with `ray start --head`, "
+        "or leave --cluster out for one on this machine"
     )
 
 
