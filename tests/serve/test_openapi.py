@@ -89,7 +89,7 @@ def test_no_request_is_too_odd(served, document):
         for mode in schemathesis.GenerationMode:
             with suppress(Unsatisfiable):  # nothing is forbidden where nothing is taken
                 sender(found.ok(), mode, checks, sent)()
-    assert routes == 17
+    assert routes == 18
     assert len(sent) > 300
     assert service.metrics.value("errors_total") == 0
     assert client.stream("shop").predict(jpeg(2)).label
