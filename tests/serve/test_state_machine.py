@@ -135,6 +135,15 @@ class Machine(RuleBasedStateMachine):
         getattr(self.known[id], how)()
         self.seq[id] += 1
 
+    @rule(id=streams, value=st.sampled_from((0.5, 1.0, 3.0)))
+    def set_the_temperature(self, id: str, value: float) -> None:
+        if id not in self.known:
+            return
+        path = f"/v1/streams/{id}/temperature?value={value}"
+        self.admin.call("POST", path, b"", token=self.tokens[id])
+        self.known[id].temperature = value
+        self.seq[id] += 1
+
     @rule(id=streams, other=streams)
     def copy_a_state(self, id: str, other: str) -> None:
         if id not in self.known or other not in self.known:
@@ -148,7 +157,7 @@ class Machine(RuleBasedStateMachine):
             return
         self.stream(other).take_over(data)
         theirs.method.load_state_dict(mine.method.state_dict())
-        theirs.seen = mine.seen
+        theirs.seen, theirs.temperature = mine.seen, mine.temperature
         self.seq[other] += 1
 
     @rule(id=streams, other=streams)
@@ -197,7 +206,7 @@ class Machine(RuleBasedStateMachine):
         assert found.keys() == self.known.keys()
         for id, clf in self.known.items():
             assert (found[id]["seen"], found[id]["frozen"]) == (clf.seen, clf.frozen)
-            assert found[id]["seq"] == self.seq[id]
+            assert (found[id]["seq"], found[id]["temperature"]) == (self.seq[id], clf.temperature)
 
 
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]
