@@ -33,9 +33,9 @@ from adte.errors import InputError, unknown
 
 __all__ = ["ENVIRONMENT", "KEYS", "VERBS", "Config", "Setting", "find_config", "load_config"]
 
-VERBS = ("predict", "learn", "eval", "compare", "sweep", "extract", "replay", "paper", "study",
-         "bench", "serve")  # fmt: skip
-AUTO = ("predict", "learn")  # whose views may be drawn as they are needed
+VERBS = ("predict", "learn", "calibrate", "eval", "compare", "sweep", "extract", "replay", "paper",
+         "study", "bench", "serve")  # fmt: skip
+AUTO = ("predict", "learn", "calibrate")  # whose views may be drawn as they are needed
 KEYS = {
     "model": "a text",
     "weights": "a text",

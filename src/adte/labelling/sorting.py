@@ -153,7 +153,7 @@ def _check_input(name: str, folder: Path, way: str) -> None:
         raise InputError(f"the images of {name!r} are no files here; leave --sort-into out")
     if is_archive(name) and found.is_file() and way != "copy":
         raise InputError(f"images in the archive {name!r} cannot be {way}d; use --sort copy")
-    if (way_in := _way_in(name, folder)) is not None:
+    if found.is_dir() and (way_in := _way_in(name, folder)) is not None:
         by = "" if found == folder or found in folder.parents else f" by the link {way_in!r}"
         raise InputError(
             f"the folder to sort into, {str(folder)!r}, lies in the input {name!r}{by}, and would "
