@@ -241,7 +241,7 @@ def test_refused_calibrations_leave_the_state(labelled, tmp_path):
         ([labelled, "--state", state], "write NAME:PATH"),
         (["folder:nowhere", "--state", state], "does not exist"),
         ([f"folder:{labelled}", "--state", "-"], "not a file"),
-        ([f"folder:{labelled}", "--state", labelled / "cat" / "000.png"], "000.png"),
+        ([f"folder:{labelled}", "--state", labelled / "cat" / "000.png", "--force"], "000.png"),
     ):
         done = call("calibrate", *args)
         assert done.exit_code == 2, done.output

@@ -42,9 +42,10 @@ class Calibrating:
             raise InputError(f"--state {self.state!r} is not a file; give a file name")
         self._set = load_dataset(self.data)
         examples = list(self._set)
+        read = [e.source for e in examples if isinstance(e.source, str | os.PathLike)]
+        claim((Target("--state", self.state, "state"),), read, self.force)
         shuffled = random.Random(0).sample(examples, len(examples))  # as images come in use
         self.examples: list[Example] = shuffled[: self.limit]
-        claim((Target("--state", self.state, "state"),), (), self.force)
 
     def run(self, tick: Callable[[int], object]) -> tuple[Calibration, list[Unread]]:
         """Calibrate and save; what was found, and the images that could not be read."""
