@@ -144,6 +144,19 @@ def test_classifier_on_the_gpu(tmp_path):
     assert a.probs.sum().item() == pytest.approx(1, abs=1e-5)
 
 
+def test_calibrated_on_the_gpu_as_on_the_cpu():
+    images, truths = [photo(80 + i, 100, seed=i) for i in range(8)], [i % 3 for i in range(8)]
+    here, there = (
+        Classifier(SmallModel().to(device), ["cat", "dog", "car"], views=6)
+        for device in ("cpu", "cuda")
+    )
+    a, b = here.calibrate(images, truths), there.calibrate(images, truths)
+    assert b.temperature == pytest.approx(a.temperature, rel=0.05)
+    got, want = there.predict(images), here.predict(images)
+    for p, q in zip(got, want, strict=True):
+        assert p.confidence == pytest.approx(q.confidence, abs=0.02)
+
+
 def test_peak_memory_is_the_devices_own():
     with PeakMemory(torch.device("cuda")) as peak:
         x = torch.zeros(64 << 20, dtype=torch.uint8, device="cuda")
