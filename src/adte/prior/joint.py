@@ -56,22 +56,20 @@ class Joint(Rule):
         sums, answers = _sums(state), []
         known = [self._joint(sums)]
         rows = [self._uneven(sums.total, known[0].bias, known[0].shown)]
-        both = torch.stack([items, items.exp()]).cpu().numpy()  # one question to the device
-        for seen, (log_p, p) in enumerate(zip(*both, strict=True), before + 1):
+        said = items.cpu().numpy()
+        for seen, (log_p, p) in enumerate(zip(said, np.exp(said), strict=True), before + 1):
             answers.append(bias.take_in(sums, log_p, p, known[-1].bias, known[-1].shown))
             if learn_first or seen < before + len(items):
                 known.append(self._joint(sums))
                 rows.append(self._uneven(sums.total, known[-1].bias, known[-1].shown))
-        if items.device.type == "cpu":
-            kept = tuple(torch.from_numpy(v) for v in sums)
-        else:
+        if items.device.type != "cpu":  # there they are the state's own
             kept = torch.from_numpy(np.stack(sums)).to(items.device).unbind()
-        state.update(zip(sums._fields, kept, strict=True))
+            state.update(zip(sums._fields, kept, strict=True))
         told = self._told(torch.from_numpy(np.stack(rows[learn_first:])), before + learn_first)
         trust, sure = self._how_far(told, known[learn_first:])
-        said = torch.from_numpy(np.stack(answers))
-        told, trust, sure, said = (x.to(items.device) for x in (told, trust, sure, said))
-        return Reading(told, 0, trust, sure, said)
+        read = (told, trust, sure, torch.from_numpy(np.stack(answers)))
+        told, trust, sure, taken = (x.to(items.device) for x in read)
+        return Reading(told, 0, trust, sure, taken)
 
     def _follow_there(
         self, follow: Follow, state: State, items: Tensor, before: int, learn_first: bool
