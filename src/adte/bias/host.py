@@ -77,7 +77,7 @@ def redescending(x: Array, deviations: float, trust: float = 1.0) -> Array:
     if not deviations or not full:
         return x
     reach = deviations * 1.4826 * _median(np.abs(x))
-    cut = np.where(x > reach, np.maximum(2 * reach - x, 0), np.maximum(x, -reach))
+    cut = np.maximum(np.minimum(x, np.maximum(2 * reach - x, 0)), -reach)
     return x + full * (cut - x)
 
 

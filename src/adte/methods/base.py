@@ -146,7 +146,7 @@ class Method:
     @property
     def stateful(self) -> bool:
         """Whether it learns from the stream."""
-        return bool(self.entries())
+        return self._state is not None or bool(self.entries())
 
     @overload
     def step(self, images: Sample) -> Prediction: ...

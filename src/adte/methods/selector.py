@@ -96,7 +96,7 @@ class Selector(EntropyMethod):
             mean = F.mean_probs if self.aggregate == "probs" else F.mean_logits
             probs = mean(F.take_views(log_p, order[:, :keep])).exp()
         if share := self.keep.base_share(log_p.shape[-1]):
-            probs = torch.lerp(probs, log_p[:, 0].exp(), share)
+            probs = torch.lerp(probs, log_p[:, 0].exp() if p is None else p[:, 0], share)
         shown = None
         if prior is not None:
             shown = prior[:, 0].expand_as(probs)
