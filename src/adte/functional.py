@@ -259,7 +259,7 @@ def soft_weights(entropy: Tensor, tau: float = 1.0) -> Tensor:
 def soft_mean(logits: Tensor) -> tuple[Tensor, Tensor]:
     """Log of Σ w_v P_v over the views, and w ∝ exp(−H(P_v)).  (…, V, L) → (…, L), (…, V)"""
     z = wide(logits)
-    z = (z - z.amax(-1, keepdim=True)).clamp_min(_LOG_ZERO)
+    z = (z - z.amax(-1, keepdim=True)).clamp_min_(_LOG_ZERO)
     e = z.exp()
     total = e.sum(-1)
     weights = soft_weights(total.log() - z.mul_(e).sum(-1) / total)

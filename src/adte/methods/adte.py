@@ -139,15 +139,13 @@ class Adte(Selector):
         assert prior.sure is not None
         probs = out.probs
         trusted = torch.maximum(prior.trust, prior.sure.square()).square().to(probs)[:, None]
-        if prior.since:  # images that came before the prior is in force
-            late = torch.arange(len(probs), device=probs.device) >= prior.since
-            trusted = torch.where(late[:, None], trusted, 0.0)
-        if probs.is_cpu and not trusted.any():  # a device is not asked
-            return out
         added = self.likeness * batch.context.scale * trusted * alike.to(probs)
         z = probs.clamp_min(torch.finfo(probs.dtype).tiny).log().scatter_add_(1, classes, added)
         likened = torch.softmax(z / (1 + trusted / 3), -1)
-        return replace(out, probs=torch.where(trusted > 0, likened, probs))
+        if prior.since:  # images that came before the prior is in force
+            late = torch.arange(len(probs), device=probs.device) >= prior.since
+            likened = torch.where(late[:, None], likened, probs)
+        return replace(out, probs=likened)
 
 
 def _likely(items: Tensor, prior: Reading) -> Tensor:

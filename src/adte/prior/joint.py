@@ -114,7 +114,7 @@ class Joint(Rule):
         equal = self.options.frequencies == "equal"
         told = self._told(torch.from_numpy(np.stack(rows)), seen)
         far = np.array([[0.0 if equal else k.trust for k in known], [k.sure for k in known]])
-        trust, sure = torch.from_numpy(far).to(device)
+        trust, sure = torch.from_numpy(far).to(device).unbind()
         return Reading(told.to(device), 0, trust, sure)
 
     def _joint(self, sums: bias.Sums) -> bias.Joint:
