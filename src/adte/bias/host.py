@@ -78,16 +78,13 @@ def redescending(x: Array, deviations: float, trust: float = 1.0) -> Array:
         return x
     reach = deviations * 1.4826 * _median(np.abs(x))
     cut = np.maximum(np.minimum(x, np.maximum(2 * reach - x, 0)), -reach)
-    return x + full * (cut - x)
+    return cut if full == 1 else x + full * (cut - x)
 
 
 def _median(x: Array) -> float:
-    """As np.median, without its checks."""
-    k = len(x) // 2
-    if len(x) % 2:
-        return float(np.partition(x, k)[k])
-    low, high = np.partition(x, (k - 1, k))[k - 1 : k + 1]
-    return float(low + high) / 2
+    """As np.median, without its checks; to sort is quicker than to part at two places."""
+    x = np.sort(x)
+    return float(x[(len(x) - 1) // 2] + x[len(x) // 2]) / 2
 
 
 def concentration(answers: Array, squares: Array) -> float:

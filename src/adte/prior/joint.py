@@ -63,10 +63,11 @@ class Joint(Rule):
                 known.append(self._joint(sums))
                 rows.append(self._uneven(sums.total, known[-1].bias, known[-1].shown))
         if device.type != "cpu":  # there they are the state's own
-            kept = torch.from_numpy(np.stack(sums)).to(device).unbind()
+            kept = torch.from_numpy(np.array(sums)).to(device).unbind()
             state.update(zip(sums._fields, kept, strict=True))
-        reading = self._reading(rows[learn_first:], known[learn_first:], before + learn_first, device)
-        return reading._replace(answers=torch.from_numpy(np.stack(answers)).to(device))
+        rows, known = rows[learn_first:], known[learn_first:]
+        reading = self._reading(rows, known, before + learn_first, device)
+        return reading._replace(answers=torch.from_numpy(np.array(answers)).to(device))
 
     def _follow_there(
         self, follow: Follow, state: State, items: Tensor, before: int, learn_first: bool
@@ -112,7 +113,7 @@ class Joint(Rule):
     ) -> Reading:
         """What images read; the trust in frequencies is none where those are equal."""
         equal = self.options.frequencies == "equal"
-        told = self._told(torch.from_numpy(np.stack(rows)), seen)
+        told = self._told(torch.from_numpy(np.array(rows)), seen)
         far = np.array([[0.0 if equal else k.trust for k in known], [k.sure for k in known]])
         trust, sure = torch.from_numpy(far).to(device).unbind()
         return Reading(told.to(device), 0, trust, sure)
