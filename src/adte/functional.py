@@ -55,7 +55,7 @@ _MOST, _MOST_ON_HOST = 1 << 25, 1 << 18
 
 def wide(x: Tensor) -> Tensor:
     """In float32 or wider."""
-    return x if x.dtype.itemsize > 2 else x.float()
+    return x if x.dtype in (torch.float32, torch.float64) else x.float()
 
 
 def log_probs(logits: Tensor) -> Tensor:
