@@ -259,6 +259,8 @@ def test_half_precision_is_widened(dtype: torch.dtype) -> None:
         assert got.dtype == torch.float32, name
         assert got.isfinite().all(), name
     assert_close(F.shannon(half), F.shannon(half.float()))
+    whole = torch.tensor([[3, 1, 0]])
+    assert_close(F.log_probs(whole), F.log_probs(whole.float()))
     assert_close(F.tsallis(half, 0.1), F.tsallis(half.float(), 0.1))
 
 

@@ -55,7 +55,7 @@ _MOST, _MOST_ON_HOST = 1 << 25, 1 << 18
 
 def wide(x: Tensor) -> Tensor:
     """In float32 or wider."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))
+    return x if x.dtype in (torch.float32, torch.float64) else x.float()
 
 
 def log_probs(logits: Tensor) -> Tensor:
@@ -89,7 +89,7 @@ def shannon(log_p: Tensor, p: Tensor | None = None) -> Tensor:
     tensor(0.6931)
     """
     log_p = wide(log_p).clamp_min(_LOG_ZERO)
-    return -((log_p.exp() if p is None else p) * log_p).sum(-1)
+    return -log_p.mul_(log_p.exp() if p is None else p).sum(-1)
 
 
 def tsallis(log_p: Tensor, q: float | Tensor) -> Tensor:
@@ -250,7 +250,7 @@ def soft_weights(entropy: Tensor, tau: float = 1.0) -> Tensor:
     >>> soft_weights(torch.tensor([0.0, 0.6931, 2.0]))
     tensor([0.6115, 0.3058, 0.0828])
     """
-    return torch.softmax(-entropy / tau, -1)
+    return torch.softmax(entropy / -tau, -1)
 
 
 # --------------------------------------------------------------------------- aggregation
@@ -258,10 +258,12 @@ def soft_weights(entropy: Tensor, tau: float = 1.0) -> Tensor:
 
 def soft_mean(logits: Tensor) -> tuple[Tensor, Tensor]:
     """Log of Σ w_v P_v over the views, and w ∝ exp(−H(P_v)).  (…, V, L) → (…, L), (…, V)"""
-    log_p = log_probs(logits)
-    p = log_p.exp()
-    weights = soft_weights(shannon(log_p, p))
-    mean = (weights.unsqueeze(-1) * p).sum(-2)
+    z = wide(logits)
+    z = (z - z.amax(-1, keepdim=True)).clamp_min_(_LOG_ZERO)
+    e = z.exp()
+    total = e.sum(-1)
+    weights = soft_weights(total.log() - z.mul_(e).sum(-1) / total)
+    mean = ((weights / total).unsqueeze(-1) * e).sum(-2)
     return mean.clamp_min(torch.finfo(mean.dtype).tiny).log(), weights
 
 

@@ -16,7 +16,7 @@ from adte.methods.selector import Selector
 from adte.options import option
 from adte.prediction import Predictions
 from adte.prior import Reading
-from adte.state import Entry, State, prefixed, unprefixed
+from adte.state import Entry, State, part_of, unprefixed
 
 __all__ = ["Adte"]
 
@@ -80,18 +80,23 @@ class Adte(Selector):
     def entries(self) -> dict[str, Entry]:
         return super().entries() | (likeness.ENTRIES if self.likens else {})
 
-    def sizes(self, batch: Batch) -> dict[str, int]:
-        there = self.likens and batch.context.unit and batch.features is not None
-        return super().sizes(batch) | ({} if there else {"D": 0})
+    def likened(self, batch: Batch) -> bool:
+        """Whether images come with features that can be likened."""
+        return self.likens and batch.context.unit and batch.features is not None
 
-    def evidence(self, batch: Batch) -> Tensor:
-        """What the prior learns from (B, L), and the feature (B, D), side by side."""
-        if not self.sizes(batch)["D"]:
-            return self.prior.evidence(batch.logits)
+    def sizes(self, batch: Batch) -> dict[str, int]:
+        return super().sizes(batch) | ({} if self.likened(batch) else {"D": 0})
+
+    def evidence(self, batch: Batch) -> Any:
+        """What the prior learns from (B, L), and the feature (B, D)."""
+        if not self.likens:
+            return super().evidence(batch)
         items, weights = self.prior.weighed(batch.logits)
+        if not self.likened(batch):
+            return items, items.new_empty(len(items), 0, dtype=torch.float32)
         x = features_of(batch).detach()
-        x = torch.nn.functional.normalize((weights.to(x)[..., None] * x).sum(1), dim=-1)
-        return torch.cat([items, x.to(items)], -1)
+        x = (weights.to(x)[..., None] * x).sum(1)
+        return items, torch.nn.functional.normalize(x, dim=-1).float()
 
     def draft(self, state: State) -> State:
         return likeness.draft(state) if self.likens else super().draft(state)
@@ -103,12 +108,13 @@ class Adte(Selector):
         if not self.likens:
             return super().scan(state, evidence)
         first, seen = self.order == "learn-first", int(state["prior.seen"])
-        items, x, inner = _parts(state, evidence)
-        prior = self.prior.scan(inner, items, first)
+        items, x = evidence
+        with part_of(state) as inner:
+            prior = self.prior.scan(inner, items, first)
         assert prior.answers is not None
         classes = _likely(items, prior)
         alike = likeness.follow(state, x, prior.answers, classes, seen, first)
-        return Readout(prior, classes, alike), state | prefixed(inner)
+        return Readout(prior, classes, alike), state
 
     def absorb(self, state: State, evidence: Any) -> State:
         return self.scan(state, evidence)[1] if self.likens else super().absorb(state, evidence)
@@ -116,8 +122,8 @@ class Adte(Selector):
     def read(self, state: State, evidence: Any) -> Any:
         if not self.likens:
             return super().read(state, evidence)
-        items, x, inner = _parts(state, evidence)
-        prior = self.prior.read(inner)
+        items, x = evidence
+        prior = self.prior.read(unprefixed(state))
         classes = _likely(items, prior)
         alike = likeness.read(state, x, classes, int(state["prior.seen"]))
         return Readout(prior, classes, alike)
@@ -127,29 +133,19 @@ class Adte(Selector):
             return super().decide(batch, readouts)
         prior, classes, alike = readouts
         out = super().decide(batch, prior)
-        if not self.sizes(batch)["D"]:
+        if not self.likened(batch):
             return out
         assert prior.trust is not None
         assert prior.sure is not None
         probs = out.probs
-        trusted = torch.maximum(prior.trust.square(), prior.sure.pow(4)).to(probs)
-        trusted = trusted.expand(len(probs))[:, None]
-        if prior.since:  # images that came before the prior is in force
-            late = torch.arange(len(probs), device=probs.device) >= prior.since
-            trusted = torch.where(late[:, None], trusted, 0.0)
-        if probs.is_cpu and not trusted.any():  # a device is not asked
-            return out
+        trusted = torch.maximum(prior.trust, prior.sure.square()).square().to(probs)[:, None]
         added = self.likeness * batch.context.scale * trusted * alike.to(probs)
         z = probs.clamp_min(torch.finfo(probs.dtype).tiny).log().scatter_add_(1, classes, added)
         likened = torch.softmax(z / (1 + trusted / 3), -1)
-        return replace(out, probs=torch.where(trusted > 0, likened, probs))
-
-
-def _parts(state: State, evidence: Tensor) -> tuple[Tensor, Tensor, State]:
-    """What the prior learns from (B, L), the features (B, D), and the prior's own state."""
-    inner = unprefixed(state)
-    classes = len(inner["total"])
-    return evidence[:, :classes], evidence[:, classes:].float(), inner
+        if prior.since:  # images that came before the prior is in force
+            late = torch.arange(len(probs), device=probs.device) >= prior.since
+            likened = torch.where(late[:, None], likened, probs)
+        return replace(out, probs=likened)
 
 
 def _likely(items: Tensor, prior: Reading) -> Tensor:

@@ -91,7 +91,8 @@ class Method:
         """Prepare for a stream: called when the model, the classes or their weights are others."""
 
     def evidence(self, batch: Batch) -> Any:
-        """What the images have to say, sliced by image: a tensor (B, …), or the batch itself."""
+        """What the images have to say: a tensor (B, …) or the batch itself, of which `look` and
+        `update` get a slice; or whatever an own `scan` takes."""
         return batch
 
     def look(self, state: State, image: Any) -> Prediction:
@@ -146,7 +147,7 @@ class Method:
     @property
     def stateful(self) -> bool:
         """Whether it learns from the stream."""
-        return bool(self.entries())
+        return self._state is not None or bool(self.entries())
 
     @overload
     def step(self, images: Sample) -> Prediction: ...

@@ -76,20 +76,21 @@ def read(state: State, x: Tensor, classes: Tensor, seen: int) -> Tensor:
 def one_by_one(
     state: State, x: Tensor, answers: Tensor, classes: Tensor, seen: int, first: bool
 ) -> Tensor:
-    shares = answers.gather(1, classes).float()
-    out = np.empty(shares.shape, np.float32)
     every, counts, total = (v.numpy() for v in _kept(state))
-    touched, places = _touched(classes.numpy())
+    likely, out = classes.numpy(), np.empty(classes.shape, np.float32)
+    touched, places = _touched(likely)
     sums = every[touched]
-    images = zip(x.numpy(), shares.numpy(), classes.numpy(), places, strict=True)
-    for i, (f, share, rows, here) in enumerate(images):
+    images = zip(x.numpy(), answers.numpy(), likely, places, strict=True)
+    for i, (f, answer, rows, here) in enumerate(images):
+        share, mine = answer[rows].astype(np.float32), sums[here]
         if not first:
-            out[i] = _alike(sums[here], counts[rows], total, f, seen + i)
-        sums[here] += share[:, None] * f
+            out[i] = _alike(mine, counts[rows], total, f, seen + i)
+        mine += share[:, None] * f
+        sums[here] = mine
         counts[rows] += share
         total += f
         if first:
-            out[i] = _alike(sums[here], counts[rows], total, f, seen + i + 1)
+            out[i] = _alike(mine, counts[rows], total, f, seen + i + 1)
     state[ROWS], state[CHANGED] = torch.from_numpy(touched), torch.from_numpy(sums)
     return torch.from_numpy(out)
 

@@ -85,18 +85,19 @@ class Selector(EntropyMethod):
         entropy = self.entropy(log_p, prior, p)  # (B, V)
         order = F.rank_views(entropy)
         keep = self.keep.number(order.shape[-1])
+        kept = order[:, :keep]
         if self.adjust.place == "per-view":
             log_p = F.log_probs(self.adjust(log_p, prior, "per-view"))
             p = log_p.exp() if self.keep.soft else None
         if p is not None:
-            probs = self.keep.mean(p, entropy, order[:, :keep])
+            probs = self.keep.mean(p, entropy, kept)
         elif self.aggregate == "vote":
             probs = F.vote(log_p, order, keep)
         else:
             mean = F.mean_probs if self.aggregate == "probs" else F.mean_logits
-            probs = mean(F.take_views(log_p, order[:, :keep])).exp()
+            probs = mean(F.take_views(log_p, kept)).exp()
         if share := self.keep.base_share(log_p.shape[-1]):
-            probs = torch.lerp(probs, log_p[:, 0].exp(), share)
+            probs = torch.lerp(probs, log_p[:, 0].exp() if p is None else p[:, 0], share)
         shown = None
         if prior is not None:
             shown = prior[:, 0].expand_as(probs)
@@ -107,7 +108,7 @@ class Selector(EntropyMethod):
         return Predictions(
             probs=probs,
             entropy=entropy,
-            kept=order[:, :keep],
+            kept=kept,
             q=self.entropy.class_q(shown),
             prior=None if shown is None else shown.exp(),
             known=prior is not None,

@@ -53,25 +53,21 @@ class Joint(Rule):
         return self._follow_here(state, items, before, learn_first)
 
     def _follow_here(self, state: State, items: Tensor, before: int, learn_first: bool) -> Reading:
-        sums, answers = _sums(state), []
+        sums, answers, device = _sums(state), [], items.device
         known = [self._joint(sums)]
         rows = [self._uneven(sums.total, known[0].bias, known[0].shown)]
-        both = torch.stack([items, items.exp()]).cpu().numpy()  # one question to the device
-        for seen, (log_p, p) in enumerate(zip(*both, strict=True), before + 1):
+        said = items.cpu().numpy()
+        for seen, (log_p, p) in enumerate(zip(said, np.exp(said), strict=True), before + 1):
             answers.append(bias.take_in(sums, log_p, p, known[-1].bias, known[-1].shown))
             if learn_first or seen < before + len(items):
                 known.append(self._joint(sums))
                 rows.append(self._uneven(sums.total, known[-1].bias, known[-1].shown))
-        if items.device.type == "cpu":
-            kept = tuple(torch.from_numpy(v) for v in sums)
-        else:
-            kept = torch.from_numpy(np.stack(sums)).to(items.device).unbind()
-        state.update(zip(sums._fields, kept, strict=True))
-        told = self._told(torch.from_numpy(np.stack(rows[learn_first:])), before + learn_first)
-        trust, sure = self._how_far(told, known[learn_first:])
-        said = torch.from_numpy(np.stack(answers))
-        told, trust, sure, said = (x.to(items.device) for x in (told, trust, sure, said))
-        return Reading(told, 0, trust, sure, said)
+        if device.type != "cpu":  # there they are the state's own
+            kept = torch.from_numpy(np.array(sums)).to(device).unbind()
+            state.update(zip(sums._fields, kept, strict=True))
+        rows, known = rows[learn_first:], known[learn_first:]
+        reading = self._reading(rows, known, before + learn_first, device)
+        return reading._replace(answers=torch.from_numpy(np.array(answers)).to(device))
 
     def _follow_there(
         self, follow: Follow, state: State, items: Tensor, before: int, learn_first: bool
@@ -95,9 +91,8 @@ class Joint(Rule):
     def read(self, state: State) -> Reading:
         sums = _sums(state)
         known = self._joint(sums)
-        uneven = torch.from_numpy(self._uneven(sums.total, known.bias, known.shown))[None]
-        there = self._told(uneven, int(state["seen"])).to(state["total"].device)
-        return Reading(there, 0, *self._how_far(there, [known]))
+        row = self._uneven(sums.total, known.bias, known.shown)
+        return self._reading([row], [known], int(state["seen"]), state["total"].device)
 
     def log_prior(self, state: State) -> Tensor:
         return self.read(state).log_prior[0]
@@ -113,11 +108,15 @@ class Joint(Rule):
     def shares(self, state: State) -> Shares:
         return shares(_sums(state))
 
-    def _how_far(self, like: Tensor, known: Sequence[bias.Joint]) -> tuple[Tensor, Tensor]:
-        """The trust in frequencies, which are not looked at where they are equal; the sureness."""
+    def _reading(
+        self, rows: Sequence[Array], known: Sequence[bias.Joint], seen: int, device: torch.device
+    ) -> Reading:
+        """What images read; the trust in frequencies is none where those are equal."""
         equal = self.options.frequencies == "equal"
-        found = like.new_tensor([(0.0 if equal else k.trust, k.sure) for k in known])
-        return found[:, 0], found[:, 1]
+        told = self._told(torch.from_numpy(np.array(rows)), seen)
+        far = np.array([[0.0 if equal else k.trust for k in known], [k.sure for k in known]])
+        trust, sure = torch.from_numpy(far).to(device).unbind()
+        return Reading(told.to(device), 0, trust, sure)
 
     def _joint(self, sums: bias.Sums) -> bias.Joint:
         o = self.options
