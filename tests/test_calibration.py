@@ -235,16 +235,22 @@ def test_without_classes_those_of_the_data_are_taken(labelled, tmp_path):
 def test_refused_calibrations_leave_the_state(labelled, tmp_path):
     state = tmp_path / "s.adte"
     call("learn", labelled, "--state", state, "--classes", "cat, dog", "--views", 4)
-    before = state.read_bytes()
+    before, image = state.read_bytes(), (labelled / "cat" / "000.png").read_bytes()
     for args, why in (
         ([f"folder:{labelled}", "--state", state], "'car', which is none of the classes"),
         ([labelled, "--state", state], "write NAME:PATH"),
         (["folder:nowhere", "--state", state], "does not exist"),
         ([f"folder:{labelled}", "--state", "-"], "not a file"),
         ([f"folder:{labelled}", "--state", labelled / "cat" / "000.png", "--force"], "000.png"),
+        (
+            [f"folder:{labelled}", "--state", state, "--json", labelled / "cat" / "000.png"],
+            "000.png",
+        ),
+        ([f"folder:{labelled}", "--state", state, "--json", state], "s.adte"),
     ):
         done = call("calibrate", *args)
         assert done.exit_code == 2, done.output
         assert is_clean(done)
         assert why in done.stderr
     assert state.read_bytes() == before
+    assert (labelled / "cat" / "000.png").read_bytes() == image

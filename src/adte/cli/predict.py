@@ -215,7 +215,7 @@ def learn(**o: Any) -> None:
     help="The state that is calibrated; made, if the file does not exist.",
 )
 @click.option("--limit", type=COUNT, help="Draw so many of the images.")
-@click.option("--force", is_flag=True, help="Write over a file that is not of adte's making.")
+@click.option("--force", is_flag=True, help="Write over files that are not of adte's making.")
 @CLASSIFIER
 @click.option("-q", "--quiet", is_flag=True, help="Only errors and the summary.")
 @click.option("--workers", type=click.IntRange(0, 256), help="Threads that decode ahead.")
@@ -232,7 +232,7 @@ def calibrate(**o: Any) -> None:
     from adte.labelling import Calibrating
 
     with console.notes(not o["quiet"]):
-        asked = {name: o[name] for name in ("limit", "workers", "force")}
+        asked = {name: o[name] for name in ("limit", "workers", "json_to", "force")}
         job = Calibrating(o["data"], _wanted(o), o["state"], **asked)
         with console.progress("reading", len(job.examples), not o["quiet"]) as bar:
             found, unread = job.run(partial(bar.advance, bar.task_ids[0]))

@@ -27,7 +27,8 @@ class Calibrating:
         data: labelled images, as `load_dataset` takes them.
         state: gone on from, or made; its classes are those of the data, unless others are wanted.
         limit: images that are drawn from the data at most.
-        force: write over a file that is not of adte's making.
+        json_to: where its caller will write what was found; checked with the rest.
+        force: write over files that are not of adte's making.
     """
 
     data: str
@@ -35,6 +36,7 @@ class Calibrating:
     state: str
     limit: int | None = None
     workers: int | None = None
+    json_to: str | None = None
     force: bool = False
 
     def __post_init__(self) -> None:
@@ -43,7 +45,8 @@ class Calibrating:
         self._set = load_dataset(self.data)
         examples = list(self._set)
         read = [e.source for e in examples if isinstance(e.source, str | os.PathLike)]
-        claim((Target("--state", self.state, "state"),), read, self.force)
+        targets = Target("--state", self.state, "state"), Target("--json", self.json_to, "facts")
+        claim(targets, read, self.force)
         shuffled = random.Random(0).sample(examples, len(examples))  # as images come in use
         self.examples: list[Example] = shuffled[: self.limit]
 
