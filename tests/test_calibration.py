@@ -65,6 +65,7 @@ def test_a_temperature_keeps_the_order_and_makes_probabilities():
 @pytest.mark.parametrize("scale", [0.5, 1.0, 2.0])
 def test_many_labels_find_the_temperature_that_they_were_drawn_with(scale):
     found = calibrate(create_method("zero-shot"), *drawn(4000, scale), learn=False)
+    assert found.zero_shot == found.accuracy  # which is all that it says
     assert found.temperature == pytest.approx(1 / scale, rel=0.08)
     assert found.after == pytest.approx(found.accuracy, abs=0.02)
     assert found.images == 4000
@@ -190,7 +191,7 @@ def test_a_state_is_calibrated_and_predictions_go_by_it(labelled, tmp_path):
     done = call("calibrate", f"folder:{labelled}", "--state", state, *CLASSES)
     assert done.exit_code == 0, done.output
     assert is_clean(done)
-    assert "of 12 images right" in done.stdout
+    assert "of 12 images right (zero-shot " in done.stdout
     assert "--min-confidence" in done.stdout
     header = load_state(state)[1]
     assert header["temperature"] != 1

@@ -45,6 +45,8 @@ class Calibration(NamedTuple):
         accuracy: of their answers.
         before, after: their mean confidence, as the method has it and with the temperature.
         thresholds: what a least confidence would leave of them, with the temperature.
+        zero_shot: the accuracy of the model by itself, where it is known: whether the method helps
+            on images of this kind.
     """
 
     temperature: float
@@ -53,12 +55,14 @@ class Calibration(NamedTuple):
     before: float
     after: float
     thresholds: tuple[Threshold, ...]
+    zero_shot: float | None = None
 
     def __str__(self) -> str:
         images = f"{self.images} image{'' if self.images == 1 else 's'}"
+        plain = "" if self.zero_shot is None else f" (zero-shot {self.zero_shot:.0%})"
         return (
-            f"{self.accuracy:.0%} of {images} right, {self.before:.0%} sure on average; now "
-            f"{self.after:.0%} sure (temperature {self.temperature:.2f})"
+            f"{self.accuracy:.0%} of {images} right{plain}, {self.before:.0%} sure on average; "
+            f"now {self.after:.0%} sure (temperature {self.temperature:.2f})"
         )
 
 
@@ -103,7 +107,9 @@ def calibrate(
     twin.load_state_dict(method.state_dict())
     said = [twin.step(batch).probs for batch in batches] if learn else []
     said += [twin.predict(batch).probs for batch in batches]
-    return fitted(torch.cat(said), labels)
+    base = torch.cat([batch.logits[:, 0].argmax(-1).cpu() for batch in batches])
+    plain = float((base == torch.tensor(labels)).double().mean())
+    return fitted(torch.cat(said), labels)._replace(zero_shot=plain)
 
 
 def fitted(probs: Tensor, labels: Sequence[int]) -> Calibration:
