@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,17 +21,7 @@ from adte import create_method
 from adte.batch import Batch
 from adte.calibration import calibrate, tempered
 from adte.evaluate.running.figures import ece
-from default import Source, by_chance, draw, probabilities, sources
-
-
-def parted(source: Source, labels: int, seed: int) -> tuple[Source, Source]:
-    """Images whose labels are known, and the others."""
-    rows = np.random.default_rng(1000 + seed).permutation(len(source.labels))
-    known, others = (
-        replace(source, features=source.features[part], labels=source.labels[part])
-        for part in (rows[:labels], np.sort(rows[labels:]))
-    )
-    return known, others
+from default import Source, by_chance, draw, parted, probabilities, sources
 
 
 def figures(
@@ -41,7 +30,7 @@ def figures(
     """ECE of a stream before and after."""
     right, before, after, temperatures = [], [], [], []
     for seed in seeds:
-        known, others = parted(source, labels, seed)
+        known, others = parted(source, labels, 1000 + seed)
         rows = np.arange(labels)
         batches = [
             Batch(known.logits(part), known.features[part], None, known.context)

@@ -118,12 +118,12 @@ def sources(where: str) -> Iterator[Source]:
     yield Source(name, x[:, None], label, Context(text, 100.0), open=shown is not None)
 
 
-def parted(source: Source, warm: int) -> tuple[Source, Source]:
+def parted(source: Source, first: int, seed: int = 0) -> tuple[Source, Source]:
     """Some images to learn from beforehand, and the others."""
-    rows = np.random.default_rng(0).permutation(len(source.labels))
+    rows = np.random.default_rng(seed).permutation(len(source.labels))
     some, others = (
         replace(source, features=source.features[part], labels=source.labels[part])
-        for part in (rows[:warm], np.sort(rows[warm:]))
+        for part in (rows[:first], np.sort(rows[first:]))
     )
     return some, others
 

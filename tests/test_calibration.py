@@ -95,13 +95,13 @@ def test_images_that_are_never_sure_leave_it_at_one():
 
 
 def test_labels_are_names_or_indices():
-    assert indices_of(["dog", 0, torch.tensor(2)], NAMES) == [1, 0, 2]
+    assert indices_of(["dog", 0, torch.tensor(2)], NAMES, 3) == [1, 0, 2]
     for label, why in (("Dog", "'Dog' is none"), (4, "from 0 to 3"), (-1, "-1"), (None, "None")):
         with pytest.raises(InputError, match=why):
-            indices_of([label], NAMES)
+            indices_of([label], NAMES, 1)
     with pytest.raises(InputError, match="several classes"):
-        indices_of(["cat"], ["cat", "cat"])
-    assert indices_of([1], ["cat", "cat"]) == [1]
+        indices_of(["cat"], ["cat", "cat"], 1)
+    assert indices_of([1], ["cat", "cat"], 1) == [1]
 
 
 # --------------------------------------------------------------------------- a classifier

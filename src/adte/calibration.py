@@ -72,8 +72,8 @@ def tempered(probs: Tensor, temperature: float) -> Tensor:
     return (logits / temperature).softmax(-1)
 
 
-def indices_of(labels: Iterable[str | int], classes: Sequence[str]) -> list[int]:
-    """Labels as indices; they are names of classes, or indices already."""
+def indices_of(labels: Iterable[str | int], classes: Sequence[str], images: int) -> list[int]:
+    """The labels of so many images as indices; they are names of classes, or indices already."""
     places: dict[str, int] = {}
     twice = {name for i, name in enumerate(classes) if places.setdefault(name, i) != i}
     out = []
@@ -91,6 +91,8 @@ def indices_of(labels: Iterable[str | int], classes: Sequence[str]) -> list[int]
                 f"label {brief(label)} is neither the name of a class nor an index from 0 to "
                 f"{len(classes) - 1}"
             )
+    if len(out) != images:
+        raise InputError(f"{images} images have {len(out)} labels; give one for each")
     return out
 
 

@@ -247,17 +247,8 @@ class Classifier:
     def _batches(
         self, images: Iterable[Image], size: int, workers: int, errors: str
     ) -> Iterator[Any]:
-        _check_way(errors)
+        failed = self._failing(errors)
         size, workers = at_least("batch", size, 1), at_least("workers", workers, 0)
-        unread: list[Unread] = []
-        if errors == "skip":
-            self.unread = unread
-
-        def failed(key: str, error: InputError) -> None:
-            if errors == "raise":
-                raise error
-            unread.append(Unread(key, str(error)))
-
         try:
             if isinstance(images, bytes | bytearray | memoryview) or _is_pixels(images):
                 raise TypeError("one image, of which each byte or row would be one")
@@ -267,6 +258,22 @@ class Classifier:
                 f"{brief(images)} is no stream of images; give a folder or a list of images"
             ) from error
         return self.encode(named, size, workers, failed)
+
+    def _failing(
+        self, errors: str, name: Callable[[str], str] = str
+    ) -> Callable[[str, InputError], None]:
+        """What is done about an image that cannot be read; `name` is said for its key."""
+        _check_way(errors)
+        unread: list[Unread] = []
+        if errors == "skip":
+            self.unread = unread
+
+        def failed(key: str, error: InputError) -> None:
+            if errors == "raise":
+                raise error
+            unread.append(Unread(name(key), str(error)))
+
+        return failed
 
     def encode(
         self,
@@ -336,25 +343,15 @@ class Classifier:
             workers, errors: as of `stream`.
             tick: is told how many images were just read.
         """
-        _check_way(errors)
         if isinstance(images, (str, bytes, os.PathLike)):
             raise InputError(f"{brief(images)} is no list of images; give one, with their labels")
-        shown, truths = list(images), indices_of(labels, self.classes)
-        if len(shown) != len(truths):
-            raise InputError(f"{len(shown)} images have {len(truths)} labels; give one for each")
-        unread: list[Unread] = []
-
-        def failed(key: str, error: InputError) -> None:
-            if errors == "raise":
-                raise error
-            unread.append(Unread(_name(int(key), shown[int(key)]), str(error)))
-
+        shown = list(images)
+        truths = indices_of(labels, self.classes, len(shown))
+        failed = self._failing(errors, lambda key: _name(int(key), shown[int(key)]))
         numbered, batches = ((str(i), image) for i, image in enumerate(shown)), []
         for batch in self.encode(numbered, default_group(self.model), workers, failed):
             batches.append(batch)
             tick(len(batch))
-        if errors == "skip":
-            self.unread = unread
         if not batches:
             raise InputError("there is no image to calibrate with; give some that can be read")
         known = [truths[int(key)] for batch in batches for key in batch.keys]

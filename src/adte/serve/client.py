@@ -311,9 +311,7 @@ class RemoteStream:
         if _is_one(images) or not len(images):
             raise InputError("calibrate takes a list of images and one of their labels; give some")
         facts, most = self.facts(), self.client.info()["limits"]["max_images"]
-        truths = indices_of(labels, facts["classes"])
-        if len(images) != len(truths):
-            raise InputError(f"{len(images)} images have {len(truths)} labels; give one for each")
+        truths = indices_of(labels, facts["classes"], len(images))
         groups = [images[i : i + most] for i in range(0, len(images), most)]
         found = [a.probs for some in groups
                  for a in self.predict_many(some, learn=False, probs=True)]  # fmt: skip
