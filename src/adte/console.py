@@ -151,6 +151,8 @@ def notes(show: bool = True) -> Iterator[None]:
         for category in (DeprecationWarning, ResourceWarning):  # for those who write programs
             warnings.filterwarnings("ignore", category=category)
         warnings.filterwarnings("ignore", module=r"PIL\.")  # of a file that it does not name
+        # torch's, with a stack trace, where it computes bfloat16 without the processor's help:
+        warnings.filterwarnings("ignore", message="mkldnn_matmul failed")
         warnings.showwarning = show_once
         yield
 

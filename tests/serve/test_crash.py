@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import adte
@@ -103,7 +104,9 @@ class Load:
             assert [seq for seq, *_ in done] == list(range(1, len(done) + 1))
             clf = classifier(model, method=method)
             for _, numbers, probs in done:
-                assert [p.probs.tolist() for p in clf.predict([jpeg(n) for n in numbers])] == probs
+                found = [p.probs.tolist() for p in clf.predict([jpeg(n) for n in numbers])]
+                # Streams share passes of the tower, whose kernels may round by the batch's size.
+                np.testing.assert_allclose(found, probs, rtol=0, atol=1e-6)
             assert rows[id]["seen"] == clf.seen
             total += clf.seen
         return total
