@@ -86,7 +86,7 @@ class Usual(Dataset[torch.Tensor]):
     def __getitem__(self, i: int) -> torch.Tensor:
         torch.set_num_threads(1)
         image = Image.open(self.paths[i]).convert("RGB")
-        crops = self.views.boxes(image.height, image.width, i)
+        crops = self.views.boxes(image.height, image.width, self.preprocess, i)
         return usual(image, crops, self.preprocess)
 
 
@@ -199,7 +199,9 @@ class Bench:
         model = self.model
         pipeline = Pipeline(model, self.views)
         pictures = [pipeline.picture(p) for p in (paths * GROUP)[:GROUP]]
-        shown = [show(p, self.views.placed(p), model.preprocess) for p in pictures]
+        shown = [
+            show(p, self.views.placed(p, model.preprocess), model.preprocess) for p in pictures
+        ]
         cuda = model.device.type == "cuda"
         host = pack(shown, pinned=cuda)
         there, side = host.to(model.device), model.preprocess.size

@@ -79,10 +79,10 @@ def the_usual_way(file: bytes, crops: list[Crop], preprocess: Preprocess) -> Ten
 def speed(file: bytes, repeats: int) -> dict[str, Any]:
     """Seconds of the parts, and of the whole beside the usual way."""
     views, preprocess = Views(), Preprocess()
-    picture, crops = load_picture(file, preprocess, views), views.plan(file)
+    picture, crops = load_picture(file, preprocess, views), views.plan(file, preprocess)
     calls: dict[str, Callable[[], object]] = {
         "decode": lambda: load_picture(file, preprocess, views),
-        "key": lambda: views.placed(picture),
+        "key": lambda: views.placed(picture, preprocess),
         "views": lambda: views(picture, preprocess),
         "total": lambda: views(file, preprocess),
         "usual": lambda: the_usual_way(file, crops, preprocess),
@@ -101,7 +101,7 @@ def speed(file: bytes, repeats: int) -> dict[str, Any]:
 def grey_levels(file: bytes, preprocess: Preprocess) -> dict[str, float]:
     """How far our views are from those of the usual way."""
     views = Views()
-    theirs = the_usual_way(file, views.plan(file), preprocess)
+    theirs = the_usual_way(file, views.plan(file, preprocess), preprocess)
     apart = (views(file, preprocess) - theirs).abs() * 255
     apart *= torch.tensor(preprocess.std).view(3, 1, 1)
     worst = apart.flatten(1).amax(1)  # (V,)
@@ -121,7 +121,7 @@ def labels(sources: list[tuple[str, Image.Image]]) -> dict[str, Any]:
     rows, apart = [], []
     for i, (name, image) in enumerate(sources, 1):
         file = scaled(image)
-        pixels = the_usual_way(file, theirs.views.plan(file), size)
+        pixels = the_usual_way(file, theirs.views.plan(file, size), size)
         found = [
             clf.step(clf.context.batch(clf.pipeline.encode(made[None]), None, (name,)))[0]
             for clf, made in ((ours, ours.views(file, size)), (theirs, pixels))

@@ -58,6 +58,7 @@ RECORDS: dict[str, tuple[str, ...]] = {
     "clip-logits-50": ("python benchmarks/clip_logits.py FEATURES --classes 50",),
     "default": ("python benchmarks/default.py FEATURES",),
     "calibration": ("python benchmarks/calibrate.py replay",),
+    "small": ("python benchmarks/small.py folder:PHOTOGRAPHS --sides 32 48",),
     "ceiling": ("python benchmarks/ceiling.py replay CACHE",),
     "multilabel": ("python benchmarks/multilabel.py PHOTOGRAPHS --pairs 200",),
     "demo": ("adte demo --out WORK/demo",),

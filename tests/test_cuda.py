@@ -181,7 +181,7 @@ def farthest(
     shown, wanted, kind = [], [], KINDS[views.interpolation]
     for pixels in images:
         picture = load_picture(pixels, preprocess, views)
-        crops = views.placed(picture)
+        crops = views.placed(picture, preprocess)
         shown.append(show(picture, crops, preprocess, views.interpolation))
         wanted.append(levels(base_view(pixels, preprocess), preprocess))
         for top, left, h, w, flip in crops:
@@ -245,7 +245,7 @@ def test_twelve_megapixels_are_pillows_too():
 def test_in_the_precision_of_the_model(dtype):
     preprocess, views = Preprocess(size=64), Views(count=8)
     picture = load_picture(photo(), preprocess, views)
-    buffer = pack([show(picture, views.placed(picture), preprocess)]).cuda()
+    buffer = pack([show(picture, views.placed(picture, preprocess), preprocess)]).cuda()
     whole = torch.empty(8, 3, 64, 64, device="cuda")
     half = whole.to(dtype)
     render(buffer, whole, preprocess)

@@ -12,7 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adte import InputError, StateError
-from adte.facts import TEXT, facts_of, instance, many, maybe, read_facts, read_state, table, whole
+from adte.facts import (
+    TEXT,
+    facts_of,
+    instance,
+    many,
+    maybe,
+    read_facts,
+    read_state,
+    table,
+    whole,
+    written,
+)  # fmt: skip
 from adte.files.outputs import Mark
 from adte.prompts import Prompts
 from adte.views import Views
@@ -48,6 +59,16 @@ def test_a_good_header_comes_back_as_it_was_meant():
     )
     same = {k: v for k, v in facts.items() if k not in ("views", "prompts")}
     assert same == {k: GOOD[k] for k in same}
+
+
+def test_an_option_that_came_later_is_what_it_was_before():
+    """A file that does not name it is older; what is as it was then is written as it was then."""
+    older = {k: v for k, v in GOOD["views"].items() if k != "enlarge"}
+    views = Views(count=8, seed=3, enlarge=0.0)
+    assert Views(**read_state({**GOOD, "views": older}, "a.adte")["views"]) == views
+    assert instance(Views).read(older, "") == views
+    assert json.loads(json.dumps(written(views))) == older
+    assert written(Views(8, seed=3)) == asdict(Views(8, seed=3))
 
 
 def test_a_state_of_0_1_has_no_fingerprint_and_no_count():

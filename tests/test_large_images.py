@@ -20,6 +20,7 @@ from adte.views.drawing import MARGIN
 
 PHOTOS = Path(__file__).parents[2] / "shared" / "data" / "photos"
 TOLERANCE = 2.001  # grey levels
+CLIP = Preprocess()
 SIZE = 2400, 1808  # width, height: multiples of 8, as a camera's
 
 
@@ -63,8 +64,11 @@ def pillow(pixels: np.ndarray, crops: list[Crop], side: int, kind: str = "biline
 
 def test_images_of_up_to_four_megapixels_have_the_crops_they_always_had() -> None:
     pixels = np.arange(50 * 40 * 3, dtype=np.uint8).reshape(50, 40, 3)
-    assert Views(count=3).plan(pixels) == [Crop(15, 1, 33, 37, False), Crop(18, 2, 27, 21, True)]
-    assert Views(count=3).boxes(2048, 2048, "photo.jpg") == [
+    assert Views(count=3, enlarge=0).plan(pixels, CLIP) == [
+        Crop(15, 1, 33, 37, False),
+        Crop(18, 2, 27, 21, True),
+    ]
+    assert Views(count=3).boxes(2048, 2048, CLIP, "photo.jpg") == [
         Crop(692, 522, 1059, 1383, True),
         Crop(382, 174, 1341, 1508, True),
     ]
@@ -75,12 +79,12 @@ def test_images_of_up_to_four_megapixels_have_the_crops_they_always_had() -> Non
 def test_boxes_of_larger_ones_are_whole_at_every_scale(size: tuple[int, int]) -> None:
     assert unit(*size) == GRID
     views = Views(count=200)
-    for c in views.boxes(*size, key=1):
+    for c in views.boxes(*size, CLIP, key=1):
         assert not any(n % GRID for n in c[:4])
         assert min(c.height, c.width) > 0
         assert c.top + c.height <= size[0]
         assert c.left + c.width <= size[1]
-    drawn = np.array([c[2] * c[3] for c in views.boxes(*size, key=1)]) / (size[0] * size[1])
+    drawn = np.array([c[2] * c[3] for c in views.boxes(*size, CLIP, key=1)]) / (size[0] * size[1])
     if size[1] < 5000:  # in the third the central crop alone fits
         assert 0.07 < drawn.min() < 0.12
         assert drawn.max() > 0.85
@@ -88,7 +92,7 @@ def test_boxes_of_larger_ones_are_whole_at_every_scale(size: tuple[int, int]) ->
 
 def test_a_thread_of_pixels_is_not_rounded_to_nothing() -> None:
     assert unit(1, LARGE + 1) == 1
-    assert Views(count=2).boxes(1, LARGE + 1, key=0)[0].height == 1
+    assert Views(count=2).boxes(1, LARGE + 1, CLIP, key=0)[0].height == 1
 
 
 @pytest.mark.parametrize("size", [(3000, 4000), (2050, 2051), (6000, 8000), (600, 9000)])
@@ -97,7 +101,7 @@ def test_no_crop_is_left_with_too_few_pixels(size: tuple[int, int], views: Views
     for side in (32, 64, 224, 336):
         preprocess = Preprocess(size=side)
         n = views.fraction(*size, preprocess)
-        shortest = min(min(c.height, c.width) for c in views.boxes(*size, key=0))
+        shortest = min(min(c.height, c.width) for c in views.boxes(*size, CLIP, key=0))
         assert n == 1 or shortest / n >= MARGIN * side
         assert n == 1 or min(size) / n >= MARGIN * side
     assert Views(scale=(1e-4, 1.0)).fraction(*size, Preprocess()) == 1
@@ -126,29 +130,31 @@ def test_the_same_views_by_path_by_bytes_and_not_yet_loaded(file: bytes, tmp_pat
     assert load_picture(picture, Preprocess(), views) is picture
 
 
-def test_crops_do_not_depend_on_the_model(file: bytes) -> None:
+def test_crops_of_large_images_do_not_depend_on_the_model(file: bytes) -> None:
     views, steps = Views(count=9), []
-    plan = views.plan(file)
+    plan = views.plan(file, CLIP)
     for side in (32, 64, 128, 500):
         picture = load_picture(file, Preprocess(size=side), views)
         n = picture.step
         steps.append(n)
         assert (picture.height, picture.width) == SIZE[::-1]
-        assert [tuple(n * x for x in c[:4]) for c in views.placed(picture)] == [c[:4] for c in plan]
-        assert views.plan(picture) == plan
+        assert [tuple(n * x for x in c[:4]) for c in views.placed(picture, CLIP)] == [
+            c[:4] for c in plan
+        ]
+        assert views.plan(picture, CLIP) == plan
     assert steps == sorted(steps, reverse=True)
     assert (max(steps), min(steps)) == (8, 1)
 
 
 def test_an_array_of_it_has_crops_of_its_own(file: bytes) -> None:
     pixels, views = load_image(file), Views(count=9)
-    plan = views.plan(pixels)
-    assert plan != views.plan(file)
-    assert plan == views.plan(pixels.copy()) == views.plan(Image.fromarray(pixels))
-    assert plan != views.plan(pixels[:-1])
+    plan = views.plan(pixels, CLIP)
+    assert plan != views.plan(file, CLIP)
+    assert plan == views.plan(pixels.copy(), CLIP) == views.plan(Image.fromarray(pixels), CLIP)
+    assert plan != views.plan(pixels[:-1], CLIP)
     changed = pixels.copy()
     changed[0, 0] ^= 1
-    assert plan != views.plan(changed)
+    assert plan != views.plan(changed, CLIP)
     key = Picture(pixels, *pixels.shape[:2]).identity()
     assert key[1].nbytes < 2e6  # of 13 million
 
@@ -156,9 +162,9 @@ def test_an_array_of_it_has_crops_of_its_own(file: bytes) -> None:
 def test_the_file_counts_of_a_large_jpeg_only(file: bytes) -> None:
     small = jpeg(large((600, 400)))
     views = Views(count=9)
-    assert views.plan(small) == views.plan(load_image(small))
-    assert views.plan(file) != views.plan(jpeg(large(seed=1)))
-    assert views.plan(file) != Views(count=9, seed=1).plan(file)
+    assert views.plan(small, CLIP) == views.plan(load_image(small), CLIP)
+    assert views.plan(file, CLIP) != views.plan(jpeg(large(seed=1)), CLIP)
+    assert views.plan(file, CLIP) != Views(count=9, seed=1).plan(file, CLIP)
 
 
 # Decoded in part
@@ -177,7 +183,7 @@ def test_every_orientation_shows_the_same_place(size: tuple[int, int], turned: i
     made = levels(views(data, preprocess), preprocess)
     whole = levels(base_view(pixels, preprocess), preprocess)
     assert np.abs(made[0] - whole).mean() < 0.5
-    assert np.abs(made[1:] - pillow(pixels, views.plan(data), 64)).mean() < 0.5
+    assert np.abs(made[1:] - pillow(pixels, views.plan(data, CLIP), 64)).mean() < 0.5
 
 
 @pytest.mark.parametrize("kind", ["L", "CMYK", "progressive", "MPO"])
@@ -192,7 +198,7 @@ def test_every_kind_of_jpeg_is_reduced(kind: str) -> None:
     data, preprocess, views = jpeg(image, **options), Preprocess(size=64), Views(count=6)
     assert load_picture(data, preprocess, views).step == 4
     made = levels(views(data, preprocess), preprocess)[1:]
-    assert np.abs(made - pillow(load_image(data), views.plan(data), 64)).mean() < 0.5
+    assert np.abs(made - pillow(load_image(data), views.plan(data, CLIP), 64)).mean() < 0.5
 
 
 def test_a_draft_that_was_asked_for_is_kept(file: bytes) -> None:
@@ -214,7 +220,7 @@ def test_other_formats_are_decoded_whole() -> None:
     picture = read_picture(file.getvalue(), lambda height, width: 8)
     assert picture.step == 1
     assert np.array_equal(picture.pixels, pixels)
-    assert Views(count=5).plan(pixels) == Views(count=5).plan(file.getvalue())
+    assert Views(count=5).plan(pixels, CLIP) == Views(count=5).plan(file.getvalue(), CLIP)
 
 
 # Pillow's pixels
@@ -241,12 +247,12 @@ def test_every_kernel_matches_pillow(
     for side in (16, 97):
         preprocess = Preprocess(size=side)
         made = levels(views(picture, preprocess, key=5), preprocess)
-        expected = pillow(pixels, views.placed(picture, key=5), side)
+        expected = pillow(pixels, views.placed(picture, CLIP, key=5), side)
         assert np.abs(made[1:] - expected).max() <= TOLERANCE
         alone = base_view(pixels, preprocess)  # a small image is not taken from the pyramid
         if reduced == 2:
             assert np.abs(made[0] - levels(alone, preprocess)).max() <= TOLERANCE
-    steps = {coarsest(min(c[2:4]), 16, picture) for c in views.boxes(*SIZE[::-1], key=5)}
+    steps = {coarsest(min(c[2:4]), 16, picture) for c in views.boxes(*SIZE[::-1], CLIP, key=5)}
     assert max(steps) > reduced
     assert coarsest(2 * GAP * 16 * reduced - 1, 16, picture) == reduced
 
@@ -259,7 +265,7 @@ def test_twelve_megapixels_match_pillow(kernel: str, monkeypatch: pytest.MonkeyP
     for side in (64, 224):
         preprocess = Preprocess(size=side)
         made = levels(views(pixels, preprocess), preprocess)
-        assert np.abs(made[1:] - pillow(pixels, views.plan(pixels), side)).max() <= TOLERANCE
+        assert np.abs(made[1:] - pillow(pixels, views.plan(pixels, CLIP), side)).max() <= TOLERANCE
         base = Image.fromarray(pixels).resize((side * 4 // 3, side), Image.Resampling.BICUBIC)
         left = round((base.width - side) / 2)
         base = base.crop((left, 0, left + side, side))
@@ -273,9 +279,9 @@ def test_odd_sizes_match_pillow(
 ) -> None:
     monkeypatch.setenv("ADTE_VIEWS", kernel)
     pixels = np.random.default_rng(0).integers(0, 256, (*shape, 3), np.uint8)
-    views, preprocess = Views(count=8), Preprocess(size=64)
+    views, preprocess = Views(count=8, enlarge=0), Preprocess(size=64)
     made = levels(views(pixels, preprocess), preprocess)
-    assert np.abs(made[1:] - pillow(pixels, views.plan(pixels), 64)).max() <= TOLERANCE
+    assert np.abs(made[1:] - pillow(pixels, views.plan(pixels, CLIP), 64)).max() <= TOLERANCE
 
 
 @pytest.mark.slow
@@ -286,11 +292,11 @@ def test_crops_of_photographs_match_pillow(kernel: str, monkeypatch: pytest.Monk
     if not photos:
         pytest.skip(f"no photos in {PHOTOS}")
     monkeypatch.setenv("ADTE_VIEWS", kernel)
-    views, preprocess, worst, seen = Views(count=9), Preprocess(), 0.0, 0
+    views, preprocess, worst, seen = Views(count=9, enlarge=0), Preprocess(), 0.0, 0
     for path in photos:
         pixels = load_image(path)
         made = levels(views(path, preprocess)[1:], preprocess)
-        worst = max(worst, np.abs(made - pillow(pixels, views.plan(pixels), 224)).max())
+        worst = max(worst, np.abs(made - pillow(pixels, views.plan(pixels, CLIP), 224)).max())
         seen += len(made)
     assert worst <= TOLERANCE
     assert seen == 8 * len(photos)

@@ -6,6 +6,7 @@ import io
 import math
 import random
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ PHOTOS = ROOT.parent / "shared" / "data" / "photos"
 SHAPES = [(1, 1), (3, 200), (200, 3), (37, 41), (260, 150), (375, 500), (1300, 900)]
 KINDS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 TOLERANCE = 2.001  # two grey levels, and the rounding of normalised floats
+CLIP = Preprocess()
 
 sizes = st.integers(1, 300)
 keys = st.one_of(st.integers(-(2**70), 2**70), st.text())
@@ -62,7 +64,7 @@ def pillow_base(pixels: np.ndarray, preprocess: Preprocess) -> np.ndarray:
 
 def worst(pixels: np.ndarray, views: Views, preprocess: Preprocess, **options: object) -> float:
     out = levels(views(pixels, preprocess, key=3, **options), preprocess)  # type: ignore[arg-type]
-    crops = views.boxes(*pixels.shape[:2], key=3)
+    crops = views.boxes(*pixels.shape[:2], preprocess, key=3)
     kind, side = views.interpolation, preprocess.size
     expected = [pillow_base(pixels, preprocess)]
     expected += [pillow_crop(pixels, crop, side, kind) for crop in crops]
@@ -76,7 +78,7 @@ def worst(pixels: np.ndarray, views: Views, preprocess: Preprocess, **options: o
 @pytest.mark.parametrize("shape", SHAPES)
 def test_matches_pillow_on_noise(shape: tuple[int, int], kind: str) -> None:
     for side in (224, 32, 97):  # 97 is prime: no block divides it
-        views, preprocess = Views(count=6, interpolation=kind), Preprocess(size=side)  # type: ignore[arg-type]
+        views, preprocess = Views(count=6, interpolation=kind, enlarge=0), Preprocess(size=side)  # type: ignore[arg-type]
         assert worst(noise(*shape), views, preprocess) <= TOLERANCE
 
 
@@ -100,7 +102,7 @@ def test_base_view_of_a_thread_of_pixels_stays_small() -> None:
 @pytest.mark.parametrize("shape", [(1, 1), (3, 200), (375, 500), (700, 900)])
 def test_every_way_of_resizing_matches_pillow(backend: str, shape: tuple[int, int]) -> None:
     pixels, preprocess = noise(*shape), Preprocess(size=64)
-    crops = Views(count=12).boxes(*shape, key=0)
+    crops = Views(count=12, enlarge=0).boxes(*shape, preprocess, key=0)
     out = torch.full((len(crops), 3, 64, 64), math.nan)
     ways = {"bands": bands.resize_bands, "uint8": resize.resize_uint8, "float": resize.resize_float}
     ways[backend](pixels, crops, preprocess, out)
@@ -155,7 +157,7 @@ def test_matches_pillow_on_photos() -> None:
 def test_first_views_do_not_depend_on_the_count(
     height: int, width: int, key: int | str, few: int, more: int
 ) -> None:
-    short, long = Views(few).boxes(height, width, key), Views(few + more).boxes(height, width, key)
+    short, long = (Views(n).boxes(height, width, CLIP, key) for n in (few, few + more))
     assert short == long[: few - 1]
 
 
@@ -165,7 +167,7 @@ def test_every_box_is_inside_the_image(
     height: int, width: int, key: int | str, low: float, ratio: float, spread: float
 ) -> None:
     views = Views(count=30, scale=(low, 1.0), ratio=(ratio, ratio * spread))
-    for top, left, h, w, _ in views.boxes(height, width, key):
+    for top, left, h, w, _ in views.boxes(height, width, CLIP, key):
         assert top >= 0
         assert left >= 0
         assert h >= 1
@@ -188,7 +190,9 @@ def test_views_depend_on_the_key_alone(key: int | str, other: int | str) -> None
 
 def test_seed_key_type_and_pixels_all_count() -> None:
     boxes = [
-        Views(seed=seed).boxes(300, 400, key) for seed in (0, 1) for key in (1, "1", 2, "", -1)
+        Views(seed=seed).boxes(300, 400, CLIP, key)
+        for seed in (0, 1)
+        for key in (1, "1", 2, "", -1)
     ]
     assert len({tuple(b) for b in boxes}) == len(boxes)
     views, preprocess = Views(count=4), Preprocess(size=16)
@@ -206,25 +210,65 @@ def test_crops_follow_the_rule_of_random_resized_crop() -> None:
         w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
         if w <= 500 and h <= 400:
             expected.append((rng.randint(0, 400 - h), rng.randint(0, 500 - w), h, w))
-    drawn = np.array(Views(count=4001).boxes(400, 500, "rule"))
+    drawn = np.array(Views(count=4001).boxes(400, 500, CLIP, "rule"))
     for q in (5, 25, 50, 75, 95):
         ours, theirs = (np.percentile(np.array(v)[:, :4], q, 0) for v in (drawn, expected))
         assert np.abs(ours - theirs).max() < 12
     assert drawn[:, 4].mean() == pytest.approx(0.5, abs=0.03)
 
 
+@settings(max_examples=60, deadline=None)
+@given(sizes, sizes, keys, st.floats(0.5, 4), st.sampled_from([32, 64, 224]))
+def test_no_crop_of_a_small_image_is_enlarged_more_than_it_may(
+    height: int, width: int, key: int | str, enlarge: float, side: int
+) -> None:
+    views, preprocess = Views(count=30, enlarge=enlarge), Preprocess(size=side)
+    boxes = views.boxes(height, width, preprocess, key)
+    if min(height, width) >= side:  # what is large enough is cropped as it always was
+        assert boxes == replace(views, enlarge=0).boxes(height, width, preprocess, key)
+    else:
+        whole = views._central(height, width)
+        for top, left, h, w, _ in boxes:
+            rounded = (h + 0.5) * (w + 0.5)
+            least = min((side / enlarge) ** 2, height * width)
+            assert rounded >= least or (top, left, h, w) == whole
+
+
+def test_the_whole_range_that_is_left_is_used() -> None:
+    areas = [c.height * c.width for c in Views(count=999).boxes(160, 160, CLIP, 5)]
+    assert 112**2 * 0.97 < min(areas) < 112**2 * 1.1
+    assert max(areas) > 0.9 * 160**2
+
+
+def test_small_images_are_resized_by_the_sharper_filter() -> None:
+    pixels, preprocess = noise(40, 50), Preprocess(size=64)
+    small = Views(count=6)
+    kept = small(pixels, preprocess, key=3)
+    crops = small.boxes(40, 50, preprocess, key=3)
+    sharp = np.stack([pillow_crop(pixels, crop, 64, "bicubic") for crop in crops])
+    assert np.abs(levels(kept[1:], preprocess) - sharp).max() <= TOLERANCE
+    free = Views(count=6, enlarge=0)
+    assert worst(pixels, free, preprocess) <= TOLERANCE  # bilinear, down to 0.08
+
+
+def test_a_small_image_is_shown_whole() -> None:
+    boxes = Views(count=40).boxes(32, 32, Preprocess(size=64), 5)
+    assert set(boxes) == {Crop(0, 0, 32, 32, flip) for flip in (False, True)}
+
+
 def test_a_crop_that_cannot_fit_is_the_central_one() -> None:
     views = Views(count=3, scale=(1.0, 1.0), ratio=(1.0, 1.0), flip=0.0)
-    assert set(views.boxes(10, 30, key=0)) == {Crop(0, 10, 10, 10)}
-    assert set(views.boxes(30, 10, key=0)) == {Crop(10, 0, 10, 10)}
+    assert set(views.boxes(10, 30, CLIP, key=0)) == {Crop(0, 10, 10, 10)}
+    assert set(views.boxes(30, 10, CLIP, key=0)) == {Crop(10, 0, 10, 10)}
 
 
 def test_flip_mirrors_the_same_crop() -> None:
     pixels, preprocess = noise(90, 70), Preprocess(size=32)
     plain, mirrored = (Views(count=8, flip=flip) for flip in (0.0, 1.0))
-    assert [c[:4] for c in plain.boxes(90, 70, 5)] == [c[:4] for c in mirrored.boxes(90, 70, 5)]
-    assert not any(c.flip for c in plain.boxes(90, 70, 5))
-    assert all(c.flip for c in mirrored.boxes(90, 70, 5))
+    never, always = (v.boxes(90, 70, preprocess, 5) for v in (plain, mirrored))
+    assert [c[:4] for c in never] == [c[:4] for c in always]
+    assert not any(c.flip for c in never)
+    assert all(c.flip for c in always)
     a, b = plain(pixels, preprocess, 5), mirrored(pixels, preprocess, 5)
     assert torch.equal(a[0], b[0])
     assert torch.allclose(a[1:], b[1:].flip(-1), atol=1e-4)
@@ -439,7 +483,7 @@ def test_bad_keys_are_named(key: object) -> None:
     with pytest.raises(InputError, match="key="):
         Views()(noise(3, 3), Preprocess(size=8), key)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="key="):
-        Views().boxes(3, 3, None)  # type: ignore[arg-type]
+        Views().boxes(3, 3, CLIP, None)  # type: ignore[arg-type]
 
 
 def test_the_benchmark_reports_its_figures() -> None:

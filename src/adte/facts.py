@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from functools import lru_cache, reduce
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -33,6 +33,7 @@ __all__ = [
     "read_state",
     "table",
     "whole",
+    "written",
 ]
 
 MOST = 1_000_000  # entries of a list, classes among them
@@ -141,20 +142,34 @@ def instance(cls: type, more: bool = False, **own: Fact) -> Fact:
     by_name = table({**facts_of(cls), **own}, more)
 
     def read(value: Any, place: str) -> Any:
-        return cls(**{k: v for k, v in by_name.read(value, place).items() if k in value})
+        return cls(**by_name.read(value, place))
 
     return Fact(read)
 
 
 def facts_of(cls: type) -> dict[str, Fact]:
-    """What the fields of a dataclass must be, by their types; they have its defaults."""
+    """What the fields of a dataclass must be, by their types; missing ones have its defaults.
+
+    An option that came later has the value that held before it (see `options.option`).
+    """
     hints = get_type_hints(cls)
     out = {}
     for f in fields(cls):
         default = f.default if f.default_factory is MISSING else f.default_factory()
+        default = f.metadata.get("before", default)
         fact = _by_hint(hints[f.name])
         out[f.name] = Fact(fact.read, _NEEDED if default is MISSING else default)
     return out
+
+
+def written(thing: Any) -> dict[str, Any]:
+    """The fields of a dataclass as a file has them, of which `facts_of` makes the same again.
+
+    An option at the value that held before there was the option is left out, as it was then: so
+    what is the same has the same digest, whichever version wrote it.
+    """
+    later = {f.name: f.metadata["before"] for f in fields(thing) if "before" in f.metadata}
+    return {k: v for k, v in asdict(thing).items() if k not in later or v != later[k]}
 
 
 def _by_hint(hint: Any) -> Fact:

@@ -76,10 +76,17 @@ def option(
     high: float | None = None,
     above: float | None = None,
     below: float | None = None,
+    before: Any = MISSING,
 ) -> Any:
-    """A dataclass field that carries its own help, and the bounds that `check` holds it to."""
-    bounds = Bounds(low, high, above, below)
-    return field(default=default, metadata={"help": help, "bounds": bounds})
+    """A dataclass field that carries its own help, and the bounds that `check` holds it to.
+
+    An option that came after a release is given by name alone, and has `before`, the value that
+    held until then: a file that does not name the option means that.
+    """
+    metadata = {"help": help, "bounds": Bounds(low, high, above, below)}
+    if before is MISSING:
+        return field(default=default, metadata=metadata)
+    return field(default=default, metadata={**metadata, "before": before}, kw_only=True)
 
 
 def part(default: Any, help: str) -> Any:

@@ -48,6 +48,9 @@ def test_names_of_folders(tmp_path: Path, plant: Callable, write: Write) -> None
     write(names, "one\ntwo\nthree\n")
     with pytest.raises(InputError, match="3 names for 2 folders"):
         load_dataset(f"folder:{tmp_path}", classes=str(names))
+    write(tmp_path / "classes.json", {"x": "no folder", wnids[0]: "shark", wnids[1]: "fish"})
+    data = load_dataset(f"folder:{tmp_path}")  # a name may have no images
+    assert (data.classes[-1], data.counts.tolist()) == ("no folder", [1, 1, 0])
     write(tmp_path / "classes.json", {wnids[0]: "shark"})
     with pytest.raises(InputError, match=rf"folder '{wnids[1]}' .* has no name in classes.json"):
         load_dataset(f"folder:{tmp_path}")

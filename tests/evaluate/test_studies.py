@@ -376,8 +376,20 @@ def test_who_listens_is_told_of_each_set(tmp_path):
         told.append((name, images))
         return told.append
 
-    prepare(source, Settings(), tmp_path / "out", begin=begin)
+    settings = prepare(source, Settings(), tmp_path / "out", begin=begin)
     assert told == [("folder", 2), 1, 1]
+    assert Cache(settings.caches["folder"]).recipe.views == Views(2)
+
+
+def test_the_paper_crops_small_images_as_any_other(tmp_path):
+    for name in ("cat", "dog"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        Image.new("RGB", (30, 30), "red").save(tmp_path / "photos" / name / "0.png")
+    given = ["--data", f"folder:{tmp_path / 'photos'}", "--views", "2", "--preset", "tiny"]
+    for verb, name, enlarge in (("paper", "views", 0.0), ("study", "la-order", 2.0)):
+        out = tmp_path / verb
+        done = CliRunner().invoke(main, [verb, name, *given, "--jobs", "1", "--out", str(out)])
+        assert Cache(out / "caches" / "folder").recipe.views.enlarge == enlarge, done.output
 
 
 def test_a_tower_of_other_weights_is_refused(lab):

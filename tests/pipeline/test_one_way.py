@@ -147,6 +147,28 @@ def test_the_tower_sees_one_shape_on_a_device():
     torch.testing.assert_close(together, pipeline.encode(pixels), rtol=0, atol=1e-3)
 
 
+def test_views_that_are_the_same_are_encoded_once():
+    model, seen = SmallModel(), []
+    pipeline = Pipeline(model, Views(count=40))
+    encode = model.encode_image
+    model.encode_image = lambda pixels: (seen.append(len(pixels)), encode(pixels))[1]  # type: ignore[method-assign]
+    small, large = picture(0, 11, 11), picture(1)  # below half of the model's 24 pixels, and not
+    for image, most in ((small, 2), (large, 40)):  # the whole, as the base view is, and mirrored
+        pixels = pipeline.pixels([pipeline.prepare(image)])
+        found = pipeline.encode(pixels)[0]
+        assert seen.pop() == most
+        torch.testing.assert_close(found, encode(pixels[0]).half())
+
+
+def test_what_tells_views_apart_may_be_one_pixel():
+    model = SmallModel()
+    pixels = torch.zeros(1, 5, 3, 24, 24)
+    pixels[0, 3, 1, 7, 5] = 9.0  # few of the pixels are looked at first
+    found = Pipeline(model).encode(pixels)[0]
+    assert torch.equal(found[0], found[4])
+    assert not torch.equal(found[0], found[3])
+
+
 def test_a_batch_of_logits_does_not_depend_on_company():
     g = torch.Generator().manual_seed(0)
     context = Context(torch.randn(300, 64, generator=g), 10.0)

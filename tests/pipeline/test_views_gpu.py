@@ -71,8 +71,8 @@ def test_as_pillow_on_odd_sizes(kind, preprocess):
     for i, (height, width) in enumerate(ODD):
         pixels = photo(height, width, i)
         picture = load_picture(pixels, preprocess, views)
-        crops = views.placed(picture)
-        assert crops == views.plan(pixels)
+        crops = views.placed(picture, preprocess)
+        assert crops == views.plan(pixels, preprocess)
         shown.append(show(picture, crops, preprocess, kind))
         wanted.append(levels(base_view(pixels, preprocess), preprocess))
         wanted += [pillow(pixels, c, preprocess.size, kind) for c in crops]
@@ -126,7 +126,7 @@ def test_an_image_does_not_depend_on_its_company():
     shown = []
     for i, (height, width) in enumerate(ODD):
         picture = load_picture(photo(height, width, i), preprocess, views)
-        shown.append(show(picture, views.placed(picture), preprocess))
+        shown.append(show(picture, views.placed(picture, preprocess), preprocess))
     together = rendered(shown, preprocess).reshape(len(shown), 4, 3, 16, 16)
     for one, in_company in zip(shown, together, strict=True):
         assert np.array_equal(rendered([one], preprocess), in_company)

@@ -8,6 +8,7 @@ import signal
 import socket
 import threading
 import time
+from dataclasses import asdict
 
 import pytest
 
@@ -21,10 +22,20 @@ from adte.serve.making import made
 from adte.serve.service import Service
 from adte.serve.settings import Settings
 from adte.serve.streams import Stream
+from adte.views import Views
 from serving import CLASSES, free_port, jpeg, small, wait_ready, wait_together
 
 ASKED = {"classes": CLASSES, "templates": "single", "method": "adte", "views": 6, "seed": 0,
          "options": {}, "protocol": "online", "state": None, "start": None}  # fmt: skip
+
+
+def test_streams_of_older_versions_keep_their_views(tmp_path):
+    service = Service(tmp_path / "s", small())
+    new = Settings.of(ASKED, service.limits)
+    old = json.loads(json.dumps(asdict(new)))
+    assert old.pop("enlarge") == Views().enlarge
+    for settings, views in ((new, Views(6)), (Settings(**old), Views(6, enlarge=0.0))):
+        assert Stream.make("one", settings, service.model, "now", None).clf.views == views
 
 
 def test_what_waits_for_the_tower_is_cut_off(tmp_path):

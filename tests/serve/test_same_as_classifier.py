@@ -285,7 +285,7 @@ def test_explanation(method, tmp_path):
         alone = classifier(model, method=name).predict(photo)
         assert e["methods"][name] == alone.probs.tolist()
     # the boxes are those of the views
-    crops = clf.views.plan(clf.pipeline.decode(photo))
+    crops = clf.views.plan(clf.pipeline.decode(photo), clf.model.preprocess)
     base = (0, 10, 40, 40, False)  # top, left, height, width: the central square
     assert [tuple(v["box"].values()) for v in views] == [base, *map(tuple, crops)]
     for view in views:

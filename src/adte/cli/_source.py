@@ -21,8 +21,8 @@ MODEL = ("model", *(f.name for f in fields(Loading)))  # wherever a model runs
 # What only images can be made into; a cache was made.
 FOR_IMAGES = ("data", "corrupt", "severity", "clean", "workers", "strict")
 
-CROPS = {"scale": "crop-scale", "ratio": "crop-ratio", "flip": "crop-flip",
-         "interpolation": "crop-filter"}  # fmt: skip
+CROPS = {"scale": "crop-scale", "ratio": "crop-ratio", "enlarge": "crop-enlarge",
+         "flip": "crop-flip", "interpolation": "crop-filter"}  # fmt: skip
 TEMPLATE = click.option(
     "--template", "templates", multiple=True, metavar="SET|TEXT",
     help="Template set (single, seven, eighty, …), or a text with {} for the class name; texts may "

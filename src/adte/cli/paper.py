@@ -112,7 +112,8 @@ def _studies(
     wanted = chosen(names, ours)
     folder = make_folder(out or f"adte-{verb}")
     _claim(folder, wanted)
-    settings = _settings(folder, **options)
+    # The paper crops however small the image is.
+    settings = _settings(folder, {} if ours else {"enlarge": 0.0}, **options)
     block = settings.block
     done, failed = [], []
     with console.progress("studies", len(wanted)) as bar:
@@ -194,8 +195,8 @@ def _list(found: list[Any], verb: str, json_to: str | None) -> None:
         console.table("Studies", ("name", "kind", "what it shows"), cells, how, text=True)
 
 
-def _settings(folder: Path, *, preset: str | None, variant: str, protocol: Any,
-              descriptions: str | None, **values: Any) -> Settings:  # fmt: skip
+def _settings(folder: Path, crops: dict[str, Any], *, preset: str | None, variant: str,
+              protocol: Any, descriptions: str | None, **values: Any) -> Settings:  # fmt: skip
     """What a lab will hold; with --data the views are encoded first, into OUT/caches."""
     source = Source(**SOURCE.given(values), views=VIEWS.given(values))
     settings = Settings(
@@ -225,4 +226,4 @@ def _settings(folder: Path, *, preset: str | None, variant: str, protocol: Any,
             bar.reset(bar.task_ids[0], description=name, total=images)
             return partial(bar.advance, bar.task_ids[0])
 
-        return prepare(source, settings, folder, descriptions, begin)
+        return prepare(source, settings, folder, descriptions, begin, crops=crops)

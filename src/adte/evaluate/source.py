@@ -110,8 +110,8 @@ class Source(Loading):
             return self._replayed(Cache(self.cache, self.prompt_set), f"{self.data[0]!r}", needs)
         if self.npz is not None:
             return self._given(from_npz(self.npz), f"{self.data[0]!r}", needs)
-        options = build(StreamOptions, self._asked("stream"), "option of a stream")
-        views = build(Views, self._asked("views"), "option of the views")
+        options = build(StreamOptions, self.asked("stream"), "option of a stream")
+        views = build(Views, self.asked("views"), "option of the views")
         stream = make_stream(self._sets(options.seed), options)
         names, ids = label_space(stream)
         model = fitted(self._model(DEFAULT_MODEL), names, ids)
@@ -143,7 +143,7 @@ class Source(Loading):
             return self.open(needs)
         return self._replayed(Cache(), "the embedded bundle", needs)
 
-    def _asked(self, what: str) -> dict[str, Any]:
+    def asked(self, what: str) -> dict[str, Any]:
         """The options of the stream or of the views that were asked for, with the seed."""
         given = getattr(self, what)
         if given is None or isinstance(given, Mapping):
@@ -174,7 +174,7 @@ class Source(Loading):
                     )
             if self.device is not None:
                 cache.class_weights = cache.class_weights.to(self.device)
-        return cache.first(self._asked("stream").get("limit"))
+        return cache.first(self.asked("stream").get("limit"))
 
     def _given(self, stream: Arrays, name: str, needs: frozenset[str]) -> FeatureStream:
         """A person's own features as a stream; they are as they are."""
@@ -183,7 +183,7 @@ class Source(Loading):
                 f"{name} holds features without a model, but a method asked for needs the "
                 f"{min(towers)}; give images, as in --data folder:PATH"
             )
-        asked = {**self._asked("views"), **self._asked("stream")}
+        asked = {**self.asked("views"), **self.asked("stream")}
         usual = {f.name: f.default for f in fields(self)}
         own = ("model", "weights", "dtype", "tokenizer", "runtime", "corrupt", "workers", "strict",
                "prompts", "prompt_set")  # fmt: skip
@@ -202,7 +202,7 @@ class Source(Loading):
 
     def _check_cache(self, cache: Cache, name: str) -> None:
         """Refuse what only images can be made into; features lie in the order they were made."""
-        stream, views = self._asked("stream"), self._asked("views")
+        stream, views = self.asked("stream"), self.asked("views")
         build(StreamOptions, stream, "option of a stream")
         build(Views, views, "option of the views")
         held = {"stream": cache.recipe.data, "views": asdict(cache.recipe.views)}

@@ -134,8 +134,9 @@ class Pipeline:
             return self.render(source)
         assert self.preprocess is not None
         picture = self.picture(source)
-        crops = self.views.placed(picture)
-        return show(picture, crops, self.preprocess, self.views.interpolation)
+        crops = self.views.placed(picture, self.preprocess)
+        views = self.views.fitted(picture.height, picture.width, self.preprocess)
+        return show(picture, crops, self.preprocess, views.interpolation)
 
     def pixels(self, images: Sequence[Prepared], size: int = 0) -> Tensor:
         """The views (B, V, 3, S, S) of prepared images, where the model is and in its dtype.
@@ -176,7 +177,11 @@ class Pipeline:
             part = pixels[start : start + size].to(self.model.device, self.model.dtype)
             if len(part) < size:  # the tower always sees the same shape
                 part = torch.cat([part, part[-1:].expand(size - len(part), *part.shape[1:])])
-            features = self.model.encode_image(part.flatten(0, 1)).half().contiguous()
+            rows, which = part.flatten(0, 1), None
+            if size == 1 and self.model.device.type == "cpu":  # elsewhere a pass has one shape
+                rows, which = _distinct(rows)
+            features = self.model.encode_image(rows).half().contiguous()
+            features = features if which is None else features[which]
             out.append(features.view(size, views, -1)[: images - start])
         return torch.cat(out)
 
@@ -327,6 +332,25 @@ class Pipeline:
             if enough(context.batch(drawn[None]).logits[0], most, log_prior):
                 break
         return drawn, torch.cat(pixels) if self.keep_pixels else None
+
+
+def _distinct(views: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Views (V, 3, S, S) without those that are there already, and where each of the V went.
+
+    So it is with small images, whose crops are the whole of them (see `Views.enlarge`). What tells
+    views apart is looked for in a few hundred pixels first.
+    """
+    pixels = views.flatten(1)
+    few = pixels[:, :: max(1, pixels.shape[1] // 256)].float()
+    kinds, which = torch.unique(few, dim=0, return_inverse=True)
+    if len(kinds) == len(views):
+        return views, None
+    first = torch.full((len(kinds),), len(views)).scatter_reduce_(
+        0, which, torch.arange(len(views)), "amin"
+    )
+    if not torch.equal(pixels[first[which]], pixels):
+        return views, None
+    return views[first], which
 
 
 def _cut(items: Iterable[T], full: Callable[[list[T]], bool]) -> Iterator[list[T]]:

@@ -208,7 +208,7 @@ class Engine:
             views = prepared if isinstance(prepared, Tensor) else pipeline.render(picture)
             shown = thumbnails(views, preprocess, side)
         base = of_base(picture, preprocess).crop(picture.step)
-        boxes = [base, *pipeline.views.plan(picture)]
+        boxes = [base, *pipeline.views.plan(picture, preprocess)]
         return _Views(prepared, (picture.width, picture.height), boxes, shown)
 
     # ------------------------------------------------------------------ the tower

@@ -10,6 +10,7 @@ from adte.methods import method_info
 from adte.options import parse
 from adte.prompts import Prompts
 from adte.serve.limits import Limits
+from adte.views import Views
 
 __all__ = ["Event", "Kind", "Settings"]
 
@@ -29,6 +30,7 @@ class Settings:
     views: int
     seed: int
     protocol: str
+    enlarge: float = 0.0  # of the views; streams of older versions have no limit
 
     @staticmethod
     def of(asked: dict[str, Any], limits: Limits) -> Settings:
@@ -52,7 +54,7 @@ class Settings:
         info = method_info(asked["method"])
         typed = parse(info.cls, {k: _text(v) for k, v in options.items()})
         return Settings(list(classes), asdict(prompts), info.name, typed, asked["views"],
-                        asked["seed"], asked["protocol"])  # fmt: skip
+                        asked["seed"], asked["protocol"], Views.enlarge)  # fmt: skip
 
 
 @dataclass(frozen=True)

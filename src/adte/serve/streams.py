@@ -112,7 +112,7 @@ class Stream:
                 settings.classes,
                 method,
                 templates=Prompts(**settings.prompts),
-                views=Views(count=settings.views, seed=settings.seed),
+                views=Views(settings.views, seed=settings.seed, enlarge=settings.enlarge),
             )
         if len(settings.classes) <= SMALL and method.needs <= HOST:
             vectors = clf.context.class_weights

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, Literal
 
@@ -42,6 +42,13 @@ class Views:
         (0.08, 1.0), "area of a crop, as a share of the image", above=0, high=1
     )
     ratio: tuple[float, float] = option((3 / 4, 4 / 3), "width of a crop over its height", above=0)
+    enlarge: float = option(
+        2.0,
+        "most that crops of an image below the model's input are enlarged; 0: as any other, as "
+        "published",
+        low=0,
+        before=0.0,
+    )
     flip: float = option(0.5, "probability that a crop is mirrored", low=0, high=1)
     interpolation: Literal["bilinear", "bicubic"] = option("bilinear", "filter of the crops")
     augmix: bool = option(False, "mix chains of distortions into the crops, as TPT does")
@@ -70,23 +77,43 @@ class Views:
             some: only these of the views, of which 0 is the base view; all by default.
         """
         picture = load_picture(image, preprocess, self)
+        fitted = self.fitted(picture.height, picture.width, preprocess)
         seed = self._digest(picture, key)
         some = range(self.count) if some is None else some
         out = torch.empty(len(some), 3, preprocess.size, preprocess.size, device=device)
-        kernel = self.kernel(device)
-        crops = self._crops(picture.height, picture.width, seed)
+        kernel = fitted.kernel(device)
+        crops = self._crops(picture.height, picture.width, preprocess, seed)
         drawn = [(crops[i - 1], view) for i, view in zip(some, out, strict=True) if i]
         if 0 in some:
             out[some.index(0)] = base_view(picture, preprocess, kernel)
         steps = [coarsest(min(c.height, c.width), preprocess.size, picture) for c, _ in drawn]
         for step in sorted(set(steps)):
             views = [view for view, s in zip(drawn, steps, strict=True) if s == step]
-            self._resize(picture.reduced(step), views, preprocess, kernel)
+            fitted._resize(picture.reduced(step), views, preprocess, kernel)
         if self.augmix:
             for i, view in zip(some, out, strict=True):
                 if i:
                     augmix(view, preprocess, _generator(seed, i))
         return out
+
+    def fitted(self, height: int, width: int, preprocess: Preprocess) -> Views:
+        """The views of an image of this size.
+
+        An image that is smaller than the model's input is enlarged in every view, and a small crop
+        of it is a blur. So its crops have at least (S / `enlarge`)² pixels, or all that there are,
+        and the sharper filter.
+
+        >>> Views().fitted(300, 400, Preprocess()) == Views()
+        True
+        >>> small = Views().fitted(160, 160, Preprocess())
+        >>> small.scale, small.interpolation
+        ((0.49, 1.0), 'bicubic')
+        """
+        if not self.enlarge or min(height, width) >= preprocess.size:
+            return self
+        low, high = self.scale
+        low = max(low, (preprocess.size / self.enlarge) ** 2 / (height * width))
+        return replace(self, scale=(min(low, high), high), interpolation="bicubic", enlarge=0.0)
 
     def _resize(
         self,
@@ -121,19 +148,22 @@ class Views:
             return "pillow"
         return forced or ("uint8" if "AVX" in torch.backends.cpu.get_cpu_capability() else "bands")
 
-    def boxes(self, height: int, width: int, key: int | str) -> list[Crop]:
+    def boxes(self, height: int, width: int, preprocess: Preprocess, key: int | str) -> list[Crop]:
         """The count − 1 crops of an image of this size under this key."""
-        return self._crops(height, width, self._digest(None, key))
+        return self._crops(height, width, preprocess, self._digest(None, key))
 
-    def plan(self, image: Any) -> list[Crop]:
+    def plan(self, image: Any, preprocess: Preprocess) -> list[Crop]:
         """The count − 1 crops of an image that has no key, as a call makes them."""
         picture = read_picture(image, lambda height, width: unit(height, width))
-        return self._crops(picture.height, picture.width, self._digest(picture, None))
+        seed = self._digest(picture, None)
+        return self._crops(picture.height, picture.width, preprocess, seed)
 
-    def placed(self, picture: Picture, key: int | str | None = None) -> list[Crop]:
+    def placed(
+        self, picture: Picture, preprocess: Preprocess, key: int | str | None = None
+    ) -> list[Crop]:
         """The same crops as boxes of `picture.pixels`; their corners are whole there too."""
         seed = self._digest(picture, key)
-        return placed(self._crops(picture.height, picture.width, seed), picture)
+        return placed(self._crops(picture.height, picture.width, preprocess, seed), picture)
 
     def fraction(self, height: int, width: int, preprocess: Preprocess) -> int:
         """1, 2, 4 or 8: an image of this size may be decoded at 1/n for these views.
@@ -161,13 +191,14 @@ class Views:
             digest.update(f"{'str' if isinstance(key, str) else 'int'}:{key}".encode())
         return int.from_bytes(digest.digest(), "little")
 
-    def _crops(self, height: int, width: int, seed: int) -> list[Crop]:
+    def _crops(self, height: int, width: int, preprocess: Preprocess, seed: int) -> list[Crop]:
         # Every crop takes the same number of draws, so a longer list begins with the shorter one.
+        scale = self.fitted(height, width, preprocess).scale
         u = unit(height, width)
         height, width = height // u, width // u
         draws = _generator(seed, 0).random((self.count - 1, 2 * TRIES + 3))  # (V, 23)
         low, high = np.log(self.ratio)
-        area = height * width * (self.scale[0] + np.ptp(self.scale) * draws[:, :TRIES])
+        area = height * width * (scale[0] + np.ptp(scale) * draws[:, :TRIES])
         ratio = np.exp(low + (high - low) * draws[:, TRIES : 2 * TRIES])
         w = np.rint(np.sqrt(area * ratio)).astype(int)  # (V, TRIES)
         h = np.rint(np.sqrt(area / ratio)).astype(int)

@@ -9,7 +9,7 @@ from hashlib import blake2b
 from typing import Any
 
 from adte.errors import StateError
-from adte.facts import instance, whole
+from adte.facts import instance, whole, written
 from adte.views import Preprocess, Views
 
 __all__ = ["FORMAT", "Recipe"]
@@ -72,7 +72,7 @@ class Recipe:
 
     def to_json(self) -> dict[str, Any]:
         """As JSON has it, without what belongs to a prompt set or to a part."""
-        out = {"format": FORMAT, **asdict(self)}
+        out = {"format": FORMAT, **asdict(self), "views": written(self.views)}
         for name in ("prompts", "part"):
             out.pop(name)
         return out

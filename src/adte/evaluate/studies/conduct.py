@@ -8,6 +8,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from multiprocessing import active_children, get_context
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -86,13 +87,17 @@ def prepare(
     folder: str | os.PathLike[str],
     descriptions: str | None = None,
     begin: Callable[[str, int], Tick] = lambda name, images: silent,
+    *,
+    crops: Mapping[str, Any] | None = None,
 ) -> Settings:
     """Encode the views of every data set once, into caches; what is there already is used.
 
-    `begin` is told each set and how many images it has, and gives who is told of them.
+    `crops` are options of the views that are encoded here, unless the source has them. `begin` is
+    told each set and how many images it has, and gives who is told of them.
     """
     if not all(spec.startswith("cache:") for spec in source.data):
         source = replace(source, model=_two_towers(source))  # loaded once for all sets
+    views = {**(crops or {}), **source.asked("views")}
     caches: dict[str, str] = {}
     recipes: dict[str, Recipe] = {}
     for spec in source.data:
@@ -111,7 +116,7 @@ def prepare(
             if descriptions:
                 prompts["cupl"] = Prompts.of("single", descriptions)
             for key, wording in prompts.items():
-                live = replace(source, data=[spec], prompts=wording).open()
+                live = replace(source, data=[spec], prompts=wording, views=views).open()
                 assert isinstance(live, Live)
                 recipe = live.recipe
                 extract(live, path, key, tick=begin(name, len(live)))
