@@ -222,7 +222,7 @@ def test_odd_sizes_are_pillows_too(kind, room):
     sizes = [(1, 1), (1, 40), (40, 1), (2, 100), (100, 2), (20, 1000), (1000, 20), (7, 13)]
     images = [photo(h, w, seed=h + w) for h, w in sizes]
     for preprocess in (Preprocess(), Preprocess(size=30, crop=0.875, interpolation="bilinear")):
-        views = Views(count=9, interpolation=kind)
+        views = Views(count=9, interpolation=kind, enlarge=0)
         assert max(farthest(images, views, preprocess, room)) < 2.01
 
 
@@ -254,7 +254,8 @@ def test_in_the_precision_of_the_model(dtype):
 
 
 def test_boxes_and_pixels_are_those_of_the_cpu():
-    model, sources = SmallModel(), [photo(60, 80, seed=i) for i in range(5)]
+    sizes = [(60, 80), (25, 90), (20, 20), (11, 11), (18, 30)]  # of which three are small
+    model, sources = SmallModel(), [photo(*size) for size in sizes]
     here = Pipeline(model, Views(count=6), keep_pixels=True)
     there = Pipeline(copy.deepcopy(model).cuda(), Views(count=6), keep_pixels=True, workers=2)
     assert there.fused

@@ -67,7 +67,7 @@ def rendered(shown: list, preprocess: Preprocess) -> np.ndarray:
 )
 def test_as_pillow_on_odd_sizes(kind, preprocess):
     """All of them in one group."""
-    views, shown, wanted = Views(count=6, interpolation=kind), [], []
+    views, shown, wanted = Views(count=6, interpolation=kind, enlarge=0), [], []
     for i, (height, width) in enumerate(ODD):
         pixels = photo(height, width, i)
         picture = load_picture(pixels, preprocess, views)
@@ -122,7 +122,7 @@ def test_boxes_may_have_fractions():
 
 
 def test_an_image_does_not_depend_on_its_company():
-    preprocess, views = Preprocess(size=16), Views(count=4)
+    preprocess, views = Preprocess(size=16), Views(count=4, enlarge=0)
     shown = []
     for i, (height, width) in enumerate(ODD):
         picture = load_picture(photo(height, width, i), preprocess, views)
@@ -210,7 +210,7 @@ def test_pixels_are_handed_on_and_groups_filled_up(on_device):
             return super().encode_image(pixels)
 
     pipeline = Pipeline(Watched(), Views(count=4), keep_pixels=True, workers=2)
-    sources = [photo(30, 40, i) for i in range(5)]
+    sources = [photo(30, 40), photo(25, 60), photo(11, 11), photo(20, 20), photo(18, 30)]
     found = list(pipeline(enumerate(sources), at_once=3))
     assert seen == [(12, 3, 24, 24)] * 2
     assert [e.key for e in found] == list(range(5))
