@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from adte import Classifier, InputError, StateError, Views, create_method
-from adte.files import save_state
+from adte.files import load_state, save_state
 from adte.testing import SmallModel
 
 CLASSES = ["cat", "dog", "car", "tree"]
@@ -522,3 +522,20 @@ def test_an_argument_that_is_nearly_one(model):
         make(model, template="a photo of a {}.")
     with pytest.raises(InputError, match="unknown option of method 'adte'"):
         make(model, betta=1.0)
+
+
+def test_a_state_from_before_small_images_had_views_of_their_own(tmp_path):
+    """Loaded, it goes on as it was; what it learned serves newer views, too."""
+    model, small = SmallModel(), np.zeros((9, 9, 3), np.uint8)
+    older = Classifier(model, ["cat", "dog"], views=Views(4, enlarge=0.0))
+    older.predict(small)
+    tensors, facts = load_state(older.save(tmp_path / "a.adte"))
+    del facts["views"]["enlarge"]
+    save_state(tmp_path / "b.adte", tensors, facts)
+    assert Classifier.load(tmp_path / "b.adte", model).views == older.views
+    newer = Classifier(model, ["cat", "dog"], views=4)
+    newer.load_state(tmp_path / "b.adte")
+    newer.merge(older)
+    assert (newer.seen, newer.views) == (2, Views(4))
+    with pytest.raises(StateError, match="has other views \\(flip is"):
+        Classifier(model, ["cat", "dog"], views=Views(4, flip=0.0)).load_state(tmp_path / "b.adte")

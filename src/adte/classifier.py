@@ -20,7 +20,6 @@ from adte._version import __version__
 from adte.batch import Batch, Context, Sample
 from adte.calibration import Calibration, calibrate, indices_of, tempered
 from adte.errors import InputError, StateError, brief, unknown
-from adte.facts import written
 from adte.files import save_state
 from adte.files.claims import kind_of
 from adte.files.devices import is_special
@@ -424,7 +423,7 @@ class Classifier:
             "prompts": asdict(self.prompts),
             "method": self.method.name,
             "options": self.method.params,
-            "views": written(self.views),
+            "views": asdict(self.views),
             "auto": self.auto,
             "seen": self.seen,
             "frozen": self.frozen,

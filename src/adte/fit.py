@@ -16,7 +16,8 @@ __all__ = ["check_fit", "check_weights", "read_learned"]
 
 Facts = Mapping[str, Any]  # as `Classifier.facts` has them
 
-ALIKE = ("name", "prior.seed")  # what may differ: what prompts are called, which numbers are drawn
+# What may differ: what prompts are called, which numbers are drawn, how small images are cropped.
+ALIKE = ("name", "prior.seed", "enlarge")
 
 
 def read_learned(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
