@@ -360,6 +360,12 @@ def test_extract_goes_on_and_refuses_other_views(folder, tmp_path):
     assert first["skipped"] == []
     assert facts("extract", *source, *FAST, "--out", out) == first
     assert "another views" in refused("extract", *source, "--views", 4, "--out", out)
+    older = tmp_path / "older"  # from before small images had views of their own: it stays so
+    free = facts("extract", *source, *FAST, "--crop-enlarge", 0, "--out", older)
+    assert "enlarge" not in free["recipe"]["views"]
+    assert facts("extract", *source, *FAST, "--out", older) == free
+    said = refused("extract", *source, *FAST, "--crop-enlarge", 2, "--out", older)
+    assert "enlarge: none there, 2.0 asked for" in said
     assert "names a cache" in refused("extract", "--data", f"cache:{out}", "--out", tmp_path / "b")
     for prompts in ("seven", "eighty"):
         named = ("--template", prompts, "--prompt-set", prompts)

@@ -227,11 +227,11 @@ def test_no_crop_of_a_small_image_is_enlarged_more_than_it_may(
     if min(height, width) >= side:  # what is large enough is cropped as it always was
         assert boxes == replace(views, enlarge=0).boxes(height, width, preprocess, key)
     else:
-        whole = views._central(height, width)
-        for top, left, h, w, _ in boxes:
+        largest = views._central(height, width)[2:]
+        for _, _, h, w, _ in boxes:
             rounded = (h + 0.5) * (w + 0.5)
             least = min((side / enlarge) ** 2, height * width)
-            assert rounded >= least or (top, left, h, w) == whole
+            assert rounded >= least or (h, w) == largest
 
 
 def test_the_whole_range_that_is_left_is_used() -> None:
@@ -254,12 +254,29 @@ def test_small_images_are_resized_by_the_sharper_filter() -> None:
 def test_a_small_image_is_shown_whole() -> None:
     boxes = Views(count=40).boxes(32, 32, Preprocess(size=64), 5)
     assert set(boxes) == {Crop(0, 0, 32, 32, flip) for flip in (False, True)}
+    assert {c[:4] for c in Views(count=9).boxes(30, 40, CLIP, 5)} == {(0, 0, 30, 40)}
+
+
+@pytest.mark.parametrize("shape", [(90, 300), (300, 90), (50, 100), (60, 600)])
+def test_of_a_long_small_image_all_is_seen(shape: tuple[int, int]) -> None:
+    """Its crops are the largest that the ratio allows, all along it."""
+    seen = np.zeros(shape, bool)
+    for top, left, h, w, _ in Views().boxes(*shape, CLIP, 5):
+        assert (h, w) == Views()._central(*shape)[2:]
+        seen[top : top + h, left : left + w] = True
+    assert seen.mean() > 0.9
+
+
+@pytest.mark.parametrize("enlarge", [1e-200, 1e15])
+def test_any_limit_is_some_limit(enlarge: float) -> None:
+    low, _ = Views(enlarge=enlarge).fitted(9, 9, CLIP).scale
+    assert low == (1.0 if enlarge < 1 else 0.08)
 
 
 def test_a_crop_that_cannot_fit_is_the_central_one() -> None:
     views = Views(count=3, scale=(1.0, 1.0), ratio=(1.0, 1.0), flip=0.0)
-    assert set(views.boxes(10, 30, CLIP, key=0)) == {Crop(0, 10, 10, 10)}
-    assert set(views.boxes(30, 10, CLIP, key=0)) == {Crop(10, 0, 10, 10)}
+    assert set(views.boxes(10, 30, Preprocess(size=8), key=0)) == {Crop(0, 10, 10, 10)}
+    assert set(views.boxes(30, 10, Preprocess(size=8), key=0)) == {Crop(10, 0, 10, 10)}
 
 
 def test_flip_mirrors_the_same_crop() -> None:

@@ -140,9 +140,11 @@ def table(facts: Mapping[str, Fact] | Fact, more: bool = False) -> Fact:
 def instance(cls: type, more: bool = False, **own: Fact) -> Fact:
     """A dataclass: its fields by their types, or by facts of their own; `more` as of a table."""
     by_name = table({**facts_of(cls), **own}, more)
+    later = {f.name for f in fields(cls) if "before" in f.metadata}
 
     def read(value: Any, place: str) -> Any:
-        return cls(**by_name.read(value, place))
+        found = by_name.read(value, place)
+        return cls(**{k: v for k, v in found.items() if k in value or k in later})
 
     return Fact(read)
 

@@ -18,7 +18,7 @@ from adte.bench import cost
 from adte.cli import main
 from adte.data import Dataset, make_stream
 from adte.errors import MissingExtra, StateError
-from adte.evaluate.features.cache import Cache, extract
+from adte.evaluate.features.cache import Cache, begun, extract
 from adte.evaluate.features.live import Live
 from adte.evaluate.features.stream import Fewer, Narrowed
 from adte.evaluate.published import list_published, published
@@ -34,6 +34,7 @@ from adte.evaluate.studies.robustness import robust_facts
 from adte.evaluate.studies.rows import FIXED_POINT, family_like, with_interval
 from adte.evaluate.studies.study import STUDIES
 from adte.methods import create_method
+from adte.models import load_model
 from adte.prior import ClassPrior
 from adte.prompts import class_weights
 from adte.testing.small import SmallModel
@@ -388,8 +389,13 @@ def test_the_paper_crops_small_images_as_any_other(tmp_path):
     given = ["--data", f"folder:{tmp_path / 'photos'}", "--views", "2", "--preset", "tiny"]
     for verb, name, enlarge in (("paper", "views", 0.0), ("study", "la-order", 2.0)):
         out = tmp_path / verb
+        assert begun(out / "caches" / "folder") == {}
         done = CliRunner().invoke(main, [verb, name, *given, "--jobs", "1", "--out", str(out)])
         assert Cache(out / "caches" / "folder").recipe.views.enlarge == enlarge, done.output
+    source = Source(data=[f"folder:{tmp_path / 'photos'}"], model=load_model("tiny"))
+    source = replace(source, views={"count": 2})  # a cache that is there is gone on with
+    settings = prepare(source, Settings(), tmp_path / "paper")
+    assert begun(settings.caches["folder"]) == {"enlarge": 0.0}
 
 
 def test_a_tower_of_other_weights_is_refused(lab):

@@ -135,3 +135,14 @@ def test_any_split_into_batches_is_the_loop():
 def test_bad_options(options, message):
     with pytest.raises(InputError, match=message):
         MTA(**options)
+
+
+def test_where_views_are_the_same_the_mode_is_among_them():
+    """As of a small image: the whole of it and its mirror image, again and again."""
+    g = torch.Generator().manual_seed(0)
+    base, whole, mirrored = normalize(torch.randn(3, 16, generator=g), dim=-1)
+    near = normalize(whole + 0.05 * mirrored, dim=-1)
+    features = torch.stack([base] + [whole, near] * 12)
+    mode = find_mode(features, torch.full((25, 4), 0.25))
+    assert mode.point @ whole > 0.99
+    assert mode.bandwidth.min() > 0

@@ -74,7 +74,7 @@ def run(
         for part in pipeline.batches(((str(i), f) for i, f in enumerate(files)), context, batch):
             rule.step(part)
 
-    other, drawn, lone = create_method(method), Views(views), Pipeline(plain)
+    other, drawn, lone = create_method(method), Views(views, enlarge=0.0), Pipeline(plain)
 
     def theirs() -> None:
         for pixels in ahead(lambda f: _views(f, drawn, plain), files, workers):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -143,6 +143,7 @@ def extract(out: str, json_to: str | None, **values: Any) -> None:
 
     --data may be parquet:PLACE or remote:s3://… too; see the guide to clusters.
     """
+    from adte.evaluate.features.cache import begun
     from adte.evaluate.features.cache import extract as write_cache
     from adte.evaluate.features.live import Live
 
@@ -150,6 +151,7 @@ def extract(out: str, json_to: str | None, **values: Any) -> None:
     if source.cache is not None or source.npz is not None:
         kind = "a cache" if source.npz is None else "features"
         raise InputError(f"extract reads images, but --data names {kind}; give it a data set")
+    source = replace(source, views={**begun(out), **source.asked("views")})
     with console.notes():
         live = source.open()
     assert isinstance(live, Live)

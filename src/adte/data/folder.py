@@ -57,7 +57,8 @@ class ImageFolder(Reader):
                 f"folder {stray[0]!r} in {str(root)!r} has no name in {words}; add it, or take the "
                 "folder away"
             )
-        there = [(y, f) for y, f in enumerate(names) if f in folders]  # a name may have no images
+        known = set(folders)
+        there = [(y, f) for y, f in enumerate(names) if f in known]  # a name may have no images
         files = [(f"{f}/{n}", y) for y, f in there for n in walk_images(root / f)]
         return Dataset.of_files(
             root.resolve().name, root, files,

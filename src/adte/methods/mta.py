@@ -42,8 +42,9 @@ def find_mode(
 ) -> Mode:
     """The mode of the views' features (V, D), with a weight for each view.
 
-    b_i² = half the mean squared distance to the nearest ⌊0.3 (V − 1)⌋ views, at least one. Begin
-    at view 0 with equal weights y; alternate, with K_i = exp(−‖f_i − m‖²/2b_i²) and W = P Pᵀ:
+    b_i² = half the mean squared distance to the nearest ⌊0.3 (V − 1)⌋ views, at least one; where
+    they are all the same view, to the nearest that is another. Begin at view 0 with equal weights
+    y; alternate, with K_i = exp(−‖f_i − m‖²/2b_i²) and W = P Pᵀ:
       y ← softmax((K + λ_q W y)/λ_y)
       m ← normalise(Σ K_i y_i f_i / Σ K_i y_i)
     each up to `inner` times or until it moves by less than eps, for a fixed number of rounds.
@@ -56,6 +57,8 @@ def find_mode(
     square = torch.cdist(features, features, compute_mode="donot_use_mm_for_euclid_dist").square()
     square.fill_diagonal_(torch.inf)  # a view is no neighbour of its own; its duplicates are
     variance = square.topk(near, largest=False).values.mean(1) / 2
+    another = square.masked_fill(square == 0, torch.inf).amin(1) / 2
+    variance = torch.where((variance == 0) & another.isfinite(), another, variance)
     affinity, width = probs @ probs.T, 2 * variance.clamp_min(_TINY)
 
     def kernel(point: Tensor) -> Tensor:

@@ -32,6 +32,7 @@ K = TypeVar("K")
 T = TypeVar("T")
 
 GROUP = 16  # images that go through the tower together on a device where that pays
+FEW = 7  # distinct views of an image that has many: a pass that nobody compiles for
 UPLOAD = 1 << 28  # bytes that are packed together, but for a single image that is larger
 
 # The views of an image, what a device needs to make them, or the image where they come in rounds
@@ -338,12 +339,13 @@ def _distinct(views: Tensor) -> tuple[Tensor, Tensor | None]:
     """Views (V, 3, S, S) without those that are there already, and where each of the V went.
 
     So it is with small images, whose crops are the whole of them (see `Views.enlarge`). What tells
-    views apart is looked for in a few hundred pixels first.
+    views apart is looked for in a few hundred pixels first. More than `FEW` are left as they are: a
+    compiled tower keeps to one shape.
     """
     pixels = views.flatten(1)
     few = pixels[:, :: max(1, pixels.shape[1] // 256)].float()
     kinds, which = torch.unique(few, dim=0, return_inverse=True)
-    if len(kinds) == len(views):
+    if len(kinds) > min(FEW, len(views) - 1):
         return views, None
     first = torch.full((len(kinds),), len(views)).scatter_reduce_(
         0, which, torch.arange(len(views)), "amin"

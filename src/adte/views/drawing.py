@@ -99,9 +99,9 @@ class Views:
     def fitted(self, height: int, width: int, preprocess: Preprocess) -> Views:
         """The views of an image of this size.
 
-        An image that is smaller than the model's input is enlarged in every view, and a small crop
-        of it is a blur. So its crops have at least (S / `enlarge`)² pixels, or all that there are,
-        and the sharper filter.
+        An image whose shorter side is below the model's input is enlarged in every view, and a
+        small crop of it is a blur. So its crops have at least (S / `enlarge`)² pixels, or are the
+        largest that `ratio` allows, and the sharper filter.
 
         >>> Views().fitted(300, 400, Preprocess()) == Views()
         True
@@ -112,7 +112,8 @@ class Views:
         if not self.enlarge or min(height, width) >= preprocess.size:
             return self
         low, high = self.scale
-        low = max(low, (preprocess.size / self.enlarge) ** 2 / (height * width))
+        side = preprocess.size / self.enlarge
+        low = max(low, side * side / (height * width))
         return replace(self, scale=(min(low, high), high), interpolation="bicubic", enlarge=0.0)
 
     def _resize(
@@ -193,22 +194,25 @@ class Views:
 
     def _crops(self, height: int, width: int, preprocess: Preprocess, seed: int) -> list[Crop]:
         # Every crop takes the same number of draws, so a longer list begins with the shorter one.
-        scale = self.fitted(height, width, preprocess).scale
+        fitted = self.fitted(height, width, preprocess)
         u = unit(height, width)
         height, width = height // u, width // u
         draws = _generator(seed, 0).random((self.count - 1, 2 * TRIES + 3))  # (V, 23)
         low, high = np.log(self.ratio)
-        area = height * width * (scale[0] + np.ptp(scale) * draws[:, :TRIES])
+        area = height * width * (fitted.scale[0] + np.ptp(fitted.scale) * draws[:, :TRIES])
         ratio = np.exp(low + (high - low) * draws[:, TRIES : 2 * TRIES])
         w = np.rint(np.sqrt(area * ratio)).astype(int)  # (V, TRIES)
         h = np.rint(np.sqrt(area / ratio)).astype(int)
         fits = (w > 0) & (w <= width) & (h > 0) & (h <= height)
         first = np.arange(len(fits)), fits.argmax(1)
         w, h = w[first], h[first]  # (V,)
+        central, misses = self._central(height, width), ~fits.any(1)
+        h[misses], w[misses] = central[2:]
         top = (draws[:, -3] * (height - h + 1)).astype(int)
         left = (draws[:, -2] * (width - w + 1)).astype(int)
         boxes = np.stack([top, left, h, w], 1)
-        boxes[~fits.any(1)] = self._central(height, width)
+        if fitted is self:  # torchvision has them all in the middle
+            boxes[misses] = central
         flips = (draws[:, -1] < self.flip).tolist()
         return [Crop(*box) for box in zip(*(u * boxes).T.tolist(), flips, strict=True)]
 

@@ -62,9 +62,13 @@ def resize_pillow(
 ) -> None:
     """Resize as Pillow does, which clips between its two passes, in an order that it chooses."""
     image, size = Image.fromarray(pixels), (preprocess.size, preprocess.size)
-    for view, (top, left, h, w, flip) in zip(out, crops, strict=True):
-        crop = image.crop((left, top, left + w, top + h)).resize(size, FILTERS[interpolation])
-        view.copy_(preprocess.normalise(_levels(ImageOps.mirror(crop) if flip else crop)))
+    made: dict[Crop, Tensor] = {}  # of a small image many are the same
+    for view, c in zip(out, crops, strict=True):
+        if c not in made:
+            box = (c.left, c.top, c.left + c.width, c.top + c.height)
+            crop = image.crop(box).resize(size, FILTERS[interpolation])
+            made[c] = preprocess.normalise(_levels(ImageOps.mirror(crop) if c.flip else crop))
+        view.copy_(made[c])
 
 
 def resize_uint8(

@@ -34,7 +34,7 @@ from adte.files import load_state, save_state, write_whole
 from adte.files.claims import own_folder
 from adte.models.base import Model
 
-__all__ = ["Cache", "bundle", "extract"]
+__all__ = ["Cache", "begun", "bundle", "extract"]
 
 SHARD = 256  # images; 64 views of 512 features make 16 MiB
 
@@ -232,6 +232,16 @@ def _brief(value: Any) -> str:
         return f"{len(value)} entries"
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:60]}…"
+
+
+def begun(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """Options of the views by which a cache that is there was begun, and has to be gone on with.
+
+    They are those that have another default now; a folder without a cache has none.
+    """
+    if not (Path(folder) / "recipe.json").is_file():
+        return {}
+    return {"enlarge": read_recipe(Path(folder)).views.enlarge}
 
 
 def read_recipe(folder: Path) -> Recipe:

@@ -27,6 +27,7 @@ from adte.evaluate.running.figures import seed_interval
 from adte.evaluate.running.paired import gain, right_over_seeds
 from adte.evaluate.running.protocol import BATCH, Protocol, Run, run
 from adte.evaluate.running.results import Conditions, Record, Results, summarise
+from adte.facts import written
 from adte.machine import PeakMemory, threads
 from adte.methods import Method, create_method, list_methods, method_info
 from adte.options import parse
@@ -158,7 +159,7 @@ def perform(
         device=r.device,
         kernel=r.kernel,
         prompts=r.prompts,
-        views=asdict(r.views),
+        views=written(r.views),
         view_seed=r.views.seed,
         preprocess=asdict(r.preprocess),
         data=r.data,
@@ -273,12 +274,13 @@ def key_of(stream: FeatureStream, task: Task) -> str:
     method that is not ours counts too, for its version does not.
     """
     method = task.create()
+    recipe = {**asdict(stream.recipe), "views": written(stream.recipe.views)}
     asked = {
         **asdict(task),
         "title": task.name,
         "options": method.params,  # defaults too: they may change
         "adte": __version__,
-        "stream": {k: v for k, v in asdict(stream.recipe).items() if k not in ("shard", "device")},
+        "stream": {k: v for k, v in recipe.items() if k not in ("shard", "device")},
         "images": len(stream),
         "labels": blake2b(stream.labels.astype("<i8").tobytes(), digest_size=8).hexdigest(),
     }

@@ -14,7 +14,7 @@ import torch
 
 from adte.data import load_dataset
 from adte.errors import AdteError, InputError, unknown
-from adte.evaluate.features.cache import Cache, extract
+from adte.evaluate.features.cache import Cache, begun, extract
 from adte.evaluate.features.live import Live
 from adte.evaluate.features.recipe import Recipe
 from adte.evaluate.features.stream import Tick, silent
@@ -97,7 +97,6 @@ def prepare(
     """
     if not all(spec.startswith("cache:") for spec in source.data):
         source = replace(source, model=_two_towers(source))  # loaded once for all sets
-    views = {**(crops or {}), **source.asked("views")}
     caches: dict[str, str] = {}
     recipes: dict[str, Recipe] = {}
     for spec in source.data:
@@ -111,6 +110,7 @@ def prepare(
             raise InputError(f"data set {name!r} was given twice; give each one once")
         if not spec.startswith("cache:"):
             path = str(Path(folder) / "caches" / name)
+            views = {**(crops or {}), **begun(path), **source.asked("views")}
             own = load_dataset(spec).templates if source.prompts is None else None
             prompts = {"default": source.prompts or Prompts.of(own or "single")}
             if descriptions:
