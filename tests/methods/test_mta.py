@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from torch.nn.functional import normalize
 
 from adte import InputError, Sample, SimulatedStream
 from adte.methods.mta import MTA, find_mode
@@ -140,9 +141,9 @@ def test_bad_options(options, message):
 def test_where_views_are_the_same_the_mode_is_among_them():
     """As of a small image: the whole of it and its mirror image, again and again."""
     g = torch.Generator().manual_seed(0)
-    base, whole, mirrored = normalize(torch.randn(3, 16, generator=g), dim=-1)
-    near = normalize(whole + 0.05 * mirrored, dim=-1)
-    features = torch.stack([base] + [whole, near] * 12)
+    one, *others = normalize(torch.randn(4, 16, generator=g), dim=-1)
+    base, whole, mirrored = (normalize(one + 0.5 * other, dim=-1) for other in others)
+    features = torch.stack([base] + [whole, mirrored] * 12)
     mode = find_mode(features, torch.full((25, 4), 0.25))
-    assert mode.point @ whole > 0.99
+    assert max(mode.point @ whole, mode.point @ mirrored) > 0.99  # and not the base view alone
     assert mode.bandwidth.min() > 0
