@@ -1,7 +1,8 @@
 """An image becomes views: the base view first, then random resized crops, resized and normalised.
 
 The crops of an image depend on its key and the seed alone, so they are the same in every batch,
-order and worker, and its first k views are the same however many are asked for.
+order and worker, and its first k views are the same however many are asked for. An image smaller
+than the model's input is cropped and resized otherwise: see `Views.fitted`.
 
 Resizing agrees with Pillow's `crop(box).resize(…)` to within two grey levels. Pillow itself makes
 the base view and bicubic crops. Bilinear crops, the common case, are made as products with banded
