@@ -23,6 +23,7 @@ __all__ = [
     "SCALAR",
     "TEXT",
     "Fact",
+    "before",
     "between",
     "facts_of",
     "instance",
@@ -140,11 +141,10 @@ def table(facts: Mapping[str, Fact] | Fact, more: bool = False) -> Fact:
 def instance(cls: type, more: bool = False, **own: Fact) -> Fact:
     """A dataclass: its fields by their types, or by facts of their own; `more` as of a table."""
     by_name = table({**facts_of(cls), **own}, more)
-    later = {f.name for f in fields(cls) if "before" in f.metadata}
 
     def read(value: Any, place: str) -> Any:
         found = by_name.read(value, place)
-        return cls(**{k: v for k, v in found.items() if k in value or k in later})
+        return cls(**{k: v for k, v in found.items() if k in value or k in before(cls)})
 
     return Fact(read)
 
@@ -158,10 +158,15 @@ def facts_of(cls: type) -> dict[str, Fact]:
     out = {}
     for f in fields(cls):
         default = f.default if f.default_factory is MISSING else f.default_factory()
-        default = f.metadata.get("before", default)
+        default = before(cls).get(f.name, default)
         fact = _by_hint(hints[f.name])
         out[f.name] = Fact(fact.read, _NEEDED if default is MISSING else default)
     return out
+
+
+def before(cls: type) -> dict[str, Any]:
+    """The options of a dataclass that came after a release, and what held before them."""
+    return {f.name: f.metadata["before"] for f in fields(cls) if "before" in f.metadata}
 
 
 def written(thing: Any) -> dict[str, Any]:
@@ -170,8 +175,8 @@ def written(thing: Any) -> dict[str, Any]:
     An option at the value that held before there was the option is left out, as it was then: so
     what is the same has the same digest, whichever version wrote it.
     """
-    later = {f.name: f.metadata["before"] for f in fields(thing) if "before" in f.metadata}
-    return {k: v for k, v in asdict(thing).items() if k not in later or v != later[k]}
+    older = before(type(thing))
+    return {k: v for k, v in asdict(thing).items() if k not in older or v != older[k]}
 
 
 def _by_hint(hint: Any) -> Fact:

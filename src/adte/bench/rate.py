@@ -122,9 +122,8 @@ def _views(file: bytes, views: Views, model: Model) -> Tensor:
     """The views of a JPEG as torchvision's transforms make them (V, 3, S, S), on the model."""
     image = Image.open(io.BytesIO(file)).convert("RGB")
     width, height = image.size
-    return usual(image, views.boxes(height, width, model.preprocess, key=0), model.preprocess).to(
-        model.device
-    )
+    crops = views.boxes(height, width, model.preprocess, key=0)
+    return usual(image, crops, model.preprocess).to(model.device)
 
 
 def ahead(work: Callable[[T], Tensor], files: Sequence[T], workers: int) -> Iterator[Tensor]:

@@ -19,7 +19,7 @@ from adte.errors import InputError, MissingExtra, unknown
 from adte.evaluate.features.stream import Tick
 from adte.evaluate.report.tables import save_table
 from adte.evaluate.source import Source
-from adte.evaluate.studies.conduct import Settings, chosen, conduct, facts, prepare
+from adte.evaluate.studies.conduct import PUBLISHED, Settings, chosen, conduct, facts, prepare
 from adte.evaluate.studies.lab import PRESETS
 from adte.evaluate.studies.render import (
     findings_page,
@@ -112,8 +112,7 @@ def _studies(
     wanted = chosen(names, ours)
     folder = make_folder(out or f"adte-{verb}")
     _claim(folder, wanted)
-    # The paper crops however small the image is.
-    settings = _settings(folder, {} if ours else {"enlarge": 0.0}, **options)
+    settings = _settings(folder, {} if ours else PUBLISHED, **options)
     block = settings.block
     done, failed = [], []
     with console.progress("studies", len(wanted)) as bar:

@@ -30,9 +30,11 @@ from adte.evaluate.features.live import Live
 from adte.evaluate.features.recipe import DECIDING, Recipe
 from adte.evaluate.features.shards import Growing, Shard
 from adte.evaluate.features.stream import FeatureStream, Image, Tick, silent
+from adte.facts import before
 from adte.files import load_state, save_state, write_whole
 from adte.files.claims import own_folder
 from adte.models.base import Model
+from adte.views import Views
 
 __all__ = ["Cache", "begun", "bundle", "extract"]
 
@@ -237,11 +239,13 @@ def _brief(value: Any) -> str:
 def begun(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """Options of the views by which a cache that is there was begun, and has to be gone on with.
 
-    They are those that have another default now; a folder without a cache has none.
+    They are those that came after a release, so that nobody could ask for them then; a folder
+    without a cache has none.
     """
     if not (Path(folder) / "recipe.json").is_file():
         return {}
-    return {"enlarge": read_recipe(Path(folder)).views.enlarge}
+    views = read_recipe(Path(folder)).views
+    return {name: getattr(views, name) for name in before(Views)}
 
 
 def read_recipe(folder: Path) -> Recipe:

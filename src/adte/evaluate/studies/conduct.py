@@ -28,8 +28,9 @@ from adte.models import Model
 from adte.models.loading import Loading
 from adte.prompts import Prompts
 
-__all__ = ["Settings", "chosen", "conduct", "facts", "prepare"]
+__all__ = ["PUBLISHED", "Settings", "chosen", "conduct", "facts", "prepare"]
 
+PUBLISHED = {"enlarge": 0.0}  # of the views: the paper crops however small an image is
 # What takes longest goes first, so that workers end together.
 SLOW = ("ood", "cross-domain", "deyo", "unimodal", "multilabel", "robust", "cost")
 
