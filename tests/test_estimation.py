@@ -20,7 +20,15 @@ from torch.testing import assert_close
 import oracle
 from adte import Sample, create_method
 from adte.batch import Batch
-from adte.bias import Sums, concentration, frequencies, joint, redescending, take_in
+from adte.bias import (
+    Sums,
+    concentration,
+    elsewhere,
+    frequencies,
+    joint,
+    redescending,
+    take_in,
+)  # fmt: skip
 from adte.errors import InputError
 from adte.prior import ClassPrior, PriorOptions, shares
 from adte.prior import joint as room
@@ -43,6 +51,30 @@ def naive_redescending(x: Array, k: float) -> Array:
     return np.array(out)
 
 
+def naive_chance(answers: list[Array], logs: Array, whole: float, known: float) -> float:
+    """How often two images agree by what the model favours, the slope found by halving."""
+    L, n = len(logs), len(answers)
+    e = []
+    for label in range(L):
+        r = [answer[label] for answer in answers]
+        says = sum(x * x for x in r) / sum(r)
+        own = sum(r) / says
+        e.append((logs[label] - own * max(math.log(says), -40)) / max(whole - own, whole / 4))
+
+    def tilted(slope: float) -> Array:
+        return oracle.softmax(slope * np.array(e))
+
+    goal = float(np.mean(answers, 0) @ e)
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        half = (low + high) / 2
+        low, high = (half, high) if tilted(half) @ e < goal else (low, half)
+    agreed = sum(answers[i] @ answers[j] for i in range(n) for j in range(i))
+    kinds = (n * (n - 1) / 2 + 2 * L) / (agreed + 2)
+    t = tilted(low * (1 - known) * kinds**2 / (kinds**2 + 400))
+    return float(t @ t)
+
+
 def naive_log_prior(
     seen: list[Array], answers: list[Array], before: Array | None = None, logs: float | Array = 0.0
 ) -> tuple[Array, Array]:
@@ -57,24 +89,27 @@ def naive_log_prior(
         (1 - known) * 0.5 ** (L / 20)
     )
 
-    def told(c: float) -> float:
+    def told(agreed: float, pairs: float) -> float:
         """The excess that would be there if answers were sure."""
+        c = (2 + agreed) / (2 + pairs * chance)
         return min(1 + (c - 1) / sure, L) if c > 1 else c
 
-    agreed = sum(answers[i] @ answers[j] for i in range(n) for j in range(i))
-    c = told((2 + agreed) / (2 + n * (n - 1) / 2 / L))
+    logs = np.sum(np.log(seen), 0) + logs
+    agreed, chance = sum(answers[i] @ answers[j] for i in range(n) for j in range(i)), 1 / L
+    if told(agreed, n * (n - 1) / 2) > 1:
+        chance = naive_chance(answers, logs, others.sum() + n, known)
+    c = told(agreed, n * (n - 1) / 2)
     trust = max(0.0, 1 - 1 / c)
     held = np.array([min(1.0, 2 * max(n / L, 1.0) / x) for x in np.sum(answers, 0)])
     parts = [held * answer for answer in answers]
     agreed, m = sum(parts[i] @ parts[j] for i in range(n) for j in range(i)), np.sum(parts)
-    rest = told((2 + agreed) / (2 + max(m, 1.0) * (max(m, 1.0) - 1) / 2 / L))
+    rest = told(agreed, max(m, 1.0) * (max(m, 1.0) - 1) / 2)
     alpha = (1 - rest / L) / (rest - 1) if rest > 1 else 1e3
     alpha = min(max(alpha, 0.05), 1e3)
     pi = (np.sum(answers, 0) + alpha) / (n + L * alpha)
     shown = (known + (1 - known) * trust) * np.log(L * pi) * (trust > 0)
     extra = max(1.0 * max(c, 1), 20 / L)
     smooth = np.log((np.sum(answers, 0) + extra) / (n / L + extra))
-    logs = np.sum(np.log(seen), 0) + logs
     shape = np.ones(L)
     for _ in range(3):
         uneven = np.log(others + np.sum(seen, 0) + extra * shape)
@@ -204,11 +239,16 @@ def test_the_default_is_what_its_docstring_says() -> None:
 # --------------------------------------------------------------------------- what it must do
 
 
+def summed(answers: Array) -> Sums:
+    """Of a stream whose predictions are its answers (n, L)."""
+    n = answers.sum(0)
+    return Sums(n, n, (answers**2).sum(0), n, np.log(np.maximum(answers, 1e-17)).sum(0))
+
+
 def test_concentration_is_the_classes_over_those_in_use() -> None:
     for used in (1, 5, 50):
-        counts = np.zeros(50)
-        counts[:used] = 2000 / used
-        assert concentration(counts, counts) == pytest.approx(50 / used, rel=0.03)
+        found = concentration(summed(np.eye(50)[np.arange(2000) % used]))
+        assert found == pytest.approx(50 / used, rel=0.03)
 
 
 @pytest.mark.parametrize("used", [2, 5, 10])
@@ -218,37 +258,73 @@ def test_unsure_answers_hide_no_frequencies(used: int, top: float) -> None:
     answers = np.full((10, 10), (1 - top) / 9)
     np.fill_diagonal(answers, top)
     answers = np.repeat(answers[:used], 2000 // used, 0)
-    found = concentration(answers.sum(0), (answers**2).sum(0))
+    found = concentration(summed(answers))
     as_they_are = 10 * (answers.mean(0) ** 2).sum()
     assert as_they_are - 1 <= 0.63 * (10 / used - 1) + 1e-9
     assert found - 1 == pytest.approx(10 / used - 1, rel=0.5, abs=0.01)
 
 
 def test_answers_that_say_nothing_say_nothing_of_frequencies() -> None:
-    alike = np.full(6, 50 / 6)
-    for squares in (alike / 6, alike / 6 * (1 - 1e-12)):
-        log_pi, trust = frequencies(alike, squares)
+    alike = summed(np.full((50, 6), 1 / 6))
+    for part in (1, 1 - 1e-12):
+        log_pi, trust = frequencies(alike._replace(squares=part * alike.squares))
         assert abs(log_pi).max() < 1e-9
         assert trust < 1e-9
 
 
 def test_frequencies_that_are_equal_are_not_trusted() -> None:
-    counts = np.full(20, 7.0)
-    log_pi, trust = frequencies(counts, counts)
+    log_pi, trust = frequencies(summed(np.repeat(np.eye(20), 7, 0)))
     assert trust == 0
     assert not log_pi.any()
 
 
 def test_few_that_stand_out_say_nothing_of_the_others() -> None:
     """Two classes make half of a stream, 98 the rest, alike: none of those is taken for rare."""
-    counts = np.concatenate([[98.0, 98.0], np.tile([1.0, 2.0, 3.0], 33)[:98]])
-    log_pi, trust = frequencies(counts, counts)
+    counts = np.concatenate([[98, 98], np.tile([1, 2, 3], 33)[:98]])
+    log_pi, trust = frequencies(summed(np.repeat(np.eye(100), counts, 0)))
     assert trust > 0.9
     assert log_pi[:2].min() > log_pi[2:].max()
     assert log_pi[2:].min() > -0.1
-    few = np.concatenate([[98.0, 98.0], np.zeros(98)])  # the others are not shown at all
-    log_pi, _ = frequencies(few, few)
+    few = np.eye(100)[np.arange(196) % 2]  # the others are not shown at all
+    log_pi, _ = frequencies(summed(few))
     assert log_pi[2:].max() < -1.5
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_a_model_favours_in_all_images_is_no_frequency(seed: int) -> None:
+    """A model that lost its way calls much by few names; a stream of few classes is told from it.
+
+    Images agree as often in the one as in the other.
+    """
+    rng = np.random.default_rng(seed)
+    L, n = 300, 400
+    noise, few = rng.normal(size=(n, L)), np.arange(L) < 15
+    lost = noise + 4 * few + 4 * np.eye(L)[rng.integers(0, L, n)]
+    shown = noise + 5 * np.eye(L)[rng.integers(0, 15, n)]
+    trusts = []
+    for z in (lost, shown):
+        prior = ClassPrior(L, PriorOptions(estimator="joint"))
+        for row in torch.from_numpy(np.log(oracle.softmax(z))):
+            prior.observe(row)
+        trusts.append(frequencies(Sums(*(prior.state[k].numpy() for k in Sums._fields)))[1])
+    pairs = [
+        L * np.triu(p @ p.T, 1).sum() / (n * (n - 1) / 2)
+        for p in map(oracle.softmax, (lost, shown))
+    ]
+    assert min(pairs) > 2, pairs
+    assert pairs[0] > pairs[1], pairs
+    assert trusts[0] < 0.1 < 0.4 < trusts[1], trusts
+
+
+def test_what_images_say_of_classes_that_they_are_not_of() -> None:
+    """Images of two classes, and of a third that is not shown; all hold the first for likely."""
+    mine, other = [0.90, 0.01, 0.09], [0.30, 0.69, 0.01]
+    first, second, third = elsewhere(summed(np.array([mine, other] * 20)))
+    assert first == pytest.approx(math.log(0.30), abs=0.5)
+    assert second == pytest.approx(math.log(0.01), abs=0.5)
+    assert third == pytest.approx(math.log(0.01), abs=0.7)
+    alone = elsewhere(summed(np.array([mine] * 40)))  # nobody is of another class
+    assert np.isfinite(alone).all()
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -484,9 +560,10 @@ def test_labels_count_as_far_as_frequencies_are_trusted() -> None:
     even = shares(Sums(answers, answers, answers / 4, labels, answers))
     np.testing.assert_allclose(even.share, 0.25)
     answers = np.array([17.0, 1.0, 1.0, 1.0])
-    _, trust = frequencies(answers, answers / 2)
+    sums = Sums(answers, answers, answers / 2, labels, answers)
+    _, trust = frequencies(sums)
     assert trust > 0.5
-    found = shares(Sums(answers, answers, answers / 2, labels, answers))
+    found = shares(sums)
     np.testing.assert_allclose(found.share, ((1 - trust) * answers + trust * labels) / 20)
 
 

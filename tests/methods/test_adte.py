@@ -66,7 +66,7 @@ def naive(samples: list[Sample], share: float) -> list[Array]:
         total, logs = (np.sum(x, 0) + np.zeros(L) for x in (predicted, np.log(predicted)))
         sums = Sums(total, r.sum(0), (r * r).sum(0), np.zeros(L), logs)
         known = joint(sums)
-        _, g = frequencies(sums.answers, sums.squares)
+        _, g = frequencies(sums)
 
         def mixed(z: Array) -> tuple[Array, Array]:
             p = oracle.softmax(z)

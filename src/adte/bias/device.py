@@ -15,13 +15,28 @@ import triton  # type: ignore[import-not-found,import-untyped,unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found,import-untyped,unused-ignore]
 from torch import Tensor
 
-from adte.bias.host import DEEP, FEW, LEAST, MOST, NAMES, PAIRS, SHARE, STEPS, SURE, VAGUE
+from adte.bias.host import (
+    DEEP,
+    FEW,
+    KINDS,
+    LEAST,
+    MOST,
+    NAMES,
+    OTHERS,
+    PAIRS,
+    SHARE,
+    STEPS,
+    SURE,
+    TILTS,
+    VAGUE,
+)  # fmt: skip
 
 __all__ = ["follow"]
 
 _PAIRS, _LEAST, _MOST = tl.constexpr(PAIRS), tl.constexpr(LEAST), tl.constexpr(MOST)
 _DEEP, _FEW, _STEPS = tl.constexpr(DEEP), tl.constexpr(FEW), tl.constexpr(STEPS)
 _SHARE, _SURE, _VAGUE = tl.constexpr(SHARE), tl.constexpr(SURE), tl.constexpr(VAGUE)
+_KINDS, _OTHERS, _TILTS = tl.constexpr(KINDS), tl.constexpr(OTHERS), tl.constexpr(TILTS)
 _HALVED = tl.constexpr(math.log(2) / NAMES)
 _TOP = tl.constexpr((1 << 63) - 1)
 
@@ -57,8 +72,8 @@ def _follow(
         at, inside = _some(start, classes, BLOCK)
         predictions += tl.load(sums + at, mask=inside, other=0.0)
         counts += tl.load(sums + classes + at, mask=inside, other=0.0)
-    before = tl.sum(counts, 0)
-    begun_with = tl.maximum(tl.sum(predictions, 0) - before, 0.0)
+    before, predicted_before = tl.sum(counts, 0), tl.sum(predictions, 0)
+    begun_with = tl.maximum(predicted_before - before, 0.0)
     for b in range(0, images + 1):
         bias, shown, total = biases + b * classes, frequencies + b * classes, totals + b * classes
         n = before + b
@@ -80,8 +95,14 @@ def _follow(
         known = known * known
         itself = (L * tl.sum(alone, 0) / tl.maximum(n, 1e-300) - 1.0) / tl.maximum(L - 1.0, 1.0)
         itself = tl.exp(tl.log(tl.maximum(itself, _VAGUE)) * (1.0 - known) * tl.exp(-L * _HALVED))
-        c = _concentration(tl.sum(agree, 0), n, itself, L)
-        rest = _concentration(tl.sum(agree_rest, 0), tl.sum(counts, 0), itself, L)
+        agreed, chance = tl.sum(agree, 0), 1.0 / L
+        c = _concentration(agreed, n, itself, L, chance)
+        if c > 1.0:
+            whole, kinds = predicted_before + b, _kinds(agreed, n, L)
+            believed = (1.0 - known) * kinds * kinds / (kinds * kinds + _KINDS * _KINDS)
+            chance = _by_chance(sums, bias, n, whole, believed, classes, BLOCK)
+            c = _concentration(agreed, n, itself, L, chance)
+        rest = _concentration(tl.sum(agree_rest, 0), tl.sum(counts, 0), itself, L, chance)
         uneven = c > 1.0
         trust = tl.where(uneven, 1.0 - 1.0 / c, 0.0)
         alpha = (1.0 - rest / L) / tl.where(rest > 1.0, rest - 1.0, 1.0)
@@ -121,9 +142,58 @@ def _follow(
 
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-def _concentration(twice_agreed, n, itself, L):
-    ratio = (twice_agreed / 2 + _PAIRS) / (tl.maximum(n * (n - 1), 0.0) / 2 / L + _PAIRS)
+def _concentration(agreed, n, itself, L, chance):
+    ratio = (agreed + 2 * _PAIRS) / (tl.maximum(n * (n - 1), 0.0) * chance + 2 * _PAIRS)
     return tl.where(ratio > 1.0, tl.minimum(1.0 + (ratio - 1.0) / itself, L), ratio)
+
+
+@triton.jit  # type: ignore[untyped-decorator,unused-ignore]
+def _kinds(agreed, n, L):
+    return (tl.maximum(n * (n - 1), 0.0) + 2 * _PAIRS * L) / (agreed + 2 * _PAIRS)
+
+
+@triton.jit  # type: ignore[untyped-decorator,unused-ignore]
+def _by_chance(sums, said, n, whole, believed, classes, BLOCK: tl.constexpr):
+    """How often two images agree by what the model favours; `said` (L,) is written over."""
+    zero = tl.zeros((BLOCK,), tl.float64)
+    tops, goals = zero + float("-inf"), zero
+    for start in range(0, classes, BLOCK):
+        at, inside = _some(start, classes, BLOCK)
+        answers = tl.load(sums + classes + at, mask=inside, other=0.0)
+        squares = tl.load(sums + 2 * classes + at, mask=inside, other=0.0)
+        log = tl.load(sums + 4 * classes + at, mask=inside, other=0.0)
+        seen = squares > 1e-300
+        says = tl.where(seen, squares, 1.0) / tl.where(seen, answers, 1.0)
+        own = tl.where(seen, answers, 0.0) / says
+        left = log - own * tl.maximum(tl.log(says), _DEEP)
+        e = left / tl.maximum(whole - own, _OTHERS * whole)
+        tl.store(said + at, e, mask=inside)
+        tops = tl.maximum(tops, tl.where(inside, e, tops))
+        goals += answers * e
+    top = tl.max(tops, 0)
+    goal, slope = tl.sum(goals, 0) / n - top, top * 0.0
+    for _ in tl.static_range(_TILTS):
+        parts, means, squares_of = zero, zero, zero
+        for start in range(0, classes, BLOCK):
+            at, inside = _some(start, classes, BLOCK)
+            e = tl.load(said + at, mask=inside, other=0.0) - top
+            t = tl.where(inside, tl.exp(slope * e), 0.0)
+            parts += t
+            means += t * e
+            squares_of += t * e * e
+        part = tl.sum(parts, 0)
+        mean = tl.sum(means, 0) / part
+        spread = tl.maximum(tl.sum(squares_of, 0) / part - mean * mean, 1e-300)
+        slope = tl.minimum(tl.maximum(slope + (goal - mean) / spread, 0.0), 1.0)
+    parts, agreeing = zero, zero
+    for start in range(0, classes, BLOCK):
+        at, inside = _some(start, classes, BLOCK)
+        e = tl.load(said + at, mask=inside, other=0.0) - top
+        t = tl.where(inside, tl.exp(believed * slope * e), 0.0)
+        parts += t
+        agreeing += t * t
+    part = tl.sum(parts, 0)
+    return tl.sum(agreeing, 0) / (part * part)
 
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = [
-    "Joint", "Sums", "begun", "concentration", "frequencies", "joint", "redescending", "softmax",
-    "sureness", "take_in",
+    "Joint", "Sums", "begun", "by_chance", "concentration", "elsewhere", "frequencies", "joint",
+    "redescending", "softmax", "sureness", "take_in",
 ]  # fmt: skip
 
 Array = NDArray[np.float64]
@@ -31,6 +31,9 @@ STEPS = 2  # towards the slope: the first is of what uniform predictions have fl
 FEW = 40.0  # classes whose slope is believed by half
 NAMES = 20.0  # classes among which it is believed by half that answers are unsure of all alike
 VAGUE = 1e-3  # of certain answers, what an image is taken to agree with itself at least
+KINDS = 20.0  # kinds of images, of whose common voice half is believed to be the model's
+OTHERS = 0.25  # of all images, those that are of other classes at least
+TILTS = 7  # of Newton's steps, from nought: few streams need more than four
 UNSURE = 5.0  # images that said nothing, taken as seen when it is counted how sure answers are
 TINY = 1e-300
 
@@ -87,13 +90,14 @@ def _median(x: Array) -> float:
     return float(x[(len(x) - 1) // 2] + x[len(x) // 2]) / 2
 
 
-def concentration(answers: Array, squares: Array) -> float:
+def concentration(sums: Sums, known: float = 0.0) -> float:
     """How much more often two images share a class than they would at equal frequencies.
 
     With r the class probabilities of an image, images i and j agree with probability r_i·r_j. Over
     all pairs of n images that makes ½ (Σ N_l² − Σ Q_l) agreements, from N = Σ r and Q = Σ r² alone,
-    and n = Σ N_l; equal frequencies make ½ n (n − 1)/L. With two pairs that agree as chance has it
-    taken as seen, what is beyond their ratio of one is an excess.
+    and n = Σ N_l; chance makes ½ n (n − 1) times `by_chance`, 1/L for a model that has no bias.
+    With two pairs that agree as chance has it taken as seen, what is beyond their ratio of one is
+    an excess.
 
     Unsure answers hide it: two images of one class agree no more often than two draws of one
     image's answer, s = Σ Q_l/n, which is beyond chance by a = (L s − 1)/(L − 1) of what it would be
@@ -101,21 +105,44 @@ def concentration(answers: Array, squares: Array) -> float:
     share of the classes in use. Among many names answers are unsure between like ones, on which
     two images agree as well; so it is a to the power of 2^(−L/20).
 
-    >>> sure = np.array([10.0, 10.0, 0.0, 0.0])  # 20 images of two classes in four
-    >>> round(concentration(sure, sure), 4)
-    1.8586
-    >>> unsure = np.array([[0.7, 0.1, 0.1, 0.1], [0.1, 0.7, 0.1, 0.1]] * 10)  # such, in doubt
-    >>> round(concentration(unsure.sum(0), (unsure**2).sum(0)), 4)
-    1.7522
+    Args:
+        known: how far the bias is known (`joint`): then none has to be looked for, nor frequencies
+            behind unsure answers.
+
+    >>> def told(answers):
+    ...     n, q, logs = answers.sum(0), (answers**2).sum(0), np.log(answers).sum(0)
+    ...     return round(concentration(Sums(n, n, q, n, logs)), 4)
+    >>> two = np.array([[0.97, 0.01, 0.01, 0.01], [0.01, 0.97, 0.01, 0.01]])
+    >>> told(np.tile(two, (10, 1)))  # 20 images of two classes in four
+    1.8496
+    >>> told(np.tile(two / 2 + 0.125, (10, 1)))  # such, in doubt
+    1.71
     """
+    return _count(sums, known)[0]
+
+
+class _Count(NamedTuple):
+    c: float
+    itself: float
+    chance: float
+
+
+def _count(sums: Sums, known: float) -> _Count:
+    """The concentration, and by what it was counted."""
+    answers, squares = sums.answers, sums.squares
     n, same, classes = float(answers.sum()), float(squares.sum()), len(answers)
-    itself = _itself(same, n, classes)
-    return _concentration(float(answers @ answers) - same, n, itself, classes)
+    agreed, itself = float(answers @ answers) - same, _itself(same, n, classes, known)
+    chance = 1 / classes
+    c = _concentration(agreed, n, itself, classes, chance)
+    if c > 1:
+        chance = by_chance(sums, known)
+        c = _concentration(agreed, n, itself, classes, chance)
+    return _Count(c, itself, chance)
 
 
-def _concentration(agreed: float, n: float, itself: float, classes: int) -> float:
+def _concentration(agreed: float, n: float, itself: float, classes: int, chance: float) -> float:
     """Of pairs that agree, counted twice, as those of chance are."""
-    ratio = (agreed + 2 * PAIRS) / (max(n * (n - 1), 0.0) / classes + 2 * PAIRS)
+    ratio = (agreed + 2 * PAIRS) / (max(n * (n - 1), 0.0) * chance + 2 * PAIRS)
     return min(1 + (ratio - 1) / itself, float(classes)) if ratio > 1 else ratio
 
 
@@ -126,8 +153,60 @@ def _itself(same: float, n: float, classes: int, known: float = 0.0) -> float:
     return float(max(beyond, VAGUE) ** ((1 - known) * 2 ** (-classes / NAMES)))
 
 
-def frequencies(answers: Array, squares: Array, known: float = 0.0) -> tuple[Array, float]:
-    """log(L π̂) of each class, and the trust g in it.  (L,), (L,) → (L,)
+def by_chance(sums: Sums, known: float = 0.0) -> float:
+    """How often two images agree at equal frequencies, by what the model favours: Σ t².
+
+    A class that is frequent is probable in its own images; one that the model favours is so in all
+    of them. So what images say of classes that they are not of, e (`elsewhere`), tells how uneven
+    the model alone would make the answers: t_l ∝ exp(κ e_l), with the κ from 0 to 1 at which
+    Σ t e is what it is over the answers, Σ N e/n. If that is no more than the mean of e, κ is 0,
+    and two images agree by chance once in L.
+
+    Images of one kind raise what is like it (all dogs say of each other that they may be dogs). So
+    κ counts by K²/(K² + 20²), K the number of kinds by which as many pairs would agree.
+
+    >>> rng = np.random.default_rng(0)
+    >>> def told(z):
+    ...     p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+    ...     n, q, logs = p.sum(0), (p**2).sum(0), np.log(p).sum(0)
+    ...     return round(400 * by_chance(Sums(n, n, q, n, logs)), 1)
+    >>> z = rng.normal(size=(300, 400))
+    >>> told(z + 6 * np.eye(400)[np.arange(300) % 40])  # a tenth of the classes is shown
+    1.1
+    >>> told(z + 6 * np.eye(400)[np.arange(300)] + 3 * (np.arange(400) < 40))  # or favoured
+    3.4
+    """
+    answers, classes = sums.answers, len(sums.answers)
+    n, agreed = float(answers.sum()), float(answers @ answers - sums.squares.sum())
+    kinds = (max(n * (n - 1), 0.0) + 2 * PAIRS * classes) / (agreed + 2 * PAIRS)
+    e = elsewhere(sums)
+    e -= e.max()
+    goal, slope = float(answers @ e) / n, 0.0
+    for _ in range(TILTS):
+        t = np.exp(slope * e)
+        t /= t.sum()
+        mean = float(t @ e)
+        spread = max(float(t @ (e * e)) - mean * mean, TINY)
+        slope = min(max(slope + (goal - mean) / spread, 0.0), 1.0)
+    t = np.exp(slope * (1 - known) * kinds**2 / (kinds**2 + KINDS**2) * e)
+    return float(t @ t) / float(t.sum()) ** 2
+
+
+def elsewhere(sums: Sums) -> Array:
+    """What images say of classes that they are not of: the mean of their log p.  → (L,)
+
+    N²/Q images are of a class: so many have these N and Q if each says the same of it, and that is
+    Q/N. What is left of G is of the others, who are taken to be a quarter of all at least.
+    """
+    whole, seen = float(sums.total.sum()), sums.squares > TINY
+    says = np.where(seen, sums.squares, 1.0) / np.where(seen, sums.answers, 1.0)
+    own = np.where(seen, sums.answers, 0.0) / says
+    left = sums.logs - own * np.maximum(np.log(says), DEEP)
+    return np.asarray(left / np.maximum(whole - own, OTHERS * whole))
+
+
+def frequencies(sums: Sums, known: float = 0.0) -> tuple[Array, float]:
+    """log(L π̂) of each class, and the trust g in it.  → (L,)
 
     The trust is the share of agreements that chance does not explain, g = 1 − 1/c: nothing on a
     stream of equally frequent classes, nearly all of it where 40 of 1,000 are shown.
@@ -137,19 +216,17 @@ def frequencies(answers: Array, squares: Array, known: float = 0.0) -> tuple[Arr
     of how rare the others are, so in c' no class counts for more than twice its equal share.
 
     Args:
-        known: how far the bias is known (`joint`); frequencies need not be looked for behind
-            unsure answers then, for they are believed anyway.
+        known: how far the bias is known (`joint`).
     """
-    n, same, classes = float(answers.sum()), float(squares.sum()), len(answers)
-    itself = _itself(same, n, classes, known)
-    c = _concentration(float(answers @ answers) - same, n, itself, classes)
+    answers, squares, classes = sums.answers, sums.squares, len(sums.answers)
+    c, itself, chance = _count(sums, known)
     if c <= 1:
         return np.zeros_like(answers), 0.0
-    each = n / classes
+    each = float(answers.sum()) / classes
     held = np.minimum(answers, SHARE * max(each, 1.0))
     part = held / np.maximum(answers, TINY)
     agreed = float(held @ held - (part * part) @ squares)
-    rest = _concentration(agreed, float(held.sum()), itself, classes)
+    rest = _concentration(agreed, float(held.sum()), itself, classes, chance)
     alpha = (1 - rest / classes) / (rest - 1) if rest > 1 else MOST
     alpha = min(max(alpha, LEAST), MOST)
     return np.log((answers + alpha) / (each + alpha)), 1 - 1 / c
@@ -182,7 +259,7 @@ def joint(
     """
     n = float(sums.answers.sum())
     known = _begun_with(sums.total, n)
-    log_pi, trust = frequencies(sums.answers, sums.squares, known)
+    log_pi, trust = frequencies(sums, known)
     each = n / len(log_pi)
     extra = max(smoothing[0] / (1 - trust), smoothing[1] / len(log_pi))
     part = trust * (1 + known) / 2

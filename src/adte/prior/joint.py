@@ -185,7 +185,7 @@ def shares(sums: bias.Sums, deviations: float = 1.96) -> Shares:
     tensor([0.8763, 0.4124, 0.0876], dtype=torch.float64)
     """
     n = max(float(sums.answers.sum()), 1.0)
-    _, trust = bias.frequencies(sums.answers, sums.squares)
+    _, trust = bias.frequencies(sums)
     s = torch.from_numpy(sums.answers + trust * (sums.labels - sums.answers)) / n
     doubt = torch.from_numpy(sums.answers - sums.squares).clamp_min(0) / n
     spread = (s * (1 - s)).clamp_min(FLOOR)
