@@ -71,7 +71,7 @@ def naive_chance(answers: list[Array], logs: Array, whole: float, known: float) 
         low, high = (half, high) if tilted(half) @ e < goal else (low, half)
     agreed = sum(answers[i] @ answers[j] for i in range(n) for j in range(i))
     kinds = (n * (n - 1) / 2 + 2 * L) / (agreed + 2)
-    t = tilted(low * (1 - known) * kinds**2 / (kinds**2 + 400))
+    t = tilted(low * (1 - known) * kinds**3 / (kinds**3 + 25**3))
     return float(t @ t)
 
 

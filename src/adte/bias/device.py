@@ -98,8 +98,8 @@ def _follow(
         agreed, chance = tl.sum(agree, 0), 1.0 / L
         c = _concentration(agreed, n, itself, L, chance)
         if c > 1.0:
-            whole, kinds = predicted_before + b, _kinds(agreed, n, L)
-            believed = (1.0 - known) * kinds * kinds / (kinds * kinds + _KINDS * _KINDS)
+            whole, kinds = predicted_before + b, _kinds(agreed, n, L) / _KINDS
+            believed = (1.0 - known) * (1.0 - 1.0 / (1.0 + kinds * kinds * kinds))
             chance = _by_chance(sums, bias, n, whole, believed, classes, BLOCK)
             c = _concentration(agreed, n, itself, L, chance)
         rest = _concentration(tl.sum(agree_rest, 0), tl.sum(counts, 0), itself, L, chance)

@@ -31,7 +31,7 @@ STEPS = 2  # towards the slope: the first is of what uniform predictions have fl
 FEW = 40.0  # classes whose slope is believed by half
 NAMES = 20.0  # classes among which it is believed by half that answers are unsure of all alike
 VAGUE = 1e-3  # of certain answers, what an image is taken to agree with itself at least
-KINDS = 20.0  # kinds of images, of whose common voice half is believed to be the model's
+KINDS = 25.0  # kinds of images, of whose common voice half is believed to be the model's
 OTHERS = 0.25  # of all images, those that are of other classes at least
 TILTS = 7  # of Newton's steps, from nought: few streams need more than four
 UNSURE = 5.0  # images that said nothing, taken as seen when it is counted how sure answers are
@@ -163,7 +163,7 @@ def by_chance(sums: Sums, known: float = 0.0) -> float:
     and two images agree by chance once in L.
 
     Images of one kind raise what is like it (all dogs say of each other that they may be dogs). So
-    κ counts by K²/(K² + 20²), K the number of kinds by which as many pairs would agree.
+    κ counts by K³/(K³ + 25³), K the number of kinds by which as many pairs would agree.
 
     >>> rng = np.random.default_rng(0)
     >>> def told(z):
@@ -174,7 +174,7 @@ def by_chance(sums: Sums, known: float = 0.0) -> float:
     >>> told(z + 6 * np.eye(400)[np.arange(300) % 40])  # a tenth of the classes is shown
     1.1
     >>> told(z + 6 * np.eye(400)[np.arange(300)] + 3 * (np.arange(400) < 40))  # or favoured
-    3.4
+    3.6
     """
     answers, classes = sums.answers, len(sums.answers)
     n, agreed = float(answers.sum()), float(answers @ answers - sums.squares.sum())
@@ -188,7 +188,7 @@ def by_chance(sums: Sums, known: float = 0.0) -> float:
         mean = float(t @ e)
         spread = max(float(t @ (e * e)) - mean * mean, TINY)
         slope = min(max(slope + (goal - mean) / spread, 0.0), 1.0)
-    t = np.exp(slope * (1 - known) * kinds**2 / (kinds**2 + KINDS**2) * e)
+    t = np.exp(slope * (1 - known) * kinds**3 / (kinds**3 + KINDS**3) * e)
     return float(t @ t) / float(t.sum()) ** 2
 
 
