@@ -162,9 +162,8 @@ def _by_chance(sums, said, n, whole, believed, classes, BLOCK: tl.constexpr):
         answers = tl.load(sums + classes + at, mask=inside, other=0.0)
         squares = tl.load(sums + 2 * classes + at, mask=inside, other=0.0)
         log = tl.load(sums + 4 * classes + at, mask=inside, other=0.0)
-        seen = squares > 1e-300
-        says = tl.where(seen, squares, 1.0) / tl.where(seen, answers, 1.0)
-        own = tl.where(seen, answers, 0.0) / says
+        says = (squares + 1e-300) / (answers + 1e-300)
+        own = answers / says
         left = log - own * tl.maximum(tl.log(says), _DEEP)
         e = left / tl.maximum(whole - own, _OTHERS * whole)
         tl.store(said + at, e, mask=inside)

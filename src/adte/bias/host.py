@@ -181,13 +181,15 @@ def by_chance(sums: Sums, known: float = 0.0) -> float:
     kinds = (max(n * (n - 1), 0.0) + 2 * PAIRS * classes) / (agreed + 2 * PAIRS)
     e = elsewhere(sums)
     e -= e.max()
-    goal, slope = float(answers @ e) / n, 0.0
+    goal, slope, squares = float(answers @ e) / n, 0.0, e * e
     for _ in range(TILTS):
         t = np.exp(slope * e)
-        t /= t.sum()
-        mean = float(t @ e)
-        spread = max(float(t @ (e * e)) - mean * mean, TINY)
-        slope = min(max(slope + (goal - mean) / spread, 0.0), 1.0)
+        whole = float(t.sum())
+        mean = float(t @ e) / whole
+        spread = max(float(t @ squares) / whole - mean * mean, TINY)
+        before, slope = slope, min(max(slope + (goal - mean) / spread, 0.0), 1.0)
+        if abs(slope - before) < 1e-12:
+            break
     t = np.exp(slope * (1 - known) * kinds**3 / (kinds**3 + KINDS**3) * e)
     return float(t @ t) / float(t.sum()) ** 2
 
@@ -198,9 +200,9 @@ def elsewhere(sums: Sums) -> Array:
     N²/Q images are of a class: so many have these N and Q if each says the same of it, and that is
     Q/N. What is left of G is of the others, who are taken to be a quarter of all at least.
     """
-    whole, seen = float(sums.total.sum()), sums.squares > TINY
-    says = np.where(seen, sums.squares, 1.0) / np.where(seen, sums.answers, 1.0)
-    own = np.where(seen, sums.answers, 0.0) / says
+    whole = float(sums.total.sum())
+    says = (sums.squares + TINY) / (sums.answers + TINY)
+    own = sums.answers / says
     left = sums.logs - own * np.maximum(np.log(says), DEEP)
     return np.asarray(left / np.maximum(whole - own, OTHERS * whole))
 
