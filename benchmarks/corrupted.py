@@ -1,7 +1,7 @@
 """Corrupted images among many names: a model that has lost its way calls much by few of them.
 
-    python benchmarks/corrupted.py DATA … --corrupt snow,pixelate [--severity 4] [--model tiny]
-        [--weights FILE] [--device cuda] [--views 64] [--json FILE]
+    python benchmarks/corrupted.py DATA … --corrupt clean,snow [--severity 4] [--model NAME]
+        [--weights FILE] [--device cuda] [--streams …] [--methods …] [--json FILE]
 
 DATA is a labelled set as `adte eval` takes it, such as folder:photographs. It is encoded under each
 corruption (`clean` is none), then methods run on streams of it, online, once per seed: the whole
@@ -39,9 +39,11 @@ def closed(source: default.Source, names: int, seed: int) -> default.Source:
     return default.Source(source.name, source.features[rows], labels, context)
 
 
-def rows_of(source: default.Source, kind: str, seeds: list[int]) -> list[dict[str, Any]]:
+def rows_of(
+    source: default.Source, kind: str, seeds: list[int], names: list[str]
+) -> list[dict[str, Any]]:
     """One row per method, over all seeds."""
-    methods = {name: default.METHODS[name] for name in METHODS}
+    methods = {name: default.METHODS[name] for name in names}
     if not kind.startswith("closed"):
         return default.figures(source, kind, seeds, methods)
     found = [
@@ -74,6 +76,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--views", type=int, default=64)
     parser.add_argument("--streams", nargs="+", default=STREAMS)
+    parser.add_argument("--methods", nargs="+", default=METHODS, choices=default.METHODS)
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args()
@@ -88,7 +91,7 @@ def main() -> None:
             source = encoded(spec, model, Views(args.views), title, **how)
             torch.set_num_threads(1)
             for stream in args.streams:
-                found = rows_of(source, stream, args.seeds)
+                found = rows_of(source, stream, args.seeds, args.methods)
                 head = f"{title}, {stream}: {found[0]['images']} images"
                 print(f"{head}, {found[0]['classes']} classes", *map(default.said, found), sep="\n",
                       flush=True)  # fmt: skip

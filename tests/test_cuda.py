@@ -80,13 +80,15 @@ def test_batches_on_the_gpu_say_what_a_loop_says(name):
     assert all(v.is_cuda for v in (many._state or {}).values() if v.ndim)
 
 
+@pytest.mark.parametrize("favoured", [4.0, 9.0, 14.0])
 @pytest.mark.parametrize("classes", [2, 300, 5001])
-def test_the_prior_is_that_of_the_host(classes):
+def test_the_prior_is_that_of_the_host(classes, favoured):
+    """From two classes that are favoured a little to a stream of them alone."""
     options = PriorOptions(estimator="joint", item="soft")
     assert follower(torch.device("cuda", 0)) is not None
     g = torch.Generator().manual_seed(0)
-    z = 3 * torch.randn(20, classes, generator=g, dtype=torch.float64)
-    z[:, :2] += 4
+    z = 3 * torch.randn(60, classes, generator=g, dtype=torch.float64)
+    z[:, :2] += favoured
     items = z.log_softmax(-1)
     host = ClassPrior(classes, options).state
     there = {k: v.cuda() for k, v in ClassPrior(classes, options).state.items()}

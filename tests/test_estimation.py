@@ -22,6 +22,7 @@ from adte import Sample, create_method
 from adte.batch import Batch
 from adte.bias import (
     Sums,
+    by_chance,
     concentration,
     elsewhere,
     frequencies,
@@ -29,6 +30,7 @@ from adte.bias import (
     redescending,
     take_in,
 )  # fmt: skip
+from adte.bias.host import _tilt
 from adte.errors import InputError
 from adte.prior import ClassPrior, PriorOptions, shares
 from adte.prior import joint as room
@@ -59,7 +61,8 @@ def naive_chance(answers: list[Array], logs: Array, whole: float, known: float) 
         r = [answer[label] for answer in answers]
         says = sum(x * x for x in r) / sum(r)
         own = sum(r) / says
-        e.append((logs[label] - own * max(math.log(says), -40)) / max(whole - own, whole / 4))
+        left = logs[label] - own * max(math.log(says), -40)
+        e.append(min(0.0, left / max(whole - own, whole / 4)))
 
     def tilted(slope: float) -> Array:
         return oracle.softmax(slope * np.array(e))
@@ -70,7 +73,7 @@ def naive_chance(answers: list[Array], logs: Array, whole: float, known: float) 
         half = (low + high) / 2
         low, high = (half, high) if tilted(half) @ e < goal else (low, half)
     agreed = sum(answers[i] @ answers[j] for i in range(n) for j in range(i))
-    kinds = (n * (n - 1) / 2 + 2 * L) / (agreed + 2)
+    kinds = (n * (n - 1) / 2 + 2 * 25) / (agreed + 2)
     t = tilted(low * (1 - known) * kinds**3 / (kinds**3 + 25**3))
     return float(t @ t)
 
@@ -298,7 +301,7 @@ def test_what_a_model_favours_in_all_images_is_no_frequency(seed: int) -> None:
     """
     rng = np.random.default_rng(seed)
     L, n = 300, 400
-    noise, few = rng.normal(size=(n, L)), np.arange(L) < 15
+    noise, few = rng.normal(size=(n, L)), np.arange(L) < 30
     lost = noise + 4 * few + 4 * np.eye(L)[rng.integers(0, L, n)]
     shown = noise + 5 * np.eye(L)[rng.integers(0, 15, n)]
     trusts = []
@@ -314,6 +317,45 @@ def test_what_a_model_favours_in_all_images_is_no_frequency(seed: int) -> None:
     assert min(pairs) > 2, pairs
     assert pairs[0] > pairs[1], pairs
     assert trusts[0] < 0.1 < 0.4 < trusts[1], trusts
+
+
+@pytest.mark.parametrize(("classes", "sure"), [(300, 6.0), (1000, 7.0), (1000, 9.0)])
+def test_a_stream_of_one_class_is_no_bias(classes: int, sure: float) -> None:
+    """All images then say the same, from the first on; and go on being right."""
+    rng = np.random.default_rng(classes)
+    z = rng.normal(size=(120, classes))
+    z[:, :3] += 2  # like names
+    z[:, 0] += sure - 2
+    prior = ClassPrior(classes, PriorOptions(estimator="joint"))
+    right = []
+    for row in np.log(oracle.softmax(z)):
+        right.append(int(np.argmax(row - prior.log_prior.numpy())) == 0)
+        prior.observe(torch.from_numpy(row))
+    assert np.mean(right) >= np.mean(z.argmax(1) == 0)
+    assert frequencies(Sums(*(prior.state[k].numpy() for k in Sums._fields)))[1] > 0.8
+
+
+def test_the_slope_is_found_wherever_it_is() -> None:
+    """Newton alone goes from one end to the other where few classes stand far above the rest."""
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        classes = int(rng.integers(2, 500))
+        e = np.minimum(rng.choice([0.01, 0.3, 2, 8]) * rng.normal(size=classes) - 5, 0)
+        e[: rng.integers(0, 4)] = 0
+        goal = float(rng.dirichlet(np.full(classes, rng.choice([0.01, 0.1, 1]))) @ e)
+        low, high = 0.0, 1.0
+        for _ in range(60):
+            half = (low + high) / 2
+            below = oracle.softmax(half * e) @ e < goal
+            low, high = (half, high) if below else (low, half)
+        assert _tilt(e, goal) == pytest.approx(low, abs=1e-7)
+
+
+def test_where_nothing_was_seen_chance_is_that_of_equal_frequencies() -> None:
+    none = np.zeros(8)
+    for sums in (Sums(*[none] * 5), Sums(none + 5, none, none, none, none - 90)):  # or begun
+        assert by_chance(sums) == 1 / 8
+        assert np.isfinite(elsewhere(sums)).all()
 
 
 def test_what_images_say_of_classes_that_they_are_not_of() -> None:
@@ -467,7 +509,7 @@ from adte.bias.device import follow
 from adte.prior import ClassPrior, PriorOptions, shares
 from test_estimation import items
 for classes, shown, known, clip in (
-    (2, 2, "as-they-come", 2.0), (10, 2, "equal", 0.0), (131, 12, "auto", 3.0)
+    (2, 2, "as-they-come", 2.0), (10, 2, "equal", 0.0), (131, 12, "auto", 3.0), (9, 1, "auto", 2.0)
 ):
     for learn_first in (False, True):
         z = torch.from_numpy(items(classes, 7, 5, shown))

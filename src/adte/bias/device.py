@@ -98,7 +98,7 @@ def _follow(
         agreed, chance = tl.sum(agree, 0), 1.0 / L
         c = _concentration(agreed, n, itself, L, chance)
         if c > 1.0:
-            whole, kinds = predicted_before + b, _kinds(agreed, n, L) / _KINDS
+            whole, kinds = predicted_before + b, _kinds(agreed, n) / _KINDS
             believed = (1.0 - known) * (1.0 - 1.0 / (1.0 + kinds * kinds * kinds))
             chance = _by_chance(sums, bias, n, whole, believed, classes, BLOCK)
             c = _concentration(agreed, n, itself, L, chance)
@@ -148,15 +148,15 @@ def _concentration(agreed, n, itself, L, chance):
 
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-def _kinds(agreed, n, L):
-    return (tl.maximum(n * (n - 1), 0.0) + 2 * _PAIRS * L) / (agreed + 2 * _PAIRS)
+def _kinds(agreed, n):
+    return (tl.maximum(n * (n - 1), 0.0) + 2 * _PAIRS * _KINDS) / (agreed + 2 * _PAIRS)
 
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
 def _by_chance(sums, said, n, whole, believed, classes, BLOCK: tl.constexpr):
     """How often two images agree by what the model favours; `said` (L,) is written over."""
     zero = tl.zeros((BLOCK,), tl.float64)
-    tops, goals = zero + float("-inf"), zero
+    evens, goals = zero, zero
     for start in range(0, classes, BLOCK):
         at, inside = _some(start, classes, BLOCK)
         answers = tl.load(sums + classes + at, mask=inside, other=0.0)
@@ -165,17 +165,19 @@ def _by_chance(sums, said, n, whole, believed, classes, BLOCK: tl.constexpr):
         says = (squares + 1e-300) / (answers + 1e-300)
         own = answers / says
         left = log - own * tl.maximum(tl.log(says), _DEEP)
-        e = left / tl.maximum(whole - own, _OTHERS * whole)
+        e = tl.minimum(left / tl.maximum(whole - own, _OTHERS * whole), 0.0)
         tl.store(said + at, e, mask=inside)
-        tops = tl.maximum(tops, tl.where(inside, e, tops))
+        evens += tl.where(inside, e, 0.0)
         goals += answers * e
-    top = tl.max(tops, 0)
-    goal, slope = tl.sum(goals, 0) / n - top, top * 0.0
-    for _ in tl.static_range(_TILTS):
+    goal, low = tl.sum(goals, 0) / n, tl.sum(evens, 0) * 0.0
+    high = low + 1.0
+    slope = tl.where(goal <= tl.sum(evens, 0) / classes, low, high)
+    steps = tl.where(slope > 0.0, _TILTS, 0)
+    while steps > 0:
         parts, means, squares_of = zero, zero, zero
         for start in range(0, classes, BLOCK):
             at, inside = _some(start, classes, BLOCK)
-            e = tl.load(said + at, mask=inside, other=0.0) - top
+            e = tl.load(said + at, mask=inside, other=0.0)
             t = tl.where(inside, tl.exp(slope * e), 0.0)
             parts += t
             means += t * e
@@ -183,11 +185,18 @@ def _by_chance(sums, said, n, whole, believed, classes, BLOCK: tl.constexpr):
         part = tl.sum(parts, 0)
         mean = tl.sum(means, 0) / part
         spread = tl.maximum(tl.sum(squares_of, 0) / part - mean * mean, 1e-300)
-        slope = tl.minimum(tl.maximum(slope + (goal - mean) / spread, 0.0), 1.0)
+        enough = mean <= goal
+        done = enough & (slope == 1.0)
+        low, high = tl.where(enough, slope, low), tl.where(enough, high, slope)
+        nearer = slope + (goal - mean) / spread
+        nearer = tl.where((low < nearer) & (nearer < high), nearer, (low + high) / 2)
+        done = done | (tl.abs(nearer - slope) < 1e-12)
+        slope = tl.where(enough & (slope == 1.0), slope, nearer)
+        steps = tl.where(done, 0, steps - 1)
     parts, agreeing = zero, zero
     for start in range(0, classes, BLOCK):
         at, inside = _some(start, classes, BLOCK)
-        e = tl.load(said + at, mask=inside, other=0.0) - top
+        e = tl.load(said + at, mask=inside, other=0.0)
         t = tl.where(inside, tl.exp(believed * slope * e), 0.0)
         parts += t
         agreeing += t * t

@@ -31,9 +31,9 @@ STEPS = 2  # towards the slope: the first is of what uniform predictions have fl
 FEW = 40.0  # classes whose slope is believed by half
 NAMES = 20.0  # classes among which it is believed by half that answers are unsure of all alike
 VAGUE = 1e-3  # of certain answers, what an image is taken to agree with itself at least
-KINDS = 25.0  # kinds of images, of whose common voice half is believed to be the model's
+KINDS = 25.0  # of images, at which it is half believed that what all say is the model's
 OTHERS = 0.25  # of all images, those that are of other classes at least
-TILTS = 7  # of Newton's steps, from nought: few streams need more than four
+TILTS = 40  # of Newton's steps and halvings at most; seldom more than five
 UNSURE = 5.0  # images that said nothing, taken as seen when it is counted how sure answers are
 TINY = 1e-300
 
@@ -163,7 +163,8 @@ def by_chance(sums: Sums, known: float = 0.0) -> float:
     and two images agree by chance once in L.
 
     Images of one kind raise what is like it (all dogs say of each other that they may be dogs). So
-    κ counts by K³/(K³ + 25³), K the number of kinds by which as many pairs would agree.
+    κ counts by K³/(K³ + 25³), K the number of kinds by which as many pairs would agree, 25 of them
+    taken as seen.
 
     >>> rng = np.random.default_rng(0)
     >>> def told(z):
@@ -176,35 +177,56 @@ def by_chance(sums: Sums, known: float = 0.0) -> float:
     >>> told(z + 6 * np.eye(400)[np.arange(300)] + 3 * (np.arange(400) < 40))  # or favoured
     3.6
     """
-    answers, classes = sums.answers, len(sums.answers)
+    answers = sums.answers
     n, agreed = float(answers.sum()), float(answers @ answers - sums.squares.sum())
-    kinds = (max(n * (n - 1), 0.0) + 2 * PAIRS * classes) / (agreed + 2 * PAIRS)
+    if not n:
+        return 1 / len(answers)
     e = elsewhere(sums)
-    e -= e.max()
-    goal, slope, squares = float(answers @ e) / n, 0.0, e * e
-    for _ in range(TILTS):
+    t = np.exp(_tilt(e, float(answers @ e) / n) * (1 - known) * _of_many_kinds(agreed, n) * e)
+    return float(t @ t) / float(t.sum()) ** 2
+
+
+def _of_many_kinds(agreed: float, n: float) -> float:
+    """K³/(K³ + 25³), with two pairs taken as seen that agree as those of 25 kinds do."""
+    kinds = (max(n * (n - 1), 0.0) + 2 * PAIRS * KINDS) / (agreed + 2 * PAIRS)
+    return float(1 - 1 / (1 + (kinds / KINDS) ** 3))
+
+
+def _tilt(e: Array, goal: float) -> float:
+    """The κ from 0 to 1 at which the mean of e (L,), weighed by exp(κ e), is the goal.
+
+    Newton's steps, between what is known to be too little and too much.
+    """
+    squares, low, high = e * e, 0.0, 1.0
+    slope = 0.0 if goal <= float(e.mean()) else 1.0
+    for _ in range(TILTS if slope else 0):
         t = np.exp(slope * e)
         whole = float(t.sum())
         mean = float(t @ e) / whole
         spread = max(float(t @ squares) / whole - mean * mean, TINY)
-        before, slope = slope, min(max(slope + (goal - mean) / spread, 0.0), 1.0)
+        if mean <= goal and slope == 1:
+            break
+        low, high = (slope, high) if mean <= goal else (low, slope)
+        before, slope = slope, slope + (goal - mean) / spread
+        slope = slope if low < slope < high else (low + high) / 2
         if abs(slope - before) < 1e-12:
             break
-    t = np.exp(slope * (1 - known) * kinds**3 / (kinds**3 + KINDS**3) * e)
-    return float(t @ t) / float(t.sum()) ** 2
+    return slope
 
 
 def elsewhere(sums: Sums) -> Array:
-    """What images say of classes that they are not of: the mean of their log p.  → (L,)
+    """What images say of classes that they are not of: about the mean of their log p.  → (L,)
 
-    N²/Q images are of a class: so many have these N and Q if each says the same of it, and that is
-    Q/N. What is left of G is of the others, who are taken to be a quarter of all at least.
+    N²/Q images are of a class: so many have these N and Q if each answers the same, and that is
+    Q/N, which stands for what they predict. What is left of G is of the others, who are taken to
+    be a quarter of all images at least, those included that a stream was begun with.
     """
     whole = float(sums.total.sum())
     says = (sums.squares + TINY) / (sums.answers + TINY)
     own = sums.answers / says
     left = sums.logs - own * np.maximum(np.log(says), DEEP)
-    return np.asarray(left / np.maximum(whole - own, OTHERS * whole))
+    e = left / np.maximum(whole - own, max(OTHERS * whole, TINY))
+    return np.minimum(e, 0.0)
 
 
 def frequencies(sums: Sums, known: float = 0.0) -> tuple[Array, float]:
