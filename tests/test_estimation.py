@@ -73,7 +73,7 @@ def naive_chance(answers: list[Array], logs: Array, whole: float, known: float) 
         half = (low + high) / 2
         low, high = (half, high) if tilted(half) @ e < goal else (low, half)
     agreed = sum(answers[i] @ answers[j] for i in range(n) for j in range(i))
-    kinds = (n * (n - 1) / 2 + 2 * 25) / (agreed + 2)
+    kinds = (n * (n - 1) / 2 + 2 * min(L, 100)) / (agreed + 2)
     t = tilted(low * (1 - known) * kinds**3 / (kinds**3 + 25**3))
     return float(t @ t)
 

@@ -20,6 +20,7 @@ from adte.bias.host import (
     FEW,
     KINDS,
     LEAST,
+    MANY,
     MOST,
     NAMES,
     OTHERS,
@@ -37,6 +38,7 @@ _PAIRS, _LEAST, _MOST = tl.constexpr(PAIRS), tl.constexpr(LEAST), tl.constexpr(M
 _DEEP, _FEW, _STEPS = tl.constexpr(DEEP), tl.constexpr(FEW), tl.constexpr(STEPS)
 _SHARE, _SURE, _VAGUE = tl.constexpr(SHARE), tl.constexpr(SURE), tl.constexpr(VAGUE)
 _KINDS, _OTHERS, _TILTS = tl.constexpr(KINDS), tl.constexpr(OTHERS), tl.constexpr(TILTS)
+_MANY = tl.constexpr(MANY)
 _HALVED = tl.constexpr(math.log(2) / NAMES)
 _TOP = tl.constexpr((1 << 63) - 1)
 
@@ -98,7 +100,7 @@ def _follow(
         agreed, chance = tl.sum(agree, 0), 1.0 / L
         c = _concentration(agreed, n, itself, L, chance)
         if c > 1.0:
-            whole, kinds = predicted_before + b, _kinds(agreed, n) / _KINDS
+            whole, kinds = predicted_before + b, _kinds(agreed, n, L) / _KINDS
             believed = (1.0 - known) * (1.0 - 1.0 / (1.0 + kinds * kinds * kinds))
             chance = _by_chance(sums, bias, n, whole, believed, classes, BLOCK)
             c = _concentration(agreed, n, itself, L, chance)
@@ -148,8 +150,9 @@ def _concentration(agreed, n, itself, L, chance):
 
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-def _kinds(agreed, n):
-    return (tl.maximum(n * (n - 1), 0.0) + 2 * _PAIRS * _KINDS) / (agreed + 2 * _PAIRS)
+def _kinds(agreed, n, L):
+    seen = 2 * _PAIRS * tl.minimum(L, _MANY)
+    return (tl.maximum(n * (n - 1), 0.0) + seen) / (agreed + 2 * _PAIRS)
 
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]

@@ -32,6 +32,7 @@ FEW = 40.0  # classes whose slope is believed by half
 NAMES = 20.0  # classes among which it is believed by half that answers are unsure of all alike
 VAGUE = 1e-3  # of certain answers, what an image is taken to agree with itself at least
 KINDS = 25.0  # of images, at which it is half believed that what all say is the model's
+MANY = 100.0  # kinds that a stream is taken to show before the first image, if it has as many
 OTHERS = 0.25  # of all images, those that are of other classes at least
 TILTS = 40  # of Newton's steps and halvings at most; seldom more than five
 UNSURE = 5.0  # images that said nothing, taken as seen when it is counted how sure answers are
@@ -163,8 +164,8 @@ def by_chance(sums: Sums, known: float = 0.0) -> float:
     and two images agree by chance once in L.
 
     Images of one kind raise what is like it (all dogs say of each other that they may be dogs). So
-    κ counts by K³/(K³ + 25³), K the number of kinds by which as many pairs would agree, 25 of them
-    taken as seen.
+    κ counts by K³/(K³ + 25³), K the number of kinds by which as many pairs would agree; before
+    the first image, that of all classes, or a hundred.
 
     >>> rng = np.random.default_rng(0)
     >>> def told(z):
@@ -182,13 +183,15 @@ def by_chance(sums: Sums, known: float = 0.0) -> float:
     if not n:
         return 1 / len(answers)
     e = elsewhere(sums)
-    t = np.exp(_tilt(e, float(answers @ e) / n) * (1 - known) * _of_many_kinds(agreed, n) * e)
+    t = np.exp(
+        _tilt(e, float(answers @ e) / n) * (1 - known) * _of_many_kinds(agreed, n, len(e)) * e
+    )
     return float(t @ t) / float(t.sum()) ** 2
 
 
-def _of_many_kinds(agreed: float, n: float) -> float:
-    """K³/(K³ + 25³), with two pairs taken as seen that agree as those of 25 kinds do."""
-    kinds = (max(n * (n - 1), 0.0) + 2 * PAIRS * KINDS) / (agreed + 2 * PAIRS)
+def _of_many_kinds(agreed: float, n: float, classes: int) -> float:
+    """K³/(K³ + 25³), with two pairs taken as seen that agree as those of 100 kinds do."""
+    kinds = (max(n * (n - 1), 0.0) + 2 * PAIRS * min(classes, MANY)) / (agreed + 2 * PAIRS)
     return float(1 - 1 / (1 + (kinds / KINDS) ** 3))
 
 
