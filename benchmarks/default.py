@@ -137,6 +137,9 @@ def draw(source: Source, kind: str, seed: int) -> Ints:
         part, _, whole = kind.split()[0].partition("/")
         number = max(2, round(len(classes) * int(part) / int(whole)))
         rows = rows[np.isin(y, rng.permutation(classes)[:number])]
+    elif kind == "one class":  # of those that have the most images, or eight
+        counts = np.bincount(y)
+        rows = rows[y == rng.permutation(np.flatnonzero(counts >= min(8, counts.max())))[0]]
     elif "bias" in kind:
         favour = source.favoured()[classes] * (1 if kind.startswith("with") else -1)
         rank = np.argsort(np.argsort(-favour))
@@ -295,7 +298,7 @@ def main() -> None:
     )
     parser.add_argument("sources", nargs="+", metavar="SOURCE")
     parser.add_argument("--streams", nargs="+", default=["all"], metavar="STREAM",
-                        help=f"of {', '.join(STREAMS)}")  # fmt: skip
+                        help=f"of {', '.join(STREAMS)}, one class")  # fmt: skip
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument(
         "--every", action="store_true", help="all methods that features suffice for"
@@ -313,7 +316,7 @@ def main() -> None:
     methods = {k: v for k, v in methods.items() if not args.methods or k in args.methods}
     rows: list[dict[str, Any]] = []
     for source in (s for where in args.sources for s in sources(where)):
-        usual = ("full", "first 50") if source.open else STREAMS
+        usual = ("full", "sorted", "first 50", "one class") if source.open else STREAMS
         for kind in usual if args.streams == ["all"] else args.streams:
             found = figures(source, kind, args.seeds, methods, args.warm, args.limit)
             head = f"{source.name}, {kind}: {found[0]['images']} images"
