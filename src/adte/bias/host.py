@@ -158,13 +158,13 @@ def by_chance(sums: Sums, known: float = 0.0) -> float:
     """How often two images agree at equal frequencies, by what the model favours: Σ t².
 
     A class that is frequent is probable in its own images; one that the model favours is so in all
-    of them. So what images say of classes that they are not of, e (`elsewhere`), tells how uneven
-    the model alone would make the answers: t_l ∝ exp(κ e_l), with the κ from 0 to 1 at which
-    Σ t e is what it is over the answers, Σ N e/n. If that is no more than the mean of e, κ is 0,
+    of them. So what images say of classes that they are not of, u (`elsewhere`), tells how uneven
+    the model alone would make the answers: t_l ∝ exp(θ u_l), with the θ from 0 to 1 at which
+    Σ t u is what it is over the answers, Σ N u/n. If that is no more than the mean of u, θ is 0,
     and two images agree by chance once in L.
 
     Images of one kind raise what is like it (all dogs say of each other that they may be dogs). So
-    κ counts by K³/(K³ + 25³), K the number of kinds by which as many pairs would agree; before
+    θ counts by K³/(K³ + 25³), K the number of kinds by which as many pairs would agree; before
     the first image, that of all classes, or a hundred.
 
     >>> rng = np.random.default_rng(0)
@@ -182,10 +182,9 @@ def by_chance(sums: Sums, known: float = 0.0) -> float:
     n, agreed = float(answers.sum()), float(answers @ answers - sums.squares.sum())
     if not n:
         return 1 / len(answers)
-    e = elsewhere(sums)
-    t = np.exp(
-        _tilt(e, float(answers @ e) / n) * (1 - known) * _of_many_kinds(agreed, n, len(e)) * e
-    )
+    u = elsewhere(sums)
+    theta = _tilt(u, float(answers @ u) / n)
+    t = np.exp(theta * (1 - known) * _of_many_kinds(agreed, n, len(u)) * u)
     return float(t @ t) / float(t.sum()) ** 2
 
 
@@ -195,26 +194,26 @@ def _of_many_kinds(agreed: float, n: float, classes: int) -> float:
     return float(1 - 1 / (1 + (kinds / KINDS) ** 3))
 
 
-def _tilt(e: Array, goal: float) -> float:
-    """The κ from 0 to 1 at which the mean of e (L,), weighed by exp(κ e), is the goal.
+def _tilt(u: Array, goal: float) -> float:
+    """The θ from 0 to 1 at which the mean of u (L,), weighed by exp(θ u), is the goal.
 
     Newton's steps, between what is known to be too little and too much.
     """
-    squares, low, high = e * e, 0.0, 1.0
-    slope = 0.0 if goal <= float(e.mean()) else 1.0
-    for _ in range(TILTS if slope else 0):
-        t = np.exp(slope * e)
+    squares, low, high = u * u, 0.0, 1.0
+    theta = 0.0 if goal <= float(u.mean()) else 1.0
+    for _ in range(TILTS if theta else 0):
+        t = np.exp(theta * u)
         whole = float(t.sum())
-        mean = float(t @ e) / whole
+        mean = float(t @ u) / whole
         spread = max(float(t @ squares) / whole - mean * mean, TINY)
-        if mean <= goal and slope == 1:
+        if mean <= goal and theta == 1:
             break
-        low, high = (slope, high) if mean <= goal else (low, slope)
-        before, slope = slope, slope + (goal - mean) / spread
-        slope = slope if low < slope < high else (low + high) / 2
-        if abs(slope - before) < 1e-12:
+        low, high = (theta, high) if mean <= goal else (low, theta)
+        before, theta = theta, theta + (goal - mean) / spread
+        theta = theta if low < theta < high else (low + high) / 2
+        if abs(theta - before) < 1e-12:
             break
-    return slope
+    return theta
 
 
 def elsewhere(sums: Sums) -> Array:
@@ -228,8 +227,7 @@ def elsewhere(sums: Sums) -> Array:
     says = (sums.squares + TINY) / (sums.answers + TINY)
     own = sums.answers / says
     left = sums.logs - own * np.maximum(np.log(says), DEEP)
-    e = left / np.maximum(whole - own, max(OTHERS * whole, TINY))
-    return np.minimum(e, 0.0)
+    return np.minimum(left / np.maximum(whole - own, max(OTHERS * whole, TINY)), 0.0)
 
 
 def frequencies(sums: Sums, known: float = 0.0) -> tuple[Array, float]:
