@@ -29,7 +29,7 @@ from adte.bias import (
     joint,
     redescending,
     take_in,
-)  # fmt: skip
+)
 from adte.bias.host import _tilt
 from adte.errors import InputError
 from adte.prior import ClassPrior, PriorOptions, shares
@@ -53,28 +53,31 @@ def naive_redescending(x: Array, k: float) -> Array:
     return np.array(out)
 
 
+def naive_tilt(u: Array, goal: float) -> float:
+    """The slope at which the mean of u is the goal, by halving."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        half = (low + high) / 2
+        low, high = (half, high) if oracle.softmax(half * u) @ u < goal else (low, half)
+    return low
+
+
 def naive_chance(answers: list[Array], logs: Array, whole: float, known: float) -> float:
-    """How often two images agree by what the model favours, the slope found by halving."""
+    """How often two images agree by what the model favours."""
     L, n = len(logs), len(answers)
-    e = []
+    said = []
     for label in range(L):
         r = [answer[label] for answer in answers]
         says = sum(x * x for x in r) / sum(r)
         own = sum(r) / says
         left = logs[label] - own * max(math.log(says), -40)
-        e.append(min(0.0, left / max(whole - own, whole / 4)))
+        said.append(min(0.0, left / max(whole - own, whole / 4)))
 
-    def tilted(slope: float) -> Array:
-        return oracle.softmax(slope * np.array(e))
-
-    goal = float(np.mean(answers, 0) @ e)
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        half = (low + high) / 2
-        low, high = (half, high) if tilted(half) @ e < goal else (low, half)
+    u = np.array(said)
+    slope = naive_tilt(u, float(np.mean(answers, 0) @ u))
     agreed = sum(answers[i] @ answers[j] for i in range(n) for j in range(i))
     kinds = (n * (n - 1) / 2 + 2 * min(L, 100)) / (agreed + 2)
-    t = tilted(low * (1 - known) * kinds**3 / (kinds**3 + 25**3))
+    t = oracle.softmax(slope * (1 - known) * kinds**3 / (kinds**3 + 25**3) * u)
     return float(t @ t)
 
 
@@ -242,6 +245,10 @@ def test_the_default_is_what_its_docstring_says() -> None:
 # --------------------------------------------------------------------------- what it must do
 
 
+def sums_of(prior: ClassPrior) -> Sums:
+    return Sums(*(prior.state[name].numpy() for name in Sums._fields))
+
+
 def summed(answers: Array) -> Sums:
     """Of a stream whose predictions are its answers (n, L)."""
     n = answers.sum(0)
@@ -309,7 +316,7 @@ def test_what_a_model_favours_in_all_images_is_no_frequency(seed: int) -> None:
         prior = ClassPrior(L, PriorOptions(estimator="joint"))
         for row in torch.from_numpy(np.log(oracle.softmax(z))):
             prior.observe(row)
-        trusts.append(frequencies(Sums(*(prior.state[k].numpy() for k in Sums._fields)))[1])
+        trusts.append(frequencies(sums_of(prior))[1])
     pairs = [
         L * np.triu(p @ p.T, 1).sum() / (n * (n - 1) / 2)
         for p in map(oracle.softmax, (lost, shown))
@@ -332,7 +339,7 @@ def test_a_stream_of_one_class_is_no_bias(classes: int, sure: float) -> None:
         right.append(int(np.argmax(row - prior.log_prior.numpy())) == 0)
         prior.observe(torch.from_numpy(row))
     assert np.mean(right) >= np.mean(z.argmax(1) == 0)
-    assert frequencies(Sums(*(prior.state[k].numpy() for k in Sums._fields)))[1] > 0.8
+    assert frequencies(sums_of(prior))[1] > 0.8
 
 
 def test_the_slope_is_found_wherever_it_is() -> None:
@@ -340,15 +347,10 @@ def test_the_slope_is_found_wherever_it_is() -> None:
     rng = np.random.default_rng(0)
     for _ in range(300):
         classes = int(rng.integers(2, 500))
-        e = np.minimum(rng.choice([0.01, 0.3, 2, 8]) * rng.normal(size=classes) - 5, 0)
-        e[: rng.integers(0, 4)] = 0
-        goal = float(rng.dirichlet(np.full(classes, rng.choice([0.01, 0.1, 1]))) @ e)
-        low, high = 0.0, 1.0
-        for _ in range(60):
-            half = (low + high) / 2
-            below = oracle.softmax(half * e) @ e < goal
-            low, high = (half, high) if below else (low, half)
-        assert _tilt(e, goal) == pytest.approx(low, abs=1e-7)
+        u = np.minimum(rng.choice([0.01, 0.3, 2, 8]) * rng.normal(size=classes) - 5, 0)
+        u[: rng.integers(0, 4)] = 0
+        goal = float(rng.dirichlet(np.full(classes, rng.choice([0.01, 0.1, 1]))) @ u)
+        assert _tilt(u, goal) == pytest.approx(naive_tilt(u, goal), abs=1e-7)
 
 
 def test_where_nothing_was_seen_chance_is_that_of_equal_frequencies() -> None:
@@ -379,7 +381,7 @@ def test_classes_hardly_seen_are_told_by_what_all_images_say_of_them(seed: int) 
     prior = ClassPrior(L, PriorOptions(estimator="joint"))
     for row in torch.from_numpy(np.log(oracle.softmax(z))):
         prior.observe(row)
-    sums = Sums(*(prior.state[name].numpy() for name in Sums._fields))
+    sums = sums_of(prior)
     with_logs = np.corrcoef(truth, joint(sums).bias)[0, 1]
     without = np.corrcoef(truth, joint(sums._replace(logs=np.zeros(L))).bias)[0, 1]
     assert with_logs > without + 0.05, (with_logs, without)

@@ -30,7 +30,7 @@ from adte.bias.host import (
     SURE,
     TILTS,
     VAGUE,
-)  # fmt: skip
+)
 
 __all__ = ["follow"]
 
