@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,7 +14,7 @@ import pytest
 
 import adte
 from clusters import patiently
-from serving import jpeg
+from serving import free_port, jpeg
 
 pytest.importorskip("ray")
 pytest.importorskip("fastapi")
@@ -51,10 +50,7 @@ def test_serve_answers_what_is_under_way(tmp_path):
 
 
 def serve_and_end(tmp_path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    words = ("serve", "--state", tmp_path / "state", "--port", port)
+    words = ("serve", "--state", tmp_path / "state", "--port", free_port())
     words += ("--cluster-workers", 1, "--drain", 300)
     with started(*words) as process:
         said = []

@@ -176,3 +176,16 @@ def test_sigterm_stays_ours(waits):
         assert signal.getsignal(signal.SIGTERM) is ours
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.slow
+def test_a_port_that_was_taken_meanwhile(nodes, tmp_path):
+    pytest.importorskip("fastapi")
+    from adte.cluster.deploy import application, deployed
+    from adte.cluster.worker import Tower
+    from serving import free_port, small
+
+    app, port = application(Tower.itself(small()), tmp_path), free_port()
+    told = pytest.raises(InputError, match=rf"port {port} of 127\.0\.0\.1 was taken .* --port")
+    with socket.create_server(("127.0.0.1", port)), told, deployed(app, port=port):
+        pass

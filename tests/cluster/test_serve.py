@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import socket
 import sys
 import time
 from pathlib import Path
@@ -15,10 +14,11 @@ import adte
 pytest.importorskip("ray")
 pytest.importorskip("fastapi")
 
-from adte.cluster.deploy import application, deploy
+from adte import InputError
+from adte.cluster.deploy import application, deployed
 from adte.cluster.worker import Tower
 from adte.serve.client import ServiceError
-from serving import classifier, jpeg, made, small
+from serving import classifier, free_port, jpeg, made, small
 
 sys.path.append(str(Path(__file__).parents[1] / "serve"))
 from test_http import (  # noqa: F401  # the same tests, of another house
@@ -35,17 +35,11 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def open_house(nodes, tmp_path_factory):
     """A service with two replicas of the tower, and a stream; as the tests of one process have."""
-    from ray import serve
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    folder = tmp_path_factory.mktemp("ray") / "state"
-    deploy(application(Tower.itself(small()), folder, replicas=2), port=port)
-    client = adte.Client(f"http://127.0.0.1:{port}", retries=0)
-    yield client, None, made(client, "shop")
-    client.close()
-    serve.shutdown()
+    port, folder = free_port(), tmp_path_factory.mktemp("ray") / "state"
+    with deployed(application(Tower.itself(small()), folder, replicas=2), port=port):
+        client = adte.Client(f"http://127.0.0.1:{port}", retries=0)
+        yield client, None, made(client, "shop")
+        client.close()
 
 
 def test_answers_are_those_of_a_classifier(open_house):
@@ -74,3 +68,11 @@ def test_an_owner_that_is_killed_goes_on(open_house, nodes):
         except (ServiceError, OSError):
             time.sleep(0.5)
     assert found == expected
+
+
+def test_a_cluster_that_serves_others_is_left_alone(open_house, tmp_path):
+    client, _, _ = open_house
+    told = pytest.raises(InputError, match=r"already, .* applications: adte; .* `serve shutdown`")
+    with told, deployed(application(Tower.itself(small()), tmp_path), port=free_port()):
+        pass
+    assert client.info()  # as before

@@ -17,8 +17,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -34,7 +34,7 @@ from adte.serve.jobs import Predict
 from adte.serve.service import Service
 from adte.views import Views
 
-__all__ = ["answer", "application", "deploy"]
+__all__ = ["answer", "application", "deployed"]
 
 NAME = "adte"
 CONNECTIONS = 1024  # requests under way at a time
@@ -180,19 +180,36 @@ def _serve() -> Any:
     return serve
 
 
-def deploy(app: Any, host: str = "127.0.0.1", port: int = 8017) -> None:
-    """Put the application behind an address of the cluster that this process is connected to."""
+@contextmanager
+def deployed(app: Any, host: str = "127.0.0.1", port: int = 8017) -> Iterator[None]:
+    """The application behind an address of the cluster that this process is connected to."""
     serve = _serve()
-    serve.start(http_options={"host": host, "port": port}, proxy_location="HeadOnly")
-    try:
-        serve.run(app, name=NAME, route_prefix="/", logging_config={"log_level": "ERROR"})
-    except RuntimeError as error:
-        serve.shutdown()
-        said = [line for line in str(error).splitlines() if line.strip()]
+    if there := serve.status().proxies:
+        others = ", ".join(serve.status().applications) or "none"
         raise InputError(
-            f"the service did not come up on the cluster ({said[-1].strip()}); check the model's "
-            "weights and the folder of the state on its machines"
-        ) from error
+            f"Ray Serve runs on this cluster already, on {len(there)} machine(s), applications: "
+            f"{others}; it has one address, and would end with adte. Take another cluster, or end "
+            "it there with `serve shutdown`"
+        )
+    try:
+        try:
+            serve.start(http_options={"host": host, "port": port}, proxy_location="HeadOnly")
+            serve.run(app, name=NAME, route_prefix="/", logging_config={"log_level": "ERROR"})
+        except RuntimeError as error:
+            said = [line.strip() for line in str(error).splitlines() if line.strip()][-1]
+            if "Failed to bind" in said:  # Ray itself takes ports while it starts
+                raise InputError(
+                    f"port {port} of {host} was taken while the cluster came up; try again, or "
+                    "choose another --port"
+                ) from error
+            raise InputError(
+                f"the service did not come up on the cluster ({said}); check the model's weights "
+                "and the folder of the state on its machines"
+            ) from error
+        yield
+        serve.delete(NAME)  # before the way in, so that answers leave
+    finally:
+        serve.shutdown()
 
 
 def answer(
@@ -207,15 +224,11 @@ def answer(
     serve = _serve()
     with connected(options) as ray:
         places(ray, options, least=options.workers or 1)  # Ray would wait for them, without a word
-        try:
-            deploy(app, host, port)
+        with deployed(app, host, port):
             say(f"serving on http://{host}:{port}, by a Ray cluster")
             _until_asked()
             with suppress(TimeoutError, ray.exceptions.RayError):
                 serve.get_app_handle(NAME).finish.remote().result(timeout_s=drain)
-            serve.delete(NAME)  # before the way in, so that answers leave
-        finally:
-            serve.shutdown()
     say("ended; what was acknowledged is on the disk")
 
 
