@@ -94,6 +94,26 @@ def test_methods_with_options_are_tasks():
 
 
 @pytest.mark.slow
+def test_a_method_with_other_options_does_not_pass_for_the_usual_one():
+    """Its row had the bare name, and every gain was over it as if it were SE."""
+    tasks = [Task("se", {"ratio": 0.5}), "zero-shot", "average"]
+    table = compare(methods=tasks, limit=8)
+    assert [row["method"] for row in table] == ["se ratio=0.5", "zero-shot", "average"]
+    assert {row["over"] for row in table} == {"zero-shot"}
+    assert "vs zero-shot, 95 %" in str(table)
+    asked = compare(methods=tasks, limit=8, baseline="se ratio=0.5")
+    assert "vs se ratio=0.5: the gain" in str(asked)
+    assert asked[0]["gain"] == 0
+    with pytest.raises(InputError, match="unknown baseline 'se'"):
+        compare(methods=tasks, limit=8, baseline="se")
+
+
+def test_a_method_by_itself_has_no_gain():
+    (row,) = compare(methods="se", limit=4)
+    assert row["over"] is None
+    assert row["gain"] is None
+
+
 def test_a_stream_that_is_there():
     stream = Cache().first(6)
     assert compare(stream, "se")[0]["accuracy"] == compare(methods="se", limit=6)[0]["accuracy"]

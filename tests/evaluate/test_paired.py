@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from adte.evaluate.running.figures import bootstrap_difference
-from adte.evaluate.running.paired import gain, interval
+from adte.evaluate.running.paired import Drawn, Item, gain, interval
 
 
 def test_images_shown_once_are_drawn_one_by_one():
@@ -35,7 +35,20 @@ def test_images_shown_unequally_often_are_drawn_whole(most):
 
 
 def test_gains_are_of_the_same_items_alone():
-    mine = {("a", "", 0): 1.0, ("b", "", 0): 0.5}
-    assert gain(mine, {("b", "", 0): 0.5, ("a", "", 0): 0.0}) == (0.5, [0.0, 1.0])
-    assert gain(mine, {("a", "", 0): 1.0}) is None
+    a, b = Item("a"), Item("b")
+    mine = {a: 1.0, b: 0.5}
+    assert gain(mine, {b: 0.5, a: 0.0}) == (0.5, [0.0, 1.0])
+    assert gain(mine, {a: 1.0}) is None
     assert gain(mine, None) is None
+
+
+def test_one_image_has_no_interval():
+    """However often it is shown: every draw of the bootstrap would be the same."""
+    shown = [Item("a", place=i) for i in range(40)]
+    assert gain(dict.fromkeys(shown, 1.0), dict.fromkeys(shown, 0.5)) == (0.5, None)
+
+
+def test_an_image_without_a_name_is_told_by_its_place_in_its_stream():
+    one, other = Item("", place=3), Item("", place=3, drawn=Drawn(images=1))
+    again = Item("", place=3, drawn=Drawn(views=1))
+    assert one.image == again.image != other.image

@@ -79,6 +79,25 @@ def test_predictions_that_are_no_numbers_are_not_scored():
         run(method, stream(3))
 
 
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda p: p[:, :2], r"an array \(3, 2\) for 3 images of 30 classes; `decide` returns"),
+        (lambda p: p[:1], r"an array \(1, 30\) for 3 images"),
+        (lambda p: p / 0 * 0, "some are no numbers"),
+        (lambda p: p - 1, "some are negative, such as -.*softmax"),
+        (lambda p: 1000 * p, "sum to 1e\\+03; make it 1"),
+    ],
+)
+def test_answers_that_are_no_probabilities_say_what_is_wrong(make, said):
+    """Unscaled ones had an ECE of thousands of percent, and were kept."""
+    method = create_method("zero-shot")
+    decide = method.decide
+    method.decide = lambda *a: replace(decide(*a), probs=make(decide(*a).probs))
+    with pytest.raises(InputError, match=said):
+        run(method, stream(3))
+
+
 def test_of_equals_the_first_is_ahead():
     """A class without votes is not the second best."""
     sample = Sample(torch.eye(4, 100)[[0, 0, 0, 0]] * 9)  # every view votes for class 0

@@ -158,6 +158,53 @@ def test_figures_are_those_of_the_runs(runs):
     assert lines["adte beta=0.5", "online"]["seeds"] == "1"  # not taken for a seed of adte's
 
 
+def test_gains_are_over_what_is_asked_for(runs, tmp_path):
+    (section,) = read_sections([runs], baseline="<b>average</b>")
+    assert section.reference.name == "<b>average</b>"
+    by_name = {e.name: e.row for e in section.entries}
+    more = by_name["se"]["accuracy"] - section.reference.row["accuracy"]
+    assert by_name["se"]["gain"] == pytest.approx(more)
+    page, table, _ = runs_report([runs], tmp_path / "r.html", baseline="zero-shot")
+    assert "points over zero-shot (95 %" in page.read_text("utf-8")
+    assert ",zero-shot," in table.read_text("utf-8")
+    with pytest.raises(InputError, match=r"unknown baseline 'sea'.*se"):
+        read_sections([runs], baseline="sea")
+
+
+def test_without_se_gains_are_over_zero_shot(tmp_path):
+    run_tasks(stream(), [Task("zero-shot"), Task("adte")], Results(tmp_path))
+    (section,) = read_sections([tmp_path])
+    assert section.reference.name == "zero-shot"
+    assert "over zero-shot" in (runs_report([tmp_path])[2]).read_text("utf-8")
+
+
+def test_draws_of_other_images_are_paired_each_with_its_own(tmp_path):
+    """Seeds that draw other images, as with --limit, and other views."""
+    correct, tasks = [], [Task("se"), Task("adte"), Task("adte", seed=1)]
+    for seed in (0, 1):
+        held = stream(data={"datasets": [{"name": "s"}], "order": "file", "seed": seed})
+        some = replace(held.recipe, views=Views(count=4, seed=seed))
+        held = Held([*held.images()][30 * seed :][:30], some, held.class_weights)
+        done = run_tasks(held, tasks, Results(tmp_path))
+        correct += [[o.run.correct.mean() for o in done]]
+    (section,) = read_sections([tmp_path])
+    row = next(e.row for e in section.entries if e.first.run.method == "adte")
+    se, first, second = np.mean(correct, axis=0)
+    assert row["seeds"] == 4
+    assert row["gain"] == pytest.approx((first + second) / 2 - se)
+    assert row["gain_ci95"][0] <= row["gain"] <= row["gain_ci95"][1]
+    assert 0 <= row["p"] <= 1
+
+
+def test_code_from_elsewhere_is_no_baseline(runs):
+    (section,) = read_sections([runs])
+    best = section.best_baseline
+    c = replace(best.first.record.conditions, source="ab")
+    mine = replace(best.first, record=replace(best.first.record, conditions=c))
+    assert not best.ours
+    assert replace(best, outcomes=[mine]).ours
+
+
 def test_gain_over_the_best_baseline(runs):
     (section,) = read_sections([runs])
     best = section.best_baseline

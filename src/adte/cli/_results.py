@@ -40,7 +40,7 @@ run_options = Section("Results", *RUN_OPTIONS)
 
 def run_and_show(source: Source, tasks: Sequence[Task], to: dict[str, Any]) -> None:
     """Run tasks with progress on what the source holds, the embedded bundle if it names no data;
-    print the table, write what was asked for. `to` are the values of `run_options`.
+    print the table, write what was asked for. `to` are the values of `run_options`, and `baseline`.
     """
     from adte.evaluate.compare import Listener, compare_tasks
     from adte.evaluate.running.logs import open_log
@@ -61,6 +61,7 @@ def run_and_show(source: Source, tasks: Sequence[Task], to: dict[str, Any]) -> N
                 runs=to["runs"],
                 again=not to["skip"],
                 batch=source.batch,
+                baseline=to["baseline"],
                 listener=Listener(
                     partial(bar.advance, bar.task_ids[0]),
                     lambda task: bar.update(bar.task_ids[0], description=task.name),

@@ -41,6 +41,10 @@ PROTOCOLS = click.option(
     "--protocols", multiple=True, default=("online",), show_default=True, metavar="NAMES",
     help="Of online, two-pass, episodic and frozen, with commas between them, or repeated.",
 )  # fmt: skip
+BASELINE = click.option(
+    "--baseline", metavar="ROW",
+    help="The row that gains are over; by default se, or where that does not run zero-shot.",
+)  # fmt: skip
 RUN = Section("Method", METHOD, PROTOCOL, SHUFFLE, SET)
 ENGINE = Engine()  # tasks go wherever there is room
 WORKERS = Engine("workers", "decoders", "gpus", "chunk")
@@ -80,7 +84,8 @@ def _one(
 
 def _run(source: Any, tasks: Any, values: dict[str, Any]) -> None:
     """Run tasks and show them; on a cluster, the tasks side by side."""
-    cluster, to = ENGINE.take(values), taken(values)
+    baseline = values.pop("baseline", None)
+    cluster, to = ENGINE.take(values), {**taken(values), "baseline": baseline}
     if cluster is None:
         run_and_show(source, tasks, to)
         return
@@ -92,7 +97,7 @@ def _run(source: Any, tasks: Any, values: dict[str, Any]) -> None:
 
 @main.command()
 @SOURCE
-@Section("Method", METHODS, PROTOCOLS, SEEDS)
+@Section("Method", METHODS, PROTOCOLS, SEEDS, BASELINE)
 @run_options
 @ENGINE
 def compare(names: tuple[str, ...], protocols: tuple[str, ...], seeds: int, **values: Any) -> None:
@@ -117,7 +122,7 @@ def _words(texts: Sequence[str]) -> Any:
 @main.command()
 @click.argument("grid_texts", nargs=-1, required=True, metavar="NAME=A,B,C...")
 @SOURCE
-@Section("Method", METHOD, PROTOCOL, SEEDS)
+@Section("Method", METHOD, PROTOCOL, SEEDS, BASELINE)
 @run_options
 @ENGINE
 def sweep(

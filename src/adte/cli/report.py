@@ -15,7 +15,10 @@ from adte.cli._outputs import check_writable, writable
 @click.argument("runs", nargs=-1, required=True, metavar="RUNS...")
 @click.option("--out", metavar="FILE.html", callback=writable,
               help="The page; report.html in the first folder by default.")  # fmt: skip
-def report(runs: tuple[str, ...], out: str | None) -> None:
+@click.option("--baseline", metavar="ROW",
+              help="The row that gains are over, as a table names it; by default se, or where that "
+              "did not run zero-shot.")  # fmt: skip
+def report(runs: tuple[str, ...], out: str | None, baseline: str | None) -> None:
     """Make one HTML page, and tables as CSV and Markdown, of the results in folders RUNS.
 
     Results come from `adte eval`, `compare`, `sweep` or `replay` with --runs FOLDER.
@@ -26,5 +29,5 @@ def report(runs: tuple[str, ...], out: str | None) -> None:
         page, *tables = report_files(runs, out)
         for option, path in (("--out", page), *(("the table of --out", t) for t in tables)):
             check_writable(click.get_current_context(), option, path)
-    for path in runs_report(runs, out):
+    for path in runs_report(runs, out, baseline=baseline):
         console.out.print(str(path), markup=False, soft_wrap=True)

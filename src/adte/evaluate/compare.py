@@ -13,7 +13,7 @@ from typing import Any
 from adte.data import StreamOptions
 from adte.errors import InputError, brief, unknown
 from adte.evaluate.features.stream import FeatureStream, Tick, silent
-from adte.evaluate.report.sections import told_apart
+from adte.evaluate.report.sections import told_apart, with_options
 from adte.evaluate.report.tables import (
     Grid,
     domains_table,
@@ -55,18 +55,16 @@ class Comparison(list[dict[str, Any]]):
         self.title, self.records, self.domains = title, list(records), dict(domains or {})
 
     @classmethod
-    def of(cls, outcomes: Sequence[Outcome], stream: FeatureStream) -> Comparison:
-        """The table of finished tasks."""
+    def of(
+        cls, outcomes: Sequence[Outcome], stream: FeatureStream, baseline: str | None = None
+    ) -> Comparison:
+        """The table of finished tasks; a method that has not its usual options says which."""
         records = [o.record for o in outcomes]
         seen = records[0].conditions.images if records else 0
         about = f"{seen} images, {len(stream.classes)} classes, model {stream.recipe.model}"
         domains = Counter(outcomes[0].run.domains) if outcomes else {}
-        given: dict[str, set[str]] = {}
-        for o in outcomes:
-            given.setdefault(o.task.name, set()).add(repr(o.record.conditions.options))
-        if any(len(options) > 1 for options in given.values()):  # one name, several methods
-            outcomes = told_apart(list(outcomes))
-        return cls(aggregate(outcomes), about, records, domains)
+        rows = aggregate(told_apart(list(outcomes)), baseline)
+        return cls(rows, about, records, domains)
 
     @property
     def grid(self) -> Grid:
@@ -154,9 +152,15 @@ def compare_tasks(
     again: bool = False,
     batch: int | None = None,
     listener: Listener | None = None,
+    baseline: str | None = None,
 ) -> Comparison:
-    """Run tasks on a stream; see `run_tasks`. `runs` is a folder that keeps them."""
+    """Run tasks on a stream; see `run_tasks`. `runs` is a folder that keeps them. Gains are over
+    the row `baseline`, SE by default.
+    """
     heard = listener or Listener()
+    titles = dict.fromkeys(with_options(t.name, t.create().params) for t in tasks)
+    if baseline is not None and baseline not in titles:
+        raise unknown("baseline", baseline, titles)
     outcomes = run_tasks(
         stream,
         tasks,
@@ -168,7 +172,7 @@ def compare_tasks(
         memory=True,
         batch=batch or BATCH,
     )
-    return Comparison.of(outcomes, stream)
+    return Comparison.of(outcomes, stream, baseline)
 
 
 def compare(
@@ -180,6 +184,7 @@ def compare(
     runs: str | os.PathLike[str] | None = None,
     again: bool = False,
     listener: Listener | None = None,
+    baseline: str | None = None,
     **options: Any,
 ) -> Comparison:
     """Run methods on one labelled stream and put them beside each other.
@@ -194,6 +199,8 @@ def compare(
         runs: a folder that keeps the runs, to go on from and for `adte report`; `again` redoes
             those that it holds.
         listener: who is told of the progress.
+        baseline: the row that gains are over, as the table names it; "se", or where that does not
+            run "zero-shot", by default.
         options: `model`, `device`, `batch` and the others of `Source`; `views`, a number or
             `Views`; `templates`, as `Classifier` takes them, the data set's own by default;
             `limit`, `order` and the others of `StreamOptions`.
@@ -221,7 +228,9 @@ def compare(
         tasks = tasks_for(methods, protocols, seeds, lacking)
         needs = needs_of([t.create() for t in tasks])
         stream = source.or_bundle(needs)
-    return compare_tasks(stream, tasks, runs=runs, again=again, batch=batch, listener=listener)
+    return compare_tasks(
+        stream, tasks, runs=runs, again=again, batch=batch, listener=listener, baseline=baseline
+    )
 
 
 def tasks_for(

@@ -90,11 +90,11 @@ def _dots(section: Section, ax: Any) -> str:
     ax.spines["left"].set_visible(False)
     ax.set(xlabel="accuracy, %", ylim=(-0.7, len(entries) - 0.3))
     seeds = "Thin lines: 95 % over seeds. " if any(e.row["ci95"] for e in entries) else ""
-    line = " The dotted line is SE." if section.reference is not None else ""
+    line = f" The dotted line is {section.reference.name}." if section.reference else ""
     what = "Accuracy." if len(entries) == len(section.entries) else f"Accuracy, the best {MOST}."
     return (
         f"{what} {seeds}Pale bands: 95 % over the {images:,} images of one run (Wilson).{line} "
-        "Green: ADTE's family."
+        "Green: ADTE's family, and methods from elsewhere."
     )
 
 

@@ -41,6 +41,7 @@ def runs_report(
     title: str = "Results",
     only: Collection[str] | None = None,
     extra: str = "",
+    baseline: str | None = None,
 ) -> list[Path]:
     """Write the page of one results folder or several, and their tables as CSV and Markdown.
 
@@ -48,9 +49,10 @@ def runs_report(
     `table.csv` and `table.md`, or `NAME-table.csv` and `NAME-table.md` where `out` is NAME.html; of
     a page that goes to a device they are in the first folder. Without matplotlib the page has no
     plots and says so. `only` names the runs to show, by key; all by default. `extra` is HTML for
-    the end of the page.
+    the end of the page. `baseline` is the row that gains are over, as a table names it; SE, or
+    zero-shot where that did not run, by default.
     """
-    sections = read_sections(folders, only)
+    sections = read_sections(folders, only, baseline)
     target, for_computing, for_documents = report_files(folders, out)
     grids = [_table(s) for s in sections]
     parts = [_summary(sections)]
@@ -87,7 +89,8 @@ def _winner(section: Section) -> str:
     gain, interval = best.row["gain"], best.row["gain_ci95"]
     if gain is not None and interval is not None:
         said, low, high = (f"{100 * x:+.1f}".replace("-", "−") for x in (gain, *interval))
-        text += f", {said} points over SE (95 %: {low} to {high})"
+        over = "SE" if best.row["over"] == "se" else html.escape(best.row["over"])
+        text += f", {said} points over {over} (95 %: {low} to {high})"
     return f"{text}."
 
 

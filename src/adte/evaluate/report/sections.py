@@ -9,27 +9,26 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from adte.errors import InputError
+from adte.errors import InputError, unknown
 from adte.evaluate.running import figures, metrics
-from adte.evaluate.running.paired import gain, right, right_over_seeds
+from adte.evaluate.running.paired import Drawn, drawn, gain, right, right_over_seeds
 from adte.evaluate.running.results import Conditions, Results
 from adte.evaluate.running.tasks import Outcome, Task, aggregate
 from adte.methods import create_method, list_methods
 
-__all__ = ["Entry", "Section", "read_sections"]
+__all__ = ["Entry", "Section", "read_sections", "told_apart", "with_options"]
 
 SAME = ("model", "fingerprint", "prompts", "preprocess", "order", "part", "images", "classes")
 SEEDED = ("seed", "digest", "changes")  # what a stream says of itself that follows from its seed
-BASELINE = "se"
 
-Seed = tuple[int, int, int]
+Seed = tuple[int, Drawn]
 
 
 @dataclass(frozen=True)
@@ -52,8 +51,8 @@ class Entry:
 
     @property
     def ours(self) -> bool:
-        """Whether it is of ADTE's family; what is not is a baseline."""
-        return self.first.run.method.startswith("adte")
+        """Whether it is of ADTE's family, or code from elsewhere; what is neither is a baseline."""
+        return self.first.run.method.startswith("adte") or bool(self.first.record.conditions.source)
 
 
 @dataclass(frozen=True)
@@ -66,8 +65,8 @@ class Section:
 
     @property
     def reference(self) -> Entry | None:
-        """SE, which gains are measured against."""
-        return next((e for e in self.entries if e.row["method"] == BASELINE), None)
+        """What gains are measured against."""
+        return next((e for e in self.entries if e.row["method"] == e.row["over"]), None)
 
     @property
     def best_baseline(self) -> Entry | None:
@@ -100,10 +99,12 @@ class Section:
 
 
 def read_sections(
-    folders: Sequence[str | os.PathLike[str]], only: Collection[str] | None = None
+    folders: Sequence[str | os.PathLike[str]],
+    only: Collection[str] | None = None,
+    baseline: str | None = None,
 ) -> list[Section]:
     """The sections of all runs in the folders, or of the keys in `only`; a run that lies in several
-    folders counts once.
+    folders counts once. Gains are over the `baseline`, SE by default.
     """
     grouped: dict[str, list[Outcome]] = {}
     seen: set[str] = set()
@@ -125,7 +126,11 @@ def read_sections(
             f"there are no results in {names}; make some with `adte compare --runs FOLDER`"
         )
     parts = [part for outcomes in grouped.values() for part in _streams(outcomes)]
-    return _titled([_section(outcomes) for outcomes in parts])
+    sections = _titled([_section(outcomes, baseline) for outcomes in parts])
+    if baseline is not None and all(s.reference is None for s in sections):
+        rows = (e.row["method"] for s in sections for e in s.entries)
+        raise unknown("baseline", baseline, dict.fromkeys(rows))
+    return sections
 
 
 def _streams(outcomes: list[Outcome]) -> list[list[Outcome]]:
@@ -149,9 +154,8 @@ def _same(c: Conditions) -> dict[str, Any]:
 
 
 def _seed(outcome: Outcome) -> Seed:
-    """What tells the runs of an entry apart: the shuffle, the seed of crops, that of the stream."""
-    c = outcome.record.conditions
-    return c.order_seed, c.view_seed, int(c.data.get("seed") or 0)
+    """What tells the runs of an entry apart: the shuffle, and what the stream was drawn by."""
+    return outcome.record.conditions.order_seed, drawn(outcome)
 
 
 def _titled(sections: list[Section]) -> list[Section]:
@@ -185,9 +189,9 @@ def _words(c: Conditions) -> dict[str, str]:
     }
 
 
-def _section(outcomes: list[Outcome]) -> Section:
+def _section(outcomes: list[Outcome], baseline: str | None) -> Section:
     outcomes = sorted(told_apart(outcomes), key=_seed)
-    rows = aggregate(outcomes, BASELINE)
+    rows = aggregate(outcomes, baseline)
     groups: dict[tuple[str, str], list[Outcome]] = {}
     for o in outcomes:
         groups.setdefault((o.task.name, o.task.protocol), []).append(o)
@@ -205,7 +209,12 @@ def told_apart(outcomes: list[Outcome]) -> list[Outcome]:
     """Runs with titles of their own: a method by its bare name is told by the options that are not
     its defaults, and what ran twice on one seed by how it ran.
     """
-    named = [replace(o, task=replace(o.task, title=_with_options(o))) for o in outcomes]
+    named = [
+        replace(
+            o, task=replace(o.task, title=with_options(o.task.name, o.record.conditions.options))
+        )
+        for o in outcomes
+    ]
     groups: dict[tuple[str, str], list[Outcome]] = {}
     for o in named:
         groups.setdefault((o.task.name, o.task.protocol), []).append(o)
@@ -237,13 +246,12 @@ def _ran(c: Conditions) -> dict[str, str]:
     }
 
 
-def _with_options(outcome: Outcome) -> str:
-    title = outcome.task.name
+def with_options(title: str, options: Mapping[str, Any]) -> str:
+    """A method's bare name with those of its options that are not the defaults."""
     if title not in list_methods():
         return title
-    usual = json.loads(json.dumps(create_method(title).params))
-    own = outcome.record.conditions.options.items()
-    changed = {k: v for k, v in own if k in usual and usual[k] != v}
+    usual, own = (json.loads(json.dumps(x)) for x in (create_method(title).params, options))
+    changed = {k: v for k, v in own.items() if k in usual and usual[k] != v}
     return " ".join(filter(None, [title, _short(changed)]))
 
 
@@ -274,10 +282,9 @@ def _p(entry: Entry, other: Entry) -> float:
     is one witness.
     """
     mine, theirs = ({_seed(o): right(o) or {} for o in e.outcomes} for e in (entry, other))
-    usual = theirs[_seed(other.first)]  # one that keeps no state has run on one seed alone
-    pairs = [(x, theirs.get(seed, usual)) for seed, x in mine.items()]
-    named = all(id for id, *_ in usual)
+    # One that keeps no state has run in one order alone.
+    usual = {by: x for (_, by), x in reversed(theirs.items())}
+    pairs = [(x, theirs.get(seed, usual[seed[1]])) for seed, x in mine.items()]
     return max(
-        figures.mcnemar([*x.values()], [y[i] for i in x], [i[0] for i in x] if named else None)
-        for x, y in pairs
+        figures.mcnemar([*x.values()], [y[i] for i in x], [i.image for i in x]) for x, y in pairs
     )

@@ -291,11 +291,17 @@ def save_table(path: str | os.PathLike[str], grids: Grid | Sequence[Grid]) -> Pa
 # --------------------------------------------------------------------------- rows of methods
 
 NAMES = (Column("method"), Column("protocol", kind="protocol"))
-SEEDS = Column("seeds", "seeds", "count", caption="seeds: shuffles of the stream")
+SEEDS = Column(
+    "seeds",
+    "seeds",
+    "count",
+    caption="seeds: shuffles of the stream, or other draws of its images and views",
+)
+OVER = "SE"  # the usual baseline; a table names its own
 # What a row says of a method beside another one; metrics say the rest.
 COMPARED = (
-    Column("gain", "over SE", "points", None, "gain_ci95",
-           caption="over SE: gain in points with its 95 % interval (bootstrap, paired by image)"),
+    Column("gain", f"over {OVER}", "points", None, "gain_ci95", caption=
+           f"over {OVER}: gain in points with its 95 % interval (bootstrap, paired by image)"),
     Column("p", "p", "p", caption="p: McNemar's, exact, the largest over seeds, not corrected for "
            "the number of rows"),
     Column("gain_best", "over best", "points", None, "gain_best_ci95",
@@ -305,9 +311,21 @@ COMPARED = (
 OVER_SEEDS = "behind them 95 % intervals over seeds (Student's t)"
 SMALL = (  # in the width of a terminal
     Column("half", "±", "percent", caption="±: 95 % over seeds (shuffles of the stream)"),
-    Column("gain_ci95", "vs SE, 95 %", "interval",
-           caption="vs SE: the gain, bootstrap paired by image"),
+    Column("gain_ci95", f"vs {OVER}, 95 %", "interval",
+           caption=f"vs {OVER}: the gain, bootstrap paired by image"),
 )  # fmt: skip
+
+
+def _over(columns: Iterable[Column], rows: Sequence[Mapping[str, Any]]) -> list[Column]:
+    """Columns of gains that name what they are over."""
+    name = next((r["over"] for r in rows if r.get("over")), "se")
+    if name == "se":
+        return list(columns)
+    return [
+        replace(c, title=c.title.replace(OVER, name), caption=c.caption.replace(OVER, name))
+        if c.key in ("gain", "gain_ci95") else c
+        for c in columns
+    ]  # fmt: skip
 
 
 def rows_table(rows: Sequence[Mapping[str, Any]], title: str = "", best: str = "") -> Grid:
@@ -320,9 +338,9 @@ def rows_table(rows: Sequence[Mapping[str, Any]], title: str = "", best: str = "
     if _some(rows, "ci95"):
         head = replace(head, interval="ci95", caption=f"{head.caption}; {OVER_SEEDS}")
     compared = [replace(c, caption=f"{c.caption}, {best}") if best and c.key == "gain_best" else c
-                for c in COMPARED]  # fmt: skip
+                for c in _over(COMPARED, rows)]  # fmt: skip
     seeds = replace(SEEDS, shown=any(r.get("seeds") != 1 for r in rows))
-    aside = (Column("by_domain", shown=False), Column("options", shown=False))
+    aside = (Column(key, shown=False) for key in ("over", "by_domain", "options"))
     return _known((*NAMES, head, *compared, *rest, seeds, *aside), rows, title)
 
 
@@ -334,7 +352,7 @@ def terminal_table(rows: Sequence[Mapping[str, Any]], title: str) -> Grid:
         half = None if ci95 is None else max(abs(x - r["accuracy"]) for x in ci95)
         lines.append({**r, "half": half})
     head, *rest = (Column.of(m) for m in list_metrics() if m.plain and m.column)
-    return _known((*NAMES, head, *SMALL, *rest), lines, title)
+    return _known((*NAMES, head, *_over(SMALL, rows), *rest), lines, title)
 
 
 def domains_table(rows: Sequence[Mapping[str, Any]], images: Mapping[str, int]) -> Grid | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
@@ -37,6 +37,7 @@ __all__ = [
     "Outcome",
     "Task",
     "aggregate",
+    "baseline_of",
     "check_needs",
     "grid",
     "key_of",
@@ -95,6 +96,8 @@ def _ladder() -> Iterable[Task]:
     for protocol in protocols:
         yield from (Task(name, options, protocol, title=title) for name, options, title in rows)
 
+
+BASELINES = ("se", "zero-shot")  # that gains are over, unless another is asked for
 
 UNKNOWN = "unknown"  # the source of a method from elsewhere, where there is no file of it
 
@@ -357,17 +360,27 @@ def _by_domain(figures: Sequence[Mapping[str, Any]]) -> dict[str, float] | None:
     return {n: float(np.mean([p[n] for p in parts])) for n in names}
 
 
-def aggregate(outcomes: Sequence[Outcome], baseline: str = "se") -> list[dict[str, Any]]:
+def baseline_of(titles: Collection[str], asked: str | None = None) -> str | None:
+    """The row that gains are over: what was asked for, else SE, else zero-shot; None if it is not
+    there, or alone.
+    """
+    wanted = BASELINES if asked is None else (asked,)
+    return next((n for n in wanted if n in titles and len(titles) > 1), None)
+
+
+def aggregate(outcomes: Sequence[Outcome], baseline: str | None = None) -> list[dict[str, Any]]:
     """Rows over seeds.
 
     `ci95` is the 95 % interval of the accuracy over seeds (Student's t, cut off at 0 and 1; None
     for one seed), and `gain_ci95` that of the gain over the baseline, paired by image (bootstrap).
+    `over` names the baseline, see `baseline_of`.
     """
     grouped: dict[tuple[str, str], list[Outcome]] = {}
     for o in outcomes:
         grouped.setdefault((o.task.name, o.task.protocol), []).append(o)
+    over = baseline_of({title for title, _ in grouped}, baseline)
     reference = next(
-        (right_over_seeds(g) for (title, _), g in grouped.items() if title == baseline), None
+        (right_over_seeds(g) for (title, _), g in grouped.items() if title == over), None
     )
     rows = []
     for (title, protocol), group in grouped.items():
@@ -381,6 +394,7 @@ def aggregate(outcomes: Sequence[Outcome], baseline: str = "se") -> list[dict[st
             "ci95": None if ci95 is None else np.clip(ci95, 0.0, 1.0).tolist(),
             "gain": None if found is None else found[0],
             "gain_ci95": None if found is None else found[1],
+            "over": over,
             "seeds": len(values),
         }
         row |= metrics.averages(figures)
