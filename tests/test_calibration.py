@@ -223,6 +223,15 @@ def test_calibrating_keeps_what_a_state_knows_of_its_outputs(labelled, tmp_path)
     assert out.read_text() == lines
 
 
+def test_what_a_state_is_made_of_is_said(labelled, tmp_path):
+    """A mistyped label is a class from then on, and seven images say little."""
+    done = call("calibrate", f"folder:{labelled}", "--state", tmp_path / "s.adte", "--views", 4)
+    assert done.exit_code == 0, done.output
+    names = sorted(p.name for p in labelled.iterdir())
+    assert f"those of the data, {len(names)}: {', '.join(names)}" in done.stderr
+    assert "12 images are few to calibrate with; fifty do" in done.stderr
+
+
 def test_without_classes_those_of_the_data_are_taken(labelled, tmp_path):
     (labelled / "cat" / "bad.jpg").write_bytes(b"no image")
     state = tmp_path / "s.adte"

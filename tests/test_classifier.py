@@ -259,7 +259,7 @@ def test_bad_input_names_the_mend(model, photos, tmp_path):
         Classifier(model, [])
     with pytest.raises(InputError, match="one text"):
         Classifier(model, "cat")
-    with pytest.raises(InputError, match="number 1 is empty"):
+    with pytest.raises(InputError, match="number 2 is empty"):
         Classifier(model, ["cat", " "])
     with pytest.warns(UserWarning, match="'cat' occurs more than once"):
         assert len(Classifier(model, ["cat", "cat"], views=2).classes) == 2
@@ -447,6 +447,19 @@ def test_what_no_stream_could_have_left_is_refused(model, photos, tmp_path, chan
     with pytest.raises(StateError, match=said):
         clf.load_state(tmp_path / "bad.adte")
     assert all(torch.equal(before[k], v) for k, v in clf.method.state_dict().items())
+
+
+def test_a_folder_that_cannot_be_listed_is_skipped_like_an_image(model, photos, monkeypatch):
+    def walk(folder, failed=None, passed=None):
+        failed(f"{folder}/closed", InputError("cannot list the folder"))
+        return ["00.png", "01.png"]
+
+    monkeypatch.setattr("adte.classifier.walk_images", walk)
+    clf = Classifier(model, ["cat", "dog"], views=2)
+    assert len(list(clf.stream(photos, errors="skip"))) == 2
+    assert clf.unread == [(f"{photos}/closed", "cannot list the folder")]
+    assert clf.learn(photos, errors="skip") == 2
+    assert len(clf.unread) == 1
 
 
 def test_unread_is_of_the_last_call_that_skips(model, photos, tmp_path):

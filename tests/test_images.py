@@ -303,3 +303,43 @@ def test_pixels_without_known_levels_are_refused(tmp_path: Path) -> None:
         load_image(Image.new("RGB", (0, 3)))
     with pytest.raises(InputError, match=r"dtype torch.bfloat16 is not an image; give uint8"):
         load_image(torch.zeros(3, 3, dtype=torch.bfloat16))
+
+
+def _seen_through(kind: str) -> Image.Image:
+    """Black all over, and a ring that is seen through."""
+    alpha = Image.new("L", (8, 8), 255)
+    alpha.paste(0, (2, 2, 6, 6))
+    image = Image.new("RGBA", (8, 8))
+    image.putalpha(alpha)
+    if kind == "P":
+        paletted = Image.new("P", (8, 8))
+        paletted.putpalette([0, 0, 0, 1, 1, 1])
+        paletted.paste(1, (2, 2, 6, 6))
+        paletted.info["transparency"] = 1
+        return paletted
+    return image.convert(kind)
+
+
+@pytest.mark.parametrize("kind", ["RGBA", "LA", "P"])
+def test_what_is_transparent_is_laid_on_white(kind: str) -> None:
+    """Files have any colour there, mostly black: pictures in alpha alone all looked the same."""
+    file = io.BytesIO()
+    _seen_through(kind).save(file, "png")
+    pixels = load_image(file.getvalue())
+    assert (pixels[2:6, 2:6] == 255).all()
+    pixels[2:6, 2:6] = 0
+    assert not pixels.any()
+
+
+def test_arrays_are_laid_on_white_too_and_what_is_opaque_stays() -> None:
+    rgba = np.random.default_rng(0).integers(0, 256, (5, 7, 4), dtype=np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(rgba).save(file, "png")
+    found = load_image(rgba)
+    assert np.array_equal(found, load_image(file.getvalue()))
+    white = Image.new("RGBA", (7, 5), "white")
+    white.alpha_composite(Image.fromarray(rgba))
+    assert np.abs(found.astype(int) - np.asarray(white)[:, :, :3]).max() <= 1  # Pillow rounds else
+    rgba[:, :, 3] = 255
+    assert np.array_equal(load_image(rgba), rgba[:, :, :3])
+    assert load_image(torch.from_numpy(rgba).permute(2, 0, 1)).shape == (5, 7, 3)

@@ -94,9 +94,21 @@ def test_classes():
         check_classes(["missile", "tank", "missile"])
     with pytest.warns(UserWarning, match="'tank' occurs more than once"):  # in no time
         check_classes([*map(str, range(20_000)), "tank", "tank"])
-    for bad, message in (("cat", "is one text"), ([], "no class names"), (["a", " "], "number 1")):
+    for bad, message in (("cat", "is one text"), ([], "no class names"), (["a", " "], "number 2")):
         with pytest.raises(InputError, match=message):
             check_classes(bad)
+
+
+@pytest.mark.parametrize("other", ["Dog", "DOG ", "do\u0301g"])
+def test_names_that_differ_in_case_or_spelling_alone_are_noted(other):
+    first = "dog" if other.isascii() else "d\u00f3g"  # one letter, or two that make it
+    with pytest.warns(UserWarning, match="differ only in case or spelling"):
+        assert check_classes([first, "bird", other]) == [first, "bird", other.strip()]
+
+
+def test_a_zero_byte_is_no_part_of_a_name():
+    with pytest.raises(InputError, match="zero byte"):
+        check_classes(["c\0a\0t\0", "dog"])
 
 
 def test_a_name_with_braces_is_not_a_template():

@@ -25,7 +25,7 @@ from adte.files.claims import kind_of
 from adte.files.devices import is_special
 from adte.files.states import check_path
 from adte.fit import check_fit, check_weights, read_learned
-from adte.images import find_images
+from adte.images import find_images, walk_images
 from adte.methods import Method, create_method
 from adte.models import Model, check_model, load_model
 from adte.options import at_least
@@ -196,8 +196,10 @@ class Classifier:
             errors: stop at an image that cannot be read, or leave it out and list it in `unread`.
             learn: from each image, after it is predicted.
         """
-        source = find_images(images) if isinstance(images, (str, os.PathLike)) else images
-        for some in self._batches(source, batch, workers, errors):
+        source, closed = _found(images, errors)
+        batches = self._batches(source, batch, workers, errors)
+        self.unread += closed
+        for some in batches:
             yield from self.step(some, learn)
 
     predict_many = stream
@@ -211,9 +213,11 @@ class Classifier:
         if self.frozen:
             raise InputError("this classifier is frozen; call unfreeze() before learn()")
         several = isinstance(images, (list, tuple)) or getattr(images, "ndim", 0) == 4
+        closed: list[Unread] = []
         if folder := isinstance(images, (str, os.PathLike)) and Path(images).is_dir():
-            images, several = find_images(images), True
+            several, (images, closed) = True, _found(images, errors)
         found = self._batches(images if several else [images], 16, 0, errors)
+        self.unread += closed
         done = 0
         with nullcontext(found) if folder else self._whole(found) as batches:
             for batch in batches:
@@ -549,6 +553,19 @@ def _model(model: str | Model, runtime: str, **how: Any) -> Model:
     model = check_model(model)
     model.require({"text tower", "class weights"}, by="a classifier of class names")
     return model
+
+
+def _found(images: Any, errors: str) -> tuple[Any, list[Unread]]:
+    """The images of a path, any others as they are; and folders that could not be listed."""
+    if not isinstance(images, (str, os.PathLike)):
+        return images, []
+    closed: list[Unread] = []
+    if errors == "skip" and Path(images).is_dir():
+        names = walk_images(images, lambda place, error: closed.append(Unread(place, str(error))))
+        found = [Path(images, name) for name in names]
+        if found or closed:
+            return found, closed
+    return find_images(images), []
 
 
 def _check_way(errors: str) -> None:

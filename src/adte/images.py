@@ -15,6 +15,7 @@ import math
 import os
 import re
 import stat
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from hashlib import blake2b
@@ -63,8 +64,11 @@ _PLUGINS = {
 _BRANDS = {b"heic": ".heic", b"heix": ".heic", b"hevc": ".heic", b"mif1": ".heif",
            b"msf1": ".heif", b"avif": ".avif", b"avis": ".avif"}  # fmt: skip
 
-SUFFIXES = {".jpg", ".jpeg", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm",
-            *_PLUGINS}  # fmt: skip
+SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif", ".jp2", ".mpo", ".png", ".webp", ".bmp", ".gif",
+            ".tif", ".tiff", ".tga", ".pbm", ".pgm", ".pnm", ".ppm", *_PLUGINS}  # fmt: skip
+# Photographs and drawings that Pillow does not read; "" may be anything.
+_OTHERS = {".3fr", ".arw", ".cr2", ".cr3", ".dng", ".nef", ".orf", ".pef", ".raf", ".raw", ".rw2",
+           ".srw", ".jxl", ".psd", ".svg", ""}  # fmt: skip
 
 
 # --------------------------------------------------------------------------- finding
@@ -72,7 +76,11 @@ SUFFIXES = {".jpg", ".jpeg", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", "
 
 def is_image(name: str) -> bool:
     """By suffix; hidden files (.DS_Store, ._copy.jpg) are none."""
-    return not name.startswith(".") and os.path.splitext(name)[1].lower() in SUFFIXES
+    return not name.startswith(".") and _suffix(name) in SUFFIXES
+
+
+def _suffix(name: str) -> str:
+    return os.path.splitext(name)[1].lower()
 
 
 def find_images(path: str | os.PathLike[str]) -> list[Path]:
@@ -101,16 +109,21 @@ def find_images(path: str | os.PathLike[str]) -> list[Path]:
 
 
 def walk_images(
-    folder: str | os.PathLike[str], failed: Callable[[str, InputError], None] | None = None
+    folder: str | os.PathLike[str],
+    failed: Callable[[str, InputError], None] | None = None,
+    passed: Counter[str] | None = None,
 ) -> list[str]:
     """Every image below a folder, as sorted relative paths with forward slashes.
 
-    A folder that cannot be listed is told to `failed`; without it, the error is raised.
+    A folder that cannot be listed is told to `failed`; without it, the error is raised. `passed`
+    counts, by suffix, photographs in formats that Pillow does not read, and files without one.
     """
-    return sorted(_walk(os.fspath(folder), failed))
+    return sorted(_walk(os.fspath(folder), failed, Counter() if passed is None else passed))
 
 
-def _walk(top: str, failed: Callable[[str, InputError], None] | None) -> Iterator[str]:
+def _walk(
+    top: str, failed: Callable[[str, InputError], None] | None, passed: Counter[str]
+) -> Iterator[str]:
     todo: list[tuple[str, str, frozenset[tuple[int, int]]]] = [(top, "", frozenset())]
     while todo:  # no recursion: folders may be thousands deep
         place, prefix, above = todo.pop()
@@ -136,6 +149,8 @@ def _walk(top: str, failed: Callable[[str, InputError], None] | None) -> Iterato
                 todo.append((entry.path, f"{prefix}{entry.name}/", below))
             elif is_image(entry.name) and _may_be_read(entry):
                 yield prefix + entry.name
+            elif entry.is_file() and (suffix := _suffix(entry.name)) in _OTHERS:
+                passed[suffix] += 1
 
 
 def _may_be_read(entry: os.DirEntry[str]) -> bool:
@@ -206,8 +221,8 @@ def load_image(source: Any) -> Pixels:
 
     Args:
         source: a path, encoded bytes, a Pillow image, a uint8 array (H, W), (H, W, C) or a uint8
-            tensor (C, H, W), (H, W, C), or a function that gives one of them; alpha is dropped, 16
-            bits become 8.
+            tensor (C, H, W), (H, W, C), or a function that gives one of them; what is transparent
+            is laid on white, 16 bits become 8.
 
     >>> load_image(np.zeros((2, 3), np.uint8)).shape
     (2, 3, 3)
@@ -370,9 +385,22 @@ def _rgb(image: Image.Image) -> Pixels:
     if image.mode.startswith("I"):  # 16 bits; Pillow's own conversion would clip them at 255
         grey = np.asarray(image).astype(np.float64).clip(0, 65535) / 257
         image = Image.fromarray(grey.round().astype(np.uint8))
-    elif "transparency" in image.info:  # a palette with an alpha for each colour
-        image = image.convert("RGBA")
+    elif image.mode in ("RGBA", "LA", "PA", "RGBa") or "transparency" in image.info:
+        return _on_white(np.asarray(image.convert("RGBA")))
     return np.array(image if image.mode == "RGB" else image.convert("RGB"))
+
+
+def _on_white(rgba: Pixels) -> Pixels:
+    """What a viewer shows: colours that are seen through have white behind them.  (H, W, 4)
+
+    Under full transparency files have any colour, mostly black, and pictures of nothing else would
+    all look the same.
+    """
+    rgb, alpha = rgba[:, :, :3], rgba[:, :, 3:]
+    if alpha.min() == 255:
+        return np.ascontiguousarray(rgb)
+    seen = alpha.astype(np.uint16)
+    return ((rgb * seen + 255 * (255 - seen) + 127) // 255).astype(np.uint8)
 
 
 def _from_array(source: np.ndarray[Any, Any] | Tensor) -> Pixels:
@@ -389,5 +417,6 @@ def _from_array(source: np.ndarray[Any, Any] | Tensor) -> Pixels:
     if array.ndim != 3 or array.size == 0 or array.shape[2] not in (1, 3, 4):
         order = "(3, H, W)" if kind == "tensor" else "(H, W, 3)"
         raise InputError(f"{name} is not an image; give shape {order} with at least one pixel")
-    rgb = np.repeat(array, 3, 2) if array.shape[2] == 1 else array[:, :, :3]
-    return np.ascontiguousarray(rgb)
+    if array.shape[2] == 4:
+        return _on_white(array)
+    return np.ascontiguousarray(np.repeat(array, 3, 2) if array.shape[2] == 1 else array)

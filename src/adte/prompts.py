@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import time
+import unicodedata
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -68,7 +69,9 @@ def check_classes(classes: Sequence[str]) -> list[str]:
     if not names:
         raise InputError("no class names were given; pass at least one")
     if blank := [i for i, n in enumerate(names) if not n]:
-        raise InputError(f"class name number {blank[0]} is empty; give it a name or remove it")
+        raise InputError(f"class name number {blank[0] + 1} is empty; give it a name or remove it")
+    if empty := next((n for n in names if "\0" in n), None):
+        raise InputError(f"class name {empty!r} has a zero byte in it; write it as UTF-8 text")
     if len(set(names)) < len(names):
         repeated = min(n for n, times in Counter(names).items() if times > 1)
         warnings.warn(
@@ -76,6 +79,16 @@ def check_classes(classes: Sequence[str]) -> list[str]:
             "index, and a tie goes to the first",
             stacklevel=3,
         )
+    alike: dict[str, str] = {}
+    for name in names:
+        first = alike.setdefault(_fold(name), name)
+        if first != name:
+            warnings.warn(
+                f"class names {first!r} and {name!r} differ only in case or spelling, which models "
+                "hardly tell apart; keep one of them, unless they mean two things",
+                stacklevel=3,
+            )
+            break
     return names
 
 
@@ -160,7 +173,7 @@ def read_descriptions(source: str | os.PathLike[str]) -> dict[str, tuple[str, ..
 
 
 def _fold(name: str) -> str:
-    return " ".join(name.casefold().replace("_", " ").split())
+    return " ".join(unicodedata.normalize("NFC", name).casefold().replace("_", " ").split())
 
 
 def match_descriptions(table: Descriptions, classes: Sequence[str]) -> list[Sequence[str] | None]:

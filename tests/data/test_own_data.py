@@ -180,6 +180,8 @@ def test_tables(tmp_path: Path, plant: Callable, write: Write) -> None:
     with pytest.raises(InputError, match=r"are numbers; give .* csv:b.csv\?classes=names.txt"):
         load_dataset(f"csv:{named}")
     assert looks_like(named) == "csv"
+    mine = write(tmp_path / "c.csv", "path;label\nx/1.jpg;dog, small\n3.jpg;cat\n3.jpg;cat\n")
+    assert load_dataset(f"csv:{mine}").classes == ("cat", "dog, small")  # as Excel may write it
 
 
 @pytest.mark.parametrize(
@@ -192,6 +194,7 @@ def test_tables(tmp_path: Path, plant: Callable, write: Write) -> None:
         ("path,label\n", "has no rows but its header"),
         ("path,label\n1.jpg,cat\n1.jpg, \n", "in row 2 of .* '1.jpg' has no label"),
         ("path,label\n,cat\n", "in row 1 of .* there is no path"),
+        ("path,label\n1.jpg,cat\n1.jpg,dog\n", "'1.jpg' twice, as 'cat' and as 'dog'; keep one"),
     ],
 )
 def test_bad_tables(text: str, message: str, tmp_path: Path, plant: Callable, write: Write) -> None:

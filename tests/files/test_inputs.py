@@ -349,6 +349,38 @@ def test_lists_of_files(data, names, tmp_path):
     assert read_list(tmp_path / "list") == names
 
 
+@pytest.mark.parametrize("kind", ["utf-16-le", "utf-16-be"])
+def test_utf_16_is_read_if_it_says_so(kind, tmp_path):
+    """Its zero bytes passed for those between names, and a slash among them for the whole disk."""
+    text = "photos/a.jpg\r\nbig cat/größe.jpg\r\n"
+    (tmp_path / "list").write_bytes(f"\ufeff{text}".encode(kind))
+    assert read_list(tmp_path / "list") == ["photos/a.jpg", "big cat/größe.jpg"]
+    assert read_classes(f"@{tmp_path / 'list'}") == ["photos/a.jpg", "big cat/größe.jpg"]
+    (tmp_path / "list").write_bytes(text.encode(kind))
+    with pytest.raises(InputError, match="not UTF-8 text; save it as UTF-8"):
+        read_list(tmp_path / "list")
+
+
+@pytest.mark.parametrize(
+    ("lines", "what"),
+    [
+        ("name;id\ncat;1", "a semicolon"), ("1\tcat\n2\tdog", "a tab"),
+        ("cat,\ndog,", "a comma at its end"), ('"cat"\n"polar bear"', "quotes around it"),
+    ],
+)  # fmt: skip
+def test_a_table_by_another_suffix_is_noted(lines, what, tmp_path):
+    (tmp_path / "names.txt").write_text(lines)
+    with pytest.warns(UserWarning, match=f"every line of .* has {what}"):
+        assert len(read_classes(f"@{tmp_path / 'names.txt'}")) == 2
+
+
+def test_photographs_that_cannot_be_read_are_counted(here):
+    for name in ("1.NEF", "2.nef", "sub/3.cr2", "scan", "notes.txt", ".hidden"):
+        Path("photos", name).write_bytes(b"raw")
+    with pytest.warns(UserWarning, match=r"files in 'photos' .*\(\.nef 2, no suffix 1, \.cr2 1\)"):
+        assert len(items(["photos"])) == 3
+
+
 def test_lists_that_cannot_be_read(tmp_path):
     (tmp_path / "list").write_bytes(b"\n \n")
     with pytest.raises(InputError, match="is empty; write one name per line"):
@@ -424,7 +456,8 @@ def test_class_names_that_cannot_be_read(tmp_path):
             read_classes(text)
     for data, sentence in (
         ("größe".encode("latin-1"), "is not UTF-8 text; save it as UTF-8"),
-        ("cat\n".encode("utf-16"), "is not UTF-8 text"),
+        ("cat\ndog".encode("utf-16-le"), "is not UTF-8 text"),
+        ("cat\n".encode("utf-16")[:-1], "is broken UTF-16 text"),
         (b"", "holds no name"),
         (b"\xef\xbb\xbf\n# none\n", "holds no name"),
     ):

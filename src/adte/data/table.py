@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,6 +20,14 @@ __all__ = ["Table"]
 
 PATH = ("path", "image", "file", "filename", "filepath")
 LABEL = ("label", "class", "name", "target")
+
+
+def _between(path: Path, text: str) -> str:
+    """What parts the columns: a semicolon where Excel writes commas in numbers."""
+    head = text.partition("\n")[0]
+    if path.suffix.lower() == ".tsv":
+        return "\t"
+    return ";" if head.count(";") > head.count(",") else ","
 
 
 @register_dataset(CARDS["csv"])
@@ -61,6 +70,13 @@ class Table(Reader):
                     f"label {text!r} of image {number} in {str(root)!r} is no class of "
                     f"{self.classes!r}; give a name or a number from 0 to {len(ids) - 1}"
                 )
+        first = dict[tuple[str, str], str]()
+        for path, text, domain in rows:
+            if rank[other := first.setdefault((path, domain), text)] != rank[text]:
+                raise InputError(
+                    f"{str(root)!r} names {path!r} twice, as {other!r} and as {text!r}; keep one "
+                    "of the rows"
+                )
         lost = missing(found.folder, (p for p, _, _ in rows)) if self.check_files else iter(())
         for path in lost:
             raise InputError(
@@ -76,9 +92,12 @@ class Table(Reader):
 
     def _rows(self, path: Path) -> list[tuple[str, str, str]]:
         try:
-            with path.open(newline="", encoding="utf-8-sig") as file:
-                tab = path.suffix.lower() == ".tsv"
-                lines = [r for r in csv.reader(file, delimiter="\t" if tab else ",") if any(r)]
+            text = path.read_text("utf-8-sig")
+            lines = [
+                r
+                for r in csv.reader(io.StringIO(text, ""), delimiter=_between(path, text))
+                if any(r)
+            ]
         except (OSError, ValueError, csv.Error) as error:
             raise InputError(
                 f"cannot read the table {str(path)!r} ({error}); check the file, or save it as "

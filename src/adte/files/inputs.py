@@ -11,7 +11,9 @@ import sys
 import tarfile
 import warnings
 import zipfile
-from collections.abc import Iterable, Iterator
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, TypeAlias
@@ -82,15 +84,26 @@ def _expand(name: str, limit: int) -> Iterator[Item]:
 
 
 def _folder(name: str) -> Iterator[Item]:
-    try:
-        yield from [(str(p), p) for p in find_images(name)]
-        return
-    except InputError as error:  # nothing there, or a folder below it cannot be listed
-        failure = error
     closed: list[Item] = []
-    images = walk_images(name, lambda place, error: closed.append((str(Path(place)), error)))
+    passed = Counter[str]()
+    images = walk_images(
+        name, lambda place, error: closed.append((str(Path(place)), error)), passed
+    )
+    if passed:
+        most = sorted(passed.items(), key=lambda x: (-x[1], x[0]))[:5]
+        kinds = ", ".join(f"{kind or 'no suffix'} {n}" for kind, n in most)
+        warnings.warn(
+            f"files in {name!r} are passed over that are no image which can be read, by their "
+            f"suffix ({kinds}{', …' * (len(passed) > 5)}); save photographs as JPEG or PNG",
+            stacklevel=2,
+        )
     found: list[Item] = [(str(p), p) for p in (Path(name, image) for image in images)]
-    yield from sorted([*found, *closed], key=lambda item: item[0]) or [(name, failure)]
+    if not found and not closed:
+        try:
+            find_images(name)
+        except InputError as nothing:
+            closed = [(name, nothing)]
+    yield from sorted([*found, *closed], key=lambda item: item[0])
 
 
 # --------------------------------------------------------------------------- pipes
@@ -250,15 +263,36 @@ def read_list(path: StrPath) -> list[str]:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(f"cannot read the list of files {name!r} ({reason}); check it") from error
-    data = data.removeprefix(b"\xef\xbb\xbf")
+    data = _utf8(data, f"the list of files {name!r}")
     if b"\0" in data:
         lines = data.split(b"\0")
+        if len(lines) > 2 and max(map(len, lines)) < 3:  # UTF-16 that does not say so
+            raise InputError(f"the list of files {name!r} is not UTF-8 text; save it as UTF-8")
     else:
         lines = [line.removesuffix(b"\r") for line in data.split(b"\n")]
     names = [os.fsdecode(line) for line in lines if line.strip()]
     if not names:
         raise InputError(f"the list of files {name!r} is empty; write one name per line")
     return names
+
+
+def _utf8(data: bytes, said: str) -> bytes:
+    """Text without its mark; UTF-16, as PowerShell and Excel write it, as UTF-8."""
+    if not data.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        return data.removeprefix(BOM_UTF8)
+    try:
+        return data.decode("utf-16").encode()
+    except UnicodeError as error:
+        raise InputError(f"{said} is broken UTF-16 text; save it as UTF-8") from error
+
+
+# What no name of a class has in every line of a file: it is a table by another suffix.
+_TABLE: dict[str, Callable[[str], bool]] = {
+    "a tab": lambda name: "\t" in name,
+    "a semicolon": lambda name: ";" in name,
+    "a comma at its end": lambda name: name.endswith(","),
+    "quotes around it": lambda name: len(name) > 1 and name[0] == name[-1] == '"',
+}
 
 
 def read_classes(text: str) -> list[str]:
@@ -311,15 +345,24 @@ def _names_in(path: str) -> list[str]:
         reason = "does not exist" if missing else f"cannot be read ({_reason(error)})"
         raise InputError(f"{said} {reason}; {mend}") from error
     try:
-        lines = data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{said} is not UTF-8 text; save it as UTF-8, one name per line"
-        ) from error
+        text = _utf8(data, said).decode()
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:  # or UTF-16 that does not say so
+        raise InputError(f"{said} is not UTF-8 text; save it as UTF-8, one name per line")
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     written = [name for line in lines if (name := line.strip())]
     names = [name for name in written if not name.startswith("#")]
     if not names:
         raise InputError(f"{said} holds no name; {mend}")
+    for what, holds in _TABLE.items():
+        if len(names) > 1 and all(map(holds, names)):
+            warnings.warn(
+                f"every line of {path!r} has {what}, which is taken for part of the name, as in "
+                f"{names[0]!r}; if it is a table, {mend}",
+                stacklevel=3,
+            )
+            break
     if passed := len(written) - len(names):
         said = f"lines of {path!r} that begin with # are comments and passed over: {passed}"
         warnings.warn(said, stacklevel=3)

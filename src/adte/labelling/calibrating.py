@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from adte.calibration import Calibration
@@ -17,6 +18,9 @@ from adte.labelling.saved import Saved, Wanted, open_classifier
 from adte.pipeline import default_workers
 
 __all__ = ["Calibrating"]
+
+FEW = 20  # images that a temperature is hardly found by
+LISTED = 10  # classes that are named
 
 
 @dataclass
@@ -49,6 +53,8 @@ class Calibrating:
         claim(targets, read, self.force)
         shuffled = random.Random(0).sample(examples, len(examples))  # as images come in use
         self.examples: list[Example] = shuffled[: self.limit]
+        if (count := len(self.examples)) < FEW:
+            warnings.warn(f"{count} images are few to calibrate with; fifty do", stacklevel=3)
 
     def run(self, tick: Callable[[int], object]) -> tuple[Calibration, list[Unread]]:
         """Calibrate and save; what was found, and the images that could not be read."""
@@ -59,6 +65,8 @@ class Calibrating:
             else:
                 classes = self.wanted.classes or self._set.classes
                 clf, outputs = replace(self.wanted, classes=classes).new(), {}
+                if self.wanted.classes is None:
+                    _note(f"the classes of {self.state!r} are those of the data", classes)
             ahead = default_workers() if self.workers is None else self.workers
             labels = self._labels(clf)
             found = clf.calibrate([e.source for e in self.examples], labels, workers=ahead,
@@ -78,3 +86,8 @@ class Calibrating:
                 f"{os.fspath(self.state)!r}; leave them out, or name the class as the state does"
             )
         return [names[e.label] for e in self.examples]
+
+
+def _note(said: str, names: Sequence[str]) -> None:
+    more = ", …" * (len(names) > LISTED)
+    warnings.warn(f"{said}, {len(names)}: {', '.join(names[:LISTED])}{more}", stacklevel=3)
