@@ -11,8 +11,9 @@ import pytest
 
 from adte.errors import InputError
 from adte.methods import create_method, list_methods
-from adte.options import check, describe, option, options, parse
+from adte.options import check, describe, option, options, parse, unread
 from adte.prior import PriorOptions
+from adte.simulate import SimulatedStream
 from adte.views import Views
 
 
@@ -42,7 +43,7 @@ def test_describe_lists_every_option_in_order() -> None:
     by_name = {row["name"]: row for row in rows}
     assert by_name["beta"] == {
         "name": "beta", "default": 0.9, "choices": None, "bounds": "above 0 and below 1",
-        "help": "upper end of q",
+        "only": [], "help": "upper end of q",
     }  # fmt: skip
     assert by_name["count"]["bounds"] is None
     assert by_name["mode"]["choices"] == ["fast", "slow-ish"]
@@ -240,3 +241,34 @@ def test_no_method_takes_a_number_that_is_none(name: str) -> None:
             for odd in (float("nan"), "much"):
                 with pytest.raises(InputError, match=o.path[-1]):
                     create_method(name, **{o.name: odd})
+
+
+OTHERS = {
+    "entropy.q": 0.1, "entropy.alpha": 0.5, "entropy.beta": 0.6, "entropy.rule": "zscore",
+    "entropy.direction": "paper", "entropy.form": "paper", "entropy.few": 0, "prior.bank": "fifo",
+    "prior.size": 1, "prior.threshold": 9.0, "prior.norm": "l2", "prior.eps": 1.0,
+    "prior.max_iter": 1, "prior.damping": 1.0, "prior.empty": "zero", "prior.noise": 1.0,
+    "prior.seed": 5, "prior.frequencies": "equal", "adjust.tau": 3.0,
+}  # fmt: skip
+
+
+def _told(name: str, **options: Any) -> list[list[float]]:
+    method = create_method(name, **options)
+    stream = SimulatedStream(images=30, classes=4, views=4, imbalance=8.0, seed=1)
+    return [method.step(sample).probs.tolist() for sample, _ in stream]
+
+
+def test_what_is_said_to_have_no_effect_has_none():
+    every = {o.name for o in options(type(create_method("adte")))}
+    limited = set(unread(create_method("adte", place="none", estimator="marginal"), every))
+    assert limited == OTHERS.keys()  # each is tried below
+    for name, settings in (("adte", {}), ("adte", {"estimator": "marginal", "place": "none"})):
+        plain, idle = _told(name, **settings), unread(create_method(name, **settings), every)
+        for option_name in idle:
+            assert _told(name, **settings, **{option_name: OTHERS[option_name]}) == plain
+    assert "prior.clip" not in limited
+    assert unread(create_method("te"), ["entropy.q"]) == {}
+    assert unread(create_method("adte-paper"), every) == {
+        "entropy.q": "kind=tsallis",
+        "prior.frequencies": "estimator=joint",
+    }

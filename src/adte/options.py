@@ -10,7 +10,7 @@ plain value given to the part itself sets its first option. So `entropy="adaptiv
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, field, fields, is_dataclass, replace
 from functools import cache
 from numbers import Real
@@ -22,7 +22,7 @@ from adte.errors import InputError, unknown
 
 __all__ = [
     "Option", "at_least", "build", "check", "choices", "coerce", "describe", "flat", "option",
-    "options", "parse", "part",
+    "options", "parse", "part", "unread",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -77,13 +77,15 @@ def option(
     above: float | None = None,
     below: float | None = None,
     before: Any = MISSING,
+    only: tuple[str, ...] = (),
 ) -> Any:
     """A dataclass field that carries its own help, and the bounds that `check` holds it to.
 
-    An option that came after a release is given by name alone, and has `before`, the value that
-    held until then: a file that does not name the option means that.
+    `only` is the name of another option beside it, and the values of that with which this one is
+    read: ("kind", "tsallis"). An option that came after a release is given by name alone, and has
+    `before`, the value that held until then: a file that does not name the option means that.
     """
-    metadata = {"help": help, "bounds": Bounds(low, high, above, below)}
+    metadata = {"help": help, "bounds": Bounds(low, high, above, below), "only": only}
     if before is MISSING:
         return field(default=default, metadata=metadata)
     return field(default=default, metadata={**metadata, "before": before}, kw_only=True)
@@ -149,6 +151,7 @@ def describe(cls: type, defaults: Any = None) -> list[dict[str, Any]]:
             "default": None if default is MISSING else default,
             "choices": choices(hints[f.name]),
             "bounds": str(bounds) if (bounds := f.metadata.get("bounds", NONE)) != NONE else None,
+            "only": list(f.metadata.get("only", ())),
             "help": f.metadata["help"],
         }
         if (inner := f.metadata.get("part")) is not None:
@@ -157,6 +160,25 @@ def describe(cls: type, defaults: Any = None) -> list[dict[str, Any]]:
             row["choices"], row["bounds"] = (row["options"][0][k] for k in ("choices", "bounds"))
         rows.append(row)
     return rows
+
+
+def unread(thing: Any, names: Iterable[str], within: str = "") -> dict[str, str]:
+    """Those of the named options that have no effect as an instance is set, and with what they
+    would have one.
+
+    >>> from adte import create_method
+    >>> unread(create_method("adte"), ["entropy.q", "prior.clip"])
+    {'entropy.q': 'kind=tsallis'}
+    """
+    out: dict[str, str] = {}
+    names = set(names)
+    for f in _options(type(thing)):
+        name, only = within + f.name, f.metadata.get("only", ())
+        if "part" in f.metadata:
+            out |= unread(getattr(thing, f.name), names, f"{name}.")
+        elif name in names and only and getattr(thing, only[0]) not in only[1:]:
+            out[name] = f"{only[0]}={' or '.join(only[1:])}"
+    return out
 
 
 def _find(cls: type, name: str, what: str) -> Option:

@@ -199,8 +199,8 @@ def main() -> None:
 
 def read_settings(method: str, texts: tuple[str, ...]) -> dict[str, Any]:
     """The options of `--set`, typed; an unknown name or a bad value is an error."""
-    from adte.methods import method_info
-    from adte.options import parse
+    from adte.methods import create_method, method_info
+    from adte.options import parse, unread
 
     pairs: dict[str, str] = {}
     for text in texts:
@@ -210,4 +210,12 @@ def read_settings(method: str, texts: tuple[str, ...]) -> dict[str, Any]:
         if name in pairs:
             raise InputError(f"--set {name} was given twice; give it once")
         pairs[name] = value
-    return parse(method_info(method).cls, pairs)
+    found = parse(method_info(method).cls, pairs)
+    made = create_method(method, **found)
+    idle = unread(made, found)
+    if not made.stateful:
+        idle |= {name: "adjust=before" for name in found if name.startswith("prior.")}
+    for name, mend in idle.items():
+        said = f"{name} has no effect on {method} as it is set; it has with --set {mend}"
+        click.echo(f"note: {said}", err=True)
+    return found

@@ -78,7 +78,10 @@ def _one_method(row: dict[str, Any]) -> None:
 
 def _help(option: dict[str, Any]) -> str:
     known = ", ".join(option["choices"] or ()) or option["bounds"]
-    return f"{option['help']} ({known})" if known else str(option["help"])
+    name, *values = option["only"] or [""]
+    only = f"only with {name}={' or '.join(values)}" if name else ""
+    more = "; ".join(filter(None, [known, only]))
+    return f"{option['help']} ({more})" if more else str(option["help"])
 
 
 @main.command()

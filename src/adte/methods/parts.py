@@ -19,6 +19,9 @@ from adte.options import check, option
 __all__ = ["Adjustment", "Entropy", "Selection", "Weighing"]
 
 
+ADAPTIVE = ("kind", "adaptive")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Entropy:
     """How unsure a prediction is.
@@ -40,24 +43,33 @@ class Entropy:
     kind: Literal["shannon", "tsallis", "adaptive"] = option(
         "shannon", "measure of uncertainty: Shannon's, Tsallis', or ADTE's with the class prior"
     )
-    q: float = option(0.5, "q > 0 of the Tsallis entropy; below 1 it favours surer views", above=0)
-    alpha: float = option(0.01, "lower end of the interval of q of the adaptive entropy")
-    beta: float = option(0.9, "upper end of the interval of q of the adaptive entropy")
+    q: float = option(
+        0.5,
+        "q > 0 of the Tsallis entropy; below 1 it favours surer views",
+        above=0,
+        only=("kind", "tsallis"),
+    )
+    alpha: float = option(0.01, "lower end of the interval of q", only=ADAPTIVE)
+    beta: float = option(0.9, "upper end of the interval of q", only=ADAPTIVE)
     rule: Literal["minmax", "zscore", "decimal", "sigmoid"] = option(
-        "minmax", "how the log prior is brought into the interval of q"
+        "minmax", "how the log prior is brought into the interval of q", only=ADAPTIVE
     )
     direction: Literal["released", "paper"] = option(
-        "released", "who gets the large q: favoured classes (released) or neglected ones (paper)"
+        "released",
+        "who gets the large q: favoured classes (released) or neglected ones (paper)",
+        only=ADAPTIVE,
     )
     form: Literal["paper", "vanishing"] = option(
         "vanishing",
         "Σ (P^q − P)/(1−q), which is zero on a certain view, or the paper's Σ P^q/(1−q)",
+        only=ADAPTIVE,
     )
     few: int = option(
         20,
         "number of classes up to which the interval of q is narrowed, in proportion, towards beta: "
         "among few classes one class's q would decide by itself; 0 never narrows it",
         low=0,
+        only=ADAPTIVE,
     )
 
     def __post_init__(self) -> None:
@@ -171,7 +183,9 @@ class Adjustment:
         "logit adjustment z − τ·log p̃: of every view before selection, of each kept view before "
         "the average, or of the averaged distribution",
     )
-    tau: float = option(1.0, "strength τ of the logit adjustment")
+    tau: float = option(
+        1.0, "strength τ of the logit adjustment", only=("place", "before", "per-view", "after")
+    )
 
     def __post_init__(self) -> None:
         check(self, "the logit adjustment")

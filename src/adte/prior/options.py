@@ -24,6 +24,7 @@ RULES: dict[str, type[Rule]] = {
     "fixed-point": FixedPoint, "marginal": Marginal, "joint": Joint,
 }  # fmt: skip
 NEVER = 1 << 62  # images
+FIXED = ("estimator", "fixed-point")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +42,9 @@ class PriorOptions:
     )
     frequencies: Literal["auto", "equal", "as-they-come"] = option(
         "auto",
-        "what is known of the classes in the stream, for 'joint': nothing (auto); that they are "
+        "what is known of the classes in the stream: nothing (auto); that they are "
         "about equally frequent (equal); that the model has no bias (as-they-come)",
+        only=("estimator", "joint"),
     )
     smoothing: float = option(1.0, "uniform predictions that are added to every class's own", low=0)
     smoothing_total: float = option(
@@ -65,22 +67,38 @@ class PriorOptions:
         "which items the fixed point is of: all, as running sums; or, for a class that is full, "
         "a new one in the place of that with the smallest gap (gap, as released; gap-larger: if "
         "its own gap is larger), of the oldest (fifo) or of a random one (reservoir)",
+        only=FIXED,
     )
-    size: int = option(10, "items a class the bank keeps (not for 'all')", low=1)
-    threshold: float = option(0.0, "smallest top-1 minus top-2 logit that the bank admits")
-    norm: Literal["l1", "l2"] = option("l1", "norm of the iteration: l1 (paper), l2 (released)")
-    eps: float = option(1e-4, "the iteration stops when it changes by no more than this", low=0)
-    max_iter: int = option(500, "most steps of one solution", low=1)
+    size: int = option(
+        10,
+        "items a class the bank keeps",
+        low=1,
+        only=("bank", "gap", "gap-larger", "fifo", "reservoir"),
+    )
+    threshold: float = option(
+        0.0, "smallest top-1 minus top-2 logit that the bank admits", only=FIXED
+    )
+    norm: Literal["l1", "l2"] = option(
+        "l1", "norm of the iteration: l1 (paper), l2 (released)", only=FIXED
+    )
+    eps: float = option(
+        1e-4, "the iteration stops when it changes by no more than this", low=0, only=FIXED
+    )
+    max_iter: int = option(500, "most steps of one solution", low=1, only=FIXED)
     damping: float = option(
-        0.0, "share of the uniform distribution mixed into the matrix", low=0, high=1
+        0.0, "share of the uniform distribution mixed into the matrix", low=0, high=1, only=FIXED
     )
     empty: Literal["uniform", "zero"] = option(
-        "uniform", "column of a class without items: uniform, or zero as released"
+        "uniform", "column of a class without items: uniform, or zero as released", only=FIXED
     )
     noise: float = option(
-        0.0, "share of pseudo-labels replaced by random ones (noise study)", low=0, high=1
+        0.0,
+        "share of pseudo-labels replaced by random ones (noise study)",
+        low=0,
+        high=1,
+        only=FIXED,
     )
-    seed: int = option(0, "seed of the reservoir and of the noise")
+    seed: int = option(0, "seed of the reservoir and of the noise", only=FIXED)
 
     def __post_init__(self) -> None:
         check(self, "the class prior")
