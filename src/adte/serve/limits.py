@@ -83,19 +83,18 @@ class Gate:
         self._buckets: dict[str, tuple[float, float]] = {}  # images left, as of when
 
     @contextmanager
-    def entered(self, size: int) -> Iterator[Entry]:
-        """A request of so many bytes, if it might be taken now.
+    def entered(self, size: int, images: int = 1) -> Iterator[Entry]:
+        """A request of so many bytes, if it might be taken now; one that is known has no images.
 
         Its bytes count as they come, and its images once they are there: who sends slowly takes
         nobody's place.
         """
         entry = Entry(self)
-        entry.check(1, size)
+        entry.check(images, size)
         try:
             yield entry
         finally:
-            self.images -= entry.images
-            self.bytes -= entry.bytes
+            entry.leave()
 
     def spend(self, stream: str, images: int) -> None:
         """Take images from the allowance of a stream; refuse if there are not so many left."""
@@ -130,6 +129,12 @@ class Entry:
         self.gate.bytes += size
         self.images += images
         self.bytes += size
+
+    def leave(self) -> None:
+        """Count no more of it."""
+        self.gate.images -= self.images
+        self.gate.bytes -= self.bytes
+        self.images = self.bytes = 0
 
     def check(self, images: int, size: int) -> None:
         """Refuse so many more, if they are too many. One request alone may have more bytes."""

@@ -28,6 +28,7 @@ from adte.serve.packing import checksum
 from adte.serve.service import Service
 from adte.serve.settings import Kind
 from adte.serve.streams import Stream
+from adte.serve.telling import repeated
 
 __all__ = ["open_router", "router"]
 
@@ -73,6 +74,13 @@ def tell(value: Any, status: int = 200) -> Response:
 async def kept(future: Future[Any]) -> Any:
     """What was promised; it is done even if the one who asked has gone."""
     return await asyncio.shield(asyncio.wrap_future(future))
+
+
+async def again(service: Service, known: Future[Any]) -> Any:
+    """The answer to a request that came before."""
+    answer = repeated(await kept(known))
+    service.metrics.count("repeated_total")
+    return answer
 
 
 def known_queries(request: Request, *names: str) -> None:
@@ -245,13 +253,12 @@ async def predict(
     stream, service = stream_of(request, id), service_of(request)
     known_queries(request, "learn", "top", "probs", "label", "explain", "thumbnails")
     service.gate.second = service.engine.second
-    with service.gate.entered(size_of(request, service.limits)) as entry:
+    size, new = size_of(request, service.limits), not service.engine.knows(stream, key)
+    with service.gate.entered(size, int(new)) as entry:
         images = await read_images(request, entry)
         if explain and len(images) > 1:
             raise Refused(422, "request", "explain takes one image a request; send one")
         truths = _truths(stream, label, len(images))
-        entry.take(len(images), 0)
-        service.gate.spend(id, len(images))
         job = Predict(
             stream=stream,
             key=key if learn else None,
@@ -264,7 +271,14 @@ async def predict(
             explain=explain,
             thumbnails=thumbnails,
         )
-        answer = await kept(service.engine.submit(job))
+        if (known := service.engine.known(job)) is None:
+            entry.take(len(images), 0)
+            service.gate.spend(id, len(images))
+            answer = await kept(service.engine.submit(job))
+        else:
+            images.clear()  # nobody looks at them
+            entry.leave()
+            answer = await again(service, known)
     service.metrics.see("request_seconds", time.perf_counter() - start)
     return tell(answer)
 
@@ -322,11 +336,14 @@ async def _change(
 ) -> Response:
     stream, service = stream_of(request, id), service_of(request)
     known_queries(request, *(["value"] if data else []))
-    with service.gate.entered(size_of(request, service.limits) if kind == "state" else 0) as entry:
+    size = size_of(request, service.limits) if kind == "state" else 0
+    with service.gate.entered(size, int(not service.engine.knows(stream, key))) as entry:
         if kind == "state":
             data = await read_body(request, entry)
-        entry.take(1, 0)
         job = Change(stream=stream, kind=kind, data=data, key=key, digest=checksum(kind, data))
+        if (known := service.engine.known(job)) is not None:
+            return tell(await again(service, known))
+        entry.take(1, 0)
         return tell(await kept(service.engine.submit(job)))
 
 
