@@ -63,6 +63,8 @@ class Limits:
             raise InputError(
                 f"max_pixels={self.max_pixels} is more than Pillow opens; give at most {PIXELS}"
             )
+        if not self.allowed:
+            raise InputError(f"formats names none; give some of {', '.join(FORMATS)}")
         for name in self.allowed:
             if name.lower() not in FORMATS:
                 raise unknown("image format", name.lower(), FORMATS)
@@ -97,16 +99,19 @@ class Gate:
             entry.leave()
 
     def spend(self, stream: str, images: int) -> None:
-        """Take images from the allowance of a stream; refuse if there are not so many left."""
+        """Take images from the allowance of a stream; refuse if there is none left.
+
+        A request may take more than there are, so that others do not keep it from ever having
+        enough; those after it wait until they have come.
+        """
         rate = self.limits.rate
         if not rate:
             return
-        most, now = max(rate, 1.0, float(images)), time.monotonic()
-        left, then = self._buckets.get(stream, (max(rate, 1.0), now))
+        most, now = max(rate, 1.0), time.monotonic()
+        left, then = self._buckets.get(stream, (most, now))
         left = min(most, left + rate * (now - then))
-        if left < images:
-            self._buckets[stream] = left, now
-            wait = max(1, round((images - left) / rate + 0.5))
+        if left < 1:
+            wait = max(1, round((1 - left) / rate + 0.5))
             raise Refused(429, "rate", f"this stream may send {rate:g} images per second; "
                           f"try again in {wait} s", wait)  # fmt: skip
         self._buckets[stream] = left - images, now
