@@ -21,6 +21,7 @@ from adte.serve.access import Access, is_loopback
 from adte.serve.client import Client, ServiceError, _form
 from adte.serve.limits import Limits
 from adte.serve.service import Service
+from adte.serve.settings import Settings
 from adte.serve.streams import Stream
 from serving import CLASSES, PATIENCE, classifier, jpeg, made, running, small
 
@@ -210,6 +211,25 @@ def test_a_deletion_that_is_repeated_is_answered_as_the_first(tmp_path):
         assert mine.client.stream("mine").facts()["seen"] == 0
         client.stream("mine").delete(key="again")
         client.stream("mine").delete(key="again")
+        made(client, "mine")  # who may delete this one, too, is not told that it is gone
+        with pytest.raises(ServiceError, match="has deleted an earlier stream") as error:
+            client.stream("mine").delete(key="again")
+        assert (error.value.status, error.value.code) == (409, "key")
+        assert client.stream("mine").facts()["seen"] == 0
+
+
+def test_deletions_at_the_same_time_are_answered_alike(tmp_path):
+    service = Service(tmp_path, small())
+    settings = Settings.of(schemas.New(classes=CLASSES, views=6).model_dump(), service.limits)
+    stream = Stream.make("one", settings, service.model, "now", None)
+    service.engine.ask(lambda keeper: keeper.create(stream)).result(PATIENCE)
+    one, two, other = (
+        service.engine.ask(lambda keeper, k=key: keeper.delete(stream, k, b"who"), alone=True)
+        for key in ("k", "k", "l")
+    )
+    assert one.result(PATIENCE) is two.result(PATIENCE) is None
+    assert other.exception(PATIENCE).status == 404
+    service.close()
 
 
 def test_retries_at_the_same_time_teach_once(open_house):

@@ -302,6 +302,9 @@ class Keeper:
 
     def delete(self, stream: Stream, key: str | None = None, digest: bytes = b"") -> None:
         """Delete a stream; of the key is remembered who has used it."""
+        gone = self.streams.get(stream.id) is not stream
+        if gone and key is not None and self.deleted(stream.id, key, digest):
+            return  # the same request, a moment ago
         self._known(stream)
         self.store.drop_stream(stream.id)
         if key is not None:

@@ -200,14 +200,19 @@ async def one_stream(request: Request, id: str) -> Response:
     return tell(await kept(service_of(request).engine.ask(lambda keeper: stream.facts())))
 
 
-@router.delete("/streams/{id}", status_code=204, response_model=None, responses=refused(422, 503))
+@router.delete("/streams/{id}", status_code=204, response_model=None, responses=refused(409, 422, 503))
 async def delete_stream(request: Request, id: str, key: Key = None) -> Response:
     """Delete a stream and its state."""
     service = service_of(request)
     known_queries(request)
     digest = checksum("delete", request.headers.get("authorization", ""))
     if key is not None and await kept(service.engine.ask(lambda k: k.deleted(id, key, digest))):
-        return Response(status_code=204)
+        try:
+            stream_of(request, id)
+        except Refused:  # there is none, or it is another's
+            return Response(status_code=204)
+        raise Refused(409, "key", "this Idempotency-Key has deleted an earlier stream of this "
+                      "name; use a new one for this one")  # fmt: skip
     stream = stream_of(request, id)
     call = Call(call=lambda keeper: keeper.delete(stream, key, digest), alone=True)
     await kept(service.engine.submit(call))
