@@ -92,6 +92,9 @@ def serve(**o: Any) -> None:
     from adte.serve.run import serve as answer
     from adte.serve.service import Service
 
+    for name in ("window", "drain"):
+        if o[name] < 0:
+            raise InputError(f"--{name} {o[name]:g} is negative; give seconds, or 0")
     cluster, limits = ENGINE.take(o), Limits(**{f.name: o[f.name] for f in LIMITS.fields})
     local = is_loopback(o["host"])
     token = admin_token(o["token_file"]) if o["tokens"] is not False else None
