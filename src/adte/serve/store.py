@@ -172,10 +172,23 @@ class Store:
         where = f"{self.path.resolve().as_uri()}?mode={mode}"
         return sqlite3.connect(where, uri=True, isolation_level=None, check_same_thread=False)
 
+    def _look(self) -> sqlite3.Connection:
+        """One that only reads; SQLite would write beside a database, which a backup may forbid."""
+        db = self._connect("ro")
+        try:
+            db.execute("PRAGMA user_version")
+        except sqlite3.OperationalError:
+            db.close()
+            log = Path(f"{self.path}-wal")
+            if log.exists() and log.stat().st_size:  # what it has would be left out
+                raise
+            db = self._connect("ro&immutable=1")
+        return db
+
     def _open(self, reading: bool, most: int) -> sqlite3.Connection:
         old = os.umask(0o077)  # what people sent is theirs
         try:
-            db = self._connect("ro" if reading else "rwc")
+            db = self._look() if reading else self._connect("rwc")
             form = db.execute("PRAGMA user_version").fetchone()[0]
             if form > FORMAT:
                 db.close()
