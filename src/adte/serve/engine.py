@@ -209,6 +209,11 @@ class Engine:
                 item.views.set_result(self._view(item))
             except AdteError as error:
                 item.views.set_exception(error)
+            except MemoryError:  # the machine's, and no fault of the file
+                log.error("there was no memory for a picture")
+                said = Refused(503, "memory", "there is no memory for the image now; try again "
+                               "later, or send a smaller one", 5)  # fmt: skip
+                item.views.set_exception(said)
             except Exception as error:  # whatever a stranger's file does
                 log.warning("a picture could not be opened: %s", type(error).__name__)
                 said = Refused(422, "image", "the image cannot be read; send a complete file")
@@ -230,6 +235,8 @@ class Engine:
             picture = pipeline.picture(image)
             prepared = pipeline.prepare(picture)
         except InputError as error:
+            if isinstance(error.__cause__, MemoryError):
+                raise error.__cause__ from None
             raise Refused(422, "image", str(error)) from error
         preprocess, side = job.stream.clf.model.preprocess, job.thumbnails
         shown = None
@@ -407,7 +414,7 @@ def _placed(error: Exception, item: _Item) -> Exception:
     """A refusal that says which one of several images it is of."""
     assert isinstance(item.job, Predict)
     count = len(item.job.images)
-    if count == 1 or not isinstance(error, Refused) or error.code == "stopping":
+    if count == 1 or not isinstance(error, Refused) or error.status == 503:  # no image's fault
         return error
     return Refused(error.status, error.code, f"image {item.number} of {count}: {error}")
 

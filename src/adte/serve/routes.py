@@ -200,7 +200,9 @@ async def one_stream(request: Request, id: str) -> Response:
     return tell(await kept(service_of(request).engine.ask(lambda keeper: stream.facts())))
 
 
-@router.delete("/streams/{id}", status_code=204, response_model=None, responses=refused(409, 422, 503))
+@router.delete(
+    "/streams/{id}", status_code=204, response_model=None, responses=refused(409, 422, 503)
+)
 async def delete_stream(request: Request, id: str, key: Key = None) -> Response:
     """Delete a stream and its state."""
     service = service_of(request)
