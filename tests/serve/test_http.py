@@ -272,7 +272,8 @@ def test_retries_at_the_same_time_teach_once(open_house):
         (b'{"classes": ["a"], "options": {"beta": "much"}}', "beta"),
         (b'{"classes": ["a"], "options": {"beta": 7}}', "beta"),
         (b'{"classes": ["a"], "options": {"beta": 1e999}}', ""),
-        (b'{"classes": ["a"], "options": {"beta": [1]}}', "options['beta']"),
+        (b'{"classes": ["a"], "options": {"beta": [1]}}', "options['beta']: Input should be a num"),
+        (b'{"classes": ["a"], "options": {"beta": NaN}}', "options['beta']: Input should be a num"),
         (b'{"classes": ["a"], "options": {"' + b"x" * 101 + b'": 1}}', f"['{'x' * 40}…']"),
         (b'{"classes": ["a"], "templates": []}', "template"),
         (b'{"classes": ["a"], "templates": "no place"}', "template"),
@@ -344,6 +345,11 @@ def test_refusals_of_predict(open_house):
     assert len(said) < 400
     refused(client, 422, "request", "POST", path + "?top=0", jpeg(1))
     refused(client, 422, "request", "POST", path + "?thumbnails=9999", jpeg(1))
+    said = refused(client, 422, "request", "POST", path + "?thumbnails=32", jpeg(1))
+    assert said == "thumbnails are part of explain; ask for explain=true, too"
+    for asked in ("", "/shop", "/shop/state", "/shop/export"):
+        said = refused(client, 422, "request", "GET", f"/v1/streams{asked}?lst=3")
+        assert said == "the query has the unknown name 'lst'; it may have: none"
     said = refused(client, 422, "request", "POST", path + "?label=bird", jpeg(1))
     assert said == "label 1 of 1 is none of the stream's classes; check it"
     refused(client, 422, "request", "POST", path + "?label=cat&label=cat", jpeg(1))

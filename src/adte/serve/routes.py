@@ -61,6 +61,10 @@ def refused(*codes: int) -> dict[int | str, dict[str, Any]]:
     return {code: {"model": schemas.Error} for code in (400, 401, 403, 404, *codes)}
 
 
+# Where anybody may ask: another machine's name, a page of another site.
+STRANGE: dict[int | str, dict[str, Any]] = {c: {"model": schemas.Error} for c in (400, 403)}
+
+
 def service_of(request: Request) -> Service:
     found: Service = request.app.state.service
     return found
@@ -106,7 +110,7 @@ def for_admin(request: Request) -> Service:
 
 
 @open_router.head("/health", include_in_schema=False)  # as monitors ask
-@open_router.get("/health", response_model=schemas.Health)
+@open_router.get("/health", response_model=schemas.Health, responses=STRANGE)
 async def health() -> Response:
     """The process lives."""
     return tell({"status": "ok", "version": __version__})
@@ -114,7 +118,7 @@ async def health() -> Response:
 
 @open_router.head("/ready", include_in_schema=False)
 @open_router.get(
-    "/ready", response_model=schemas.Health, responses={503: {"model": schemas.Health}}
+    "/ready", response_model=schemas.Health, responses={**STRANGE, 503: {"model": schemas.Health}}
 )
 async def ready(request: Request) -> Response:
     """Streams are loaded and can be written."""
@@ -134,10 +138,11 @@ async def metrics(request: Request) -> Response:
     return Response(for_admin(request).metrics.text(), media_type="text/plain; version=0.0.4")
 
 
-@router.get("/info", response_model=schemas.Info, responses=refused())
+@router.get("/info", response_model=schemas.Info, responses=refused(422))
 async def info(request: Request) -> Response:
     """What there is: model, methods, template sets, formats, limits."""
     service = service_of(request)
+    known_queries(request)
     methods = []
     for name in list_methods():
         method = create_method(name)
@@ -185,18 +190,20 @@ async def make_stream(request: Request) -> Response:
     return tell({**facts, "token": token}, 201)
 
 
-@router.get("/streams", response_model=schemas.Streams, responses=refused(503))
+@router.get("/streams", response_model=schemas.Streams, responses=refused(422, 503))
 async def all_streams(request: Request) -> Response:
     """All streams."""
     service = for_admin(request)
+    known_queries(request)
     facts = await kept(service.engine.ask(lambda k: [s.facts() for s in k.streams.values()]))
     return tell({"streams": facts})
 
 
-@router.get("/streams/{id}", response_model=schemas.Facts, responses=refused(503))
+@router.get("/streams/{id}", response_model=schemas.Facts, responses=refused(422, 503))
 async def one_stream(request: Request, id: str) -> Response:
     """The facts of a stream."""
     stream = stream_of(request, id)
+    known_queries(request)
     return tell(await kept(service_of(request).engine.ask(lambda keeper: stream.facts())))
 
 
@@ -222,11 +229,12 @@ async def delete_stream(request: Request, id: str, key: Key = None) -> Response:
     return Response(status_code=204)
 
 
-@router.post("/streams/{id}/token", response_model=schemas.Token, responses=refused(409, 503))
+@router.post("/streams/{id}/token", response_model=schemas.Token, responses=refused(409, 422, 503))
 async def new_stream_token(request: Request, id: str) -> Response:
     """A new token for a stream; the old one ends."""
     service = for_admin(request)
     stream = stream_of(request, id)
+    known_queries(request)
     if not service.access.required:
         raise Refused(409, "token", "this server asks for no tokens; start it with --tokens")
     token, hashed = new_token()
@@ -259,6 +267,8 @@ async def predict(
     start = time.perf_counter()
     stream, service = stream_of(request, id), service_of(request)
     known_queries(request, "learn", "top", "probs", "label", "explain", "thumbnails")
+    if thumbnails and not explain:
+        raise Refused(422, "request", "thumbnails are part of explain; ask for explain=true, too")
     service.gate.second = service.engine.second
     size, new = size_of(request, service.limits), not service.engine.knows(stream, key)
     with service.gate.entered(size, int(new)) as entry:
@@ -308,10 +318,11 @@ def _truths(stream: Stream, labels: list[str] | None, images: int) -> list[int] 
 # --------------------------------------------------------------------------- state
 
 
-@router.get("/streams/{id}/state", response_model=schemas.State, responses=refused(503))
+@router.get("/streams/{id}/state", response_model=schemas.State, responses=refused(422, 503))
 async def state(request: Request, id: str) -> Response:
     """What a stream has learned."""
     stream = stream_of(request, id)
+    known_queries(request)
     return tell(await kept(service_of(request).engine.ask(lambda k: k.state(stream))))
 
 
@@ -328,11 +339,12 @@ async def history(
 @router.get(
     "/streams/{id}/export",
     response_class=Response,
-    responses={**refused(409, 503), 200: {"content": {"application/octet-stream": BINARY}}},
+    responses={**refused(409, 422, 503), 200: {"content": {"application/octet-stream": BINARY}}},
 )
 async def export(request: Request, id: str) -> Response:
     """The state as a file that `Classifier.load` reads."""
     stream = stream_of(request, id)
+    known_queries(request)
     data = await kept(service_of(request).engine.ask(lambda k: k.export(stream)))
     name = {"Content-Disposition": f'attachment; filename="{stream.id}.adte"'}
     return Response(data, media_type="application/octet-stream", headers=name)
