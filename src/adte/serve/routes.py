@@ -185,8 +185,10 @@ async def make_stream(request: Request) -> Response:
         token, hashed = new_token() if service.access.required else (None, None)
         id = asked["id"] or secrets.token_hex(8)
         loop = asyncio.get_running_loop()
-        job = await loop.run_in_executor(service.maker, made, service, id, asked, hashed)
-        facts = await kept(service.engine.submit(job))
+        making = loop.run_in_executor(service.maker, made, service, id, asked, hashed)
+        service.awaited.add(making)
+        making.add_done_callback(service.awaited.discard)
+        facts = await kept(service.engine.submit(await making))
     return tell({**facts, "token": token}, 201)
 
 
