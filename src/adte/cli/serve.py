@@ -43,7 +43,8 @@ STATE = Section(
     click.option("--snapshot", default=128, type=COUNT, show_default=True,
                  help="Events of a stream from one snapshot to the next."),
     click.option("--disk", default=0, type=click.IntRange(min=0), metavar="BYTES",
-                 help="The most that the database may have.  [default: no limit]"),
+                 help="The most that the database may have, beside its log of some MB.  "
+                 "[default: no limit]"),
 )  # fmt: skip
 SPEED = Section(
     "Speed",
