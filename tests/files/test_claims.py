@@ -15,7 +15,7 @@ import torch
 
 from adte import InputError
 from adte.files import claims, save_state
-from adte.files.claims import Lock, Target, claim, kind_of
+from adte.files.claims import Lock, Target, claim, kind_of, own_folder
 from adte.files.rows import Csv, Lines
 from processes import Processes
 
@@ -301,3 +301,11 @@ def test_locks_of_places_that_are_not_there(tmp_path):
         Lock(tmp_path / "no" / "x.adte")
     with Lock(tmp_path / ("n" * 255)):
         assert len(os.listdir(tmp_path)) == 1
+
+
+def test_a_new_disk_is_an_empty_folder(tmp_path):
+    (tmp_path / "lost+found").mkdir()
+    assert own_folder(tmp_path, "mark") == tmp_path
+    (tmp_path / "found").mkdir()
+    with pytest.raises(InputError, match="holds other files, such as 'found'"):
+        own_folder(tmp_path, "mark")

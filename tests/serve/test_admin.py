@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import shutil
 import sqlite3
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -53,6 +57,36 @@ def test_export_never_writes_over_the_database(folder):
     said = ran(folder, "export", "shop", str(folder / "adte.sqlite"), "--force", code=2)
     assert "in the input folder" in said
     assert (folder / "adte.sqlite").read_bytes() == before
+
+
+@contextmanager
+def unwritable(place: Path):
+    """Within the block nothing can be written there, even where tests run as root."""
+    for path in (*place.iterdir(), place):
+        path.chmod(0o555)
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+        place.chmod(0o755)
+
+
+@pytest.mark.skipif(not hasattr(os, "seteuid"), reason="needs the permissions of Unix")
+def test_a_backup_that_cannot_be_written_is_read(folder):
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        place = Path(shutil.copytree(folder, Path(name, "backup")))
+        with unwritable(place):
+            assert [row["seen"] for row in admin.listing(place)] == [2]
+            assert admin.verify(place) == []
+            assert "cannot lock" in ran(place, "prune", code=2)
+        (place / f"{NAME}-wal").write_bytes(b"what was not yet put in its place")
+        with unwritable(place), pytest.raises(InputError, match="may be read and written"):
+            admin.listing(place)
 
 
 def test_a_stream_is_not_merged_into_itself(folder):

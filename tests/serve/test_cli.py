@@ -48,7 +48,10 @@ def test_what_cannot_be_served(tmp_path):
     assert "holds other files, such as 'a.jpg'" in refused("--state", str(tmp_path / "photos"))
     assert [p.name for p in (tmp_path / "photos").iterdir()] == ["a.jpg"]
     assert "unknown image format" in refused(*state, "--formats", "eps")
+    assert "formats names none" in refused(*state, "--formats", "")
     assert "allows nothing" in refused(*state, "--max-images", "0")
+    for seconds in ("--drain", "--window"):
+        assert f"{seconds} -1 is negative" in refused(*state, seconds, "-1")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         assert "cannot listen" in refused(*state, "--port", port)

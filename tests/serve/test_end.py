@@ -8,6 +8,8 @@ import signal
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import asdict
 
 import pytest
@@ -23,7 +25,7 @@ from adte.serve.service import Service
 from adte.serve.settings import Settings
 from adte.serve.streams import Stream
 from adte.views import Views
-from serving import CLASSES, free_port, jpeg, small, wait_ready, wait_together
+from serving import CLASSES, PATIENCE, free_port, jpeg, small, wait_ready, wait_together
 
 ASKED = {"classes": CLASSES, "templates": "single", "method": "adte", "views": 6, "seed": 0,
          "options": {}, "protocol": "online", "state": None, "start": None}  # fmt: skip
@@ -152,3 +154,36 @@ def test_a_stream_that_is_being_made_does_not_hold_up_the_end(tmp_path, monkeypa
     assert jobs[1].cancelled()
     go.set()
     jobs[0].result(30)
+
+
+def test_who_waits_for_a_stream_is_refused_after_the_drain(tmp_path, monkeypatch):
+    """And not after the seconds more in which what was decided is written."""
+    service, servers, ended = Service(tmp_path, small()), [], []
+    inside, go = threading.Event(), threading.Event()
+    monkeypatch.setattr(Stream, "make", lambda *_: (inside.set(), go.wait(PATIENCE)))
+    monkeypatch.setattr(run, "GRACE", 10 * PATIENCE)
+    monkeypatch.setattr(run, "_asked_to_end", lambda s: nullcontext(servers.append(s)))
+    monkeypatch.setattr(run.os, "_exit", ended.append)
+    with run.listen("127.0.0.1", 0) as where, ThreadPoolExecutor(3) as pool:
+        port = where.getsockname()[1]
+        served = pool.submit(run.serve, service, where, lambda text: None, 0.1)
+        client = adte.Client(f"http://127.0.0.1:{port}", retries=0, timeout=PATIENCE)
+
+        def create(id: str) -> None:
+            try:
+                client.create(CLASSES, id=id)
+            finally:
+                client.close()
+
+        asked = [pool.submit(create, id) for id in ("one", "two")]
+        assert inside.wait(PATIENCE)
+        while len(service.awaited) < 2:
+            time.sleep(0.01)
+        servers[0].should_exit = True
+        for stream in asked:
+            error = stream.exception(PATIENCE)
+            assert (error.status, error.code) == (503, "stopping")
+        served.result(PATIENCE)
+        go.set()
+    assert ended == [0]
+    assert admin.listing(tmp_path) == []

@@ -21,6 +21,7 @@ from adte.serve.access import Access, is_loopback
 from adte.serve.client import Client, ServiceError, _form
 from adte.serve.limits import Limits
 from adte.serve.service import Service
+from adte.serve.settings import Settings
 from adte.serve.streams import Stream
 from serving import CLASSES, PATIENCE, classifier, jpeg, made, running, small
 
@@ -210,6 +211,25 @@ def test_a_deletion_that_is_repeated_is_answered_as_the_first(tmp_path):
         assert mine.client.stream("mine").facts()["seen"] == 0
         client.stream("mine").delete(key="again")
         client.stream("mine").delete(key="again")
+        made(client, "mine")  # who may delete this one, too, is not told that it is gone
+        with pytest.raises(ServiceError, match="has deleted an earlier stream") as error:
+            client.stream("mine").delete(key="again")
+        assert (error.value.status, error.value.code) == (409, "key")
+        assert client.stream("mine").facts()["seen"] == 0
+
+
+def test_deletions_at_the_same_time_are_answered_alike(tmp_path):
+    service = Service(tmp_path, small())
+    settings = Settings.of(schemas.New(classes=CLASSES, views=6).model_dump(), service.limits)
+    stream = Stream.make("one", settings, service.model, "now", None)
+    service.engine.ask(lambda keeper: keeper.create(stream)).result(PATIENCE)
+    one, two, other = (
+        service.engine.ask(lambda keeper, k=key: keeper.delete(stream, k, b"who"), alone=True)
+        for key in ("k", "k", "l")
+    )
+    assert one.result(PATIENCE) is two.result(PATIENCE) is None
+    assert other.exception(PATIENCE).status == 404
+    service.close()
 
 
 def test_retries_at_the_same_time_teach_once(open_house):
@@ -252,7 +272,8 @@ def test_retries_at_the_same_time_teach_once(open_house):
         (b'{"classes": ["a"], "options": {"beta": "much"}}', "beta"),
         (b'{"classes": ["a"], "options": {"beta": 7}}', "beta"),
         (b'{"classes": ["a"], "options": {"beta": 1e999}}', ""),
-        (b'{"classes": ["a"], "options": {"beta": [1]}}', "options['beta']"),
+        (b'{"classes": ["a"], "options": {"beta": [1]}}', "options['beta']: Input should be a num"),
+        (b'{"classes": ["a"], "options": {"beta": NaN}}', "options['beta']: Input should be a num"),
         (b'{"classes": ["a"], "options": {"' + b"x" * 101 + b'": 1}}', f"['{'x' * 40}…']"),
         (b'{"classes": ["a"], "templates": []}', "template"),
         (b'{"classes": ["a"], "templates": "no place"}', "template"),
@@ -324,6 +345,11 @@ def test_refusals_of_predict(open_house):
     assert len(said) < 400
     refused(client, 422, "request", "POST", path + "?top=0", jpeg(1))
     refused(client, 422, "request", "POST", path + "?thumbnails=9999", jpeg(1))
+    said = refused(client, 422, "request", "POST", path + "?thumbnails=32", jpeg(1))
+    assert said == "thumbnails are part of explain; ask for explain=true, too"
+    for asked in ("", "/shop", "/shop/state", "/shop/export"):
+        said = refused(client, 422, "request", "GET", f"/v1/streams{asked}?lst=3")
+        assert said == "the query has the unknown name 'lst'; it may have: none"
     said = refused(client, 422, "request", "POST", path + "?label=bird", jpeg(1))
     assert said == "label 1 of 1 is none of the stream's classes; check it"
     refused(client, 422, "request", "POST", path + "?label=cat&label=cat", jpeg(1))

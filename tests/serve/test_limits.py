@@ -7,7 +7,8 @@ from PIL import Image
 
 from adte import InputError
 from adte.methods import create_method
-from adte.serve.limits import PIXELS, Limits
+from adte.serve import limits as limiting
+from adte.serve.limits import PIXELS, Gate, Limits, Refused
 from adte.state import nbytes
 
 
@@ -27,3 +28,29 @@ def test_no_more_pixels_than_pillow_opens():
     Limits(max_pixels=PIXELS)
     with pytest.raises(InputError, match="more than Pillow opens; give at most"):
         Limits(max_pixels=PIXELS + 1)
+
+
+def test_a_rate_starves_nobody(monkeypatch):
+    """Twelve at once beside one every second; over time both have what is allowed together."""
+    gate, now, done, late = Gate(Limits(rate=5)), 0.0, [0, 0], {1: 0.0, 12: 0.0}
+    monkeypatch.setattr(limiting.time, "monotonic", lambda: now)
+    for tick in range(600):
+        now = tick / 10
+        for kind, images in enumerate((1, 12)):
+            if now < late[images]:
+                continue
+            try:
+                gate.spend("shop", images)
+                done[kind] += images
+                late[images] = now + 1
+            except Refused as error:
+                late[images] = now + error.retry_after
+    assert done[0] >= 10
+    assert done[1] >= 8 * 12
+    assert sum(done) <= 5 * 60 + 5 + 12
+
+
+def test_no_format_at_all_is_refused():
+    for nothing in ("", " , "):
+        with pytest.raises(InputError, match="formats names none"):
+            Limits(formats=nothing)

@@ -40,6 +40,14 @@ def test_the_document_has_every_route(served):
     }  # fmt: skip
 
 
+def test_the_document_names_no_answer_that_never_comes(served):
+    client, _ = served
+    document = client.call("GET", "/openapi.json")
+    assert "HTTPValidationError" not in document["components"]["schemas"]
+    for path in ("/health", "/ready"):  # another host's name, a page of another site
+        assert {"200", "400", "403"} <= document["paths"][path]["get"]["responses"].keys()
+
+
 CHECKS = (
     "not_a_server_error",
     "status_code_conformance",

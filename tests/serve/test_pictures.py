@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
 import io
+import json
 import random
 import struct
 import zlib
@@ -10,10 +12,13 @@ import zlib
 import numpy as np
 import pytest
 from PIL import Image
+from PIL.JpegImagePlugin import JpegImageFile
 
 import adte
-from adte.serve.client import ServiceError
-from serving import classifier, jpeg, made, running, small
+from adte.pipeline import Pipeline
+from adte.serve.client import ServiceError, _form
+from adte.serve.limits import Refused
+from serving import PATIENCE, classifier, jpeg, made, running, small
 
 GOOD = {200}
 REFUSED = {413, 415, 422}
@@ -190,3 +195,40 @@ def test_only_named_formats(tmp_path):
         assert answer(stream, saved(photo(), "JPEG"))[0] == 415
     with pytest.raises(adte.InputError, match="unknown image format 'eps'"):
         adte.serve.limits.Limits(formats="eps")
+
+
+@pytest.mark.parametrize("where", ["_open", "load"])
+def test_a_machine_without_memory_is_no_fault_of_the_picture(tmp_path, monkeypatch, where):
+    def full(*_, **__):
+        raise MemoryError
+
+    with running(tmp_path) as (client, service):
+        stream = made(client)
+        with monkeypatch.context() as patch:
+            patch.setattr(JpegImageFile, where, full)
+            for count in (1, 2):
+                with pytest.raises(ServiceError) as error:
+                    stream.predict_many([jpeg(1)] * count)
+                assert (error.value.status, error.value.code) == (503, "memory")
+                assert str(error.value).startswith("there is no memory for the image")
+        assert stream.predict(jpeg(1)).seen == 1
+        assert service.engine.alive
+
+
+def test_a_refusal_of_the_tower_is_told_as_it_is(tmp_path, monkeypatch):
+    """As one that is elsewhere says that it is gone, with the seconds to wait."""
+
+    def gone(*_):
+        raise Refused(503, "tower", "the tower is gone; try again", 7)
+
+    with running(tmp_path) as (client, _):
+        stream, path = made(client), "/v1/streams/shop/predict"
+        monkeypatch.setattr(Pipeline, "prepare", gone)
+        for kind, body in (("image/jpeg", jpeg(1)), _form([jpeg(1), jpeg(2)])):
+            line = http.client.HTTPConnection("127.0.0.1", client._parts.port, timeout=PATIENCE)
+            line.request("POST", path, body, {"Content-Type": kind})
+            answer = line.getresponse()
+            assert (answer.status, answer.headers["retry-after"]) == (503, "7")
+            assert json.loads(answer.read())["error"]["message"] == "the tower is gone; try again"
+            line.close()
+        assert stream.facts()["seen"] == 0

@@ -93,17 +93,23 @@ def test_episodic_forgets_and_frozen_learns_nothing(tmp_path):
         assert frozen.facts()["seen"] == 1
 
 
-def test_an_episodic_stream_keeps_the_state_that_it_was_given(tmp_path):
-    warm = classifier()
+@pytest.mark.parametrize("method", ["adte", "tda"])
+def test_an_episodic_stream_begins_anew_with_the_state_that_it_was_given(tmp_path, method):
+    warm = classifier(method=method)
     warm.predict([jpeg(i) for i in range(3)])
     warm.save(tmp_path / "warm.adte")
     service = Service(tmp_path / "s", warm.model, workers=1)
-    stream = open_stream(service, "adte", "episodic")
+    stream = open_stream(service, method, "episodic")
     stream.change("state", (tmp_path / "warm.adte").read_bytes())
     before = stream.clf.method.state_dict()
-    anew = classifier(warm.model).predict(jpeg(7)).probs.tolist()
-    for learn, seen in ((False, 3), (True, 4)):
-        assert ask(service, jpeg(7), learn=learn) == [anew]
+    anew = []
+    for image in (jpeg(7), jpeg(8)):
+        clf = classifier(warm.model, method=method)
+        assert clf.predict(image).probs.tolist() != warm.predict(image, learn=False).probs.tolist()
+        clf.load_state(tmp_path / "warm.adte")
+        anew.append(clf.predict(image).probs.tolist())
+    for learn, seen in ((False, 3), (True, 5)):
+        assert ask(service, jpeg(7), jpeg(8), learn=learn) == anew
         after = stream.clf.method.state_dict()
         assert stream.clf.seen == seen
         assert all(torch.equal(before[k], after[k]) for k in before)

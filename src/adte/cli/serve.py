@@ -43,7 +43,8 @@ STATE = Section(
     click.option("--snapshot", default=128, type=COUNT, show_default=True,
                  help="Events of a stream from one snapshot to the next."),
     click.option("--disk", default=0, type=click.IntRange(min=0), metavar="BYTES",
-                 help="The most that the database may have.  [default: no limit]"),
+                 help="The most that the database may have, beside its log of some MB.  "
+                 "[default: no limit]"),
 )  # fmt: skip
 SPEED = Section(
     "Speed",
@@ -92,6 +93,9 @@ def serve(**o: Any) -> None:
     from adte.serve.run import serve as answer
     from adte.serve.service import Service
 
+    for name in ("window", "drain"):
+        if o[name] < 0:
+            raise InputError(f"--{name} {o[name]:g} is negative; give seconds, or 0")
     cluster, limits = ENGINE.take(o), Limits(**{f.name: o[f.name] for f in LIMITS.fields})
     local = is_loopback(o["host"])
     token = admin_token(o["token_file"]) if o["tokens"] is not False else None

@@ -184,9 +184,10 @@ def claim_folder(option: str, path: StrPath) -> Path:
 def own_folder(path: StrPath, mark: str, *names: str) -> Path:
     """A folder for files of ours, made if it is not there: it has `mark`, or `names` at most.
 
-    One that holds something else, such as photographs, is refused; hidden files do not count.
+    One that holds something else, such as photographs, is refused; hidden files do not count, nor
+    does what a new disk has.
     """
-    folder = make_folder(path)
+    folder, names = make_folder(path), (*names, "lost+found")
     for name in [] if (folder / mark).exists() else sorted(os.listdir(folder)):
         if not name.startswith(".") and not any(fnmatchcase(name, n) for n in names):
             raise InputError(

@@ -26,10 +26,11 @@ from torch import Tensor
 from adte.errors import AdteError, InputError
 from adte.pipeline import Encoded, Pipeline, default_group, default_workers
 from adte.pipeline.way import Prepared
-from adte.serve.jobs import Call, Job, Part, Predict, refusal
+from adte.serve.jobs import Call, Job, OfStream, Part, Predict, refusal
 from adte.serve.keeper import Keeper
 from adte.serve.limits import Refused, stopping
 from adte.serve.pictures import check_picture, thumbnails
+from adte.serve.streams import Stream
 from adte.views import Crop
 from adte.views.boxes import of_base
 
@@ -90,6 +91,7 @@ class Engine:
         self._landing: queue.Queue[_Flight | Job | None] = queue.Queue()
         self._write: queue.Queue[Job | None] = queue.Queue()
         self._accept = threading.Lock()
+        self._under_way: dict[tuple[Stream, str], OfStream] = {}  # by their keys
         # A worker takes a place before it takes an image, so the first in line always has one.
         self._places = threading.Semaphore(self.workers + 2 * self.group)
         self._air = threading.Semaphore(2)  # passes that the tower was told and has not done
@@ -122,6 +124,7 @@ class Engine:
         """Accept a job; its place in the order is decided here."""
         with self._accept:
             self.check_open()
+            self._note_key(job)
             if isinstance(job, Predict):
                 for i, image in enumerate(job.images, 1):
                     item = _Item(job, image, Future(), i, i == len(job.images))
@@ -130,6 +133,32 @@ class Engine:
             else:
                 self._order.put(_Item(job))
         return job.future
+
+    def _note_key(self, job: Job) -> None:
+        if isinstance(job, OfStream) and job.key is not None:
+            mark = job.stream, job.key
+            if self._under_way.setdefault(mark, job) is job:
+                job.future.add_done_callback(lambda _: self._under_way.pop(mark))
+
+    def knows(self, stream: Stream, key: str | None) -> bool:
+        """Whether a request with this key is under way or was answered."""
+        if key is None or (stream, key) in self._under_way:
+            return key is not None
+        return self.keeper.store.written(stream.id, key) is not None
+
+    def known(self, job: OfStream) -> Future[Any] | None:
+        """The answer that a request has or will have, if it came before; it is not done again.
+
+        A key that is under way with another request is left to the keeper: that one may fail.
+        """
+        first = None if job.key is None else self._under_way.get((job.stream, job.key))
+        if first is not None and first.digest == job.digest:
+            return first.future
+        if (answer := self.keeper.known(job)) is None:  # one that was done meanwhile is written
+            return None
+        found: Future[Any] = Future()
+        found.set_result(answer)
+        return found
 
     def ask(self, call: Callable[[Keeper], Any], alone: bool = False) -> Future[Any]:
         """Let the keeper answer a question before what still waits for the tower."""
@@ -180,6 +209,11 @@ class Engine:
                 item.views.set_result(self._view(item))
             except AdteError as error:
                 item.views.set_exception(error)
+            except MemoryError:  # the machine's, and no fault of the file
+                log.error("there was no memory for a picture")
+                said = Refused(503, "memory", "there is no memory for the image now; try again "
+                               "later, or send a smaller one", 5)  # fmt: skip
+                item.views.set_exception(said)
             except Exception as error:  # whatever a stranger's file does
                 log.warning("a picture could not be opened: %s", type(error).__name__)
                 said = Refused(422, "image", "the image cannot be read; send a complete file")
@@ -201,6 +235,8 @@ class Engine:
             picture = pipeline.picture(image)
             prepared = pipeline.prepare(picture)
         except InputError as error:
+            if isinstance(error.__cause__, MemoryError):
+                raise error.__cause__ from None
             raise Refused(422, "image", str(error)) from error
         preprocess, side = job.stream.clf.model.preprocess, job.thumbnails
         shown = None
@@ -378,7 +414,7 @@ def _placed(error: Exception, item: _Item) -> Exception:
     """A refusal that says which one of several images it is of."""
     assert isinstance(item.job, Predict)
     count = len(item.job.images)
-    if count == 1 or not isinstance(error, Refused) or error.code == "stopping":
+    if count == 1 or not isinstance(error, Refused) or error.status == 503:  # no image's fault
         return error
     return Refused(error.status, error.code, f"image {item.number} of {count}: {error}")
 

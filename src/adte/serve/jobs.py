@@ -17,7 +17,7 @@ from adte.views import Crop
 if TYPE_CHECKING:
     from adte.serve.keeper import Keeper
 
-__all__ = ["Call", "Change", "Job", "Part", "Predict", "refusal", "together"]
+__all__ = ["Call", "Change", "Job", "OfStream", "Part", "Predict", "refusal", "together"]
 
 LOGITS = 1 << 23  # of requests that are learned from at once; one by itself may have more
 

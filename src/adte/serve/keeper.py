@@ -29,7 +29,7 @@ from adte.serve.metrics import Metrics
 from adte.serve.packing import pack
 from adte.serve.recovery import recover_all
 from adte.serve.settings import Event
-from adte.serve.store import HISTORY, Store
+from adte.serve.store import HISTORY, Answered, Store
 from adte.serve.streams import Kept, Stream
 from adte.serve.telling import as_kept, tell_history, tell_predictions, tell_state
 
@@ -156,13 +156,9 @@ class Keeper:
         stream = job.stream
         if self.streams.get(stream.id) is not stream:
             raise Refused(404, "stream", f"there is no stream {stream.id!r}; check the id")
-        if job.key is not None and (known := self.store.answer(stream.id, job.key)) is not None:
-            if known[0] != job.digest:
-                raise Refused(409, "key", "this Idempotency-Key was used for another request; "
-                              "use a new one for each")  # fmt: skip
+        if job.key is not None and (found := self.store.answer(stream.id, job.key)) is not None:
             self._count("repeated_total")
-            facts = stream.facts() if isinstance(job, Change) else {}
-            return {**facts, **json.loads(known[1]), "repeated": True}
+            return _again(job, found)
         if stream.damaged and not (isinstance(job, Change) and job.kind in ("reset", "state")):
             raise Refused(409, "damaged", f"the state of this stream is damaged: {stream.damaged}")
         if isinstance(job, Predict) and not job.learn:
@@ -173,6 +169,15 @@ class Keeper:
             return self._predict(job, stream)
         assert isinstance(job, Change)
         return self._change(job, stream)
+
+    def known(self, job: OfStream) -> dict[str, Any] | None:
+        """The answer to a request that was written before; any thread may ask."""
+        stream, found = job.stream, None
+        if job.key is not None:
+            found = self.store.written(stream.id, job.key)
+        if found is None or self.streams.get(stream.id) is not stream:
+            return None
+        return _again(job, found)
 
     def _record(self, job: OfStream, event: Event, answer: dict[str, Any]) -> dict[str, Any]:
         """Write an event and its answer down."""
@@ -297,6 +302,9 @@ class Keeper:
 
     def delete(self, stream: Stream, key: str | None = None, digest: bytes = b"") -> None:
         """Delete a stream; of the key is remembered who has used it."""
+        gone = self.streams.get(stream.id) is not stream
+        if gone and key is not None and self.deleted(stream.id, key, digest):
+            return  # the same request, a moment ago
         self._known(stream)
         self.store.drop_stream(stream.id)
         if key is not None:
@@ -352,3 +360,12 @@ class Keeper:
                 self._after = []
                 log.warning("the last snapshot of %r could not be written: %s", stream.id, error)
         self.store.close()
+
+
+def _again(job: OfStream, found: Answered) -> dict[str, Any]:
+    """The answer that a key has already."""
+    if found.digest != job.digest:
+        raise Refused(409, "key", "this Idempotency-Key was used for another request; "
+                      "use a new one for each")  # fmt: skip
+    facts = job.stream.facts() if isinstance(job, Change) else {}
+    return {**facts, **json.loads(found.answer), "repeated": True}

@@ -63,6 +63,8 @@ class Limits:
             raise InputError(
                 f"max_pixels={self.max_pixels} is more than Pillow opens; give at most {PIXELS}"
             )
+        if not self.allowed:
+            raise InputError(f"formats names none; give some of {', '.join(FORMATS)}")
         for name in self.allowed:
             if name.lower() not in FORMATS:
                 raise unknown("image format", name.lower(), FORMATS)
@@ -83,31 +85,33 @@ class Gate:
         self._buckets: dict[str, tuple[float, float]] = {}  # images left, as of when
 
     @contextmanager
-    def entered(self, size: int) -> Iterator[Entry]:
-        """A request of so many bytes, if it might be taken now.
+    def entered(self, size: int, images: int = 1) -> Iterator[Entry]:
+        """A request of so many bytes, if it might be taken now; one that is known has no images.
 
         Its bytes count as they come, and its images once they are there: who sends slowly takes
         nobody's place.
         """
         entry = Entry(self)
-        entry.check(1, size)
+        entry.check(images, size)
         try:
             yield entry
         finally:
-            self.images -= entry.images
-            self.bytes -= entry.bytes
+            entry.leave()
 
     def spend(self, stream: str, images: int) -> None:
-        """Take images from the allowance of a stream; refuse if there are not so many left."""
+        """Take images from the allowance of a stream; refuse if there is none left.
+
+        A request may take more than there are, so that others do not keep it from ever having
+        enough; those after it wait until they have come.
+        """
         rate = self.limits.rate
         if not rate:
             return
-        most, now = max(rate, 1.0, float(images)), time.monotonic()
-        left, then = self._buckets.get(stream, (max(rate, 1.0), now))
+        most, now = max(rate, 1.0), time.monotonic()
+        left, then = self._buckets.get(stream, (most, now))
         left = min(most, left + rate * (now - then))
-        if left < images:
-            self._buckets[stream] = left, now
-            wait = max(1, round((images - left) / rate + 0.5))
+        if left < 1:
+            wait = max(1, round((1 - left) / rate + 0.5))
             raise Refused(429, "rate", f"this stream may send {rate:g} images per second; "
                           f"try again in {wait} s", wait)  # fmt: skip
         self._buckets[stream] = left - images, now
@@ -130,6 +134,12 @@ class Entry:
         self.gate.bytes += size
         self.images += images
         self.bytes += size
+
+    def leave(self) -> None:
+        """Count no more of it."""
+        self.gate.images -= self.images
+        self.gate.bytes -= self.bytes
+        self.images = self.bytes = 0
 
     def check(self, images: int, size: int) -> None:
         """Refuse so many more, if they are too many. One request alone may have more bytes."""

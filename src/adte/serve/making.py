@@ -59,6 +59,9 @@ def _fault(error: ValidationError) -> Refused:
     if first["type"] == "extra_forbidden":
         return Refused(422, "request", str(unknown("field", clipped(str(place[0])), known)))
     where = ".".join(str(x) for x in place if isinstance(x, int) or x in known)
+    said = first["msg"]
     if place[:1] == ("options",) and len(place) > 1:
         where = f"options[{clipped(str(place[1]))!r}]"
-    return Refused(422, "request", f"{where or 'the body'}: {first['msg']}")
+        if place[-1] != "[key]":  # of what it may be, the first would be named
+            said = "Input should be a number, a text of up to 100 letters, true, false or null"
+    return Refused(422, "request", f"{where or 'the body'}: {said}")

@@ -39,6 +39,8 @@ def check_picture(data: bytes, limits: Limits) -> Image.Image:
         ) from None
     except BOMBS:
         raise _large(limits) from None
+    except MemoryError:
+        raise
     except Exception:  # by format: OSError, SyntaxError, ValueError, struct.error, …
         raise Refused(
             422, "image", f"the header of these {len(data)} bytes is damaged; send a complete file"

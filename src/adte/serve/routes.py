@@ -28,6 +28,7 @@ from adte.serve.packing import checksum
 from adte.serve.service import Service
 from adte.serve.settings import Kind
 from adte.serve.streams import Stream
+from adte.serve.telling import repeated
 
 __all__ = ["open_router", "router"]
 
@@ -60,6 +61,10 @@ def refused(*codes: int) -> dict[int | str, dict[str, Any]]:
     return {code: {"model": schemas.Error} for code in (400, 401, 403, 404, *codes)}
 
 
+# Where anybody may ask: another machine's name, a page of another site.
+STRANGE: dict[int | str, dict[str, Any]] = {c: {"model": schemas.Error} for c in (400, 403)}
+
+
 def service_of(request: Request) -> Service:
     found: Service = request.app.state.service
     return found
@@ -73,6 +78,13 @@ def tell(value: Any, status: int = 200) -> Response:
 async def kept(future: Future[Any]) -> Any:
     """What was promised; it is done even if the one who asked has gone."""
     return await asyncio.shield(asyncio.wrap_future(future))
+
+
+async def again(service: Service, known: Future[Any]) -> Any:
+    """The answer to a request that came before."""
+    answer = repeated(await kept(known))
+    service.metrics.count("repeated_total")
+    return answer
 
 
 def known_queries(request: Request, *names: str) -> None:
@@ -98,7 +110,7 @@ def for_admin(request: Request) -> Service:
 
 
 @open_router.head("/health", include_in_schema=False)  # as monitors ask
-@open_router.get("/health", response_model=schemas.Health)
+@open_router.get("/health", response_model=schemas.Health, responses=STRANGE)
 async def health() -> Response:
     """The process lives."""
     return tell({"status": "ok", "version": __version__})
@@ -106,7 +118,7 @@ async def health() -> Response:
 
 @open_router.head("/ready", include_in_schema=False)
 @open_router.get(
-    "/ready", response_model=schemas.Health, responses={503: {"model": schemas.Health}}
+    "/ready", response_model=schemas.Health, responses={**STRANGE, 503: {"model": schemas.Health}}
 )
 async def ready(request: Request) -> Response:
     """Streams are loaded and can be written."""
@@ -126,10 +138,11 @@ async def metrics(request: Request) -> Response:
     return Response(for_admin(request).metrics.text(), media_type="text/plain; version=0.0.4")
 
 
-@router.get("/info", response_model=schemas.Info, responses=refused())
+@router.get("/info", response_model=schemas.Info, responses=refused(422))
 async def info(request: Request) -> Response:
     """What there is: model, methods, template sets, formats, limits."""
     service = service_of(request)
+    known_queries(request)
     methods = []
     for name in list_methods():
         method = create_method(name)
@@ -172,34 +185,45 @@ async def make_stream(request: Request) -> Response:
         token, hashed = new_token() if service.access.required else (None, None)
         id = asked["id"] or secrets.token_hex(8)
         loop = asyncio.get_running_loop()
-        job = await loop.run_in_executor(service.maker, made, service, id, asked, hashed)
-        facts = await kept(service.engine.submit(job))
+        making = loop.run_in_executor(service.maker, made, service, id, asked, hashed)
+        service.awaited.add(making)
+        making.add_done_callback(service.awaited.discard)
+        facts = await kept(service.engine.submit(await making))
     return tell({**facts, "token": token}, 201)
 
 
-@router.get("/streams", response_model=schemas.Streams, responses=refused(503))
+@router.get("/streams", response_model=schemas.Streams, responses=refused(422, 503))
 async def all_streams(request: Request) -> Response:
     """All streams."""
     service = for_admin(request)
+    known_queries(request)
     facts = await kept(service.engine.ask(lambda k: [s.facts() for s in k.streams.values()]))
     return tell({"streams": facts})
 
 
-@router.get("/streams/{id}", response_model=schemas.Facts, responses=refused(503))
+@router.get("/streams/{id}", response_model=schemas.Facts, responses=refused(422, 503))
 async def one_stream(request: Request, id: str) -> Response:
     """The facts of a stream."""
     stream = stream_of(request, id)
+    known_queries(request)
     return tell(await kept(service_of(request).engine.ask(lambda keeper: stream.facts())))
 
 
-@router.delete("/streams/{id}", status_code=204, response_model=None, responses=refused(422, 503))
+@router.delete(
+    "/streams/{id}", status_code=204, response_model=None, responses=refused(409, 422, 503)
+)
 async def delete_stream(request: Request, id: str, key: Key = None) -> Response:
     """Delete a stream and its state."""
     service = service_of(request)
     known_queries(request)
     digest = checksum("delete", request.headers.get("authorization", ""))
     if key is not None and await kept(service.engine.ask(lambda k: k.deleted(id, key, digest))):
-        return Response(status_code=204)
+        try:
+            stream_of(request, id)
+        except Refused:  # there is none, or it is another's
+            return Response(status_code=204)
+        raise Refused(409, "key", "this Idempotency-Key has deleted an earlier stream of this "
+                      "name; use a new one for this one")  # fmt: skip
     stream = stream_of(request, id)
     call = Call(call=lambda keeper: keeper.delete(stream, key, digest), alone=True)
     await kept(service.engine.submit(call))
@@ -207,11 +231,12 @@ async def delete_stream(request: Request, id: str, key: Key = None) -> Response:
     return Response(status_code=204)
 
 
-@router.post("/streams/{id}/token", response_model=schemas.Token, responses=refused(409, 503))
+@router.post("/streams/{id}/token", response_model=schemas.Token, responses=refused(409, 422, 503))
 async def new_stream_token(request: Request, id: str) -> Response:
     """A new token for a stream; the old one ends."""
     service = for_admin(request)
     stream = stream_of(request, id)
+    known_queries(request)
     if not service.access.required:
         raise Refused(409, "token", "this server asks for no tokens; start it with --tokens")
     token, hashed = new_token()
@@ -244,14 +269,15 @@ async def predict(
     start = time.perf_counter()
     stream, service = stream_of(request, id), service_of(request)
     known_queries(request, "learn", "top", "probs", "label", "explain", "thumbnails")
+    if thumbnails and not explain:
+        raise Refused(422, "request", "thumbnails are part of explain; ask for explain=true, too")
     service.gate.second = service.engine.second
-    with service.gate.entered(size_of(request, service.limits)) as entry:
+    size, new = size_of(request, service.limits), not service.engine.knows(stream, key)
+    with service.gate.entered(size, int(new)) as entry:
         images = await read_images(request, entry)
         if explain and len(images) > 1:
             raise Refused(422, "request", "explain takes one image a request; send one")
         truths = _truths(stream, label, len(images))
-        entry.take(len(images), 0)
-        service.gate.spend(id, len(images))
         job = Predict(
             stream=stream,
             key=key if learn else None,
@@ -264,7 +290,14 @@ async def predict(
             explain=explain,
             thumbnails=thumbnails,
         )
-        answer = await kept(service.engine.submit(job))
+        if (known := service.engine.known(job)) is None:
+            entry.take(len(images), 0)
+            service.gate.spend(id, len(images))
+            answer = await kept(service.engine.submit(job))
+        else:
+            images.clear()  # nobody looks at them
+            entry.leave()
+            answer = await again(service, known)
     service.metrics.see("request_seconds", time.perf_counter() - start)
     return tell(answer)
 
@@ -287,10 +320,11 @@ def _truths(stream: Stream, labels: list[str] | None, images: int) -> list[int] 
 # --------------------------------------------------------------------------- state
 
 
-@router.get("/streams/{id}/state", response_model=schemas.State, responses=refused(503))
+@router.get("/streams/{id}/state", response_model=schemas.State, responses=refused(422, 503))
 async def state(request: Request, id: str) -> Response:
     """What a stream has learned."""
     stream = stream_of(request, id)
+    known_queries(request)
     return tell(await kept(service_of(request).engine.ask(lambda k: k.state(stream))))
 
 
@@ -307,11 +341,12 @@ async def history(
 @router.get(
     "/streams/{id}/export",
     response_class=Response,
-    responses={**refused(409, 503), 200: {"content": {"application/octet-stream": BINARY}}},
+    responses={**refused(409, 422, 503), 200: {"content": {"application/octet-stream": BINARY}}},
 )
 async def export(request: Request, id: str) -> Response:
     """The state as a file that `Classifier.load` reads."""
     stream = stream_of(request, id)
+    known_queries(request)
     data = await kept(service_of(request).engine.ask(lambda k: k.export(stream)))
     name = {"Content-Disposition": f'attachment; filename="{stream.id}.adte"'}
     return Response(data, media_type="application/octet-stream", headers=name)
@@ -322,11 +357,14 @@ async def _change(
 ) -> Response:
     stream, service = stream_of(request, id), service_of(request)
     known_queries(request, *(["value"] if data else []))
-    with service.gate.entered(size_of(request, service.limits) if kind == "state" else 0) as entry:
+    size = size_of(request, service.limits) if kind == "state" else 0
+    with service.gate.entered(size, int(not service.engine.knows(stream, key))) as entry:
         if kind == "state":
             data = await read_body(request, entry)
-        entry.take(1, 0)
         job = Change(stream=stream, kind=kind, data=data, key=key, digest=checksum(kind, data))
+        if (known := service.engine.known(job)) is not None:
+            return tell(await again(service, known))
+        entry.take(1, 0)
         return tell(await kept(service.engine.submit(job)))
 
 

@@ -63,7 +63,7 @@ class _Server(uvicorn.Server):
         self.service, self.drain = service, drain
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        asyncio.get_running_loop().call_later(self.drain, self.service.engine.cut_off)
+        asyncio.get_running_loop().call_later(self.drain, self.service.cut_off)
         await super().shutdown(sockets)
 
 
@@ -89,8 +89,8 @@ def serve(
 ) -> None:
     """Answer until a signal comes, then finish what is under way.
 
-    After `drain` seconds what still waits for the tower is refused, and nothing is learned from it.
-    Where a stream is being made, which can take minutes, the process ends here.
+    After `drain` seconds what still waits for the tower is refused, and nothing is learned from it;
+    so is who waits for a stream that is being made, and the process ends here.
     """
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("python_multipart").setLevel(logging.ERROR)  # senders are told, not we

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 import threading
@@ -11,6 +12,7 @@ from pathlib import Path
 from adte.models.base import Model
 from adte.serve.access import Access
 from adte.serve.engine import Engine
+from adte.serve.jobs import Call
 from adte.serve.keeper import Keeper
 from adte.serve.limits import Gate, Limits
 from adte.serve.metrics import Metrics
@@ -61,6 +63,7 @@ class Service:
         self.engine = Engine(self.keeper, workers, window)
         self.maker = ThreadPoolExecutor(1, "adte-maker")  # of streams; texts take their time
         self.making = threading.Lock()  # held meanwhile
+        self.awaited: set[asyncio.Future[Call]] = set()  # streams that requests wait for
         self._measure()
 
     def _measure(self) -> None:
@@ -79,6 +82,12 @@ class Service:
     @property
     def ready(self) -> bool:
         return self.engine.alive and self.keeper.writable
+
+    def cut_off(self) -> None:
+        """Refuse what still waits, for the tower or for a stream that is being made."""
+        self.engine.cut_off()
+        for stream in list(self.awaited):
+            stream.cancel()
 
     def close(self) -> None:
         """Finish what was accepted, write it down, end. A stream that is being made is left."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -27,7 +28,7 @@ from adte.serve.packing import checksum
 from adte.serve.settings import Event, Settings
 from adte.serve.streams import Stream
 
-__all__ = ["FORMAT", "NAME", "Snapshot", "Store", "Stored", "trouble"]
+__all__ = ["FORMAT", "NAME", "Answered", "Snapshot", "Store", "Stored", "trouble"]
 
 NAME, MARK = "adte.sqlite", "adte.mark"
 FORMAT = 1  # of the database
@@ -61,6 +62,13 @@ class Snapshot(NamedTuple):
     good: bool
 
 
+class Answered(NamedTuple):
+    """What a request with a key was answered."""
+
+    digest: bytes  # of the request
+    answer: str | bytes
+
+
 class Stored(NamedTuple):
     """A stream as the database has it."""
 
@@ -69,6 +77,13 @@ class Stored(NamedTuple):
     created: str
     token: bytes | None
     origin: bytes | None
+
+
+def _answer(db: sqlite3.Connection, id: str, key: str) -> Answered | None:
+    row = db.execute(
+        "SELECT digest, answer FROM answers WHERE stream = ? AND key = ?", (id, key)
+    ).fetchone()
+    return None if row is None else Answered(*row)
 
 
 def _locked(path: Path) -> Lock:
@@ -109,7 +124,7 @@ def _read_through(path: Path) -> None:
 
 
 class Store:
-    """A folder with the database. One thread at a time.
+    """A folder with the database. One thread at a time, but for `written`.
 
     Args:
         folder: made if it is not there, unless `reading`.
@@ -131,6 +146,7 @@ class Store:
                 "--state`"
             )
         self._lock: Lock | None = None
+        self._asking = threading.Lock()  # held by who looks at what is written, beside the writer
         if not reading:
             own_folder(folder, NAME, f"{NAME}*", MARK)
             self._lock = _locked(self.path)
@@ -139,6 +155,7 @@ class Store:
             if not reading:
                 _read_through(self.path)
             self.db = self._open(reading, most)
+            self._beside = None if reading else self._connect("ro")
             self.events = int(self._fact("events") or 0)
             self.lost = max(0, marked - self.events)
             if not reading:
@@ -151,11 +168,27 @@ class Store:
             self._release()
             raise
 
+    def _connect(self, mode: str) -> sqlite3.Connection:
+        where = f"{self.path.resolve().as_uri()}?mode={mode}"
+        return sqlite3.connect(where, uri=True, isolation_level=None, check_same_thread=False)
+
+    def _look(self) -> sqlite3.Connection:
+        """One that only reads; SQLite would write beside a database, which a backup may forbid."""
+        db = self._connect("ro")
+        try:
+            db.execute("PRAGMA user_version")
+        except sqlite3.OperationalError:
+            db.close()
+            log = Path(f"{self.path}-wal")
+            if log.exists() and log.stat().st_size:  # what it has would be left out
+                raise
+            db = self._connect("ro&immutable=1")
+        return db
+
     def _open(self, reading: bool, most: int) -> sqlite3.Connection:
-        where = f"{self.path.resolve().as_uri()}?mode={'ro' if reading else 'rwc'}"
         old = os.umask(0o077)  # what people sent is theirs
         try:
-            db = sqlite3.connect(where, uri=True, isolation_level=None, check_same_thread=False)
+            db = self._look() if reading else self._connect("rwc")
             form = db.execute("PRAGMA user_version").fetchone()[0]
             if form > FORMAT:
                 db.close()
@@ -187,6 +220,9 @@ class Store:
 
     def close(self) -> None:
         """Write what is in the log into the database, and let others have it."""
+        with self._asking:
+            if self._beside is not None:
+                self._beside.close()
         with suppress(sqlite3.Error):
             self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self.db.close()
@@ -372,11 +408,14 @@ class Store:
         ]
         return max(n or 0 for n in found)
 
-    def answer(self, id: str, key: str) -> tuple[bytes, str | bytes] | None:
-        row = self.db.execute(
-            "SELECT digest, answer FROM answers WHERE stream = ? AND key = ?", (id, key)
-        ).fetchone()
-        return None if row is None else (row[0], row[1])
+    def answer(self, id: str, key: str) -> Answered | None:
+        return _answer(self.db, id, key)
+
+    def written(self, id: str, key: str) -> Answered | None:
+        """The answer to a key, if it is on the disk; for any thread, whatever the writer does."""
+        with self._asking, suppress(sqlite3.Error):  # closed, or it fails: the writer will tell
+            return None if self._beside is None else _answer(self._beside, id, key)
+        return None
 
     def deletion(self, id: str, key: str) -> bytes | None:
         """Who deleted a stream with a key."""

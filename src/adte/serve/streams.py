@@ -202,12 +202,12 @@ class Stream:
         return Event(kind, len(found), data)
 
     def _each_anew(self, batch: Batch) -> list[Prediction]:
-        """Each image as the first one; the state stays, as it does when this is done again."""
+        """Each image as the first one after the state that was given; that stays as it is."""
         found, seen, method = [], self.clf.seen, self.clf.method
         state = method.state_dict()
         try:
             for image in batch:
-                method.reset()
+                method.load_state_dict(state)
                 found += self.clf.step(image)
         finally:
             method.load_state_dict(state)

@@ -10,7 +10,7 @@ from adte.prediction import Prediction
 from adte.serve.jobs import Predict
 from adte.serve.streams import Stream
 
-__all__ = ["as_kept", "tell_history", "tell_predictions", "tell_state"]
+__all__ = ["as_kept", "repeated", "tell_history", "tell_predictions", "tell_state"]
 
 CHANGING = ("frozen", "seen", "temperature", "seq", "damaged")  # of a stream's facts
 Rows = Sequence[tuple[Any, ...]]  # of the history, as `Store.history` has them
@@ -39,11 +39,19 @@ def as_kept(answer: dict[str, Any]) -> str:
     Without the explanation; of a stream's facts those that change, since the others may be long.
     """
     if "predictions" in answer:
-        rows = [{**row, "explain": None} for row in answer["predictions"]]
-        answer = {**answer, "predictions": rows}
-    else:
-        answer = {name: answer[name] for name in CHANGING}
-    return json.dumps(answer)
+        return json.dumps(_unexplained(answer))
+    return json.dumps({name: answer[name] for name in CHANGING})
+
+
+def repeated(answer: dict[str, Any]) -> dict[str, Any]:
+    """The answer to a request that came again."""
+    return {**_unexplained(answer), "repeated": True}
+
+
+def _unexplained(answer: dict[str, Any]) -> dict[str, Any]:
+    if "predictions" not in answer:
+        return answer
+    return {**answer, "predictions": [{**row, "explain": None} for row in answer["predictions"]]}
 
 
 def tell_state(stream: Stream, history: Rows) -> dict[str, Any]:
