@@ -14,12 +14,13 @@ import pytest
 import adte
 from adte import InputError
 from adte.files import load_state
+from adte.files.claims import Lock
 from adte.labelling import Job, Labelled, Listener, Wanted, run
 from adte.labelling import sorting as sorting_room
 from adte.labelling.signals import Deferred
 from adte.labelling.sorting import Sorting, folder_names, undo
 from adte.testing import SmallModel
-from predicting import CLASSES, call, is_clean, mixed, pictures, predict, seen, settle
+from predicting import CLASSES, call, is_clean, mixed, picture, pictures, predict, seen, settle
 
 
 @pytest.fixture(autouse=True)
@@ -302,6 +303,122 @@ def test_images_of_one_name_and_label_are_sorted_after_an_interrupt(tmp_path, mo
     again = [Sorting("sorted", "copy", ["a.zip"]).fill(items, labels, ["cat"]) for _ in range(2)]
     assert again == [1, 0]
     assert [Path(f"sorted/cat/{n}.png").read_bytes() for n in ("x", "x-2")] == images
+
+
+def test_two_runs_at_once_sort_each_image_once(tmp_path):
+    """Each read the list before the other had written it, and all images were copied twice."""
+    items = [(str(p), p) for p in pictures(tmp_path / "photos", 3)]
+    labels = {name: ["cat"] for name, _ in items}
+    both = [Sorting("sorted", "copy", ["photos"]) for _ in range(2)]
+    assert [sorting.fill(items, labels, ["cat"]) for sorting in both] == [3, 0]
+    assert len(os.listdir("sorted/cat")) == 3
+
+
+def test_who_sorts_holds_the_list(tmp_path, monkeypatch):
+    pictures(tmp_path / "photos", 1)
+    monkeypatch.setattr(sorting_room, "Lock", lambda path: Lock(path, 0))
+    job = Job(["photos"], WANTED, sort_into="sorted", wait=0, workers=0)
+    assert job.run().is_good
+    with Lock("sorted/undo.csv"):
+        with pytest.raises(InputError, match=r"'sorted/undo.csv' is used by another process"):
+            undo("sorted/undo.csv")
+        (said,) = Job(["photos"], WANTED, sort_into="sorted", wait=0, workers=0).run().failed
+        assert "'sorted/undo.csv' is used by another process" in said
+    assert undo("sorted/undo.csv") == (1, [])
+    assert not Path("sorted").exists()
+
+
+def test_a_folder_that_was_taken_back_meanwhile_is_made_again(tmp_path):
+    pictures(tmp_path / "photos", 1)
+
+    class Hasty(Recorder):
+        def show(self, image):
+            Path("sorted").rmdir()
+
+    assert Job(["photos"], WANTED, sort_into="sorted", workers=0).run(Hasty()).is_good
+    assert undo("sorted/undo.csv").images == 1
+
+
+def places(folder: str = "sorted") -> list[str]:
+    """Where sorted images lie."""
+    return sorted(str(p.relative_to(folder)) for p in Path(folder).glob("*/*"))
+
+
+@pytest.mark.parametrize("way", ["copy", "link"])
+def test_an_image_with_another_label_goes_to_another_folder(way, tmp_path):
+    """It lay in both."""
+    items = [(str(p), p) for p in pictures(tmp_path / "photos", 3)]
+    before = {name: path.read_bytes() for name, path in items}
+
+    def fill(*labels: str | None) -> int:
+        found = {name: [label] for (name, _), label in zip(items, labels, strict=True)}
+        return Sorting("sorted", way, ["photos"]).fill(items, found, ["cat", "dog"])
+
+    assert fill(None, None, "dog") == 3
+    assert fill("cat", None, "dog") == 1
+    assert places() == ["cat/000.png", "dog/002.png", "unsure/001.png"]
+    assert fill("cat", "cat", "cat") == 2
+    assert places() == [f"cat/{name}" for name in ("000.png", "001.png", "002.png")]
+    assert fill("cat", "cat", "cat") == 0
+    assert undo("sorted/undo.csv") == (3, [])
+    assert {name: path.read_bytes() for name, path in items} == before
+    assert not Path("sorted").exists()
+
+
+def test_a_name_that_became_free_has_another_image(tmp_path):
+    """The list has two images under one name; the last one is there."""
+    photos = {}
+    for seed, folder in enumerate("ab"):
+        (tmp_path / folder).mkdir()
+        photos[folder] = picture(tmp_path / folder / "x.png", seed)
+    for folder, label in (("a", "cat"), ("a", "dog"), ("b", "cat"), ("a", None)):
+        sorting, photo = Sorting("sorted", "copy", ["a", "b"]), photos[folder]
+        assert sorting.fill([(str(photo), photo)], {str(photo): [label]}, ["cat", "dog"]) == 1
+        assert sorting.left == []
+    assert places() == ["cat/x.png", "unsure/x.png"]
+    assert Path("sorted/cat/x.png").read_bytes() == photos["b"].read_bytes()
+    assert undo("sorted/undo.csv") == (2, [])
+
+
+def test_what_was_changed_in_the_old_folder_stays(tmp_path):
+    (photo,) = pictures(tmp_path / "photos", 1)
+    items = [(str(photo), photo)]
+    Sorting("sorted", "copy", ["photos"]).fill(items, {str(photo): [None]}, ["cat"])
+    Path("sorted/unsure/000.png").write_bytes(b"edited by me")
+    sorting = Sorting("sorted", "copy", ["photos"])
+    assert sorting.fill(items, {str(photo): ["cat"]}, ["cat"]) == 1
+    (said,) = sorting.left
+    assert said == "'sorted/unsure/000.png' stays: it was changed since it was sorted"
+    assert Path("sorted/unsure/000.png").read_bytes() == b"edited by me"
+    again = Sorting("sorted", "copy", ["photos"])
+    assert again.fill(items, {str(photo): ["cat"]}, ["cat"]) == 0
+    assert again.left == []
+
+
+@pytest.mark.parametrize("way", ["copy", "move"])
+def test_another_image_of_the_same_name_is_sorted_too(way, tmp_path):
+    """It was taken for the one that was sorted before; a camera counts from 1 again."""
+    (photo,) = pictures(tmp_path / "photos", 1)
+    found = []
+    for seed in (0, 1):
+        found.append(picture(photo, seed).read_bytes())
+        sorting = Sorting("sorted", way, ["photos"])
+        assert sorting.fill([(str(photo), photo)], {str(photo): ["cat"]}, ["cat"]) == 1
+    assert [Path(f"sorted/cat/{n}.png").read_bytes() for n in ("000", "000-2")] == found
+    if way == "copy":
+        assert sorting.fill([(str(photo), photo)], {str(photo): ["cat"]}, ["cat"]) == 0
+
+
+def test_a_move_that_was_cut_off_goes_where_the_image_belongs_now(tmp_path):
+    (photo,) = pictures(tmp_path / "photos", 1)
+    data, items = photo.read_bytes(), [(str(photo), photo)]
+    Sorting("sorted", "move", ["photos"]).fill(items, {str(photo): ["cat"]}, ["cat", "dog"])
+    os.link("sorted/cat/000.png", photo)  # as between the two steps of a move
+    Sorting("sorted", "move", ["photos"]).fill(items, {str(photo): ["dog"]}, ["cat", "dog"])
+    assert places() == ["dog/000.png"]
+    assert not photo.exists()
+    assert undo("sorted/undo.csv") == (1, [])
+    assert photo.read_bytes() == data
 
 
 def test_a_link_to_where_images_are_sorted_is_found_before(tmp_path):

@@ -26,12 +26,13 @@ from adte.files.devices import StrPath, is_special
 from adte.files.inputs import Item, is_archive, is_pipe
 from adte.files.ledger import Ledger
 from adte.files.outputs import Mark, format_of, is_stream, open_output, part_of
+from adte.files.whole import make_folder
 from adte.fit import check_fit, read_learned
 from adte.labelling.parquet import is_ours, to_parquet
 from adte.labelling.report import Listener, Report, counted
 from adte.labelling.run import Rows, Run, Saving
 from adte.labelling.saved import Saved, Wanted, open_classifier
-from adte.labelling.sorting import LIST, Sorting
+from adte.labelling.sorting import LIST, WAYS, Sorting
 
 __all__ = ["Job"]
 
@@ -55,7 +56,7 @@ class Job:
         batch, workers: images that are worked on together, threads that decode ahead; None takes
             what pays.
         sort_into: a folder with a folder per label, filled when all is labelled.
-        wait: seconds to wait for another process that uses the state.
+        wait: seconds to wait for another process that uses the state, or sorts into the folder.
     """
 
     inputs: Sequence[str]
@@ -91,7 +92,7 @@ class Job:
             sorting = Sorting(self.sort_into, self.sort, self.inputs)
         with ExitStack() as stack:
             if keep is not None:
-                self._lock(keep, stack, listener)
+                self._lock(keep.path, stack, listener)
             clf, marks = self._classifier(keep)
             was_frozen = clf.frozen
             if was_frozen and self.learn:
@@ -109,7 +110,7 @@ class Job:
             listener.begin(clf, names)
             run.go(items, listener, self.batch, self.workers, self.json_to)
         if sorting is not None:
-            self._sort(sorting, run.labels, clf.classes)
+            self._sort(sorting, run.labels, clf.classes, listener)
         return self.report
 
     def _run_to_parquet(self, out: str, listener: Listener | None) -> Report:
@@ -179,15 +180,15 @@ class Job:
                     )
         claim(targets, read, self.force)
 
-    def _lock(self, keep: Saved, stack: ExitStack, listener: Listener) -> None:
+    def _lock(self, path: StrPath, stack: ExitStack, listener: Listener) -> None:
         try:
-            stack.enter_context(Lock(keep.path, 0))
+            stack.enter_context(Lock(path, 0))
         except InputError as error:
             said, _, _ = str(error).partition(";")
             if not self.wait or "another process" not in said:
                 raise
             listener.note(f"{said}; waiting up to {self.wait:g} s for it")
-            stack.enter_context(Lock(keep.path, self.wait))
+            stack.enter_context(Lock(path, self.wait))
 
     def _classifier(self, keep: Saved | None) -> tuple[Classifier, dict[str, Any]]:
         """The classifier to begin with, and what its state knows of outputs."""
@@ -275,17 +276,23 @@ class Job:
     # ------------------------------------------------------------------ after the work
 
     def _sort(
-        self, sorting: Sorting, labels: dict[str, list[str | None]], classes: Sequence[str]
+        self,
+        sorting: Sorting,
+        labels: dict[str, list[str | None]],
+        classes: Sequence[str],
+        listener: Listener,
     ) -> None:
-        done = {"copy": "copied", "link": "linked", "move": "moved"}[self.sort]
         try:
-            count = sorting.fill(expand(self.inputs), labels, classes)
+            make_folder(sorting.folder)  # an undo may have removed it meanwhile
+            with ExitStack() as stack:
+                self._lock(sorting.path, stack, listener)
+                count = sorting.fill(expand(self.inputs), labels, classes)
         except InputError as error:
             self.report.failed += [*sorting.left, str(error)]
         else:
             self.report.failed += sorting.left
             listing = shlex.quote(str(sorting.path))  # to be copied, blanks and all
-            how = f"{counted(count, 'image')} {done}; `adte undo {listing}` undoes it"
+            how = f"{counted(count, 'image')} {WAYS[self.sort]}; `adte undo {listing}` undoes it"
             said = f"{self.sort_into} ({how})"
             self.report.written.append(said)
 
