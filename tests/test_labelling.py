@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,7 @@ WANTED = Wanted(["cat", "dog", "car"], views=2)
 class Recorder(Listener):
     def __init__(self) -> None:
         self.names: list[str] = []
+        self.notes: list[str] = []
         self.begun = 0
 
     def begin(self, clf, names):
@@ -41,6 +43,9 @@ class Recorder(Listener):
 
     def show(self, image: Labelled) -> None:
         self.names.append(image.name)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
 
 
 def test_a_job_tells_its_listener(tmp_path):
@@ -691,11 +696,45 @@ def test_a_warm_start_leaves_its_state_alone(tmp_path):
     assert float(theirs["prior.answers"].sum()) == pytest.approx(4)
     again = predict(tmp_path / "in", "--start", warm, "--out", out)  # all done: nothing learned
     assert is_clean(again)
+    assert f"--start '{warm}' is not used: '{out}.adte' is there and goes on" in again.stderr
     assert seen(Path(f"{out}.adte")) == 4
     wrong = call("predict", tmp_path / "in", "--start", warm, "--classes", "a, b", "--out", "x.csv")
     assert wrong.exit_code == 2
     assert "--start" in wrong.stderr
     assert "other classes" in wrong.stderr
+
+
+@pytest.mark.parametrize("kept", [{}, {"state": "s.adte"}, {"state": "s.adte", "freeze": True}])
+def test_a_start_that_comes_too_late_is_refused_or_said(kept, tmp_path):
+    """What it had, calibration too, was passed over without a word."""
+    pictures(tmp_path / "in", 2)
+
+    def job(**more) -> Job:
+        return Job(["in/000.png"], WANTED, out="o.csv", workers=0, **more)
+
+    if "state" in kept:
+        Job(["in/001.png"], WANTED, state="s.adte", workers=0).run()
+    job(**kept).run()
+    for name, other in {
+        "other classes": {"classes": ["x", "y"]},
+        "method 'se'": {"method": "se"},
+        "other views": {"views": 3},
+        "other options": {"options": {"clip": 3.0}},
+    }.items():
+        Job(["in"], replace(WANTED, **other), state=f"{name}.adte", learn=True, workers=0).run()
+        new = "--state" if kept else "--out"
+        with pytest.raises(
+            InputError, match=rf"has {name}.*; leave --start out, or give a new {new}"
+        ):
+            job(start=f"{name}.adte", **kept).run()
+    Job(["in"], WANTED, state="warm.adte", learn=True, workers=0).run()
+    clf = adte.Classifier.load("warm.adte")
+    clf.temperature = 2.0
+    clf.save("warm.adte")
+    recorder = Recorder()
+    assert job(start="warm.adte", **kept).run(recorder).before == 1
+    (said,) = [n for n in recorder.notes if "--start" in n]
+    assert "--start 'warm.adte' is not used" in said
 
 
 def test_a_warm_start_is_there_and_may_be_used_as_it_is(tmp_path):

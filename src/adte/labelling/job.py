@@ -19,7 +19,7 @@ import torch
 
 from adte.classifier import Classifier
 from adte.data.places import expand, is_place, local_path
-from adte.errors import InputError
+from adte.errors import InputError, StateError
 from adte.files import load_state
 from adte.files.claims import Lock, Target, claim, kind_of
 from adte.files.devices import StrPath, is_special
@@ -33,6 +33,7 @@ from adte.labelling.report import Listener, Report, counted
 from adte.labelling.run import Rows, Run, Saving
 from adte.labelling.saved import Saved, Wanted, open_classifier
 from adte.labelling.sorting import LIST, WAYS, Sorting
+from adte.methods import create_method
 
 __all__ = ["Job"]
 
@@ -93,7 +94,7 @@ class Job:
         with ExitStack() as stack:
             if keep is not None:
                 self._lock(keep.path, stack, listener)
-            clf, marks = self._classifier(keep)
+            clf, marks = self._classifier(keep, listener)
             was_frozen = clf.frozen
             if was_frozen and self.learn:
                 raise InputError(
@@ -190,7 +191,9 @@ class Job:
             listener.note(f"{said}; waiting up to {self.wait:g} s for it")
             stack.enter_context(Lock(path, self.wait))
 
-    def _classifier(self, keep: Saved | None) -> tuple[Classifier, dict[str, Any]]:
+    def _classifier(
+        self, keep: Saved | None, listener: Listener
+    ) -> tuple[Classifier, dict[str, Any]]:
         """The classifier to begin with, and what its state knows of outputs."""
         there = keep is not None and kind_of(keep.path) == "state"
         state = self.state
@@ -198,15 +201,37 @@ class Job:
             state = None  # it would only be read
         if state is not None and self.freeze:
             clf, _ = open_classifier(self.wanted, Saved.by_option(state))
+            self._pass_over_start(clf, state, listener)
             marks = self._marks(clf, keep) if keep and there and not self.force else {}
             return clf, marks
         if keep and there and (state is not None or not self.force):
-            return open_classifier(self.wanted, keep)
+            clf, marks = open_classifier(self.wanted, keep)
+            self._pass_over_start(clf, keep.path, listener)
+            return clf, marks
         if self.start is not None:
             clf, _ = open_classifier(self.wanted, Saved(self.start, f"--start {self.start!r}"))
             clf.begin()
             return clf, {}
         return self.wanted.new(), {}
+
+    def _pass_over_start(self, clf: Classifier, state: str, listener: Listener) -> None:
+        """Say that a state goes on and nothing begins; refuse a start that it cannot have had."""
+        if self.start is None:
+            return
+        new = "--out" if self.state is None else "--state"
+        _, facts = read_learned(self.start)
+        options = create_method(facts["method"], **facts["options"]).params
+        try:
+            check_fit(f"--start {self.start!r}", {**facts, "options": options}, clf.facts)
+        except StateError as error:
+            said, _, _ = str(error).rpartition("; ")
+            raise InputError(
+                f"{said}, and {state!r} goes on; leave --start out, or give a new {new}"
+            ) from error
+        listener.note(
+            f"--start {self.start!r} is not used: {state!r} is there and goes on as it is; a new "
+            f"{new} begins with it"
+        )
 
     def _marks(self, clf: Classifier, keep: Saved) -> dict[str, Any]:
         """What the state beside an output knows of it, if it is the state that this run has."""
