@@ -72,6 +72,34 @@ def test_what_comes_through_a_pipe_is_another_image_each_time(tmp_path):
     assert report.seen == 2
 
 
+@pytest.mark.parametrize("out", ["o.csv", "o.jsonl", "o.json"])
+def test_an_image_that_is_newer_than_its_row_is_said(out, tmp_path):
+    """It kept the label of another one without a word."""
+    photos = pictures(tmp_path / "photos", 3)
+
+    def notes(**more) -> list[str]:
+        recorder = Recorder()
+        Job(["photos"], WANTED, out=out, workers=0, **more).run(recorder)
+        return recorder.notes
+
+    assert notes() == notes() == []
+    picture(photos[1], 9)
+    later = os.stat(out).st_mtime_ns + 10**9
+    os.utime(photos[1], ns=(later, later))
+    said = f"1 image is newer than '{out}', where the old labels stay; --force labels all anew"
+    assert notes() == [said]
+    assert notes(force=True) == []
+
+
+def test_an_output_that_gets_no_row_keeps_its_time(tmp_path):
+    """So that what is newer is said each time."""
+    pictures(tmp_path / "photos", 1)
+    Job(["photos"], WANTED, out="o.csv", workers=0).run()
+    os.utime("o.csv", ns=(10**18, 10**18))
+    assert Job(["photos"], WANTED, out="o.csv", workers=0).run().newer == 1
+    assert os.stat("o.csv").st_mtime_ns == 10**18
+
+
 def test_an_interrupt_in_a_listener_loses_nothing(tmp_path):
     """Between two images a signal ends the job at once; what is done is kept."""
     folder = pictures(tmp_path / "photos", 4)[0].parent

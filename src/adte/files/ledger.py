@@ -63,6 +63,7 @@ class Ledger:
         self._done: list[Done] = []
         self._ends: list[int] = []  # bytes from the beginning to the end of each row
         self._seen: int | None = None  # bytes of the file, where it is the one to go on with
+        self._written = 0  # when, in nanoseconds
         self._damaged = False
         self._left: dict[str, list[Done]] = {}  # by `place_of`
         self._failed: dict[str, list[int]] = {}
@@ -111,8 +112,10 @@ class Ledger:
                 size += len(line)
                 self._done.append(done)
                 self._ends.append(size)
+        found = self._place.stat()
+        self._written = found.st_mtime_ns
         if not self._is_list:
-            self._seen = self._place.stat().st_size
+            self._seen = found.st_size
 
     def _lines(self) -> Iterator[bytes]:
         """Lines as JSON lines or CSV has them, whichever file they are in."""
@@ -210,6 +213,13 @@ class Ledger:
         """The row without an error that an image has; asked once per image, as names may repeat."""
         found = self._left.get(_known_by(name, os.getcwd()))
         return found.pop(0) if found else None
+
+    def is_older(self, image: Path) -> bool:
+        """Whether an image file was changed after the last row, and may be another one by now."""
+        try:
+            return image.stat().st_mtime_ns > self._written
+        except OSError:
+            return False
 
     def failures(self, name: str) -> dict[int, str]:
         """What was reported of an image, by the number of the row; asked once too."""

@@ -110,6 +110,11 @@ class Job:
             run = Run(clf, rows, saving, self.report, self.top, self.min_confidence)
             listener.begin(clf, names)
             run.go(items, listener, self.batch, self.workers, self.json_to)
+            if newer := self.report.newer:
+                listener.note(
+                    f"{counted(newer, 'image')} {'is' if newer == 1 else 'are'} newer than "
+                    f"{self.out!r}, where the old labels stay; --force labels all anew"
+                )
         if sorting is not None:
             self._sort(sorting, run.labels, clf.classes, listener)
         return self.report
