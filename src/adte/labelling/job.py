@@ -24,7 +24,7 @@ from adte.files import load_state
 from adte.files.claims import Lock, Target, claim, kind_of
 from adte.files.devices import StrPath, is_special
 from adte.files.inputs import Item, is_archive, is_pipe
-from adte.files.ledger import Ledger
+from adte.files.ledger import Ledger, check_saved
 from adte.files.outputs import Mark, format_of, is_stream, open_output, part_of
 from adte.files.whole import make_folder
 from adte.fit import check_fit, read_learned
@@ -184,6 +184,8 @@ class Job:
                         f"{option} {os.fspath(path)!r} is the list that --sort-into keeps; give "
                         "another name"
                     )
+        if self.out is not None and not self.force:
+            check_saved(self.out)
         claim(targets, read, self.force)
 
     def _lock(self, path: StrPath, stack: ExitStack, listener: Listener) -> None:
