@@ -562,6 +562,26 @@ def test_an_image_that_cannot_be_sorted_stops_no_other(tmp_path):
     assert undo("my photos/undo.csv") == (2, [])
 
 
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS])
+def test_a_folder_that_gives_no_image_away_is_named(code, tmp_path, monkeypatch):
+    """The folder to sort into was blamed; it had taken the image."""
+    photos = pictures(tmp_path / "photos", 2)
+    unlink = Path.unlink
+
+    def refuse(path: Path, *args, **more) -> None:
+        if path == photos[0]:
+            raise OSError(code, os.strerror(code))
+        unlink(path, *args, **more)
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    sorting = Sorting("sorted", "move", ["photos"])
+    assert sorting.fill([(str(p), p) for p in photos], {str(p): ["a"] for p in photos}, ["a"]) == 1
+    (said,) = sorting.left
+    assert said.startswith(f"'{photos[0]}' cannot be taken from its folder: {os.strerror(code)}; ")
+    assert places() == ["a/001.png"]
+    assert undo("sorted/undo.csv") == (1, [])
+
+
 def test_a_file_in_the_way_of_a_folder_stops_no_other(tmp_path):
     photos = pictures(tmp_path / "photos", 2)
     labels = dict(zip(map(str, photos), (["cat"], ["dog"]), strict=True))

@@ -278,9 +278,12 @@ def _move(source: Path, target: Path) -> None:
             _copy(source, target)  # another disk, or one without hard links
     try:
         source.unlink()
-    except OSError:
+    except OSError as error:
         target.unlink()
-        raise
+        raise InputError(
+            f"{str(source)!r} cannot be taken from its folder: {error.strerror}; allow it there, "
+            "or copy instead"
+        ) from error
 
 
 def _is_of(entry: Entry, source: Path | bytes, target: Path) -> bool:
