@@ -350,6 +350,29 @@ def test_interrupted_anywhere_each_image_is_learned_once(processes, tmp_path):
     assert seen(Path("o.csv.adte")) == 6
 
 
+@pytest.mark.parametrize(
+    "resave",
+    [
+        lambda data: data.replace(b"\n", b"\r\n"),
+        lambda data: b"\xef\xbb\xbf" + data,
+        lambda data: data.replace(b",", b";"),
+    ],
+    ids=["ends of lines", "mark of the encoding", "semicolons"],
+)
+def test_rows_that_another_program_saved_are_not_to_be_written_over(resave, photo):
+    """It was taken for another number of classes, or for a file of others to --force."""
+    predict(photo, "--out", "o.csv")
+    ours = Path("o.csv").read_bytes()
+    Path("o.csv").write_bytes(theirs := resave(ours))
+    result = predict(photo, "--out", "o.csv")
+    assert result.exit_code == 2
+    assert "'o.csv' was saved by another program" in result.output
+    assert "--force" not in result.output
+    assert Path("o.csv").read_bytes() == theirs
+    Path("o.csv").write_bytes(ours)
+    assert "1 done before" in predict(photo, "--out", "o.csv").output
+
+
 def test_rows_of_another_state_are_refused(photo):
     predict(photo, "--out", "o.csv", "--state", "a.adte")
     result = predict(photo, "--out", "o.csv", "--state", "b.adte")

@@ -363,7 +363,9 @@ def test_unsure_images_and_archives_are_sorted_too(photo):
         archive.write(photo, "in/photo.png")
     predict("p.zip", "--sort-into", "sorted", "--min-confidence", 1)
     assert Path("sorted/unsure/photo.png").read_bytes() == photo.read_bytes()
-    assert "use --sort copy" in predict("p.zip", "--sort-into", "s", "--sort", "move").output
+    for way, done in (("move", "moved"), ("link", "linked")):
+        said = predict("p.zip", "--sort-into", "s", "--sort", way).output
+        assert f"images in the archive 'p.zip' cannot be {done}; use --sort copy" in said
     assert "read once" in predict("-", "--sort-into", "s", input=b"x").output
     assert "give a folder outside" in predict(".", "--sort-into", "below").output
     assert "--sort needs --sort-into" in predict(photo, "--sort", "move").output

@@ -106,7 +106,12 @@ def test_the_first_file_that_exists_is_read(place, monkeypatch):
         ("[defaults]\nmodel = ['a']", "model .* give a text"),
         ("[defaults]\ntemplates = []", "give a text or a list of texts"),
         ("[defaults]\ntemplates = ['a {}.', 3]", "give a text or a list of texts"),
-        ("[defaults]\nmin_confidence = 'high'", "give a number"),
+        ("[defaults]\nmin_confidence = 'high'", "give a number from 0 to 1 there"),
+        ("[predict]\nmin_confidence = 5", r"min_confidence under \[predict\] is 5; give a number"),
+        ("[predict]\nmin_confidence = nan", "is nan; give a number from 0 to 1 there"),
+        ("[predict]\nviews = 0", r"views under \[predict\] is 0; give a whole number from 1, or"),
+        ("[defaults]\ntop = 0", "top .* is 0; give a whole number from 1 there"),
+        ("[defaults]\nseed = -1", "seed .* is -1; give a whole number from 0 there"),
         ("[defaults.model]\nname = 'tiny'", "model .* give a text"),
         ("[defaults", "is not TOML .*; mend that line"),
         ("[defaults]\nseed = 1\nseed = 2", "is not TOML"),
@@ -126,8 +131,8 @@ def test_views_may_be_drawn_as_needed_where_the_verb_can(place):
     write(path, '[predict]\nviews = "auto"')
     assert load_config().defaults("predict") == {"views": "auto"}
     for table, wanted in (
-        ("predict", "a whole number, or 'auto', there"),
-        ("eval", "a whole number there"),
+        ("predict", "a whole number from 1, or 'auto', there"),
+        ("eval", "a whole number from 1 there"),
     ):
         write(path, f'[{table}]\nviews = "{"all" if table == "predict" else "auto"}"')
         with pytest.raises(InputError, match=wanted):
@@ -153,8 +158,8 @@ def test_files_that_cannot_be_read(place):
 
 
 def test_every_key_may_stand_in_every_table(place):
-    examples = {"a text": '"x"', "a whole number": "3", "a number": "0.5",
-                "a text or a list of texts": '"a {}."'}  # fmt: skip
+    examples = {"a text": '"x"', "a whole number from 0": "0", "a whole number from 1": "1",
+                "a number from 0 to 1": "0.5", "a text or a list of texts": '"a {}."'}  # fmt: skip
     lines = "\n".join(f"{key} = {examples[wanted]}" for key, wanted in KEYS.items())
     write(place / "work" / "adte.toml", f"[defaults]\n{lines}\n[serve]\n{lines}\n")
     assert load_config().defaults("serve").keys() == KEYS.keys()

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,13 @@ import pytest
 import adte
 from adte import InputError
 from adte.files import load_state
+from adte.files.claims import Lock
 from adte.labelling import Job, Labelled, Listener, Wanted, run
 from adte.labelling import sorting as sorting_room
 from adte.labelling.signals import Deferred
 from adte.labelling.sorting import Sorting, folder_names, undo
 from adte.testing import SmallModel
-from predicting import CLASSES, call, is_clean, mixed, pictures, predict, seen, settle
+from predicting import CLASSES, call, is_clean, mixed, picture, pictures, predict, seen, settle
 
 
 @pytest.fixture(autouse=True)
@@ -33,6 +35,7 @@ WANTED = Wanted(["cat", "dog", "car"], views=2)
 class Recorder(Listener):
     def __init__(self) -> None:
         self.names: list[str] = []
+        self.notes: list[str] = []
         self.begun = 0
 
     def begin(self, clf, names):
@@ -40,6 +43,9 @@ class Recorder(Listener):
 
     def show(self, image: Labelled) -> None:
         self.names.append(image.name)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
 
 
 def test_a_job_tells_its_listener(tmp_path):
@@ -64,6 +70,34 @@ def test_what_comes_through_a_pipe_is_another_image_each_time(tmp_path):
         shot.join()
         assert (report.labelled, report.before) == (1, 0)
     assert report.seen == 2
+
+
+@pytest.mark.parametrize("out", ["o.csv", "o.jsonl", "o.json"])
+def test_an_image_that_is_newer_than_its_row_is_said(out, tmp_path):
+    """It kept the label of another one without a word."""
+    photos = pictures(tmp_path / "photos", 3)
+
+    def notes(**more) -> list[str]:
+        recorder = Recorder()
+        Job(["photos"], WANTED, out=out, workers=0, **more).run(recorder)
+        return recorder.notes
+
+    assert notes() == notes() == []
+    picture(photos[1], 9)
+    later = os.stat(out).st_mtime_ns + 10**9
+    os.utime(photos[1], ns=(later, later))
+    said = f"1 image is newer than '{out}', where the old labels stay; --force labels all anew"
+    assert notes() == [said]
+    assert notes(force=True) == []
+
+
+def test_an_output_that_gets_no_row_keeps_its_time(tmp_path):
+    """So that what is newer is said each time."""
+    pictures(tmp_path / "photos", 1)
+    Job(["photos"], WANTED, out="o.csv", workers=0).run()
+    os.utime("o.csv", ns=(10**18, 10**18))
+    assert Job(["photos"], WANTED, out="o.csv", workers=0).run().newer == 1
+    assert os.stat("o.csv").st_mtime_ns == 10**18
 
 
 def test_an_interrupt_in_a_listener_loses_nothing(tmp_path):
@@ -304,6 +338,122 @@ def test_images_of_one_name_and_label_are_sorted_after_an_interrupt(tmp_path, mo
     assert [Path(f"sorted/cat/{n}.png").read_bytes() for n in ("x", "x-2")] == images
 
 
+def test_two_runs_at_once_sort_each_image_once(tmp_path):
+    """Each read the list before the other had written it, and all images were copied twice."""
+    items = [(str(p), p) for p in pictures(tmp_path / "photos", 3)]
+    labels = {name: ["cat"] for name, _ in items}
+    both = [Sorting("sorted", "copy", ["photos"]) for _ in range(2)]
+    assert [sorting.fill(items, labels, ["cat"]) for sorting in both] == [3, 0]
+    assert len(os.listdir("sorted/cat")) == 3
+
+
+def test_who_sorts_holds_the_list(tmp_path, monkeypatch):
+    pictures(tmp_path / "photos", 1)
+    monkeypatch.setattr(sorting_room, "Lock", lambda path: Lock(path, 0))
+    job = Job(["photos"], WANTED, sort_into="sorted", wait=0, workers=0)
+    assert job.run().is_good
+    with Lock("sorted/undo.csv"):
+        with pytest.raises(InputError, match=r"'sorted/undo.csv' is used by another process"):
+            undo("sorted/undo.csv")
+        (said,) = Job(["photos"], WANTED, sort_into="sorted", wait=0, workers=0).run().failed
+        assert "'sorted/undo.csv' is used by another process" in said
+    assert undo("sorted/undo.csv") == (1, [])
+    assert not Path("sorted").exists()
+
+
+def test_a_folder_that_was_taken_back_meanwhile_is_made_again(tmp_path):
+    pictures(tmp_path / "photos", 1)
+
+    class Hasty(Recorder):
+        def show(self, image):
+            Path("sorted").rmdir()
+
+    assert Job(["photos"], WANTED, sort_into="sorted", workers=0).run(Hasty()).is_good
+    assert undo("sorted/undo.csv").images == 1
+
+
+def places(folder: str = "sorted") -> list[str]:
+    """Where sorted images lie."""
+    return sorted(str(p.relative_to(folder)) for p in Path(folder).glob("*/*"))
+
+
+@pytest.mark.parametrize("way", ["copy", "link"])
+def test_an_image_with_another_label_goes_to_another_folder(way, tmp_path):
+    """It lay in both."""
+    items = [(str(p), p) for p in pictures(tmp_path / "photos", 3)]
+    before = {name: path.read_bytes() for name, path in items}
+
+    def fill(*labels: str | None) -> int:
+        found = {name: [label] for (name, _), label in zip(items, labels, strict=True)}
+        return Sorting("sorted", way, ["photos"]).fill(items, found, ["cat", "dog"])
+
+    assert fill(None, None, "dog") == 3
+    assert fill("cat", None, "dog") == 1
+    assert places() == ["cat/000.png", "dog/002.png", "unsure/001.png"]
+    assert fill("cat", "cat", "cat") == 2
+    assert places() == [f"cat/{name}" for name in ("000.png", "001.png", "002.png")]
+    assert fill("cat", "cat", "cat") == 0
+    assert undo("sorted/undo.csv") == (3, [])
+    assert {name: path.read_bytes() for name, path in items} == before
+    assert not Path("sorted").exists()
+
+
+def test_a_name_that_became_free_has_another_image(tmp_path):
+    """The list has two images under one name; the last one is there."""
+    photos = {}
+    for seed, folder in enumerate("ab"):
+        (tmp_path / folder).mkdir()
+        photos[folder] = picture(tmp_path / folder / "x.png", seed)
+    for folder, label in (("a", "cat"), ("a", "dog"), ("b", "cat"), ("a", None)):
+        sorting, photo = Sorting("sorted", "copy", ["a", "b"]), photos[folder]
+        assert sorting.fill([(str(photo), photo)], {str(photo): [label]}, ["cat", "dog"]) == 1
+        assert sorting.left == []
+    assert places() == ["cat/x.png", "unsure/x.png"]
+    assert Path("sorted/cat/x.png").read_bytes() == photos["b"].read_bytes()
+    assert undo("sorted/undo.csv") == (2, [])
+
+
+def test_what_was_changed_in_the_old_folder_stays(tmp_path):
+    (photo,) = pictures(tmp_path / "photos", 1)
+    items = [(str(photo), photo)]
+    Sorting("sorted", "copy", ["photos"]).fill(items, {str(photo): [None]}, ["cat"])
+    Path("sorted/unsure/000.png").write_bytes(b"edited by me")
+    sorting = Sorting("sorted", "copy", ["photos"])
+    assert sorting.fill(items, {str(photo): ["cat"]}, ["cat"]) == 1
+    (said,) = sorting.left
+    assert said == "'sorted/unsure/000.png' stays: it was changed since it was sorted"
+    assert Path("sorted/unsure/000.png").read_bytes() == b"edited by me"
+    again = Sorting("sorted", "copy", ["photos"])
+    assert again.fill(items, {str(photo): ["cat"]}, ["cat"]) == 0
+    assert again.left == []
+
+
+@pytest.mark.parametrize("way", ["copy", "move"])
+def test_another_image_of_the_same_name_is_sorted_too(way, tmp_path):
+    """It was taken for the one that was sorted before; a camera counts from 1 again."""
+    (photo,) = pictures(tmp_path / "photos", 1)
+    found = []
+    for seed in (0, 1):
+        found.append(picture(photo, seed).read_bytes())
+        sorting = Sorting("sorted", way, ["photos"])
+        assert sorting.fill([(str(photo), photo)], {str(photo): ["cat"]}, ["cat"]) == 1
+    assert [Path(f"sorted/cat/{n}.png").read_bytes() for n in ("000", "000-2")] == found
+    if way == "copy":
+        assert sorting.fill([(str(photo), photo)], {str(photo): ["cat"]}, ["cat"]) == 0
+
+
+def test_a_move_that_was_cut_off_goes_where_the_image_belongs_now(tmp_path):
+    (photo,) = pictures(tmp_path / "photos", 1)
+    data, items = photo.read_bytes(), [(str(photo), photo)]
+    Sorting("sorted", "move", ["photos"]).fill(items, {str(photo): ["cat"]}, ["cat", "dog"])
+    os.link("sorted/cat/000.png", photo)  # as between the two steps of a move
+    Sorting("sorted", "move", ["photos"]).fill(items, {str(photo): ["dog"]}, ["cat", "dog"])
+    assert places() == ["dog/000.png"]
+    assert not photo.exists()
+    assert undo("sorted/undo.csv") == (1, [])
+    assert photo.read_bytes() == data
+
+
 def test_a_link_to_where_images_are_sorted_is_found_before(tmp_path):
     """A second run labelled the copies of the first."""
     pictures(tmp_path / "photos", 1)
@@ -410,6 +560,26 @@ def test_an_image_that_cannot_be_sorted_stops_no_other(tmp_path):
     assert "(2 images copied; `adte undo 'my photos/undo.csv'`" in result.stderr
     assert sorted(os.listdir("my photos/cat")) == ["3.png", long]
     assert undo("my photos/undo.csv") == (2, [])
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS])
+def test_a_folder_that_gives_no_image_away_is_named(code, tmp_path, monkeypatch):
+    """The folder to sort into was blamed; it had taken the image."""
+    photos = pictures(tmp_path / "photos", 2)
+    unlink = Path.unlink
+
+    def refuse(path: Path, *args, **more) -> None:
+        if path == photos[0]:
+            raise OSError(code, os.strerror(code))
+        unlink(path, *args, **more)
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    sorting = Sorting("sorted", "move", ["photos"])
+    assert sorting.fill([(str(p), p) for p in photos], {str(p): ["a"] for p in photos}, ["a"]) == 1
+    (said,) = sorting.left
+    assert said.startswith(f"'{photos[0]}' cannot be taken from its folder: {os.strerror(code)}; ")
+    assert places() == ["a/001.png"]
+    assert undo("sorted/undo.csv") == (1, [])
 
 
 def test_a_file_in_the_way_of_a_folder_stops_no_other(tmp_path):
@@ -574,11 +744,45 @@ def test_a_warm_start_leaves_its_state_alone(tmp_path):
     assert float(theirs["prior.answers"].sum()) == pytest.approx(4)
     again = predict(tmp_path / "in", "--start", warm, "--out", out)  # all done: nothing learned
     assert is_clean(again)
+    assert f"--start '{warm}' is not used: '{out}.adte' is there and goes on" in again.stderr
     assert seen(Path(f"{out}.adte")) == 4
     wrong = call("predict", tmp_path / "in", "--start", warm, "--classes", "a, b", "--out", "x.csv")
     assert wrong.exit_code == 2
     assert "--start" in wrong.stderr
     assert "other classes" in wrong.stderr
+
+
+@pytest.mark.parametrize("kept", [{}, {"state": "s.adte"}, {"state": "s.adte", "freeze": True}])
+def test_a_start_that_comes_too_late_is_refused_or_said(kept, tmp_path):
+    """What it had, calibration too, was passed over without a word."""
+    pictures(tmp_path / "in", 2)
+
+    def job(**more) -> Job:
+        return Job(["in/000.png"], WANTED, out="o.csv", workers=0, **more)
+
+    if "state" in kept:
+        Job(["in/001.png"], WANTED, state="s.adte", workers=0).run()
+    job(**kept).run()
+    for name, other in {
+        "other classes": {"classes": ["x", "y"]},
+        "method 'se'": {"method": "se"},
+        "other views": {"views": 3},
+        "other options": {"options": {"clip": 3.0}},
+    }.items():
+        Job(["in"], replace(WANTED, **other), state=f"{name}.adte", learn=True, workers=0).run()
+        new = "--state" if kept else "--out"
+        with pytest.raises(
+            InputError, match=rf"has {name}.*; leave --start out, or give a new {new}"
+        ):
+            job(start=f"{name}.adte", **kept).run()
+    Job(["in"], WANTED, state="warm.adte", learn=True, workers=0).run()
+    clf = adte.Classifier.load("warm.adte")
+    clf.temperature = 2.0
+    clf.save("warm.adte")
+    recorder = Recorder()
+    assert job(start="warm.adte", **kept).run(recorder).before == 1
+    (said,) = [n for n in recorder.notes if "--start" in n]
+    assert "--start 'warm.adte' is not used" in said
 
 
 def test_a_warm_start_is_there_and_may_be_used_as_it_is(tmp_path):

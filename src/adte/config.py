@@ -35,6 +35,7 @@ __all__ = ["ENVIRONMENT", "KEYS", "VERBS", "Config", "Setting", "find_config", "
 
 VERBS = ("predict", "learn", "calibrate", "eval", "compare", "sweep", "extract", "replay", "paper",
          "study", "bench", "serve")  # fmt: skip
+COUNT, INDEX, SHARE = "a whole number from 1", "a whole number from 0", "a number from 0 to 1"
 AUTO = ("predict", "learn", "calibrate")  # whose views may be drawn as they are needed
 KEYS = {
     "model": "a text",
@@ -42,12 +43,12 @@ KEYS = {
     "device": "a text",
     "dtype": "a text",
     "method": "a text",
-    "views": "a whole number",
-    "seed": "a whole number",
+    "views": COUNT,
+    "seed": INDEX,
     "templates": "a text or a list of texts",
-    "top": "a whole number",
-    "min_confidence": "a number",
-    "workers": "a whole number",
+    "top": COUNT,
+    "min_confidence": SHARE,
+    "workers": INDEX,
 }
 ENVIRONMENT = {"model": "ADTE_MODEL", "device": "ADTE_DEVICE", "dtype": "ADTE_DTYPE"}
 
@@ -154,5 +155,8 @@ def _fits(value: object, wanted: str) -> bool:
     if isinstance(value, list):
         texts = all(isinstance(v, str) for v in value)
         return wanted == "a text or a list of texts" and bool(value) and texts
-    kinds = {"a whole number": (int,), "a number": (int, float)}
-    return isinstance(value, kinds.get(wanted, (str,)))
+    if wanted == SHARE:
+        return isinstance(value, int | float) and 0 <= value <= 1
+    if wanted in (COUNT, INDEX):
+        return isinstance(value, int) and value >= (wanted == COUNT)
+    return isinstance(value, str)

@@ -222,7 +222,7 @@ def test_marks_that_counted_errors_are_still_read(tmp_path):
     ("name", "content", "sentence"),
     [
         ("a.csv", "path,label\na.jpg,cat\n", "has other columns"),
-        ("a.csv", "path,label,confidence,index,learned,error\r\n", "has other columns"),
+        ("a.csv", "path,label,confidence,index,learned,error\r\n", "saved by another program"),
         ("a.csv", "path,label,confidence,index,learned,error\na,b\nc,,,,,\n", "was changed"),
         ("a.jsonl", "my notes\n", "was changed"),
         ("a.jsonl", "my notes", "was changed"),

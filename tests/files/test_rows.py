@@ -10,7 +10,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from adte.files.rows import COLUMNS, Csv, Lines, escape_name, is_output, unescape_name
+from adte.files.rows import (
+    COLUMNS,
+    Csv,
+    Lines,
+    escape_name,
+    is_output,
+    is_resaved,
+    unescape_name,
+)
 
 ROW = {
     "path": "a.jpg", "label": "cat, small", "confidence": 0.1 + 0.2, "index": 3, "learned": True,
@@ -96,3 +104,14 @@ def test_json_of_a_row():
 )
 def test_our_outputs_are_told_from_others(head, ours):
     assert is_output(head) is ours
+
+
+@pytest.mark.parametrize("top", [0, 2])
+def test_rows_that_another_program_saved_are_told(top):
+    head = Csv(top).head.removesuffix(b"\n")
+    quoted = b";".join(b'"%s"' % c for c in head.split(b","))
+    for line in (head + b"\r", b"\xef\xbb\xbf" + head, head.replace(b",", b";") + b"\r", quoted):
+        assert is_resaved(line + b"\n")
+        assert is_resaved(line)
+    for line in (head, head[1:] + b"\r", b'{"path": "a"}\r', b"path;label\r", b"\r", b""):
+        assert not is_resaved(line + b"\n")

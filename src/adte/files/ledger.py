@@ -13,6 +13,7 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import islice
@@ -34,10 +35,10 @@ from adte.files.outputs import (
     part_of,
     place_of,
 )
-from adte.files.rows import Csv, Done, Lines
+from adte.files.rows import Csv, Done, Lines, is_resaved
 from adte.files.whole import target_of, write_whole
 
-__all__ = ["Ledger"]
+__all__ = ["Ledger", "check_saved"]
 
 
 class Ledger:
@@ -63,6 +64,7 @@ class Ledger:
         self._done: list[Done] = []
         self._ends: list[int] = []  # bytes from the beginning to the end of each row
         self._seen: int | None = None  # bytes of the file, where it is the one to go on with
+        self._written = 0  # when, in nanoseconds
         self._damaged = False
         self._left: dict[str, list[Done]] = {}  # by `place_of`
         self._failed: dict[str, list[int]] = {}
@@ -93,6 +95,8 @@ class Ledger:
         if head:
             first = next(lines, b"")
             size = len(first)
+            if is_resaved(first):
+                raise _resaved(self.path)
             if first != head and not head.startswith(first):
                 raise InputError(
                     f"{self.path!r} has other columns than this command writes; ask for the same "
@@ -111,8 +115,10 @@ class Ledger:
                 size += len(line)
                 self._done.append(done)
                 self._ends.append(size)
+        found = self._place.stat()
+        self._written = found.st_mtime_ns
         if not self._is_list:
-            self._seen = self._place.stat().st_size
+            self._seen = found.st_size
 
     def _lines(self) -> Iterator[bytes]:
         """Lines as JSON lines or CSV has them, whichever file they are in."""
@@ -211,6 +217,13 @@ class Ledger:
         found = self._left.get(_known_by(name, os.getcwd()))
         return found.pop(0) if found else None
 
+    def is_older(self, image: Path) -> bool:
+        """Whether an image file was changed after the last row, and may be another one by now."""
+        try:
+            return image.stat().st_mtime_ns > self._written
+        except OSError:
+            return False
+
     def failures(self, name: str) -> dict[int, str]:
         """What was reported of an image, by the number of the row; asked once too."""
         numbers = self._failed.pop(_known_by(name, os.getcwd()), [])
@@ -223,6 +236,23 @@ class Ledger:
         ways = place_of(name, os.getcwd()), _known_by(name, os.getcwd())
         above = {str(folder) for way in ways for folder in Path(way).parents}
         return [number for folder in above for number in self._failed.pop(folder, [])]
+
+
+def check_saved(path: StrPath) -> None:
+    """Refuse rows that another program has saved in its own way, which are not taken for ours."""
+    head = b""
+    if not is_stream(path):
+        with suppress(OSError, ValueError), open(path, "rb") as file:
+            head = file.readline(1 << 20)
+    if is_resaved(head):
+        raise _resaved(os.fspath(path))
+
+
+def _resaved(path: str) -> InputError:
+    return InputError(
+        f"{path!r} was saved by another program, with other separators or ends of lines; put it "
+        "back as it was, or give another name"
+    )
 
 
 def _known_by(name: str, folder: str) -> str:

@@ -290,7 +290,9 @@ def open_at(path: StrPath, form: Csv | Lines, fmt: str, kept: Kept | None = None
                 )
             kind: Kind = "part" if fmt == "json" else "file"
             out = Output(path, form, file, kind, kept and kept.folder)
-            file.truncate(kept.size if kept and kept.rows else 0)
+            size = kept.size if kept and kept.rows else 0
+            if size != now.st_size:  # else the file keeps its time, see `Ledger.is_older`
+                file.truncate(size)
         except OSError as error:
             raise InputError(f"cannot write {os.fspath(path)!r}: {reason(error)}") from error
         if kept is not None and kept.rows:

@@ -11,6 +11,7 @@ name is written as it is. `unescape_name` gives the name back, and `os.fsencode`
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import json
@@ -21,8 +22,8 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 __all__ = [
-    "COLUMNS", "Csv", "Done", "Lines", "Row", "escape_name", "is_facts", "is_output", "is_rows",
-    "unescape_name",
+    "COLUMNS", "Csv", "Done", "Lines", "Row", "escape_name", "is_facts", "is_output",
+    "is_resaved", "is_rows", "unescape_name",
 ]  # fmt: skip
 
 COLUMNS = ("path", "label", "confidence", "index", "learned", "error")
@@ -165,11 +166,25 @@ def is_facts(head: bytes) -> bool:
     return re.match(rb'\s*\{\s*"adte"\s*:', head) is not None
 
 
+def is_resaved(head: bytes) -> bool:
+    """Whether a file that begins so holds rows of ours as a spreadsheet, an editor or git saved it:
+    with a mark of its encoding, other ends of lines, semicolons, tabs or quotes.
+    """
+    first = head.partition(b"\n")[0]
+    plain = first.removeprefix(codecs.BOM_UTF8).rstrip(b"\r").replace(b'"', b"")
+    plain = plain.replace(b";", b",").replace(b"\t", b",")
+    return plain != first and _is_head(plain)
+
+
+def _is_head(line: bytes) -> bool:
+    columns = ",".join(COLUMNS).encode()
+    return line == columns or line.startswith(columns + b",class_1,")
+
+
 def is_rows(head: bytes) -> bool:
     """Whether a file that begins so holds rows of ours."""
     first, _, rest = head.partition(b"\n")
-    columns = ",".join(COLUMNS).encode()
-    if first == columns or first.startswith(columns + b",class_1,"):
+    if _is_head(first):
         return True
     if first == b"[":  # a list is written with one row per line
         first = rest.partition(b"\n")[0].removesuffix(b",")

@@ -19,19 +19,21 @@ import torch
 
 from adte.classifier import Classifier
 from adte.data.places import expand, is_place, local_path
-from adte.errors import InputError
+from adte.errors import InputError, StateError
 from adte.files import load_state
 from adte.files.claims import Lock, Target, claim, kind_of
 from adte.files.devices import StrPath, is_special
 from adte.files.inputs import Item, is_archive, is_pipe
-from adte.files.ledger import Ledger
+from adte.files.ledger import Ledger, check_saved
 from adte.files.outputs import Mark, format_of, is_stream, open_output, part_of
+from adte.files.whole import make_folder
 from adte.fit import check_fit, read_learned
 from adte.labelling.parquet import is_ours, to_parquet
 from adte.labelling.report import Listener, Report, counted
 from adte.labelling.run import Rows, Run, Saving
 from adte.labelling.saved import Saved, Wanted, open_classifier
-from adte.labelling.sorting import LIST, Sorting
+from adte.labelling.sorting import LIST, WAYS, Sorting
+from adte.methods import create_method
 
 __all__ = ["Job"]
 
@@ -55,7 +57,7 @@ class Job:
         batch, workers: images that are worked on together, threads that decode ahead; None takes
             what pays.
         sort_into: a folder with a folder per label, filled when all is labelled.
-        wait: seconds to wait for another process that uses the state.
+        wait: seconds to wait for another process that uses the state, or sorts into the folder.
     """
 
     inputs: Sequence[str]
@@ -91,8 +93,8 @@ class Job:
             sorting = Sorting(self.sort_into, self.sort, self.inputs)
         with ExitStack() as stack:
             if keep is not None:
-                self._lock(keep, stack, listener)
-            clf, marks = self._classifier(keep)
+                self._lock(keep.path, stack, listener)
+            clf, marks = self._classifier(keep, listener)
             was_frozen = clf.frozen
             if was_frozen and self.learn:
                 raise InputError(
@@ -108,8 +110,13 @@ class Job:
             run = Run(clf, rows, saving, self.report, self.top, self.min_confidence)
             listener.begin(clf, names)
             run.go(items, listener, self.batch, self.workers, self.json_to)
+            if newer := self.report.newer:
+                listener.note(
+                    f"{counted(newer, 'image')} {'is' if newer == 1 else 'are'} newer than "
+                    f"{self.out!r}, where the old labels stay; --force labels all anew"
+                )
         if sorting is not None:
-            self._sort(sorting, run.labels, clf.classes)
+            self._sort(sorting, run.labels, clf.classes, listener)
         return self.report
 
     def _run_to_parquet(self, out: str, listener: Listener | None) -> Report:
@@ -177,19 +184,23 @@ class Job:
                         f"{option} {os.fspath(path)!r} is the list that --sort-into keeps; give "
                         "another name"
                     )
+        if self.out is not None and not self.force:
+            check_saved(self.out)
         claim(targets, read, self.force)
 
-    def _lock(self, keep: Saved, stack: ExitStack, listener: Listener) -> None:
+    def _lock(self, path: StrPath, stack: ExitStack, listener: Listener) -> None:
         try:
-            stack.enter_context(Lock(keep.path, 0))
+            stack.enter_context(Lock(path, 0))
         except InputError as error:
             said, _, _ = str(error).partition(";")
             if not self.wait or "another process" not in said:
                 raise
             listener.note(f"{said}; waiting up to {self.wait:g} s for it")
-            stack.enter_context(Lock(keep.path, self.wait))
+            stack.enter_context(Lock(path, self.wait))
 
-    def _classifier(self, keep: Saved | None) -> tuple[Classifier, dict[str, Any]]:
+    def _classifier(
+        self, keep: Saved | None, listener: Listener
+    ) -> tuple[Classifier, dict[str, Any]]:
         """The classifier to begin with, and what its state knows of outputs."""
         there = keep is not None and kind_of(keep.path) == "state"
         state = self.state
@@ -197,15 +208,37 @@ class Job:
             state = None  # it would only be read
         if state is not None and self.freeze:
             clf, _ = open_classifier(self.wanted, Saved.by_option(state))
+            self._pass_over_start(clf, state, listener)
             marks = self._marks(clf, keep) if keep and there and not self.force else {}
             return clf, marks
         if keep and there and (state is not None or not self.force):
-            return open_classifier(self.wanted, keep)
+            clf, marks = open_classifier(self.wanted, keep)
+            self._pass_over_start(clf, keep.path, listener)
+            return clf, marks
         if self.start is not None:
             clf, _ = open_classifier(self.wanted, Saved(self.start, f"--start {self.start!r}"))
             clf.begin()
             return clf, {}
         return self.wanted.new(), {}
+
+    def _pass_over_start(self, clf: Classifier, state: str, listener: Listener) -> None:
+        """Say that a state goes on and nothing begins; refuse a start that it cannot have had."""
+        if self.start is None:
+            return
+        new = "--out" if self.state is None else "--state"
+        _, facts = read_learned(self.start)
+        options = create_method(facts["method"], **facts["options"]).params
+        try:
+            check_fit(f"--start {self.start!r}", {**facts, "options": options}, clf.facts)
+        except StateError as error:
+            said, _, _ = str(error).rpartition("; ")
+            raise InputError(
+                f"{said}, and {state!r} goes on; leave --start out, or give a new {new}"
+            ) from error
+        listener.note(
+            f"--start {self.start!r} is not used: {state!r} is there and goes on as it is; a new "
+            f"{new} begins with it"
+        )
 
     def _marks(self, clf: Classifier, keep: Saved) -> dict[str, Any]:
         """What the state beside an output knows of it, if it is the state that this run has."""
@@ -275,17 +308,23 @@ class Job:
     # ------------------------------------------------------------------ after the work
 
     def _sort(
-        self, sorting: Sorting, labels: dict[str, list[str | None]], classes: Sequence[str]
+        self,
+        sorting: Sorting,
+        labels: dict[str, list[str | None]],
+        classes: Sequence[str],
+        listener: Listener,
     ) -> None:
-        done = {"copy": "copied", "link": "linked", "move": "moved"}[self.sort]
         try:
-            count = sorting.fill(expand(self.inputs), labels, classes)
+            make_folder(sorting.folder)  # an undo may have removed it meanwhile
+            with ExitStack() as stack:
+                self._lock(sorting.path, stack, listener)
+                count = sorting.fill(expand(self.inputs), labels, classes)
         except InputError as error:
             self.report.failed += [*sorting.left, str(error)]
         else:
             self.report.failed += sorting.left
             listing = shlex.quote(str(sorting.path))  # to be copied, blanks and all
-            how = f"{counted(count, 'image')} {done}; `adte undo {listing}` undoes it"
+            how = f"{counted(count, 'image')} {WAYS[self.sort]}; `adte undo {listing}` undoes it"
             said = f"{self.sort_into} ({how})"
             self.report.written.append(said)
 

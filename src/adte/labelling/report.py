@@ -40,6 +40,7 @@ class Report:
         verb: what was done to images, in words.
         labelled: images, those that were unsure among them.
         before: images that have a label from an earlier run.
+        newer: of these, images that were changed after the rows were written.
         unread: images that could not be read.
         seen: images that the classifier has learned from, all in all.
         shares: what those are made of, largest first, where the method estimates it.
@@ -50,6 +51,7 @@ class Report:
     labelled: int = 0
     unsure: int = 0
     before: int = 0
+    newer: int = 0
     seen: int = 0
     shares: list[Share] = field(default_factory=list)
     unread: list[Unread] = field(default_factory=list)

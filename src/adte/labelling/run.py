@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import count
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from adte._version import __version__
@@ -50,6 +51,10 @@ class Rows:
     def take(self, name: str) -> Done | None:
         """The row that an image has from an earlier run. One with an error is none."""
         return None if self.ledger is None or name in self.pipes else self.ledger.take(name)
+
+    def is_older(self, source: object) -> bool:
+        """Whether an image was changed after its row was written, as far as that can be told."""
+        return self.ledger is not None and isinstance(source, Path) and self.ledger.is_older(source)
 
     def found(self, name: str) -> None:
         """An image is there: what was said of its folder or archive, that it is closed, goes."""
@@ -205,6 +210,7 @@ class Run:
                     self.rows.found(name)
                 if done := self.rows.take(name):
                     self.report.before += 1
+                    self.report.newer += self.rows.is_older(source)
                     self.labels.setdefault(name, []).append(done.label)
                     listener.skip(name)
                     continue

@@ -2,8 +2,10 @@
 
 Nothing is ever written over: a name that is taken gets a number. The list, `undo.csv` in the
 folder, has a line per image before anything is done with it, and its digest; the same command does
-what an interrupted one left undone. Undoing takes away or moves back only what is still as it was
-put there. An image that cannot be sorted stops no other, unless the disk or the list takes no more.
+what an interrupted one left undone. An image that has another label by now goes from its old folder
+to the new one. Undoing takes away or moves back only what is still as it was put there. An image
+that cannot be sorted stops no other, unless the disk or the list takes no more. Who changes a
+folder holds the lock of its list.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from typing import NamedTuple
 
 from adte.data.places import is_elsewhere
 from adte.errors import InputError, unknown
-from adte.files.claims import claim_folder
+from adte.files.claims import Lock, claim_folder
 from adte.files.devices import StrPath
 from adte.files.inputs import Item, is_archive, is_pipe
 from adte.files.rows import escape_name, unescape_name
@@ -31,7 +33,7 @@ __all__ = ["UNSURE", "Sorting", "Undone", "undo"]
 
 UNSURE = "unsure"  # the folder of images without a label
 LIST = "undo.csv"
-WAYS = ("copy", "link", "move")
+WAYS = {"copy": "copied", "link": "linked", "move": "moved"}
 COLUMNS = ("way", "from", "to", "digest")
 FATAL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)  # to the next image too
 
@@ -66,21 +68,22 @@ class Sorting:
             _check_input(name, here, way)
         self.folder = claim_folder("--sort-into", folder)
         self.path = self.folder / LIST
-        self._done = dict[tuple[str, str], list[Entry]]()  # by source and folder, in order
-        for entry in self._listed():
-            if os.path.lexists(self.folder / entry.to):  # else it came no further than the list
-                key = entry.source, Path(entry.to).parent.name
-                self._done.setdefault(key, []).append(entry)
+        self._listed()
 
-    def _listed(self) -> list[Entry]:
-        """What the list says. A torn last line, as a full disk leaves it, makes room for more."""
-        if not self.path.exists() or not self.path.stat().st_size:
-            return []
-        entries = _read(self.path)[1]
-        data = self.path.read_bytes()
-        if not data.endswith(b"\n"):
+    def _listed(self) -> dict[str, list[Entry]]:
+        """What the list says and is there, by source, in order."""
+        there: dict[str, list[Entry]] = {}
+        if self.path.exists() and self.path.stat().st_size:
+            for entry in _read(self.path)[1]:
+                if os.path.lexists(self.folder / entry.to):  # else it came no further than the list
+                    there.setdefault(entry.source, []).append(entry)
+        return there
+
+    def _cut(self) -> None:
+        """A torn last line, as a full disk leaves it, makes room for more."""
+        data = self.path.read_bytes() if self.path.exists() else b""
+        if data and not data.endswith(b"\n"):
             os.truncate(self.path, data.rfind(b"\n") + 1)
-        return entries
 
     def fill(
         self,
@@ -91,9 +94,11 @@ class Sorting:
         """Sort images by label, each once; None is unsure. How many it was; `left` has the others.
 
         An archive may hold several images of one name, so a name has labels, in order. Images that
-        are there already, from an interrupted run, are passed over.
+        are there already, from an interrupted run, are passed over. Others wait: the caller holds
+        the lock of `path`.
         """
-        folders = folder_names(classes)
+        there, folders = self._listed(), folder_names(classes)
+        self._cut()
         count, left = 0, {name: [*found] for name, found in labels.items()}
         for name, source in items:
             if not left.get(name) or isinstance(source, InputError):
@@ -101,17 +106,39 @@ class Sorting:
             label = left[name].pop(0)
             place = UNSURE if label is None else folders[label]
             origin = os.path.abspath(name)
-            if not (done := self._done.get((origin, place))):
-                try:
-                    self._put(origin, source, self.folder / place)
-                    count += 1
-                except _Ended:
-                    raise
-                except InputError as error:
-                    self.left.append(str(error))
-            elif (entry := done.pop(0)).way == self.way == "move":
-                _finish(entry, self.folder / entry.to)
+            try:
+                count += self._sort(origin, source, self.folder / place, there.get(origin, []))
+            except _Ended:
+                raise
+            except InputError as error:
+                self.left.append(str(error))
         return count
+
+    def _sort(self, origin: str, source: Path | bytes, place: Path, there: list[Entry]) -> bool:
+        """Put an image where it belongs; False if it is there. `there` loses what is its own."""
+        same = [e for e in there if _is_of(e, source, self.folder / e.to)]
+        for entry in same:
+            if Path(entry.to).parent.name == place.name:
+                there.remove(entry)
+                if entry.way == self.way == "move":
+                    _finish(entry, self.folder / entry.to)
+                return False
+        if same:
+            there.remove(same[0])
+            self._withdraw(same[0])
+        self._put(origin, source, place)
+        return True
+
+    def _withdraw(self, entry: Entry) -> None:
+        """Take an image, which is at its source still, from the folder of another label."""
+        target = self.folder / entry.to
+        way = "link" if entry.way == "link" else "copy"  # a move that was cut off has left a copy
+        try:
+            _take_back(entry._replace(way=way), target)
+        except (OSError, InputError) as error:
+            self.left.append(_stays(target, error))
+        with suppress(OSError):
+            target.parent.rmdir()  # if it is empty
 
     def _put(self, origin: str, source: Path | bytes, place: Path) -> None:
         try:
@@ -152,7 +179,7 @@ def _check_input(name: str, folder: Path, way: str) -> None:
     if is_elsewhere(name):
         raise InputError(f"the images of {name!r} are no files here; leave --sort-into out")
     if is_archive(name) and found.is_file() and way != "copy":
-        raise InputError(f"images in the archive {name!r} cannot be {way}d; use --sort copy")
+        raise InputError(f"images in the archive {name!r} cannot be {WAYS[way]}; use --sort copy")
     if found.is_dir() and (way_in := _way_in(name, folder)) is not None:
         by = "" if found == folder or found in folder.parents else f" by the link {way_in!r}"
         raise InputError(
@@ -251,9 +278,26 @@ def _move(source: Path, target: Path) -> None:
             _copy(source, target)  # another disk, or one without hard links
     try:
         source.unlink()
-    except OSError:
+    except OSError as error:
         target.unlink()
-        raise
+        raise InputError(
+            f"{str(source)!r} cannot be taken from its folder: {error.strerror}; allow it there, "
+            "or copy instead"
+        ) from error
+
+
+def _is_of(entry: Entry, source: Path | bytes, target: Path) -> bool:
+    """Whether an image is the one that was sorted, and no other one that has its name by now."""
+    if entry.way == "link":
+        return True
+    try:
+        if isinstance(source, Path):
+            here, there = source.stat(), target.stat()
+            if (here.st_size, here.st_mtime_ns) == (there.st_size, there.st_mtime_ns):
+                return True  # a copy has the time of its image
+        return _digest(source) == entry.digest
+    except OSError:
+        return False  # which is said when it is put
 
 
 def _finish(entry: Entry, target: Path) -> None:
@@ -275,28 +319,34 @@ class Undone(NamedTuple):
 
 def undo(path: StrPath) -> Undone:
     """Take back what the list `undo.csv` says, the last first. What is left stays in the list."""
-    where, entries = _read(Path(path))
+    _read(Path(path))  # what is no list is not locked
     kept: list[Entry] = []
     said: list[str] = []
     count = 0
-    for entry in reversed(entries):
-        target = where / entry.to
-        if not os.path.lexists(target):
-            continue  # it was never put there, or is gone
-        try:
-            _take_back(entry, target)
-            count += 1
-        except (OSError, InputError) as error:
-            kept.append(entry)
-            why = reason(error) if isinstance(error, OSError) else str(error)
-            said.append(f"{str(target)!r} stays: {why}")
-    for name in {Path(e.to).parent for e in entries}:
-        with suppress(OSError):
-            (where / name).rmdir()  # if it is empty
-    _write(Path(path), list(reversed(kept)))
+    with Lock(path):
+        where, entries = _read(Path(path))
+        for entry in reversed(entries):
+            target = where / entry.to
+            if not os.path.lexists(target):
+                continue  # it was never put there, or is gone
+            try:
+                _take_back(entry, target)
+                count += 1
+            except (OSError, InputError) as error:
+                kept.append(entry)
+                said.append(_stays(target, error))
+        for name in {Path(e.to).parent for e in entries}:
+            with suppress(OSError):
+                (where / name).rmdir()  # if it is empty
+        _write(Path(path), list(reversed(kept)))
     with suppress(OSError):
         where.rmdir()
     return Undone(count, said)
+
+
+def _stays(target: Path, error: Exception) -> str:
+    why = reason(error) if isinstance(error, OSError) else str(error)
+    return f"{str(target)!r} stays: {why}"
 
 
 def _take_back(entry: Entry, target: Path) -> None:
@@ -334,7 +384,7 @@ def _read(path: Path) -> tuple[Path, list[Entry]]:
         raise InputError(f"cannot read {said} ({why}); give undo.csv of a sorted folder") from error
     if not lines or tuple(lines[0]) != COLUMNS:
         raise InputError(f"{said} is not undo.csv of a sorted folder; give that file")
-    entries = []
+    entries: dict[str, Entry] = {}
     for number, cells in enumerate(lines[1:], 2):
         if len(cells) != len(COLUMNS) and number == len(lines):
             break  # torn by a crash, before anything was done
@@ -342,8 +392,9 @@ def _read(path: Path) -> tuple[Path, list[Entry]]:
         parts = Path(entry.to).parts if entry else ()
         if entry is None or entry.way not in WAYS or len(parts) != 2 or ".." in parts:
             raise InputError(f"line {number} of {said} is damaged; mend or remove it")
-        entries.append(entry)
-    return path.absolute().parent, entries
+        entries.pop(entry.to, None)  # a name that was free again has another image
+        entries[entry.to] = entry
+    return path.absolute().parent, list(entries.values())
 
 
 def _write(path: Path, entries: Sequence[Entry]) -> None:
