@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import sys
-import time
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,7 @@ pytest.importorskip("fastapi")
 from adte import InputError
 from adte.cluster.deploy import application, deployed
 from adte.cluster.worker import Tower
-from adte.serve.client import ServiceError
-from serving import classifier, free_port, jpeg, made, small
+from serving import classifier, free_port, jpeg, made, small, wait_together
 
 sys.path.append(str(Path(__file__).parents[1] / "serve"))
 from test_http import (  # noqa: F401  # the same tests, of another house
@@ -58,16 +58,42 @@ def test_an_owner_that_is_killed_goes_on(open_house, nodes):
     images = [jpeg(i) for i in range(20)]
     stream = made(client, "kept", method="tda")
     expected = [p.label for p in classifier(method="tda").predict(images)]
-    found = [stream.predict(image).label for image in images[:10]]
-    assert nodes.kill_worker("ServeReplica:adte:owner", random.Random(0))
-    until = time.monotonic() + 600
-    while len(found) < len(images) and time.monotonic() < until:
-        number = len(found)
+    patient = adte.Client(client.url, retries=100).stream("kept")
+    with ThreadPoolExecutor(1) as asking:
+        found = [asking.submit(lambda x: patient.predict(x).label, image) for image in images]
+        found[9].result()
+        assert nodes.kill_worker("ServeReplica:adte:owner", random.Random(0))
+        assert [x.result() for x in found] == expected
+        asking.submit(patient.client.close)
+    assert stream.facts()["seen"] == len(images)
+
+
+def test_a_tower_that_is_killed_takes_no_image_with_it(open_house, nodes):
+    client, _, _ = open_house
+    images, killed = [jpeg(i) for i in range(4)], threading.Event()
+    clf = classifier(views=256)  # which keep a tower busy
+    clf.freeze()
+    expected = [p.label for p in clf.predict(images)]
+    stream = made(adte.Client(client.url), "towers", views=256)
+
+    def ask():
+        """Before one is killed, meanwhile, and once more."""
+        ended = False
+        while not ended:
+            ended = killed.is_set()
+            assert [stream.predict(x, learn=False).label for x in images] == expected
+        stream.client.close()
+
+    with ThreadPoolExecutor(4) as asking:
+        asked = [asking.submit(ask) for _ in range(4)]
         try:
-            found.append(stream.predict(images[number], key=f"image {number}").label)
-        except (ServiceError, OSError):
-            time.sleep(0.5)
-    assert found == expected
+            wait_together(client, 4)
+            assert nodes.kill_worker("ServeReplica:adte:tower", random.Random(0))
+        finally:
+            killed.set()
+        for done in asked:
+            done.result()
+    stream.client.close()
 
 
 def test_a_cluster_that_serves_others_is_left_alone(open_house, tmp_path):

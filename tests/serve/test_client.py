@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import pickle
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -13,7 +16,7 @@ from PIL import Image
 from adte import InputError
 from adte.images import load_image
 from adte.serve.client import Client, ServiceError
-from serving import classifier, jpeg, made, running, small
+from serving import Limits, classifier, jpeg, made, running, small
 
 
 @pytest.fixture(scope="module")
@@ -116,8 +119,8 @@ def test_what_cannot_be_sent_is_refused_with_the_mend(stream):
 
 
 def test_an_answer_that_a_proxy_lost_is_asked_for_again(stream, monkeypatch):
-    client = Client(stream.client.url, retries=3)
-    once, lost = client._once, [502, 504, 503]
+    client = Client(stream.client.url, retries=4)
+    once, lost = client._once, [502, 504, 503, 500]
     late = {"retry-after": "Mon, 16 Nov 2026 12:00:00 GMT"}  # a date may stand there, too
 
     def through_a_proxy(*request):
@@ -133,6 +136,76 @@ def test_an_answer_that_a_proxy_lost_is_asked_for_again(stream, monkeypatch):
     with pytest.raises(ServiceError, match="502"):
         client.create(["cat"], views=2)  # it may have been made
     client.close()
+
+
+def test_a_fault_that_the_service_tells_of_is_not_asked_for_again(stream, monkeypatch):
+    client = Client(stream.client.url)
+    said, kind = b'{"error": {"code": "server", "message": "a fault"}}', "application/json"
+    answers = [(500, {"content-type": kind}, said)]
+    monkeypatch.setattr(client, "_once", lambda *_: answers.pop())
+    with pytest.raises(ServiceError, match=r"^a fault; send it again with key='") as error:
+        client.stream(stream.id).reset()
+    assert (error.value.status, error.value.code) == (500, "server")
+
+
+@pytest.mark.parametrize("answer", [TimeoutError("timed out"), (500, {}, b"")], ids=["none", "500"])
+def test_an_error_names_the_key_with_which_nothing_counts_twice(stream, monkeypatch, answer):
+    client = Client(stream.client.url, retries=0)
+    once, there = client._once, client.stream(stream.id)
+
+    def lost(*request):
+        once(*request)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    before = stream.facts()["seen"]
+    with monkeypatch.context() as patch:
+        patch.setattr(client, "_once", lost)
+        with pytest.raises(ServiceError, match="send it again with key=") as error:
+            there.predict(jpeg(6))
+    told = pickle.loads(pickle.dumps(error.value))
+    assert f"key={told.key!r}" in str(told)
+    assert "running" not in str(told)  # it is
+    found = there.predict(jpeg(6), key=told.key)
+    assert (found.repeated, found.seen) == (True, before + 1)
+    with pytest.raises(ServiceError, match=r"^these 3 bytes") as error:
+        there.predict(b"abc", key="mine")
+    assert error.value.key == "mine"
+    client.close()
+
+
+def test_a_stream_may_take_longer_to_make_than_an_answer(monkeypatch):
+    body = b'{"id": "shop", "token": null}'
+    head = b"HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+
+    def late():
+        line, _ = where.accept()
+        time.sleep(0.4)  # longer than the client waits for other answers
+        line.sendall(head % len(body) + body)
+        return line
+
+    with socket.create_server(("127.0.0.1", 0)) as where, ThreadPoolExecutor(1) as other:
+        answered = other.submit(late)
+        client = Client(f"http://127.0.0.1:{where.getsockname()[1]}", retries=0, timeout=0.2)
+        assert client.create(["cat", "dog"]).id == "shop"
+        with pytest.raises(ServiceError, match=r"within 0\.2 s; try again, or give"):
+            client.info()  # on the same line
+        monkeypatch.setattr("adte.serve.client.MAKING", 0)
+        with pytest.raises(ServiceError, match=r"within 0\.2 s; it may be in the making"):
+            client.create(["cat", "dog"])
+        answered.result().close()
+
+
+@pytest.mark.parametrize("limits", [{"queue": 3}, {"max_bytes": 4000}], ids=str)
+def test_images_to_calibrate_with_go_in_requests_that_are_allowed(tmp_path, limits):
+    images, labels = [jpeg(i) for i in range(8)], ["cat", "dog"] * 4
+    assert sum(map(len, images)) > 4000 > 2 * max(map(len, images))
+    clf = classifier()
+    clf.freeze()
+    expected = clf.calibrate(images, labels).temperature
+    with running(tmp_path / "s", model=small(), limits=Limits(**limits)) as (client, _):
+        assert made(client).calibrate(images, labels).temperature == pytest.approx(expected)
 
 
 def test_an_address_that_leads_elsewhere_is_no_success(stream, monkeypatch):

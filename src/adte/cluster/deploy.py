@@ -13,6 +13,7 @@ therefore lies on a disk that it finds wherever it comes up.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import threading
@@ -31,12 +32,16 @@ from adte.errors import InputError, MissingExtra
 from adte.pipeline import Pipeline
 from adte.serve.app import make_app
 from adte.serve.jobs import Predict
+from adte.serve.limits import Refused
 from adte.serve.service import Service
 from adte.views import Views
 
 __all__ = ["answer", "application", "deployed"]
 
+log = logging.getLogger("adte.serve")
+
 NAME = "adte"
+TRIES = 3  # replicas that may die with an image
 CONNECTIONS = 1024  # requests under way at a time
 LEAVE = 30.0  # seconds at most for answers to leave, once all is through
 
@@ -54,10 +59,27 @@ class Distant(Pipeline):
     handle: Any = None
 
     def prepare(self, source: Any) -> Any:
-        found = self.handle.encode.remote(self.picture(source), self.views).result()
+        found = self._sent(self.picture(source))
         if isinstance(found, str):
             raise InputError(found)
         return Far(torch.from_numpy(found))
+
+    def _sent(self, picture: Any) -> Any:
+        """What a replica says of a picture; that it died is no fault of the picture's."""
+        from ray.exceptions import RayError, RayTaskError
+        from ray.serve.exceptions import RayServeException
+
+        for i in range(TRIES):
+            try:
+                return self.handle.encode.remote(picture, self.views).result()
+            except RayTaskError as error:  # it lives, and would say so again
+                log.error("the image tower failed", exc_info=error)
+                said = "something went wrong here; the log of the server has it"
+                raise Refused(500, "server", said) from error
+            except (RayError, RayServeException) as error:
+                log.warning("a replica of the tower died: %s", type(error).__name__)
+                time.sleep(0.1 * 2**i)  # until it is known to be gone
+        raise Refused(503, "tower", "the image tower died; try again soon", 5)
 
     def pixels(self, images: Sequence[Any], size: int = 0) -> Tensor:
         if not all(isinstance(x, Far) for x in images):

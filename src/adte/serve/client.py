@@ -10,7 +10,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,16 +27,22 @@ __all__ = ["Answer", "Client", "RemoteStream", "ServiceError"]
 File = str | os.PathLike[str] | bytes | bytearray | memoryview
 Image = Any  # a path, the bytes of a file, a Pillow image, a uint8 array or tensor
 
+MAKING = 600.0  # seconds at least to make a stream: the texts of many classes take minutes
+FRAME = 256  # bytes at most that a form has around an image, or at its end
+
 
 class ServiceError(AdteError):
-    """The service has refused; `status` and `code` say how."""
+    """The service has refused, or has not answered; `status` and `code` say how.
 
-    def __init__(self, status: int, code: str, message: str) -> None:
+    `key` is the idempotency key that was sent, if any: sent again with it, a request counts once.
+    """
+
+    def __init__(self, status: int, code: str, message: str, key: str | None = None) -> None:
         super().__init__(message)
-        self.status, self.code = status, code
+        self.status, self.code, self.key = status, code, key
 
-    def __reduce__(self) -> tuple[type, tuple[int, str, str]]:  # it may cross processes
-        return type(self), (self.status, self.code, str(self))
+    def __reduce__(self) -> tuple[type, tuple[int, str, str, str | None]]:  # it may cross processes
+        return type(self), (self.status, self.code, str(self), self.key)
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,8 @@ class Client:
     Args:
         url: where the service is.
         token: the administrator's or a stream's.
-        retries: how often a request is sent again; timeout: seconds for each.
+        retries: how often a request is sent again.
+        timeout: seconds for each; a stream that is made has ten minutes at least.
 
     >>> client = Client("http://127.0.0.1:8017")                     # doctest: +SKIP
     >>> shop = client.create(["cat", "dog", "car"], id="shop")       # doctest: +SKIP
@@ -106,7 +113,7 @@ class Client:
                 settings[name] = base64.b64encode(_read(given)).decode()
         asked = {"classes": list(classes), **({} if id is None else {"id": id}), **settings}
         made = self.call("POST", "/v1/streams", json.dumps(asked).encode(), "application/json",
-                         again=False)  # fmt: skip
+                         again=False, timeout=max(self.timeout, MAKING))  # fmt: skip
         return RemoteStream(self, made["id"], made["token"] or self.token)
 
     def stream(self, id: str, token: str | None = None) -> RemoteStream:
@@ -135,8 +142,10 @@ class Client:
         key: str | None = None,
         token: str | None = None,
         again: bool = True,
+        timeout: float | None = None,
     ) -> Any:
         """One request, sent again where that is safe; JSON, bytes or nothing comes back."""
+        seconds = self.timeout if timeout is None else timeout
         headers = {"Accept": "application/json"}
         if body is not None:
             headers["Content-Type"] = kind
@@ -150,31 +159,44 @@ class Client:
             last = attempt == self.retries
             try:
                 status, found, data = self._once(verb, self._parts.path.rstrip("/") + path, body,
-                                                 headers)  # fmt: skip
+                                                 headers, seconds)  # fmt: skip
             except (OSError, http.client.HTTPException) as error:
                 if last or not again:
-                    raise ServiceError(0, "connection", f"no answer from {self.url} "
-                                       f"({error or type(error).__name__}); is it running?"
-                                       ) from error  # fmt: skip
+                    raise self._silent(error, seconds, key, again) from error
                 time.sleep(min(2.0, 0.1 * 2**attempt))
                 continue
             except ValueError as error:
                 raise InputError(f"the request cannot be sent ({error}); check the token and the "
                                  "key") from error  # fmt: skip
-            lost = again and status in (502, 504)  # a proxy got no answer
+            # A proxy got no answer: ours says nothing above 503, and of a 500 what it is.
+            lost = again and status >= 500 and not (status == 500 and _problem(data))
             if (lost or status in (429, 503)) and not last:
                 wait = found.get("retry-after") or ""
                 time.sleep(min(30, int(wait)) if wait.isdecimal() else 1)
                 continue
             if 300 <= status < 400:  # what is sent elsewhere may lose its body and its token
                 where = found.get("location") or "another address"
-                raise ServiceError(status, "address", f"{self.url} leads to {where}; give the "
-                                   "client the address that the service itself has")  # fmt: skip
-            return _result(status, found.get("content-type", ""), data)
+                raise _refused(status, "address", f"{self.url} leads to {where}; give the client "
+                               "the address that the service itself has", key)  # fmt: skip
+            return _result(status, found.get("content-type", ""), data, key)
         raise AssertionError
 
+    def _silent(
+        self, error: Exception, seconds: float, key: str | None, again: bool
+    ) -> ServiceError:
+        """What is said where no answer came."""
+        if not isinstance(error, TimeoutError):
+            said = f"({error or type(error).__name__}); check that it is running"
+        elif not again:
+            said = f"within {seconds:g} s; it may be in the making: look before you try again"
+        elif key is None:
+            said = f"within {seconds:g} s; try again, or give the client a longer timeout"
+        else:
+            said = f"within {seconds:g} s, and it may have been done"
+        return _refused(0, "connection", f"no answer from {self.url} {said}", key)
+
     def _once(
-        self, verb: str, path: str, body: bytes | None, headers: dict[str, str]
+        self, verb: str, path: str, body: bytes | None, headers: dict[str, str], seconds: float
     ) -> tuple[int, http.client.HTTPMessage, bytes]:
         line = getattr(self._local, "line", None)
         kept = line is not None
@@ -184,6 +206,9 @@ class Client:
             host = self._parts.hostname or ""
             line = self._local.line = kind(host, self._parts.port, timeout=self.timeout)
         try:
+            if line.sock is None:
+                line.connect()
+            line.sock.settimeout(seconds)
             line.request(verb, path, body, headers)
             answer = line.getresponse()
             return answer.status, answer.headers, answer.read()
@@ -191,7 +216,7 @@ class Client:
             self._local.line = None
             line.close()
             if kept and isinstance(error, ConnectionError):  # closed over there while it was idle
-                return self._once(verb, path, body, headers)
+                return self._once(verb, path, body, headers, seconds)
             raise
 
     def close(self) -> None:
@@ -201,24 +226,40 @@ class Client:
             line.close()
 
 
-def _result(status: int, kind: str, data: bytes) -> Any:
-    if not kind.startswith("application/json"):
-        if status >= 400:
-            raise ServiceError(status, "server", f"the service answered {status}; see its log")
-        if kind.startswith("text/html"):
-            raise ServiceError(status, "address", "a web page came in the place of an answer; give "
-                               "the client the address that the service itself has")  # fmt: skip
-        return data if data else None
-    try:
-        found = json.loads(data)
-    except ValueError:
-        found = None
-    if status < 400 and found is not None:
+def _result(status: int, kind: str, data: bytes, key: str | None) -> Any:
+    if status >= 400:
+        problem = _problem(data) or {}  # a proxy has words of its own
+        said = problem.get("message", f"the service answered {status}; see its log")
+        raise _refused(status, problem.get("code", "server"), said, key)
+    if kind.startswith("application/json"):
+        if (found := _parsed(data)) is None:
+            raise _refused(status, "server", f"the service answered {status}, but no JSON that "
+                           "can be read; see its log", key)  # fmt: skip
         return found
+    if kind.startswith("text/html"):
+        raise _refused(status, "address", "a web page came in the place of an answer; give "
+                       "the client the address that the service itself has", key)  # fmt: skip
+    return data if data else None
+
+
+def _problem(data: bytes) -> dict[str, Any] | None:
+    """What the service itself says is wrong."""
+    found = _parsed(data)
     problem = found.get("error") if isinstance(found, dict) else None
-    if not isinstance(problem, dict):  # a proxy's own words
-        raise ServiceError(status, "server", f"the service answered {status}; see its log")
-    raise ServiceError(status, problem.get("code", ""), problem.get("message", str(status)))
+    return problem if isinstance(problem, dict) else None
+
+
+def _parsed(data: bytes) -> Any:
+    with suppress(ValueError):
+        return json.loads(data)
+    return None
+
+
+def _refused(status: int, code: str, said: str, key: str | None) -> ServiceError:
+    """An error that names the key, where what was asked may have been done."""
+    if key is not None and (status == 0 or status >= 500):
+        said = f"{said}; send it again with key={key!r}, so that it counts once"
+    return ServiceError(status, code, said, key)
 
 
 @dataclass(frozen=True)
@@ -310,10 +351,9 @@ class RemoteStream:
 
         if _is_one(images) or not len(images):
             raise InputError("calibrate takes a list of images and one of their labels; give some")
-        facts, most = self.facts(), self.client.info()["limits"]["max_images"]
+        facts, limits = self.facts(), self.client.info()["limits"]
         truths = indices_of(labels, facts["classes"], len(images))
-        groups = [images[i : i + most] for i in range(0, len(images), most)]
-        found = [a.probs for some in groups
+        found = [a.probs for some in _groups(images, limits)
                  for a in self.predict_many(some, learn=False, probs=True)]  # fmt: skip
         plain = tempered(torch.tensor(found, dtype=torch.float64), 1 / facts["temperature"])
         done = fitted(plain, truths)
@@ -375,6 +415,20 @@ def _encoded(image: Image) -> bytes:
     buffer = io.BytesIO()
     Pillow.fromarray(load_image(image)).save(buffer, "PNG", compress_level=1)
     return buffer.getvalue()
+
+
+def _groups(images: Iterable[Image], limits: dict[str, Any]) -> Iterator[list[bytes]]:
+    """Images as files, as many together as one request may have."""
+    most, room = min(limits["max_images"], limits["queue"]), limits["max_bytes"] - FRAME
+    some, size = list[bytes](), 0
+    for image in map(_encoded, images):
+        size += len(image) + FRAME
+        if some and (len(some) == most or size > room):
+            yield some
+            some, size = [], len(image) + FRAME
+        some.append(image)
+    if some:
+        yield some
 
 
 def _is_one(images: object) -> bool:
