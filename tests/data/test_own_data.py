@@ -161,6 +161,13 @@ def test_read_names(tmp_path: Path, write: Write) -> None:
         read_names(tmp_path / "none.txt")
 
 
+def test_the_first_folders_may_be_empty(tmp_path: Path, plant: Callable) -> None:
+    for number in range(60):
+        (tmp_path / f"{number:02d}").mkdir()
+    plant(tmp_path, ["59/1.jpg"])
+    assert len(load_dataset(f"folder:{tmp_path}")) == 1
+
+
 # ---------------------------------------------------------------- tables
 
 
