@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -454,12 +455,31 @@ def test_a_folder_that_cannot_be_listed_is_skipped_like_an_image(model, photos, 
         failed(f"{folder}/closed", InputError("cannot list the folder"))
         return ["00.png", "01.png"]
 
-    monkeypatch.setattr("adte.classifier.walk_images", walk)
+    monkeypatch.setattr("adte.files.inputs.walk_images", walk)
     clf = Classifier(model, ["cat", "dog"], views=2)
     assert len(list(clf.stream(photos, errors="skip"))) == 2
     assert clf.unread == [(f"{photos}/closed", "cannot list the folder")]
     assert clf.learn(photos, errors="skip") == 2
     assert len(clf.unread) == 1
+    with pytest.raises(InputError, match="cannot list the folder"):
+        list(clf.stream(photos))
+
+
+def test_an_archive_is_a_folder_in_one_file(model, photos, tmp_path):
+    archive = tmp_path / "all.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        for photo in sorted(photos.iterdir()):
+            file.write(photo, photo.name)
+    clf, other = (Classifier(model, ["cat", "dog"], views=2) for _ in range(2))
+    want = [p.probs.tolist() for p in clf.stream(photos)]
+    found = list(other.stream(archive))
+    assert [p.probs.tolist() for p in found] == want
+    assert found[0].source == f"{archive}/00.png"
+    assert Classifier(model, ["cat", "dog"], views=2).learn(archive) == len(want)
+    archive.write_bytes(b"no archive")
+    for errors in ("raise", "skip"):
+        with pytest.raises(InputError, match=r"all\.zip.*make it again"):
+            list(clf.stream(archive, errors=errors))
 
 
 def test_unread_is_of_the_last_call_that_skips(model, photos, tmp_path):

@@ -9,10 +9,10 @@ from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import asdict, replace
 from difflib import get_close_matches
-from functools import cached_property
+from functools import cached_property, partial
 from inspect import signature
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, NoReturn, overload
 
 from torch import Tensor
 
@@ -23,9 +23,10 @@ from adte.errors import InputError, StateError, brief, unknown
 from adte.files import save_state
 from adte.files.claims import kind_of
 from adte.files.devices import is_special
+from adte.files.inputs import expand, is_archive
 from adte.files.states import check_path
 from adte.fit import check_fit, check_weights, read_learned
-from adte.images import find_images, walk_images
+from adte.images import find_images
 from adte.methods import Method, create_method
 from adte.models import Model, check_model, load_model
 from adte.options import at_least
@@ -188,7 +189,7 @@ class Classifier:
         errors: Literal["raise", "skip"] = "raise",
         learn: bool = True,
     ) -> Iterator[Prediction]:
-        """Predictions for a folder, or for any iterable of images, in order.
+        """Predictions for a folder or an archive, or for any iterable of images, in order.
 
         Args:
             batch: images that are worked on together; the predictions are the same.
@@ -196,28 +197,22 @@ class Classifier:
             errors: stop at an image that cannot be read, or leave it out and list it in `unread`.
             learn: from each image, after it is predicted.
         """
-        source, closed = _found(images, errors)
-        batches = self._batches(source, batch, workers, errors)
-        self.unread += closed
-        for some in batches:
+        for some in self._batches(images, batch, workers, errors):
             yield from self.step(some, learn)
 
     predict_many = stream
 
     def learn(self, images: Any, errors: Literal["raise", "skip"] = "raise") -> int:
-        """Learn from an image, a list or a folder without predicting; how many it was.
+        """Learn from an image, a list, a folder or an archive without predicting; how many it was.
 
-        A list is learned whole or not at all, as in `predict`; a folder is learned as it comes, and
-        where it ends in an error `seen` says how many images that was.
+        A list is learned whole or not at all, as in `predict`; a folder or an archive is learned as
+        it comes, and where it ends in an error `seen` says how many images that was.
         """
         if self.frozen:
             raise InputError("this classifier is frozen; call unfreeze() before learn()")
         several = isinstance(images, (list, tuple)) or getattr(images, "ndim", 0) == 4
-        closed: list[Unread] = []
-        if folder := isinstance(images, (str, os.PathLike)) and Path(images).is_dir():
-            several, (images, closed) = True, _found(images, errors)
-        found = self._batches(images if several else [images], 16, 0, errors)
-        self.unread += closed
+        folder = isinstance(images, (str, os.PathLike)) and _holds_images(images)
+        found = self._batches(images if several or folder else [images], 16, 0, errors)
         done = 0
         with nullcontext(found) if folder else self._whole(found) as batches:
             for batch in batches:
@@ -249,14 +244,21 @@ class Classifier:
         return Sample.of(batch)
 
     def _batches(
-        self, images: Iterable[Image], size: int, workers: int, errors: str
+        self,
+        images: str | os.PathLike[str] | Iterable[Image],
+        size: int,
+        workers: int,
+        errors: str,
     ) -> Iterator[Any]:
         failed = self._failing(errors)
         size, workers = at_least("batch", size, 1), at_least("workers", workers, 0)
         try:
             if isinstance(images, bytes | bytearray | memoryview) or _is_pixels(images):
                 raise TypeError("one image, of which each byte or row would be one")
-            named = ((_name(i, image), image) for i, image in enumerate(images))
+            if isinstance(images, (str, os.PathLike)):
+                named = _inside(images)
+            else:
+                named = ((_name(i, image), image) for i, image in enumerate(images))
         except TypeError as error:
             raise InputError(
                 f"{brief(images)} is no stream of images; give a folder or a list of images"
@@ -555,17 +557,29 @@ def _model(model: str | Model, runtime: str, **how: Any) -> Model:
     return model
 
 
-def _found(images: Any, errors: str) -> tuple[Any, list[Unread]]:
-    """The images of a path, any others as they are; and folders that could not be listed."""
-    if not isinstance(images, (str, os.PathLike)):
-        return images, []
-    closed: list[Unread] = []
-    if errors == "skip" and Path(images).is_dir():
-        names = walk_images(images, lambda place, error: closed.append(Unread(place, str(error))))
-        found = [Path(images, name) for name in names]
-        if found or closed:
-            return found, closed
-    return find_images(images), []
+def _holds_images(path: str | os.PathLike[str]) -> bool:
+    return Path(path).is_dir() or (is_archive(path) and Path(path).is_file())
+
+
+def _inside(path: str | os.PathLike[str]) -> Iterator[tuple[str, Any]]:
+    """The images of a folder or an archive with their names, or the one that a path is itself.
+
+    What of them cannot be read says so when its turn comes.
+    """
+    if not _holds_images(path):
+        yield from ((str(image), image) for image in find_images(path))
+        return
+    for name, source in expand([path]):
+        if isinstance(source, InputError):
+            if name == str(Path(path)):  # all of it
+                raise source
+            yield name, partial(_refuse, source)
+        else:
+            yield name, source
+
+
+def _refuse(error: InputError) -> NoReturn:
+    raise error
 
 
 def _check_way(errors: str) -> None:

@@ -103,7 +103,7 @@ def _folder(name: str) -> Iterator[Item]:
             find_images(name)
         except InputError as nothing:
             closed = [(name, nothing)]
-    yield from sorted([*found, *closed], key=lambda item: item[0])
+    yield from sorted([*found, *closed], key=lambda item: item[0]) if closed else found
 
 
 # --------------------------------------------------------------------------- pipes
