@@ -66,9 +66,11 @@ _BRANDS = {b"heic": ".heic", b"heix": ".heic", b"hevc": ".heic", b"mif1": ".heif
 
 SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif", ".jp2", ".mpo", ".png", ".webp", ".bmp", ".gif",
             ".tif", ".tiff", ".tga", ".pbm", ".pgm", ".pnm", ".ppm", *_PLUGINS}  # fmt: skip
-# Photographs and drawings that Pillow does not read; "" may be anything.
+# Photographs and drawings that Pillow does not read; without a suffix a file may be anything.
 _OTHERS = {".3fr", ".arw", ".cr2", ".cr3", ".dng", ".nef", ".orf", ".pef", ".raf", ".raw", ".rw2",
            ".srw", ".jxl", ".psd", ".svg", ""}  # fmt: skip
+
+_BEGIN = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF", b"II*\0", b"MM\0*")
 
 
 # --------------------------------------------------------------------------- finding
@@ -116,7 +118,7 @@ def walk_images(
     """Every image below a folder, as sorted relative paths with forward slashes.
 
     A folder that cannot be listed is told to `failed`; without it, the error is raised. `passed`
-    counts, by suffix, photographs in formats that Pillow does not read, and files without one.
+    counts, by suffix, photographs in formats that Pillow does not read, or without a suffix.
     """
     return sorted(_walk(os.fspath(folder), failed, Counter() if passed is None else passed))
 
@@ -149,7 +151,7 @@ def _walk(
                 todo.append((entry.path, f"{prefix}{entry.name}/", below))
             elif is_image(entry.name) and _may_be_read(entry):
                 yield prefix + entry.name
-            elif entry.is_file() and (suffix := _suffix(entry.name)) in _OTHERS:
+            elif (suffix := _suffix(entry.name)) in _OTHERS and _is_photograph(entry, suffix):
                 passed[suffix] += 1
 
 
@@ -160,6 +162,17 @@ def _may_be_read(entry: os.DirEntry[str]) -> bool:
         return stat.S_ISREG(os.stat(entry.path).st_mode)
     except OSError:
         return True
+
+
+def _is_photograph(entry: os.DirEntry[str], suffix: str) -> bool:
+    """Of a file that is passed over; one without a suffix is asked how it begins."""
+    try:
+        if suffix or not entry.is_file():
+            return entry.is_file()
+        with open(entry.path, "rb") as file:
+            return file.read(4).startswith(_BEGIN)
+    except OSError:
+        return False
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -375,8 +375,9 @@ def test_a_table_by_another_suffix_is_noted(lines, what, tmp_path):
 
 
 def test_photographs_that_cannot_be_read_are_counted(here):
-    for name in ("1.NEF", "2.nef", "sub/3.cr2", "scan", "notes.txt", ".hidden"):
+    for name in ("1.NEF", "2.nef", "sub/3.cr2", "README", "notes.txt", ".hidden"):
         Path("photos", name).write_bytes(b"raw")
+    Path("photos/scan").write_bytes(png(9))
     with pytest.warns(UserWarning, match=r"files in 'photos' .*\(\.nef 2, no suffix 1, \.cr2 1\)"):
         assert len(items(["photos"])) == 3
 
