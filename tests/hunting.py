@@ -94,7 +94,7 @@ def _lists(folder: Path) -> None:
     texts = {
         "names.txt": b"cat\ndog\n",
         "bom.txt": b"\xef\xbb\xbfcat\r\ndog\r\n",
-        "utf16.txt": "cat\ndog\n".encode("utf-16"),
+        "utf16.txt": "cat\ndog\n".encode("utf-16-le"),
         "none.txt": b"",
         "blank.txt": b"\n \n# nothing\n",
         "missing.lst": b"nowhere-1.jpg\nnowhere-2.jpg\n",

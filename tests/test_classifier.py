@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import pickle
 import zipfile
@@ -465,7 +466,7 @@ def test_a_folder_that_cannot_be_listed_is_skipped_like_an_image(model, photos, 
         list(clf.stream(photos))
 
 
-def test_an_archive_is_a_folder_in_one_file(model, photos, tmp_path):
+def test_an_archive_is_a_folder_in_one_file(model, photos, tmp_path, monkeypatch):
     archive = tmp_path / "all.zip"
     with zipfile.ZipFile(archive, "w") as file:
         for photo in sorted(photos.iterdir()):
@@ -477,6 +478,13 @@ def test_an_archive_is_a_folder_in_one_file(model, photos, tmp_path):
     assert found[0].source == f"{archive}/00.png"
     assert Classifier(model, ["cat", "dog"], views=2).learn(archive) == len(want)
     archive.write_bytes(b"no archive")
+    (tmp_path / "none").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for errors, path in itertools.product(
+        ("raise", "skip"), ("none", "./none", "none/", "./all.zip")
+    ):
+        with pytest.raises(InputError):  # all of it
+            list(clf.stream(path, errors=errors))
     for errors in ("raise", "skip"):
         with pytest.raises(InputError, match=r"all\.zip.*make it again"):
             list(clf.stream(archive, errors=errors))

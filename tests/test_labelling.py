@@ -398,6 +398,31 @@ def test_an_image_with_another_label_goes_to_another_folder(way, tmp_path):
     assert not Path("sorted").exists()
 
 
+@pytest.mark.parametrize("way", ["copy", "move"])
+def test_another_photo_of_the_same_name_size_and_time_costs_none(way, tmp_path):
+    """As fixed-size formats and unpacked archives have them: the first was taken away."""
+    (photo,) = pictures(tmp_path / "photos", 1)
+    first = photo.read_bytes()
+    for data, label in ((first, "cat"), (first[::-1], "dog")):
+        photo.write_bytes(data)
+        os.utime(photo, (1, 1))
+        sorting = Sorting("sorted", way, ["photos"])
+        sorting.fill([(str(photo), photo)], {str(photo): [label]}, ["cat", "dog"])
+    assert Path("sorted/cat/000.png").read_bytes() == first
+    assert Path("sorted/dog/000.png").read_bytes() == first[::-1]
+
+
+def test_a_link_to_where_an_image_was_moved_costs_none(tmp_path):
+    (photo,) = pictures(tmp_path / "photos", 1)
+    data = photo.read_bytes()
+    for label in ("cat", "dog"):
+        sorting = Sorting("sorted", "move", ["photos"])
+        sorting.fill([(str(photo), photo)], {str(photo): [label]}, ["cat", "dog"])
+        if label == "cat":
+            photo.symlink_to(Path("sorted/cat/000.png").absolute())
+    assert Path("sorted/cat/000.png").read_bytes() == data
+
+
 def test_a_name_that_became_free_has_another_image(tmp_path):
     """The list has two images under one name; the last one is there."""
     photos = {}

@@ -268,6 +268,10 @@ def test_what_is_said_to_have_no_effect_has_none():
             assert _told(name, **settings, **{option_name: OTHERS[option_name]}) == plain
     assert "prior.clip" not in limited
     assert unread(create_method("te"), ["entropy.q"]) == {}
+    both = unread(create_method("adte"), ["prior.size"])["prior.size"]
+    assert both == "estimator=fixed-point and bank=gap or gap-larger or fifo or reservoir"
+    more = unread(create_method("adte", bank="gap"), ["prior.size", "prior.bank"])
+    assert set(more.values()) == {"estimator=fixed-point"}
     assert unread(create_method("adte-paper"), every) == {
         "entropy.q": "kind=tsallis",
         "prior.frequencies": "estimator=joint",

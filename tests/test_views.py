@@ -383,14 +383,14 @@ def test_every_mode_becomes_rgb(mode: str) -> None:
     assert loaded.min() >= 254
 
 
-def test_alpha_is_dropped_and_palettes_with_alpha_are_quiet() -> None:
+def test_alpha_is_laid_on_white_and_palettes_with_alpha_are_quiet() -> None:
     rgba = np.dstack([noise(4, 4), np.zeros((4, 4), np.uint8)])
-    assert np.array_equal(load_image(rgba), rgba[..., :3])
-    assert np.array_equal(load_image(Image.fromarray(rgba)), rgba[..., :3])
+    assert (load_image(rgba) == 255).all()
+    assert (load_image(Image.fromarray(rgba)) == 255).all()
     palette = Image.new("P", (2, 2), 1)
     palette.putpalette([9, 9, 9, 200, 100, 50])
     loaded = load_image(encoded(palette, transparency=b"\x00\x80"))
-    assert (loaded == [200, 100, 50]).all()
+    assert (loaded == [227, 177, 152]).all()
 
 
 def test_sixteen_bits_keep_their_range() -> None:

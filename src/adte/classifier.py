@@ -571,7 +571,7 @@ def _inside(path: str | os.PathLike[str]) -> Iterator[tuple[str, Any]]:
         return
     for name, source in expand([path]):
         if isinstance(source, InputError):
-            if name == str(Path(path)):  # all of it
+            if Path(name) == Path(path):  # all of it
                 raise source
             yield name, partial(_refuse, source)
         else:

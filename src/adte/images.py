@@ -37,6 +37,7 @@ __all__ = [
     "Picture",
     "Pixels",
     "find_images",
+    "holds_images",
     "is_image",
     "load_image",
     "read_picture",
@@ -121,6 +122,11 @@ def walk_images(
     counts, by suffix, photographs in formats that Pillow does not read, or without a suffix.
     """
     return sorted(_walk(os.fspath(folder), failed, Counter() if passed is None else passed))
+
+
+def holds_images(folder: str | os.PathLike[str]) -> bool:
+    """Whether there is an image below a folder; it is looked for up to the first."""
+    return any(True for _ in _walk(os.fspath(folder), None, Counter()))
 
 
 def _walk(
@@ -399,21 +405,19 @@ def _rgb(image: Image.Image) -> Pixels:
         grey = np.asarray(image).astype(np.float64).clip(0, 65535) / 257
         image = Image.fromarray(grey.round().astype(np.uint8))
     elif image.mode in ("RGBA", "LA", "PA", "RGBa") or "transparency" in image.info:
-        return _on_white(np.asarray(image.convert("RGBA")))
+        return _on_white(image.convert("RGBA"))
     return np.array(image if image.mode == "RGB" else image.convert("RGB"))
 
 
-def _on_white(rgba: Pixels) -> Pixels:
-    """What a viewer shows: colours that are seen through have white behind them.  (H, W, 4)
+def _on_white(rgba: Image.Image) -> Pixels:
+    """What a viewer shows: colours that are seen through have white behind them.
 
     Under full transparency files have any colour, mostly black, and pictures of nothing else would
     all look the same.
     """
-    rgb, alpha = rgba[:, :, :3], rgba[:, :, 3:]
-    if alpha.min() == 255:
-        return np.ascontiguousarray(rgb)
-    seen = alpha.astype(np.uint16)
-    return ((rgb * seen + 255 * (255 - seen) + 127) // 255).astype(np.uint8)
+    white = Image.new("RGB", rgba.size, "white")
+    white.paste(rgba, mask=rgba.getchannel("A"))  # what is opaque stays as it is
+    return np.array(white)
 
 
 def _from_array(source: np.ndarray[Any, Any] | Tensor) -> Pixels:
@@ -431,5 +435,5 @@ def _from_array(source: np.ndarray[Any, Any] | Tensor) -> Pixels:
         order = "(3, H, W)" if kind == "tensor" else "(H, W, 3)"
         raise InputError(f"{name} is not an image; give shape {order} with at least one pixel")
     if array.shape[2] == 4:
-        return _on_white(array)
+        return _on_white(Image.fromarray(np.ascontiguousarray(array)))
     return np.ascontiguousarray(np.repeat(array, 3, 2) if array.shape[2] == 1 else array)

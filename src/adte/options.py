@@ -171,13 +171,21 @@ def unread(thing: Any, names: Iterable[str], within: str = "") -> dict[str, str]
     {'entropy.q': 'kind=tsallis'}
     """
     out: dict[str, str] = {}
-    names = set(names)
-    for f in _options(type(thing)):
-        name, only = within + f.name, f.metadata.get("only", ())
+    names, own = set(names), {f.name: f for f in _options(type(thing))}
+
+    def lacks(name: str) -> list[str]:
+        """What an option is not read without."""
+        if not (only := own[name].metadata.get("only", ())):
+            return []
+        set_so = getattr(thing, only[0]) in only[1:]
+        return lacks(only[0]) + ([] if set_so else [f"{only[0]}={' or '.join(only[1:])}"])
+
+    for f in own.values():
+        name = within + f.name
         if "part" in f.metadata:
             out |= unread(getattr(thing, f.name), names, f"{name}.")
-        elif name in names and only and getattr(thing, only[0]) not in only[1:]:
-            out[name] = f"{only[0]}={' or '.join(only[1:])}"
+        elif name in names and (lacking := lacks(f.name)):
+            out[name] = " and ".join(lacking)
     return out
 
 

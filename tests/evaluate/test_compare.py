@@ -93,7 +93,6 @@ def test_methods_with_options_are_tasks():
     assert [row["method"] for row in compare(methods=tasks, limit=5)] == ["se", "adte, half"]
 
 
-@pytest.mark.slow
 def test_a_method_with_other_options_does_not_pass_for_the_usual_one():
     """Its row had the bare name, and every gain was over it as if it were SE."""
     tasks = [Task("se", {"ratio": 0.5}), "zero-shot", "average"]
@@ -114,6 +113,7 @@ def test_a_method_by_itself_has_no_gain():
     assert row["gain"] is None
 
 
+@pytest.mark.slow
 def test_a_stream_that_is_there():
     stream = Cache().first(6)
     assert compare(stream, "se")[0]["accuracy"] == compare(methods="se", limit=6)[0]["accuracy"]

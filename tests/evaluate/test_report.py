@@ -26,7 +26,7 @@ from adte.evaluate.report.runs import runs_report
 from adte.evaluate.report.sections import read_sections
 from adte.evaluate.running import figures
 from adte.evaluate.running.results import Results
-from adte.evaluate.running.tasks import Task, method_tasks, run_tasks
+from adte.evaluate.running.tasks import Task, aggregate, method_tasks, run_tasks
 from adte.simulate import SimulatedStream
 
 TASKS = [
@@ -169,6 +169,21 @@ def test_gains_are_over_what_is_asked_for(runs, tmp_path):
     assert ",zero-shot," in table.read_text("utf-8")
     with pytest.raises(InputError, match=r"unknown baseline 'sea'.*se"):
         read_sections([runs], baseline="sea")
+
+
+def test_a_baseline_of_several_protocols_is_that_online(tmp_path):
+    ways = [Task("adte", protocol=p) for p in ("online", "two-pass")]
+    outcomes = run_tasks(stream(), [*ways, Task("se")], Results(tmp_path))
+    rows = {(r["method"], r["protocol"]): r for r in aggregate(outcomes, "adte")}
+    (section,) = read_sections([tmp_path], baseline="adte")
+    assert section.reference.name == "adte, online"
+    for e in section.entries:
+        row = rows[e.row["method"], e.row["protocol"]]
+        assert row["over"] == e.row["over"] == "adte, online"
+        if e is not section.reference:
+            assert e.row["gain"] == row["gain"]
+    (alone,) = read_sections([tmp_path], {o.record.key for o in outcomes[:2]}, "adte")
+    assert alone.reference.name == "adte, online"
 
 
 def test_without_se_gains_are_over_zero_shot(tmp_path):

@@ -341,6 +341,7 @@ def test_suffixes_of_archives():
         (b"a.jpg\nb c.jpg\n", ["a.jpg", "b c.jpg"]),
         (b"\xef\xbb\xbfa.jpg\r\n\r\nb.jpg", ["a.jpg", "b.jpg"]),
         (b"a\nb.jpg\0c.jpg\0", ["a\nb.jpg", "c.jpg"]),
+        (b"1\0b\0", ["1", "b"]),
         (b"caf\xe9.jpg\n# no comment\n", [os.fsdecode(b"caf\xe9.jpg"), "# no comment"]),
     ],
 )

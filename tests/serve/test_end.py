@@ -177,7 +177,9 @@ def test_who_waits_for_a_stream_is_refused_after_the_drain(tmp_path, monkeypatch
 
         asked = [pool.submit(create, id) for id in ("one", "two")]
         assert inside.wait(PATIENCE)
+        until = time.monotonic() + PATIENCE
         while len(service.awaited) < 2:
+            assert time.monotonic() < until
             time.sleep(0.01)
         servers[0].should_exit = True
         for stream in asked:

@@ -216,6 +216,6 @@ def read_settings(method: str, texts: tuple[str, ...]) -> dict[str, Any]:
     if not made.stateful:
         idle |= {name: "adjust=before" for name in found if name.startswith("prior.")}
     for name, mend in idle.items():
-        said = f"{name} has no effect on {method} as it is set; it has with --set {mend}"
+        said = f"{name} has no effect on {method} as it is set; it has with {mend}"
         click.echo(f"note: {said}", err=True)
     return found

@@ -206,12 +206,13 @@ def _serve() -> Any:
 def deployed(app: Any, host: str = "127.0.0.1", port: int = 8017) -> Iterator[None]:
     """The application behind an address of the cluster that this process is connected to."""
     serve = _serve()
-    if there := serve.status().proxies:
-        others = ", ".join(serve.status().applications) or "none"
+    there = serve.status()
+    if there.proxies or there.applications:
+        others = ", ".join(there.applications) or "none"
         raise InputError(
-            f"Ray Serve runs on this cluster already, on {len(there)} machine(s), applications: "
-            f"{others}; it has one address, and would end with adte. Take another cluster, or end "
-            "it there with `serve shutdown`"
+            f"Ray Serve runs on this cluster already, with the applications: {others}; it has one "
+            "address, and would end with adte. Take another cluster, or end it there with `serve "
+            "shutdown`, as after an `adte serve` that was killed"
         )
     try:
         try:

@@ -11,7 +11,7 @@ from adte.data.files import image_names, subfolders
 from adte.data.names import imagenet_classes, read_names
 from adte.data.registry import Found, Reader, register_dataset
 from adte.errors import InputError
-from adte.images import walk_images
+from adte.images import holds_images, walk_images
 from adte.options import option
 
 __all__ = ["ImageFolder"]
@@ -35,7 +35,7 @@ class ImageFolder(Reader):
 
     def find(self, root: Path) -> Found | None:
         folders = subfolders(root)
-        if not any(walk_images(root / f) for f in folders):
+        if not any(holds_images(root / f) for f in folders):
             return None
         if set(folders) <= SPLITS and all(subfolders(root / f) for f in folders):
             best = next(s for s in ("test", "val", "validation", "valid", "train") if s in folders)
@@ -51,7 +51,7 @@ class ImageFolder(Reader):
     def read(self, root: Path, found: Found) -> Dataset:
         folders = subfolders(root)
         names, words = self._names(root, folders)
-        stray = [f for f in folders if f not in names and walk_images(root / f)]
+        stray = [f for f in folders if f not in names and holds_images(root / f)]
         if stray:
             raise InputError(
                 f"folder {stray[0]!r} in {str(root)!r} has no name in {words}; add it, or take the "

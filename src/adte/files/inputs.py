@@ -266,7 +266,8 @@ def read_list(path: StrPath) -> list[str]:
     data = _utf8(data, f"the list of files {name!r}")
     if b"\0" in data:
         lines = data.split(b"\0")
-        if len(lines) > 2 and max(map(len, lines)) < 3:  # UTF-16 that does not say so
+        broken = b"\n\0" in data or b"\0\n" in data
+        if broken and max(map(len, lines)) < 3:  # UTF-16 that does not say so
             raise InputError(f"the list of files {name!r} is not UTF-8 text; save it as UTF-8")
     else:
         lines = [line.removesuffix(b"\r") for line in data.split(b"\n")]

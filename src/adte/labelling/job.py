@@ -9,6 +9,7 @@ itself: one that fails costs no other.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
@@ -111,9 +112,11 @@ class Job:
             listener.begin(clf, names)
             run.go(items, listener, self.batch, self.workers, self.json_to)
             if newer := self.report.newer:
+                # Rows that become Parquet have a longer name.
+                shown = re.sub(r"(\.parquet)\.jsonl$", r"\1", self.out or "", flags=re.IGNORECASE)
                 listener.note(
                     f"{counted(newer, 'image')} {'is' if newer == 1 else 'are'} newer than "
-                    f"{self.out!r}, where the old labels stay; --force labels all anew"
+                    f"{shown!r}, where the old labels stay; --force labels all anew"
                 )
         if sorting is not None:
             self._sort(sorting, run.labels, clf.classes, listener)

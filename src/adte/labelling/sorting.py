@@ -125,7 +125,8 @@ class Sorting:
                 return False
         if same:
             there.remove(same[0])
-            self._withdraw(same[0])
+            if same[0].way == "link" or _holds(source, same[0].digest):
+                self._withdraw(same[0])
         self._put(origin, source, place)
         return True
 
@@ -298,6 +299,15 @@ def _is_of(entry: Entry, source: Path | bytes, target: Path) -> bool:
         return _digest(source) == entry.digest
     except OSError:
         return False  # which is said when it is put
+
+
+def _holds(source: Path | bytes, digest: str) -> bool:
+    """Whether an image itself is at its source, by all of its bytes, and no link to elsewhere."""
+    try:
+        linked = isinstance(source, Path) and source.is_symlink()
+        return not linked and _digest(source) == digest
+    except OSError:
+        return False
 
 
 def _finish(entry: Entry, target: Path) -> None:

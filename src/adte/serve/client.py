@@ -309,7 +309,8 @@ class RemoteStream:
             ("explain", str(explain).lower()), ("thumbnails", thumbnails),
         ]  # fmt: skip
         query += [("label", name) for name in labels or []]
-        found = self._call("POST", f"/predict?{urlencode(query)}", body, kind, key=key)
+        where = f"/predict?{urlencode(query)}"
+        found = self._call("POST", where, body, kind, key=key, counts=learn)
         shared = {k: found[k] for k in ("seq", "seen", "learned", "repeated")}
         return [
             Answer(**{**row, "best": [(name, x) for name, x in row["best"]]}, **shared)
@@ -380,8 +381,10 @@ class RemoteStream:
         body: bytes | None = None,
         kind: str = "application/octet-stream",
         key: str | None = None,
+        counts: bool = True,
     ) -> Any:
-        if verb != "GET" and key is None:
+        """A request of this stream; one that counts has a key, so that it does so once."""
+        if verb != "GET" and counts and key is None:
             key = secrets.token_urlsafe(18)
         where = f"/v1/streams/{quote(self.id, safe='')}{path}"
         return self.client.call(verb, where, body, kind, key=key, token=self.token)

@@ -414,7 +414,7 @@ def _placed(error: Exception, item: _Item) -> Exception:
     """A refusal that says which one of several images it is of."""
     assert isinstance(item.job, Predict)
     count = len(item.job.images)
-    if count == 1 or not isinstance(error, Refused) or error.status == 503:  # no image's fault
+    if count == 1 or not isinstance(error, Refused) or error.status >= 500:  # no image's fault
         return error
     return Refused(error.status, error.code, f"image {item.number} of {count}: {error}")
 

@@ -20,7 +20,7 @@ from adte.errors import InputError, unknown
 from adte.evaluate.running import figures, metrics
 from adte.evaluate.running.paired import Drawn, drawn, gain, right, right_over_seeds
 from adte.evaluate.running.results import Conditions, Results
-from adte.evaluate.running.tasks import Outcome, Task, aggregate
+from adte.evaluate.running.tasks import Outcome, Task, aggregate, baseline_of
 from adte.methods import create_method, list_methods
 
 __all__ = ["Entry", "Section", "read_sections", "told_apart", "with_options"]
@@ -62,11 +62,7 @@ class Section:
     conditions: Conditions  # of one of the runs; what a section is told by, all share
     entries: list[Entry]
     title: str = ""
-
-    @property
-    def reference(self) -> Entry | None:
-        """What gains are measured against."""
-        return next((e for e in self.entries if e.row["method"] == e.row["over"]), None)
+    reference: Entry | None = None  # what gains are measured against
 
     @property
     def best_baseline(self) -> Entry | None:
@@ -127,9 +123,9 @@ def read_sections(
         )
     parts = [part for outcomes in grouped.values() for part in _streams(outcomes)]
     sections = _titled([_section(outcomes, baseline) for outcomes in parts])
-    if baseline is not None and all(s.reference is None for s in sections):
-        rows = (e.row["method"] for s in sections for e in s.entries)
-        raise unknown("baseline", baseline, dict.fromkeys(rows))
+    rows = dict.fromkeys(e.row["method"] for s in sections for e in s.entries)
+    if baseline is not None and baseline not in rows:
+        raise unknown("baseline", baseline, rows)
     return sections
 
 
@@ -197,8 +193,10 @@ def _section(outcomes: list[Outcome], baseline: str | None) -> Section:
         groups.setdefault((o.task.name, o.task.protocol), []).append(o)
     # Both are in order of appearance.
     entries = [Entry(row, group) for row, group in zip(rows, groups.values(), strict=True)]
+    base = baseline_of(list(groups), baseline)
+    reference = next((e for e, row in zip(entries, groups, strict=True) if row == base), None)
     entries.sort(key=lambda e: (-e.row["accuracy"], e.name))
-    section = Section(outcomes[0].record.conditions, entries)
+    section = Section(outcomes[0].record.conditions, entries, reference=reference)
     for key, other in (("", section.reference), ("_best", section.best_baseline)):
         for e in entries:
             e.row.update(_against(e, other, key))

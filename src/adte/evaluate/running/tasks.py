@@ -25,7 +25,7 @@ from adte.evaluate.features.stream import FeatureStream, Held, Tick, silent
 from adte.evaluate.running import metrics
 from adte.evaluate.running.figures import seed_interval
 from adte.evaluate.running.paired import gain, right_over_seeds
-from adte.evaluate.running.protocol import BATCH, Protocol, Run, run
+from adte.evaluate.running.protocol import BATCH, PROTOCOLS, Protocol, Run, run
 from adte.evaluate.running.results import Conditions, Record, Results, summarise
 from adte.facts import written
 from adte.machine import PeakMemory, threads
@@ -360,12 +360,16 @@ def _by_domain(figures: Sequence[Mapping[str, Any]]) -> dict[str, float] | None:
     return {n: float(np.mean([p[n] for p in parts])) for n in names}
 
 
-def baseline_of(titles: Collection[str], asked: str | None = None) -> str | None:
-    """The row that gains are over: what was asked for, else SE, else zero-shot; None if it is not
-    there, or alone.
+Row = tuple[str, str]  # title and protocol
+
+
+def baseline_of(rows: Collection[Row], asked: str | None = None) -> Row | None:
+    """The row that gains are over: what was asked for, else SE, else zero-shot, and online if it
+    ran so; None if it is not there, or alone.
     """
     wanted = BASELINES if asked is None else (asked,)
-    return next((n for n in wanted if n in titles and len(titles) > 1), None)
+    ordered = sorted(rows, key=lambda row: [*PROTOCOLS].index(row[1]))
+    return next((row for n in wanted for row in ordered if row[0] == n and len(rows) > 1), None)
 
 
 def aggregate(outcomes: Sequence[Outcome], baseline: str | None = None) -> list[dict[str, Any]]:
@@ -373,15 +377,15 @@ def aggregate(outcomes: Sequence[Outcome], baseline: str | None = None) -> list[
 
     `ci95` is the 95 % interval of the accuracy over seeds (Student's t, cut off at 0 and 1; None
     for one seed), and `gain_ci95` that of the gain over the baseline, paired by image (bootstrap).
-    `over` names the baseline, see `baseline_of`.
+    `over` is the title of the baseline, see `baseline_of`, and has its protocol where it ran under
+    several.
     """
     grouped: dict[tuple[str, str], list[Outcome]] = {}
     for o in outcomes:
         grouped.setdefault((o.task.name, o.task.protocol), []).append(o)
-    over = baseline_of({title for title, _ in grouped}, baseline)
-    reference = next(
-        (right_over_seeds(g) for (title, _), g in grouped.items() if title == over), None
-    )
+    base = baseline_of(list(grouped), baseline)
+    reference = None if base is None else right_over_seeds(grouped[base])
+    over = base and (base[0] if [t for t, _ in grouped].count(base[0]) == 1 else ", ".join(base))
     rows = []
     for (title, protocol), group in grouped.items():
         figures = [o.record.metrics for o in group]
