@@ -72,3 +72,4 @@ def test_a_tower_that_fails_is_not_asked_again(house):
     with pytest.raises(ServiceError, match="went wrong here; the log") as error:
         stream.predict(jpeg(0))
     assert (error.value.status, error.value.code, len(ends)) == (500, "server", 1)
+    assert b"\nadte_errors_total 1" in stream.client.call("GET", "/metrics")

@@ -85,7 +85,10 @@ def error(status: int, code: str, message: str, headers: dict[str, str] | None =
 
 def refuse(service: Service, refusal: Refused, headers: dict[str, str] | None = None) -> Response:
     """Every refusal is told and counted here."""
-    service.metrics.count("refused_total", code=refusal.code)
+    if refusal.status == 500:  # a fault of our own, on another machine
+        service.metrics.count("errors_total")
+    else:
+        service.metrics.count("refused_total", code=refusal.code)
     headers = dict(headers or {})
     if refusal.retry_after:
         headers["Retry-After"] = str(refusal.retry_after)
