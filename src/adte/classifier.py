@@ -9,10 +9,10 @@ from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import asdict, replace
 from difflib import get_close_matches
-from functools import cached_property, partial
+from functools import cached_property
 from inspect import signature
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, NoReturn, overload
+from typing import Any, Literal, NamedTuple, overload
 
 from torch import Tensor
 
@@ -23,10 +23,9 @@ from adte.errors import InputError, StateError, brief, unknown
 from adte.files import save_state
 from adte.files.claims import kind_of
 from adte.files.devices import is_special
-from adte.files.inputs import expand, is_archive
+from adte.files.given import is_collection, name_of, named_images
 from adte.files.states import check_path
 from adte.fit import check_fit, check_weights, read_learned
-from adte.images import find_images
 from adte.methods import Method, create_method
 from adte.models import Model, check_model, load_model
 from adte.options import at_least
@@ -211,7 +210,7 @@ class Classifier:
         if self.frozen:
             raise InputError("this classifier is frozen; call unfreeze() before learn()")
         several = isinstance(images, (list, tuple)) or getattr(images, "ndim", 0) == 4
-        folder = isinstance(images, (str, os.PathLike)) and _holds_images(images)
+        folder = is_collection(images)
         found = self._batches(images if several or folder else [images], 16, 0, errors)
         done = 0
         with nullcontext(found) if folder else self._whole(found) as batches:
@@ -252,18 +251,7 @@ class Classifier:
     ) -> Iterator[Any]:
         failed = self._failing(errors)
         size, workers = at_least("batch", size, 1), at_least("workers", workers, 0)
-        try:
-            if isinstance(images, bytes | bytearray | memoryview) or _is_pixels(images):
-                raise TypeError("one image, of which each byte or row would be one")
-            if isinstance(images, (str, os.PathLike)):
-                named = _inside(images)
-            else:
-                named = ((_name(i, image), image) for i, image in enumerate(images))
-        except TypeError as error:
-            raise InputError(
-                f"{brief(images)} is no stream of images; give a folder or a list of images"
-            ) from error
-        return self.encode(named, size, workers, failed)
+        return self.encode(named_images(images), size, workers, failed)
 
     def _failing(
         self, errors: str, name: Callable[[str], str] = str
@@ -353,7 +341,7 @@ class Classifier:
             raise InputError(f"{brief(images)} is no list of images; give one, with their labels")
         shown = list(images)
         truths = indices_of(labels, self.classes, len(shown))
-        failed = self._failing(errors, lambda key: _name(int(key), shown[int(key)]))
+        failed = self._failing(errors, lambda key: name_of(int(key), shown[int(key)]))
         numbered, batches = ((str(i), image) for i, image in enumerate(shown)), []
         for batch in self.encode(numbered, default_group(self.model), workers, failed):
             batches.append(batch)
@@ -557,42 +545,6 @@ def _model(model: str | Model, runtime: str, **how: Any) -> Model:
     return model
 
 
-def _holds_images(path: str | os.PathLike[str]) -> bool:
-    return Path(path).is_dir() or (is_archive(path) and Path(path).is_file())
-
-
-def _inside(path: str | os.PathLike[str]) -> Iterator[tuple[str, Any]]:
-    """The images of a folder or an archive with their names, or the one that a path is itself.
-
-    What of them cannot be read says so when its turn comes.
-    """
-    if not _holds_images(path):
-        yield from ((str(image), image) for image in find_images(path))
-        return
-    for name, source in expand([path]):
-        if isinstance(source, InputError):
-            if Path(name) == Path(path):  # all of it
-                raise source
-            yield name, partial(_refuse, source)
-        else:
-            yield name, source
-
-
-def _refuse(error: InputError) -> NoReturn:
-    raise error
-
-
 def _check_way(errors: str) -> None:
     if errors not in ("raise", "skip"):
         raise unknown("way with errors", errors, ("raise", "skip"))
-
-
-def _is_pixels(images: Any) -> bool:
-    """Whether an array is one image in colour, not a batch."""
-    shape: tuple[int, ...] = getattr(images, "shape", ())
-    return len(shape) == 3 and 3 in (shape[0], shape[2])
-
-
-def _name(number: int, image: Image) -> str:
-    """What a prediction says of where it came from: the path, or its place in the list."""
-    return os.fspath(image) if isinstance(image, (str, os.PathLike)) else f"image {number}"

@@ -1,0 +1,68 @@
+"""What a program gives for images: a folder, an archive, one path, or any iterable of images."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+from adte.errors import InputError, brief
+from adte.files.devices import StrPath
+from adte.files.inputs import expand, is_archive
+from adte.images import find_images
+
+__all__ = ["is_collection", "name_of", "named_images"]
+
+
+def named_images(images: StrPath | Iterable[Any]) -> Iterator[tuple[str, Any]]:
+    """The images that were given, with their names, in order; what is no stream is refused.
+
+    What of a folder or an archive cannot be read says so when its turn comes.
+    """
+    if isinstance(images, (str, os.PathLike)):
+        return _inside(images)
+    try:
+        if isinstance(images, bytes | bytearray | memoryview) or _is_pixels(images):
+            raise TypeError("one image, of which each byte or row would be one")
+        return ((name_of(i, image), image) for i, image in enumerate(images))
+    except TypeError as error:
+        raise InputError(
+            f"{brief(images)} is no stream of images; give a folder or a list of images"
+        ) from error
+
+
+def is_collection(given: Any) -> bool:
+    """Whether it is the path of a folder or of an archive, not of one image."""
+    if not isinstance(given, (str, os.PathLike)):
+        return False
+    return Path(given).is_dir() or (is_archive(given) and Path(given).is_file())
+
+
+def name_of(number: int, image: Any) -> str:
+    """What a prediction says of where it came from: the path, or its place in the list."""
+    return os.fspath(image) if isinstance(image, (str, os.PathLike)) else f"image {number}"
+
+
+def _inside(path: StrPath) -> Iterator[tuple[str, Any]]:
+    if not is_collection(path):
+        yield from ((str(image), image) for image in find_images(path))
+        return
+    for name, source in expand([path]):
+        if isinstance(source, InputError):
+            if Path(name) == Path(path):  # all of it
+                raise source
+            yield name, partial(_refuse, source)
+        else:
+            yield name, source
+
+
+def _refuse(error: InputError) -> NoReturn:
+    raise error
+
+
+def _is_pixels(images: Any) -> bool:
+    """Whether an array is one image in colour, not a batch."""
+    shape: tuple[int, ...] = getattr(images, "shape", ())
+    return len(shape) == 3 and 3 in (shape[0], shape[2])
