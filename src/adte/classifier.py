@@ -14,6 +14,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
 
+import torch
 from torch import Tensor
 
 from adte._version import __version__
@@ -25,7 +26,7 @@ from adte.files.claims import kind_of
 from adte.files.devices import is_special
 from adte.files.given import is_collection, name_of, named_images
 from adte.files.states import check_path
-from adte.fit import check_fit, check_weights, read_learned
+from adte.fit import check_fit, check_weights, damaged, read_learned, read_method
 from adte.methods import Method, create_method
 from adte.models import Model, check_model, load_model
 from adte.options import at_least
@@ -99,8 +100,8 @@ class Classifier:
         views: int | Views | Literal["auto"] = 64,
         seed: int = 0,
         weights: str | os.PathLike[str] | None = None,
-        device: str | None = None,
-        dtype: str | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | str | None = None,
         tokenizer: Any = None,
         runtime: str = "auto",
         **options: Any,
@@ -299,13 +300,17 @@ class Classifier:
         What is learned is learned at once. On a GPU who fetches later need not wait for it: beside
         a busy tower the many small kernels of a method take their time.
         """
+        if not isinstance(batch, Batch):
+            kind = type(batch).__name__
+            raise InputError(f"{kind} is no Batch; give one of encode(), or sample(IMAGE).batch")
         with self._lock:
             if self.frozen or not learn:
                 out = self.method.predict(batch)
             else:
                 out = self.method.step(batch)
                 self.seen += len(batch)
-        sent, keys, temperature = out.sent(), batch.keys, self.temperature
+        keys = batch.keys or [None] * len(batch)
+        sent, temperature = out.sent(), self.temperature
 
         def fetch() -> list[Prediction]:
             found = sent()
@@ -444,40 +449,43 @@ class Classifier:
     def load(
         cls,
         path: str | os.PathLike[str],
-        model: Model | None = None,
+        model: str | Model | None = None,
+        method: Method | None = None,
         *,
         weights: str | os.PathLike[str] | None = None,
-        device: str | None = None,
-        dtype: str | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | str | None = None,
         tokenizer: Any = None,
         runtime: str = "auto",
     ) -> Classifier:
-        """A classifier as it was saved; pass the model where its name cannot be loaded here."""
+        """A classifier as it was saved.
+
+        Pass the model where its name cannot be loaded here, and the method where it is not
+        registered, both as they were; the method is copied.
+        """
         tensors, facts = read_learned(path)
-        if model is not None and model.name != facts["model"]:
+        name = model if model is None or isinstance(model, str) else check_model(model).name
+        if name is not None and name != facts["model"]:
             raise StateError(
                 f"{str(path)!r} was saved with model {facts['model']!r}, but "
-                f"{model.name!r} was passed; pass the same model"
+                f"{name!r} was passed; pass the same model"
             )
+        own = read_method(str(path), facts, method)
         try:
-            method = create_method(facts["method"], **facts["options"])
             prompts, views = Prompts(**facts["prompts"]), Views(**facts["views"])
         except (TypeError, AttributeError, InputError) as error:
-            raise StateError(
-                f"the header of {str(path)!r} is damaged ({error}); save it again"
+            raise damaged(str(path), error) from error
+        how = {"weights": weights, "device": device, "dtype": dtype, "tokenizer": tokenizer}
+        try:
+            towers = _model(model or facts["model"], runtime, **how)
+        except InputError as error:
+            if isinstance(model, Model) or repr(facts["model"]) not in str(error):
+                raise
+            raise InputError(
+                f"{error}; {str(path)!r} was saved with this model: where its name is not known, "
+                "pass the model itself, Classifier.load(PATH, model)"
             ) from error
-        clf = cls(
-            model or facts["model"],
-            facts["classes"],
-            method,
-            templates=prompts,
-            views=views,
-            weights=weights,
-            device=device,
-            dtype=dtype,
-            tokenizer=tokenizer,
-            runtime=runtime,
-        )
+        clf = cls(towers, facts["classes"], own, templates=prompts, views=views)
         check_weights(str(path), facts, clf.facts)
         clf.auto = clf.pipeline.auto = facts["auto"]
         clf.method.load_state_dict(tensors, {"L": len(clf.classes)})

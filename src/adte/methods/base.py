@@ -48,6 +48,7 @@ class Method:
     classes is known.
 
     Attributes:
+        name: what it is registered as; the name of its class until then, never that of another.
         needs: what it looks at: logits, features, class weights, pixels, text tower, image tower.
     """
 
@@ -60,6 +61,11 @@ class Method:
     _state: State | None = field(default=None, init=False, repr=False)
     _sizes: dict[str, int] = field(default_factory=dict, init=False, repr=False)
     _context: Context | None = field(default=None, init=False, repr=False)
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "name" not in vars(cls):
+            cls.name = cls.__name__
 
     def __post_init__(self) -> None:
         coerce(self)
