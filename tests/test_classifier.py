@@ -362,6 +362,18 @@ def test_a_bad_image_in_a_stream_loses_nothing(model, photos, tmp_path):
     assert clf.method.class_prior.seen == 1
 
 
+@pytest.mark.parametrize("bad", [None, b"no", np.zeros((5, 5, 3))], ids=["None", "bytes", "float"])
+def test_an_image_without_a_name_is_named_by_its_place(model, photos, bad):
+    clf, images = make(model), [np.zeros((5, 5, 3), np.uint8), bad]
+    calls = (clf.predict, lambda some: list(clf.stream(some)), clf.learn)
+    for call in (*calls, lambda some: clf.calibrate(some, ["cat", "dog"])):
+        with pytest.raises(InputError, match=r"^image 1: "):
+            call(images)
+    for alone in (clf.predict, clf.sample):
+        with pytest.raises(InputError, match=r"^(?!image)"):
+            alone(bad)
+
+
 def test_states_of_another_kind_are_refused(model, photos, tmp_path):
     """Another model, other weights of the same name, other prompts, views, options; itself."""
     clf = make(model)

@@ -177,8 +177,7 @@ class Classifier:
             with self._whole(self._batches(image, 1, 0, errors)) as batches:
                 return [p for batch in batches for p in self.step(batch, learn)]
         _check_way(errors)
-        (batch,) = self._batches([image], 1, 0, "raise")
-        return self.step(batch, learn)[0]
+        return self.step(self._alone(image), learn)[0]
 
     def stream(
         self,
@@ -240,8 +239,12 @@ class Classifier:
 
     def sample(self, image: Image) -> Sample:
         """What the method sees of an image: logits and features of its views."""
-        (batch,) = self._batches([image], 1, 0, "raise")
-        return Sample.of(batch)
+        return Sample.of(self._alone(image))
+
+    def _alone(self, image: Image) -> Batch:
+        """One image, of which an error need not say which one it is."""
+        (batch,) = self.encode([(name_of(0, image), image)])
+        return batch
 
     def _batches(
         self,
@@ -264,8 +267,10 @@ class Classifier:
             self.unread = unread
 
         def failed(key: str, error: InputError) -> None:
-            if errors == "raise":
+            if errors == "raise" and name(key) in str(error):
                 raise error
+            if errors == "raise":  # pixels and bytes do not know their place in the list
+                raise InputError(f"{name(key)}: {error}") from error
             unread.append(Unread(name(key), str(error)))
 
         return failed
@@ -301,8 +306,9 @@ class Classifier:
         a busy tower the many small kernels of a method take their time.
         """
         if not isinstance(batch, Batch):
-            kind = type(batch).__name__
-            raise InputError(f"{kind} is no Batch; give one of encode(), or sample(IMAGE).batch")
+            raise InputError(
+                f"{type(batch).__name__} is no Batch; give one of encode(), or sample(IMAGE).batch"
+            )
         with self._lock:
             if self.frozen or not learn:
                 out = self.method.predict(batch)
