@@ -219,6 +219,16 @@ def test_a_method_of_ones_own_is_loaded_as_itself_or_not_at_all(model, photos, t
     torch.testing.assert_close(twin.predict(photos / "00.png").probs, before.probs)
 
 
+def test_answers_that_are_no_probabilities_are_no_predictions(model, photos):
+    for make_of, said in ((lambda p: p * torch.nan, "no numbers"), (lambda p: 9 * p, "sum to 9")):
+        clf = make(model, method=create_method("adte"))
+        decide = clf.method.decide
+        clf.method.decide = lambda *a, f=make_of, d=decide: replace(d(*a), probs=f(d(*a).probs))
+        with pytest.raises(InputError, match=f"method 'adte' gave no probabilities: .*{said}"):
+            clf.predict([photos / "00.png"])
+        assert clf.seen == 0
+
+
 def test_a_method_that_is_passed_is_copied(model, photos, tmp_path):
     clf = make(model, method=Adte(adjust="before"))
     clf.predict(photos / "00.png")

@@ -11,8 +11,8 @@ import torch
 from adte import InputError, Sample, SimulatedStream, create_method, list_methods
 from adte import functional as F
 from adte.evaluate import predictions, run
-from adte.methods import Method, method_info
-from adte.prediction import Prediction
+from adte.methods import Method, method_info, register
+from adte.prediction import Prediction, Predictions
 from adte.prior import ClassPrior, PriorOptions
 from adte.state import Entry
 from adte.testing import METHOD_CHECKS as CHECKS
@@ -109,6 +109,57 @@ def test_registry_lists_and_explains():
 def test_bad_options_name_the_input_and_the_mend(name, options, message):
     with pytest.raises(InputError, match=message):
         create_method(name, **options)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (lambda p: p, "'Own' gave Tensor for probabilities; it returns Predictions"),
+        (lambda p: list(map(Prediction, p)), "gave list for"),
+        (lambda p: Predictions(p.numpy()), "gave ndarray for"),
+        (lambda p: Predictions(p[:, :2]), r"an array \(1, 2\) for 1 images of 3 classes"),
+    ],
+    ids=["tensor", "list", "array", "classes"],
+)
+def test_an_answer_of_another_kind_is_named_and_nothing_is_learned(answer, said):
+    @dataclass(kw_only=True, eq=False)
+    class Own(Running):
+        def decide(self, batch, readouts):
+            return answer(batch.logits.softmax(-1).mean(1))
+
+    method, sample = Own(), Sample(torch.zeros(2, 3))
+    for call in (method.step, method.predict):
+        with pytest.raises(InputError, match=said):
+            call(sample)
+    assert not method.state_dict()
+
+
+def test_a_method_that_defines_nothing_says_so():
+    @dataclass(kw_only=True, eq=False)
+    class Nothing(Method):
+        pass
+
+    with pytest.raises(NotImplementedError, match="Nothing defines neither look nor decide"):
+        Nothing().step(Sample(torch.zeros(2, 3)))
+
+
+def test_only_a_class_of_methods_is_registered_and_under_a_name():
+    with pytest.raises(InputError, match=r"Running.* is no name for a method; write @register"):
+        register(Running)
+    with pytest.raises(InputError, match="is no class of methods; derive it from adte"):
+        register("own")(dict)
+    assert "own" not in list_methods()
+
+
+def test_what_does_not_go_with_the_logits_is_refused():
+    """Weights of other classes went by, and caches were filled with what they said."""
+    logits, features = torch.zeros(2, 3), torch.ones(2, 4)
+    for weights in (torch.ones(5, 4), torch.ones(3, 6), torch.ones(3)):
+        with pytest.raises(InputError, match=r"class weights of shape .* do not go with 3 classes"):
+            create_method("tda").step(Sample(logits, features, weights))
+    for odd in (None, torch.zeros(2, 3, dtype=torch.complex64)):
+        with pytest.raises(InputError, match="logits cannot be read as numbers"):
+            Sample(odd)
 
 
 def test_bad_samples():

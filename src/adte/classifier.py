@@ -31,7 +31,7 @@ from adte.methods import Method, create_method
 from adte.models import Model, check_model, load_model
 from adte.options import at_least
 from adte.pipeline import Pipeline, default_group
-from adte.prediction import Prediction
+from adte.prediction import Prediction, check_probs
 from adte.prompts import SINGLE, Prompts, Templates, check_classes, class_weights
 from adte.views import Views
 
@@ -320,6 +320,7 @@ class Classifier:
 
         def fetch() -> list[Prediction]:
             found = sent()
+            check_probs(self.method.name, found.probs, (len(keys), len(self.classes)))
             if temperature != 1:
                 found = replace(found, probs=tempered(found.probs, temperature))
             return [

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from adte.errors import InputError, brief
 from adte.methods.base import Method
 from adte.options import build, describe
 from adte.registry import Registry
@@ -43,8 +44,12 @@ _METHODS: Registry[MethodInfo] = Registry("method")
 
 def register(name: str) -> Callable[[M], M]:
     """Class decorator: make a method known under a name."""
+    if not isinstance(name, str) or not name:
+        raise InputError(f'{brief(name)} is no name for a method; write @register("my-method")')
 
     def add(cls: M) -> M:
+        if not isinstance(cls, type) or not issubclass(cls, Method):
+            raise InputError(f"{brief(cls)} is no class of methods; derive it from adte.Method")
         cls.name = name
         _METHODS.add(name, MethodInfo(name, cls, _summary(cls.__doc__), cls.reference, {}))
         return cls

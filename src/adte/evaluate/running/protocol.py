@@ -18,7 +18,7 @@ from adte.errors import InputError, unknown
 from adte.evaluate.features.recipe import Recipe
 from adte.evaluate.features.stream import FeatureStream, Given, Image, Tick, silent
 from adte.methods import Method
-from adte.prediction import Prediction, Predictions
+from adte.prediction import Prediction, Predictions, check_probs
 
 __all__ = ["BATCH", "PROTOCOLS", "Protocol", "Run", "predictions", "run"]
 
@@ -119,26 +119,6 @@ def _reliability(logits: Tensor, kept: Tensor | None) -> Tensor:
     return top.cumsum(-1).mean(1).sum(0)
 
 
-def _wrong(probs: Tensor, shape: tuple[int, int]) -> str:
-    """What is wrong with the answers of a method, and what would be right; nothing, if they may be
-    so.
-    """
-    if tuple(probs.shape) != shape:
-        return (
-            f"an array {tuple(probs.shape)} for {shape[0]} images of {shape[1]} classes; "
-            f"`decide` returns {shape}"
-        )
-    if not bool(probs.isfinite().all()):
-        return "some are no numbers; check its options"
-    if bool((probs < 0).any()):
-        return f"some are negative, such as {float(probs.min()):.3g}; apply a softmax"
-    sums = probs.sum(-1)
-    off = (sums - 1).abs()
-    if bool((off > 1e-2).any()):
-        return f"those of an image sum to {float(sums[off.argmax()]):.3g}; make it 1"
-    return ""
-
-
 def _compared(probs: Tensor, labels: Tensor) -> Tensor:
     """Label, predicted class, confidence, the truth's probability and rank, entropy.  (6, B)"""
     truth = probs.gather(1, labels[:, None])
@@ -174,8 +154,7 @@ def run(
         with clock:
             out = act(method, protocol, some)
             probs = out.probs.float().cpu()  # the device has finished when they are here
-        if wrong := _wrong(probs, (len(images), some.logits.shape[-1])):
-            raise InputError(f"method {method.name!r} gave no probabilities: {wrong}")
+        check_probs(method.name, probs, (len(images), some.classes))
         rows.append(_compared(probs, torch.tensor([i.label for i in images])))
         reliability = _reliability(some.logits.float(), out.kept).cpu()
         tcr = reliability if tcr is None else tcr + reliability
