@@ -34,6 +34,7 @@ from torch import Tensor
 from adte.errors import InputError, StateError, brief
 from adte.files import load_state, save_state
 from adte.models import Model, check_model
+from adte.models.base import check_features
 from adte.options import check, option
 from adte.templates import SINGLE, template_set, template_sets
 
@@ -304,7 +305,9 @@ def encode_prompts(model: Model, texts: Iterable[str], batch: int = 256, note: s
     parts, start, said = [], time.monotonic(), False
     with torch.no_grad():
         for i in range(0, len(unique), batch):
-            parts.append(model.encode_text(unique[i : i + batch]).float())
+            some = unique[i : i + batch]
+            found = check_features(model, "encode_text", model.encode_text(some), len(some))
+            parts.append(found.float())
             done, spent = i + len(parts[-1]), time.monotonic() - start
             left = spent * (len(unique) / done - 1)
             if min(spent, left) > PATIENCE and not said:
