@@ -162,6 +162,12 @@ def test_what_does_not_go_with_the_logits_is_refused():
             Sample(odd)
 
 
+def test_logits_of_a_graph_give_numbers_without_a_warning():
+    p = create_method("adte").step(Sample(torch.eye(3).requires_grad_()))
+    assert p.probs.requires_grad
+    assert 0 < p.confidence < 1
+
+
 def test_bad_samples():
     for shape in ((3,), (0, 3), (3, 0), (2, 3, 4)):
         with pytest.raises(InputError, match="views, classes"):

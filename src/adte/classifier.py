@@ -19,7 +19,7 @@ from torch import Tensor
 
 from adte._version import __version__
 from adte.batch import Batch, Context, Sample
-from adte.calibration import Calibration, calibrate, indices_of, tempered
+from adte.calibration import Calibration, calibrate, check_temperature, indices_of, tempered
 from adte.errors import InputError, StateError, brief, unknown
 from adte.files import save_state
 from adte.files.claims import kind_of
@@ -82,7 +82,6 @@ class Classifier:
         options: of the method, when it is given by name.
 
     Attributes:
-        temperature: of confidence, 1 as the method has it; `calibrate` finds a better one.
         unread: the images that the last call with errors="skip" left out.
 
     >>> clf = Classifier("tiny", classes=["cat", "dog", "car"])      # doctest: +SKIP
@@ -365,6 +364,15 @@ class Classifier:
             found = calibrate(self.method, batches, known, learn=not self.frozen)
             self.temperature = found.temperature
         return found
+
+    @property
+    def temperature(self) -> float:
+        """Of confidence, 1 as the method has it; `calibrate` finds a better one."""
+        return self._temperature
+
+    @temperature.setter
+    def temperature(self, value: float) -> None:
+        self._temperature = check_temperature(value)
 
     @property
     def shares(self) -> list[Share]:

@@ -47,7 +47,7 @@ class Prediction:
 
     @property
     def confidence(self) -> float:
-        return float(self.probs.max())
+        return float(self.probs.detach().max())
 
     def top(self, k: int = 5) -> list[tuple[int, float]]:
         """The k most probable classes with their probabilities."""
