@@ -113,12 +113,11 @@ class Batch:
         weights, x = self.context.class_weights, self.features
         if weights is None:
             return
-        wide = weights.shape[-1] if x is None else x.shape[-1]
-        if weights.shape != (self.classes, wide):
-            features = "" if x is None else f" and features of width {wide}"
+        shape = (self.classes, weights.shape[-1] if x is None else x.shape[-1])
+        if tuple(weights.shape) != shape:
             raise InputError(
-                f"class weights of shape {tuple(weights.shape)} do not go with {self.classes} "
-                f"classes{features}; pass one row a class, as wide as the features"
+                f"class weights of shape {tuple(weights.shape)} do not go with the logits and "
+                f"features; pass them as (classes, dimensions) = {shape}"
             )
 
     def __len__(self) -> int:
