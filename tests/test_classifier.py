@@ -432,6 +432,20 @@ def test_threads_lose_nothing(model, photos):
     torch.testing.assert_close(many.method.class_prior.prior, one.method.class_prior.prior)
 
 
+@pytest.mark.parametrize("views", [8, "auto"])
+def test_the_callers_autocast_changes_nothing(model, photos, views):
+    plain = [p.probs for p in make(model, views=views).stream(photos)]
+    with torch.autocast("cpu", torch.bfloat16):
+        clf = make(model, views=views)
+        cast = []
+        for p in clf.stream(photos):
+            assert torch.is_autocast_enabled("cpu")
+            cast.append(p.probs)
+        assert clf.learn(photos / "00.png") == 1
+        clf.calibrate([photos / "00.png"], ["cat"])
+    torch.testing.assert_close(torch.stack(cast), torch.stack(plain), rtol=0, atol=0)
+
+
 def test_a_classifier_can_be_pickled(model, photos):
     clf = make(model)
     clf.predict(photos / "00.png")

@@ -27,6 +27,7 @@ from adte.files.devices import is_special
 from adte.files.given import is_collection, name_of, named_images
 from adte.files.states import check_path
 from adte.fit import check_fit, check_weights, damaged, read_learned, read_method
+from adte.machine import as_it_is, pulled
 from adte.methods import Method, create_method
 from adte.models import Model, check_model, load_model
 from adte.options import at_least
@@ -140,7 +141,8 @@ class Classifier:
         self.model = _model(model, runtime, **how)
         keep = "pixels" in self.method.needs
         self.pipeline = Pipeline(self.model, self.views, keep_pixels=keep, auto=self.auto)
-        vectors = class_weights(self.model, self.classes, self.prompts)
+        with as_it_is(self.model.device):
+            vectors = class_weights(self.model, self.classes, self.prompts)
         self.context = Context.of(self.model, vectors, self.classes)
         self.frozen = False
         self.seen = 0
@@ -214,7 +216,7 @@ class Classifier:
         done = 0
         with nullcontext(found) if folder else self._whole(found) as batches:
             for batch in batches:
-                with self._lock:
+                with self._lock, as_it_is(self.model.device):
                     self.method.learn(batch)
                     self.seen += len(batch)
                 done += len(batch)
@@ -283,7 +285,8 @@ class Classifier:
     ) -> Iterator[Batch]:
         """Batches of at most `size` images, for `step`, of (key, source) pairs."""
         pipeline = replace(self.pipeline, workers=workers)
-        return pipeline.batches(items, self.context, size, failed, self._log_prior)
+        batches = pipeline.batches(items, self.context, size, failed, self._log_prior)
+        return pulled(batches, self.model.device)
 
     def _log_prior(self) -> Tensor | None:
         """What the method takes off the logits now."""
@@ -308,7 +311,7 @@ class Classifier:
             raise InputError(
                 f"{type(batch).__name__} is no Batch; give one of encode(), or sample(IMAGE).batch"
             )
-        with self._lock:
+        with self._lock, as_it_is(self.model.device):
             if self.frozen or not learn:
                 out = self.method.predict(batch)
             else:
@@ -360,7 +363,7 @@ class Classifier:
         if not batches:
             raise InputError("there is no image to calibrate with; give some that can be read")
         known = [truths[int(key)] for batch in batches for key in batch.keys]
-        with self._lock:
+        with self._lock, as_it_is(self.model.device):
             found = calibrate(self.method, batches, known, learn=not self.frozen)
             self.temperature = found.temperature
         return found
