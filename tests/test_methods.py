@@ -16,7 +16,7 @@ from adte.prediction import Prediction, Predictions
 from adte.prior import ClassPrior, PriorOptions
 from adte.state import Entry
 from adte.testing import METHOD_CHECKS as CHECKS
-from adte.testing.methods import check_merge_sums
+from adte.testing.methods import check_merge_sums, check_options
 
 LA = [
     (name, place)
@@ -134,6 +134,13 @@ def test_an_answer_of_another_kind_is_named_and_nothing_is_learned(answer, said)
     assert not method.state_dict()
 
 
+def test_a_field_that_is_no_option_is_found(monkeypatch):
+    """A state of it came back with the default."""
+    monkeypatch.setattr("adte.testing.methods.create_method", lambda name: Running(way="last"))
+    with pytest.raises(AssertionError, match="field 'way' is no option; declare it as option"):
+        check_options("running")
+
+
 def test_a_method_that_defines_nothing_says_so():
     @dataclass(kw_only=True, eq=False)
     class Nothing(Method):
@@ -144,7 +151,7 @@ def test_a_method_that_defines_nothing_says_so():
 
 
 def test_only_a_class_of_methods_is_registered_and_under_a_name():
-    with pytest.raises(InputError, match=r"Running.* is no name for a method; write @register"):
+    with pytest.raises(InputError, match=r"Running.* is no name to register by; write @register"):
         register(Running)
     with pytest.raises(InputError, match="is no class of methods; derive it from adte"):
         register("own")(dict)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from adte.errors import InputError, brief
 from adte.methods.base import Method
 from adte.options import build, describe
-from adte.registry import Registry
+from adte.registry import Registry, check_name
 
 __all__ = ["MethodInfo", "create_method", "list_methods", "method_info", "preset", "register"]
 
@@ -44,8 +44,7 @@ _METHODS: Registry[MethodInfo] = Registry("method")
 
 def register(name: str) -> Callable[[M], M]:
     """Class decorator: make a method known under a name."""
-    if not isinstance(name, str) or not name:
-        raise InputError(f'{brief(name)} is no name for a method; write @register("my-method")')
+    check_name(name, '@register("my-method")')
 
     def add(cls: M) -> M:
         if not isinstance(cls, type) or not issubclass(cls, Method):
