@@ -183,6 +183,8 @@ def test_bad_samples():
         list(predictions(create_method("adte"), iter([Sample(torch.zeros(2, 3))]), "two-pass"))
     with pytest.raises(InputError, match="unknown protocol"):
         list(predictions(create_method("adte"), [], "three-pass"))
+    with pytest.raises(InputError, match="'adte' is no method; make one with create_method"):
+        run("adte", [])
 
 
 @pytest.mark.parametrize(("name", "place"), LA)

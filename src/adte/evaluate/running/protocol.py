@@ -14,7 +14,7 @@ from torch import Tensor
 
 from adte import functional as F
 from adte.batch import Batch, Sample
-from adte.errors import InputError, unknown
+from adte.errors import InputError, brief, unknown
 from adte.evaluate.features.recipe import Recipe
 from adte.evaluate.features.stream import FeatureStream, Given, Image, Tick, silent
 from adte.methods import Method
@@ -52,7 +52,7 @@ def predictions(
     method: Method, samples: Iterable[Sample], protocol: Protocol = "online", batch: int = BATCH
 ) -> Iterator[Prediction]:
     """Predictions in order. `two-pass` goes over the samples twice, so it must allow that."""
-    _check(protocol, samples)
+    _check(method, protocol, samples)
     if protocol == "two-pass":
         for some in Batch.runs((s.batch for s in samples), batch):
             method.learn(some)
@@ -60,7 +60,9 @@ def predictions(
         yield from act(method, protocol, some)
 
 
-def _check(protocol: str, stream: Iterable[Any]) -> None:
+def _check(method: object, protocol: str, stream: Iterable[Any]) -> None:
+    if not isinstance(method, Method):
+        raise InputError(f"{brief(method)} is no method; make one with create_method(NAME)")
     if protocol not in PROTOCOLS:
         raise unknown("protocol", protocol, PROTOCOLS)
     if protocol == "two-pass" and iter(stream) is stream:
@@ -138,7 +140,7 @@ def run(
     batch: int = BATCH,
 ) -> Run:
     """Predict a labelled stream. The labels are only compared with, never shown to the method."""
-    _check(protocol, stream)
+    _check(method, protocol, stream)
     if not isinstance(stream, FeatureStream):
         stream = Given(stream, Recipe(model="", classes=()))
     clock = _Clock()
