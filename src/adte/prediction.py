@@ -169,7 +169,7 @@ class Predictions:
 
 def check_probs(owner: str, probs: Tensor, shape: tuple[int, int]) -> None:
     """Refuse what a method gave for the probabilities of images (B, L), if it cannot be that."""
-    if wrong := _wrong(probs, shape):
+    if wrong := _wrong(probs.detach(), shape):
         raise InputError(f"method {owner!r} gave no probabilities: {wrong}")
 
 
@@ -182,15 +182,15 @@ def _wrong(probs: Tensor, shape: tuple[int, int]) -> str:
             f"an array {tuple(probs.shape)} for {shape[0]} images of {shape[1]} classes; "
             f"`decide` returns {shape}"
         )
+    sums = probs.sum(-1)
+    off = (sums - 1).abs()
+    if float(off.max()) <= 1e-2 and float(probs.min()) >= 0:  # NaN is neither
+        return ""
     if not bool(probs.isfinite().all()):
         return "some are no numbers; check its options"
     if bool((probs < 0).any()):
         return f"some are negative, such as {float(probs.min()):.3g}; apply a softmax"
-    sums = probs.sum(-1)
-    off = (sums - 1).abs()
-    if bool((off > 1e-2).any()):
-        return f"those of an image sum to {float(sums[off.argmax()]):.3g}; make it 1"
-    return ""
+    return f"those of an image sum to {float(sums[off.argmax()]):.3g}; make it 1"
 
 
 _ROWS = tuple(f.name for f in fields(Predictions) if f.name != "known")
