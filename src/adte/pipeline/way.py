@@ -87,7 +87,10 @@ class Pipeline:
     auto: bool = False
 
     def __post_init__(self) -> None:
-        if check_model(self.model).training:
+        given: Any = self.model
+        if isinstance(given, Model) or not hasattr(given, "training"):  # else it stands for one
+            check_model(given)
+        if self.model.training:
             raise InputError(
                 f"model {self.model.name!r} is in training mode; call model.eval() first"
             )
