@@ -124,6 +124,16 @@ def test_labels_stay_and_confidence_follows_the_temperature(photos, method):
     assert all(torch.equal(v, twin.state_dict()[k]) for k, v in clf.method.state_dict().items())
 
 
+@pytest.mark.parametrize("value", [0, -1, float("nan"), 1e-300, "warm", None], ids=repr)
+def test_a_temperature_that_no_state_may_hold_is_refused(value):
+    """It was saved, and the file could not be read again."""
+    clf = Classifier(SmallModel(), ["cat", "dog"], views=2)
+    with pytest.raises(InputError, match=r"temperature=.* cannot be used; give a number from"):
+        clf.temperature = value
+    clf.temperature = torch.tensor(2.0)
+    assert clf.facts["temperature"] == 2.0
+
+
 def test_a_frozen_classifier_is_calibrated_as_it_is(photos):
     truths = [i % 4 for i in range(12)]
     frozen, learning = make().freeze(), make()
@@ -167,6 +177,8 @@ def test_what_cannot_be_calibrated_with_is_named(photos, tmp_path):
     clf = make()
     with pytest.raises(InputError, match="12 images have 2 labels"):
         clf.calibrate(photos, ["cat", "dog"])
+    with pytest.raises(InputError, match="labels=None are no list"):
+        clf.calibrate([], None)
     with pytest.raises(InputError, match="no list of images"):
         clf.calibrate(str(tmp_path), [])
     with pytest.raises(InputError, match="no image to calibrate"):

@@ -7,6 +7,7 @@ import json
 import pickle
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,9 @@ from PIL import Image
 
 from adte import Classifier, InputError, StateError, Views, create_method
 from adte.files import load_state, save_state
+from adte.methods.adte import Adte
+from adte.methods.zero_shot import ZeroShot
+from adte.options import option
 from adte.testing import SmallModel
 
 CLASSES = ["cat", "dog", "car", "tree"]
@@ -142,6 +146,18 @@ def test_one_call_may_learn_nothing(model, photos):
     assert clf.seen == 1
 
 
+def test_a_batch_without_names_is_a_batch(model, photos):
+    clf = make(model)
+    sample = clf.sample(photos / "00.png")
+    with pytest.raises(InputError, match="Sample is no Batch"):
+        clf.step(sample)
+    assert clf.seen == 0
+    assert not clf.method.state_dict()
+    (p,) = clf.step(sample.batch)
+    assert (p.source, p.label) == (None, CLASSES[p.index])
+    assert clf.seen == 1
+
+
 def test_learn_and_freeze(model, photos):
     clf = make(model)
     clf.learn(photos / "00.png")
@@ -172,6 +188,67 @@ def test_saved_and_loaded_it_goes_on_identically(model, photos, tmp_path, method
         torch.testing.assert_close(
             twin.predict(path).probs, clf.predict(path).probs, rtol=0, atol=0
         )
+
+
+@dataclass(kw_only=True, eq=False)
+class Last(ZeroShot):
+    """A method that nobody registered, of a class that is: it turns the answer around."""
+
+    strength: float = option(1.0, "of nothing")
+
+    def decide(self, batch, readouts):
+        out = super().decide(batch, readouts)
+        return replace(out, probs=out.probs.flip(-1))
+
+
+def test_a_method_of_ones_own_is_loaded_as_itself_or_not_at_all(model, photos, tmp_path):
+    clf = make(model, method=Last(strength=2.0))
+    before = clf.predict(photos / "00.png")
+    file = clf.save(tmp_path / "own.adte")
+    with pytest.raises(StateError, match="method 'Last', which is not registered here"):
+        Classifier.load(file, model)
+    with pytest.raises(StateError, match=r"strength=2\.0, but the method .* has 1\.0"):
+        Classifier.load(file, model, Last())
+    with pytest.raises(StateError, match="with method 'Last', but 'zero-shot' was passed"):
+        Classifier.load(file, model, create_method("zero-shot"))
+    with pytest.raises(InputError, match="'Last' is no method"):
+        Classifier.load(file, model, "Last")
+    with pytest.raises(StateError, match="has method 'Last', this classifier has 'zero-shot'"):
+        make(model, method="zero-shot").load_state(file)
+    twin = Classifier.load(file, model, clf.method)
+    torch.testing.assert_close(twin.predict(photos / "00.png").probs, before.probs)
+
+
+def test_answers_that_are_no_probabilities_are_no_predictions(model, photos):
+    for make_of, said in ((lambda p: p * torch.nan, "no numbers"), (lambda p: 9 * p, "sum to 9")):
+        clf = make(model, method=create_method("adte"))
+        decide = clf.method.decide
+        clf.method.decide = lambda *a, f=make_of, d=decide: replace(d(*a), probs=f(d(*a).probs))
+        with pytest.raises(InputError, match=f"method 'adte' gave no probabilities: .*{said}"):
+            clf.predict([photos / "00.png"])
+        assert clf.seen == 0
+
+
+def test_a_method_that_is_passed_is_copied(model, photos, tmp_path):
+    clf = make(model, method=Adte(adjust="before"))
+    clf.predict(photos / "00.png")
+    file, own = clf.save(tmp_path / "own.adte"), Adte(adjust="before")
+    one, two = (Classifier.load(file, model, method=own) for _ in range(2))
+    one.predict(photos / "01.png")
+    assert (one.method.class_prior.seen, two.method.class_prior.seen) == (2, 1)
+    assert not own.state_dict()
+
+
+def test_the_model_of_a_state_by_name(model, photos, tmp_path):
+    file = Classifier("tiny", CLASSES, views=2).save(tmp_path / "tiny.adte")
+    assert Classifier.load(file, "tiny").model.name == "tiny"
+    with pytest.raises(StateError, match="with model 'tiny', but 'tiny-longtail' was passed"):
+        Classifier.load(file, "tiny-longtail")
+    with pytest.raises(InputError, match="int is no model"):
+        Classifier.load(file, 3)
+    file = make(model).save(tmp_path / "small.adte")
+    with pytest.raises(InputError, match=r"'small'.*small.adte' was saved with this.*itself"):
+        Classifier.load(file)
 
 
 def test_load_keeps_views_and_frozen(model, tmp_path):
@@ -295,6 +372,18 @@ def test_a_bad_image_in_a_stream_loses_nothing(model, photos, tmp_path):
     assert clf.method.class_prior.seen == 1
 
 
+@pytest.mark.parametrize("bad", [None, b"no", np.zeros((5, 5, 3))], ids=["None", "bytes", "float"])
+def test_an_image_without_a_name_is_named_by_its_place(model, photos, bad):
+    clf, images = make(model), [np.zeros((5, 5, 3), np.uint8), bad]
+    calls = (clf.predict, lambda some: list(clf.stream(some)), clf.learn)
+    for call in (*calls, lambda some: clf.calibrate(some, ["cat", "dog"])):
+        with pytest.raises(InputError, match=r"^image 1: "):
+            call(images)
+    for alone in (clf.predict, clf.sample):
+        with pytest.raises(InputError, match=r"^(?!image)"):
+            alone(bad)
+
+
 def test_states_of_another_kind_are_refused(model, photos, tmp_path):
     """Another model, other weights of the same name, other prompts, views, options; itself."""
     clf = make(model)
@@ -341,6 +430,20 @@ def test_threads_lose_nothing(model, photos):
         list(pool.map(many.predict, paths))
     assert many.seen == one.seen == many.method.class_prior.seen == 60
     torch.testing.assert_close(many.method.class_prior.prior, one.method.class_prior.prior)
+
+
+@pytest.mark.parametrize("views", [8, "auto"])
+def test_the_callers_autocast_changes_nothing(model, photos, views):
+    plain = [p.probs for p in make(model, views=views).stream(photos)]
+    with torch.autocast("cpu", torch.bfloat16):
+        clf = make(model, views=views)
+        cast = []
+        for p in clf.stream(photos):
+            assert torch.is_autocast_enabled("cpu")
+            cast.append(p.probs)
+        assert clf.learn(photos / "00.png") == 1
+        clf.calibrate([photos / "00.png"], ["cat"])
+    torch.testing.assert_close(torch.stack(cast), torch.stack(plain), rtol=0, atol=0)
 
 
 def test_a_classifier_can_be_pickled(model, photos):

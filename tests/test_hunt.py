@@ -317,7 +317,7 @@ STATES = {
     "prompts more": "does not know prompts.more",
     "prompts use": "prompts.use is 'neither'",
     "method 5": "method is 5, not a text",
-    "method unknown": "unknown method 'adt'",
+    "method unknown": "saved with method 'adt', which is not registered here",
     "method se": "",
     "no options": "options is missing",
     "options list": "options is ['beta'], not a table",

@@ -305,6 +305,17 @@ def test_pixels_without_known_levels_are_refused(tmp_path: Path) -> None:
         load_image(torch.zeros(3, 3, dtype=torch.bfloat16))
 
 
+def test_tensors_and_arrays_without_plain_pixels() -> None:
+    for odd in (
+        torch.eye(3, dtype=torch.uint8).to_sparse(),
+        torch.zeros(3, 4, 4, dtype=torch.uint8, device="meta"),
+    ):
+        with pytest.raises(InputError, match="cannot be read as an image; give a dense one"):
+            load_image(odd)
+    with pytest.raises(InputError, match=r"\(2, 5, 5, 3\) .* predict\(\) takes a batch"):
+        load_image(np.zeros((2, 5, 5, 3), np.uint8))
+
+
 def _seen_through(kind: str) -> Image.Image:
     """Black all over, and a ring that is seen through."""
     alpha = Image.new("L", (8, 8), 255)

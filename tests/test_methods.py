@@ -11,12 +11,12 @@ import torch
 from adte import InputError, Sample, SimulatedStream, create_method, list_methods
 from adte import functional as F
 from adte.evaluate import predictions, run
-from adte.methods import Method, method_info
-from adte.prediction import Prediction
+from adte.methods import Method, method_info, register
+from adte.prediction import Prediction, Predictions
 from adte.prior import ClassPrior, PriorOptions
 from adte.state import Entry
 from adte.testing import METHOD_CHECKS as CHECKS
-from adte.testing.methods import check_merge_sums
+from adte.testing.methods import check_merge_sums, check_options
 
 LA = [
     (name, place)
@@ -111,6 +111,70 @@ def test_bad_options_name_the_input_and_the_mend(name, options, message):
         create_method(name, **options)
 
 
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (lambda p: p, "'Own' gave Tensor for probabilities; it returns Predictions"),
+        (lambda p: list(map(Prediction, p)), "gave list for"),
+        (lambda p: Predictions(p.numpy()), "gave ndarray for"),
+        (lambda p: Predictions(p[:, :2]), r"an array \(1, 2\) for 1 images of 3 classes"),
+    ],
+    ids=["tensor", "list", "array", "classes"],
+)
+def test_an_answer_of_another_kind_is_named_and_nothing_is_learned(answer, said):
+    @dataclass(kw_only=True, eq=False)
+    class Own(Running):
+        def decide(self, batch, readouts):
+            return answer(batch.logits.softmax(-1).mean(1))
+
+    method, sample = Own(), Sample(torch.zeros(2, 3))
+    for call in (method.step, method.predict):
+        with pytest.raises(InputError, match=said):
+            call(sample)
+    assert not method.state_dict()
+
+
+def test_a_field_that_is_no_option_is_found(monkeypatch):
+    """A state of it came back with the default."""
+    monkeypatch.setattr("adte.testing.methods.create_method", lambda name: Running(way="last"))
+    with pytest.raises(AssertionError, match="field 'way' is no option; declare it as option"):
+        check_options("running")
+
+
+def test_a_method_that_defines_nothing_says_so():
+    @dataclass(kw_only=True, eq=False)
+    class Nothing(Method):
+        pass
+
+    with pytest.raises(NotImplementedError, match="Nothing defines neither look nor decide"):
+        Nothing().step(Sample(torch.zeros(2, 3)))
+
+
+def test_only_a_class_of_methods_is_registered_and_under_a_name():
+    with pytest.raises(InputError, match=r"Running.* is no name to register by; write @register"):
+        register(Running)
+    with pytest.raises(InputError, match="is no class of methods; derive it from adte"):
+        register("own")(dict)
+    assert "own" not in list_methods()
+
+
+def test_what_does_not_go_with_the_logits_is_refused():
+    """Whether or not a method looks at them."""
+    logits, features = torch.zeros(2, 3), torch.ones(2, 4)
+    for weights in (torch.ones(5, 4), torch.ones(3, 6), torch.ones(3)):
+        with pytest.raises(InputError, match=r"class weights of shape .* = \(3, 4\)"):
+            create_method("tda").step(Sample(logits, features, weights))
+    for odd in (None, torch.zeros(2, 3, dtype=torch.complex64)):
+        with pytest.raises(InputError, match="logits cannot be read as numbers"):
+            Sample(odd)
+
+
+def test_logits_of_a_graph_give_numbers_without_a_warning():
+    p = create_method("adte").step(Sample(torch.eye(3).requires_grad_()))
+    assert p.probs.requires_grad
+    assert 0 < p.confidence < 1
+
+
 def test_bad_samples():
     for shape in ((3,), (0, 3), (3, 0), (2, 3, 4)):
         with pytest.raises(InputError, match="views, classes"):
@@ -119,6 +183,8 @@ def test_bad_samples():
         list(predictions(create_method("adte"), iter([Sample(torch.zeros(2, 3))]), "two-pass"))
     with pytest.raises(InputError, match="unknown protocol"):
         list(predictions(create_method("adte"), [], "three-pass"))
+    with pytest.raises(InputError, match="'adte' is no method; make one with create_method"):
+        run("adte", [])
 
 
 @pytest.mark.parametrize(("name", "place"), LA)

@@ -732,6 +732,27 @@ def test_a_wrong_shape_of_prediction_is_named(shape: tuple[int, ...]) -> None:
     assert str(shape) in str(error.value)
 
 
+@pytest.mark.parametrize("row", [[math.inf, 0.0, 0.0], [-math.inf] * 3, [5.0, 2.0, -1.0]])
+def test_what_are_no_log_probabilities_is_refused(row: list[float]) -> None:
+    """One infinity made the prior NaN for good."""
+    prior = ClassPrior(3)
+    with pytest.raises(InputError, match="log_softmax"):
+        prior.observe(torch.tensor(row))
+    with pytest.raises(InputError, match="label 3 is none of 3 classes"):
+        prior.observe(torch.zeros(3).log_softmax(0), 3)
+    assert prior.seen == 0
+
+
+def test_a_prior_is_merged_with_another_prior() -> None:
+    prior = ClassPrior(3)
+    with pytest.raises(StateError, match="into itself"):
+        prior.merge(prior)
+    with pytest.raises(InputError, match="3 is no ClassPrior"):
+        prior.merge(3)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="no options of a prior"):
+        ClassPrior(3, {"estimator": "joint"})  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("classes", [0, -2])
 def test_no_classes_is_refused(classes: int) -> None:
     with pytest.raises(InputError, match=str(classes)):

@@ -99,6 +99,21 @@ def test_classes():
             check_classes(bad)
 
 
+@pytest.mark.parametrize("name", [None, float("nan"), b"dog", ["dog"]], ids=repr)
+def test_a_name_is_a_text(name):
+    with pytest.raises(InputError, match=r"class name number 2 is .* which is no text"):
+        check_classes(["cat", name])
+
+
+def test_classes_have_an_order():
+    """That of a set is another one in every process, and states know classes by their index."""
+    for some in ({"cat", "dog"}, frozenset({"cat", "dog"})):
+        with pytest.raises(InputError, match="have no order"):
+            check_classes(some)
+    assert check_classes({"cat": 0, "dog": 1}.keys()) == ["cat", "dog"]
+    assert check_classes(range(2)) == ["0", "1"]
+
+
 @pytest.mark.parametrize("other", ["Dog", "DOG ", "do\u0301g"])
 def test_names_that_differ_in_case_or_spelling_alone_are_noted(other):
     first = "dog" if other.isascii() else "d\u00f3g"  # one letter, or two that make it

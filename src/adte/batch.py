@@ -110,6 +110,15 @@ class Batch:
                     f"{name} of shape {tuple(x.shape[1:])} do not go with logits of shape "
                     f"{tuple(self.logits.shape[1:])}; pass one row a view"
                 )
+        weights, x = self.context.class_weights, self.features
+        if weights is None:
+            return
+        shape = (self.classes, weights.shape[-1] if x is None else x.shape[-1])
+        if tuple(weights.shape) != shape:
+            raise InputError(
+                f"class weights of shape {tuple(weights.shape)} do not go with the logits and "
+                f"features; pass them as (classes, dimensions) = {shape}"
+            )
 
     def __len__(self) -> int:
         return len(self.logits)
@@ -205,6 +214,8 @@ def _tensor(x: Any, name: str) -> Tensor:
     """A tensor of what a person brings: a tensor, an array, or nested lists of numbers."""
     try:
         out: Tensor = torch.as_tensor(x)
+        if out.is_complex():
+            raise TypeError("they are complex")
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(
             f"{name} cannot be read as numbers ({error}); pass a tensor, an array or nested lists "
@@ -239,7 +250,7 @@ class Sample:
 
     def __post_init__(self) -> None:
         for name in ("logits", "features", "class_weights", "pixels"):
-            if (x := getattr(self, name)) is not None:
+            if (x := getattr(self, name)) is not None or name == "logits":
                 object.__setattr__(self, name, _tensor(x, name))
         if self.logits.ndim != 2 or 0 in self.logits.shape:
             raise InputError(

@@ -18,9 +18,18 @@ from torch import Tensor
 
 from adte.batch import Batch
 from adte.errors import InputError, brief
+from adte.facts import TEMPERATURES
 from adte.methods import Method
 
-__all__ = ["Calibration", "Threshold", "calibrate", "fitted", "indices_of", "tempered"]
+__all__ = [
+    "Calibration",
+    "Threshold",
+    "calibrate",
+    "check_temperature",
+    "fitted",
+    "indices_of",
+    "tempered",
+]
 
 SPREAD = 1.0  # of log T, before any image
 WIDEST, STEP = 3.0, 0.02  # of the log T that are tried
@@ -66,6 +75,21 @@ class Calibration(NamedTuple):
         )
 
 
+def check_temperature(value: float) -> float:
+    """A temperature that a state may hold."""
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        found = math.nan
+    low, high = TEMPERATURES
+    if not low <= found <= high:
+        raise InputError(
+            f"temperature={brief(value)} cannot be used; give a number from {low:g} to {high:g}, "
+            "1 to leave confidence as it is"
+        )
+    return found
+
+
 def tempered(probs: Tensor, temperature: float) -> Tensor:
     """Probabilities (…, L) at a temperature. In float64, so that close ones stay in their order."""
     logits = probs.double().clamp_min(torch.finfo(torch.float32).tiny).log()
@@ -76,6 +100,8 @@ def indices_of(labels: Iterable[str | int], classes: Sequence[str], images: int)
     """The labels of so many images as indices; they are names of classes, or indices already."""
     places: dict[str, int] = {}
     twice = {name for i, name in enumerate(classes) if places.setdefault(name, i) != i}
+    if not isinstance(labels, Iterable):
+        raise InputError(f"labels={brief(labels)} are no list; give one label for each image")
     out = []
     for label in labels:
         if isinstance(label, str):

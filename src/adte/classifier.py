@@ -14,23 +14,25 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
 
+import torch
 from torch import Tensor
 
 from adte._version import __version__
 from adte.batch import Batch, Context, Sample
-from adte.calibration import Calibration, calibrate, indices_of, tempered
+from adte.calibration import Calibration, calibrate, check_temperature, indices_of, tempered
 from adte.errors import InputError, StateError, brief, unknown
 from adte.files import save_state
 from adte.files.claims import kind_of
 from adte.files.devices import is_special
 from adte.files.given import is_collection, name_of, named_images
 from adte.files.states import check_path
-from adte.fit import check_fit, check_weights, read_learned
+from adte.fit import check_fit, check_weights, damaged, read_learned, read_method
+from adte.machine import as_it_is, pulled
 from adte.methods import Method, create_method
 from adte.models import Model, check_model, load_model
 from adte.options import at_least
 from adte.pipeline import Pipeline, default_group
-from adte.prediction import Prediction
+from adte.prediction import Prediction, check_probs
 from adte.prompts import SINGLE, Prompts, Templates, check_classes, class_weights
 from adte.views import Views
 
@@ -81,7 +83,6 @@ class Classifier:
         options: of the method, when it is given by name.
 
     Attributes:
-        temperature: of confidence, 1 as the method has it; `calibrate` finds a better one.
         unread: the images that the last call with errors="skip" left out.
 
     >>> clf = Classifier("tiny", classes=["cat", "dog", "car"])      # doctest: +SKIP
@@ -99,8 +100,8 @@ class Classifier:
         views: int | Views | Literal["auto"] = 64,
         seed: int = 0,
         weights: str | os.PathLike[str] | None = None,
-        device: str | None = None,
-        dtype: str | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | str | None = None,
         tokenizer: Any = None,
         runtime: str = "auto",
         **options: Any,
@@ -140,7 +141,8 @@ class Classifier:
         self.model = _model(model, runtime, **how)
         keep = "pixels" in self.method.needs
         self.pipeline = Pipeline(self.model, self.views, keep_pixels=keep, auto=self.auto)
-        vectors = class_weights(self.model, self.classes, self.prompts)
+        with as_it_is(self.model.device):
+            vectors = class_weights(self.model, self.classes, self.prompts)
         self.context = Context.of(self.model, vectors, self.classes)
         self.frozen = False
         self.seen = 0
@@ -176,8 +178,7 @@ class Classifier:
             with self._whole(self._batches(image, 1, 0, errors)) as batches:
                 return [p for batch in batches for p in self.step(batch, learn)]
         _check_way(errors)
-        (batch,) = self._batches([image], 1, 0, "raise")
-        return self.step(batch, learn)[0]
+        return self.step(self._alone(image), learn)[0]
 
     def stream(
         self,
@@ -215,7 +216,7 @@ class Classifier:
         done = 0
         with nullcontext(found) if folder else self._whole(found) as batches:
             for batch in batches:
-                with self._lock:
+                with self._lock, as_it_is(self.model.device):
                     self.method.learn(batch)
                     self.seen += len(batch)
                 done += len(batch)
@@ -239,8 +240,12 @@ class Classifier:
 
     def sample(self, image: Image) -> Sample:
         """What the method sees of an image: logits and features of its views."""
-        (batch,) = self._batches([image], 1, 0, "raise")
-        return Sample.of(batch)
+        return Sample.of(self._alone(image))
+
+    def _alone(self, image: Image) -> Batch:
+        """One image, of which an error need not say which one it is."""
+        (batch,) = self.encode([(name_of(0, image), image)])
+        return batch
 
     def _batches(
         self,
@@ -263,8 +268,10 @@ class Classifier:
             self.unread = unread
 
         def failed(key: str, error: InputError) -> None:
-            if errors == "raise":
+            if errors == "raise" and name(key) in str(error):
                 raise error
+            if errors == "raise":  # pixels and bytes do not know their place in the list
+                raise InputError(f"{name(key)}: {error}") from error
             unread.append(Unread(name(key), str(error)))
 
         return failed
@@ -278,7 +285,8 @@ class Classifier:
     ) -> Iterator[Batch]:
         """Batches of at most `size` images, for `step`, of (key, source) pairs."""
         pipeline = replace(self.pipeline, workers=workers)
-        return pipeline.batches(items, self.context, size, failed, self._log_prior)
+        batches = pipeline.batches(items, self.context, size, failed, self._log_prior)
+        return pulled(batches, self.model.device)
 
     def _log_prior(self) -> Tensor | None:
         """What the method takes off the logits now."""
@@ -299,16 +307,22 @@ class Classifier:
         What is learned is learned at once. On a GPU who fetches later need not wait for it: beside
         a busy tower the many small kernels of a method take their time.
         """
-        with self._lock:
+        if not isinstance(batch, Batch):
+            raise InputError(
+                f"{type(batch).__name__} is no Batch; give one of encode(), or sample(IMAGE).batch"
+            )
+        with self._lock, as_it_is(self.model.device):
             if self.frozen or not learn:
                 out = self.method.predict(batch)
             else:
                 out = self.method.step(batch)
                 self.seen += len(batch)
-        sent, keys, temperature = out.sent(), batch.keys, self.temperature
+        keys = batch.keys or [None] * len(batch)
+        sent, temperature = out.sent(), self.temperature
 
         def fetch() -> list[Prediction]:
             found = sent()
+            check_probs(self.method.name, found.probs, (len(keys), len(self.classes)))
             if temperature != 1:
                 found = replace(found, probs=tempered(found.probs, temperature))
             return [
@@ -349,10 +363,19 @@ class Classifier:
         if not batches:
             raise InputError("there is no image to calibrate with; give some that can be read")
         known = [truths[int(key)] for batch in batches for key in batch.keys]
-        with self._lock:
+        with self._lock, as_it_is(self.model.device):
             found = calibrate(self.method, batches, known, learn=not self.frozen)
             self.temperature = found.temperature
         return found
+
+    @property
+    def temperature(self) -> float:
+        """Of confidence, 1 as the method has it; `calibrate` finds a better one."""
+        return self._temperature
+
+    @temperature.setter
+    def temperature(self, value: float) -> None:
+        self._temperature = check_temperature(value)
 
     @property
     def shares(self) -> list[Share]:
@@ -444,40 +467,43 @@ class Classifier:
     def load(
         cls,
         path: str | os.PathLike[str],
-        model: Model | None = None,
+        model: str | Model | None = None,
+        method: Method | None = None,
         *,
         weights: str | os.PathLike[str] | None = None,
-        device: str | None = None,
-        dtype: str | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | str | None = None,
         tokenizer: Any = None,
         runtime: str = "auto",
     ) -> Classifier:
-        """A classifier as it was saved; pass the model where its name cannot be loaded here."""
+        """A classifier as it was saved.
+
+        Pass the model where its name cannot be loaded here, and the method where it is not
+        registered, both as they were; the method is copied.
+        """
         tensors, facts = read_learned(path)
-        if model is not None and model.name != facts["model"]:
+        name = model if model is None or isinstance(model, str) else check_model(model).name
+        if name is not None and name != facts["model"]:
             raise StateError(
                 f"{str(path)!r} was saved with model {facts['model']!r}, but "
-                f"{model.name!r} was passed; pass the same model"
+                f"{name!r} was passed; pass the same model"
             )
+        own = read_method(str(path), facts, method)
         try:
-            method = create_method(facts["method"], **facts["options"])
             prompts, views = Prompts(**facts["prompts"]), Views(**facts["views"])
         except (TypeError, AttributeError, InputError) as error:
-            raise StateError(
-                f"the header of {str(path)!r} is damaged ({error}); save it again"
+            raise damaged(str(path), error) from error
+        how = {"weights": weights, "device": device, "dtype": dtype, "tokenizer": tokenizer}
+        try:
+            towers = _model(model or facts["model"], runtime, **how)
+        except InputError as error:
+            if isinstance(model, Model) or repr(facts["model"]) not in str(error):
+                raise
+            raise InputError(
+                f"{error}; {str(path)!r} was saved with this model: where its name is not known, "
+                "pass the model itself, Classifier.load(PATH, model)"
             ) from error
-        clf = cls(
-            model or facts["model"],
-            facts["classes"],
-            method,
-            templates=prompts,
-            views=views,
-            weights=weights,
-            device=device,
-            dtype=dtype,
-            tokenizer=tokenizer,
-            runtime=runtime,
-        )
+        clf = cls(towers, facts["classes"], own, templates=prompts, views=views)
         check_weights(str(path), facts, clf.facts)
         clf.auto = clf.pipeline.auto = facts["auto"]
         clf.method.load_state_dict(tensors, {"L": len(clf.classes)})

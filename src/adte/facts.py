@@ -21,6 +21,7 @@ __all__ = [
     "FLAG",
     "NUMBER",
     "SCALAR",
+    "TEMPERATURES",
     "TEXT",
     "Fact",
     "before",
@@ -39,6 +40,7 @@ __all__ = [
 
 MOST = 1_000_000  # entries of a list, classes among them
 VIEWS = 100_000  # views per image
+TEMPERATURES = 1e-3, 1e3  # of confidence, from and to
 WORD = 1 << 63  # whole numbers stay below it
 _NEEDED: Any = object()
 
@@ -264,7 +266,7 @@ def _state() -> dict[str, Fact]:
         "auto": Fact(FLAG.read, False),
         "seen": whole(0, MANY),
         "frozen": FLAG,
-        "temperature": Fact(between(1e-3, 1e3).read, 1.0),
+        "temperature": Fact(between(*TEMPERATURES).read, 1.0),
         "outputs": maybe(table(table({**facts_of(Mark), "rows": whole(0)}))),
     }
 

@@ -6,13 +6,14 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from adte.errors import StateError
+from adte.errors import InputError, StateError, brief
 from adte.facts import read_state
 from adte.files import load_state
+from adte.methods import Method, create_method, list_methods
 from adte.methods.registry import method_info
 from adte.options import build
 
-__all__ = ["check_fit", "check_weights", "read_learned"]
+__all__ = ["check_fit", "check_weights", "damaged", "read_learned", "read_method"]
 
 Facts = Mapping[str, Any]  # as `Classifier.facts` has them
 
@@ -40,6 +41,39 @@ def read_learned(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str
         f"{str(path)!r} was saved by adte {facts.get('version', '0.1')} with method "
         f"{facts.get('method')!r}, whose state has another form now; learn it anew"
     )
+
+
+def read_method(path: str, facts: Facts, given: Method | None = None) -> Method:
+    """The method of a state file, with nothing learned; a copy of the one given, if it is that."""
+    name = facts["method"]
+    if given is not None:
+        if not isinstance(given, Method):
+            raise InputError(f"{brief(given)} is no method; pass that which {path!r} was saved by")
+        if given.name != name:
+            raise StateError(
+                f"{path!r} was saved with method {name!r}, but {given.name!r} was passed; pass the "
+                "same method"
+            )
+        if odd := _differs(facts["options"], given.params):
+            raise StateError(
+                f"{path!r} was saved with {odd[0]}={odd[1]!r}, but the method that was passed has "
+                f"{odd[2]!r}; give it the same options"
+            )
+        return given.clone()
+    if name not in list_methods():
+        raise StateError(
+            f"{path!r} was saved with method {name!r}, which is not registered here; install or "
+            "import what registers it, or pass the method itself: Classifier.load(…, method=…)"
+        )
+    try:
+        return create_method(name, **facts["options"])
+    except (TypeError, AttributeError, InputError) as error:
+        raise damaged(path, error) from error
+
+
+def damaged(path: str, error: Exception) -> StateError:
+    """What is said of a header that nothing can be made of."""
+    return StateError(f"the header of {path!r} is damaged ({error}); save it again")
 
 
 def check_weights(what: str, theirs: Facts, ours: Facts) -> None:

@@ -426,14 +426,20 @@ def _from_array(source: np.ndarray[Any, Any] | Tensor) -> Pixels:
     name = f"{article} {kind} of shape {tuple(source.shape)} and dtype {source.dtype}"
     if source.dtype not in (np.uint8, torch.uint8):
         raise InputError(f"{name} is not an image; {LEVELS}")
-    array = source.detach().cpu().numpy() if isinstance(source, Tensor) else source
+    try:
+        array = source.detach().cpu().numpy() if isinstance(source, Tensor) else np.asarray(source)
+    except (TypeError, RuntimeError) as error:  # sparse, or on a device that holds no values
+        raise InputError(f"{name} cannot be read as an image; give a dense one") from error
     if array.ndim == 3 and kind == "tensor" and array.shape[0] in (1, 3, 4):
         array = array.transpose(1, 2, 0)
     elif array.ndim == 2:
         array = array[:, :, None]
     if array.ndim != 3 or array.size == 0 or array.shape[2] not in (1, 3, 4):
         order = "(3, H, W)" if kind == "tensor" else "(H, W, 3)"
-        raise InputError(f"{name} is not an image; give shape {order} with at least one pixel")
+        several = "; predict() takes a batch by itself" if array.ndim == 4 else ""
+        raise InputError(
+            f"{name} is not an image; give shape {order} with at least one pixel{several}"
+        )
     if array.shape[2] == 4:
         return _on_white(Image.fromarray(np.ascontiguousarray(array)))
     return np.ascontiguousarray(np.repeat(array, 3, 2) if array.shape[2] == 1 else array)

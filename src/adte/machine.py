@@ -20,13 +20,15 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
-__all__ = ["PeakMemory", "compiled", "threads"]
+__all__ = ["PeakMemory", "as_it_is", "compiled", "pulled", "threads"]
+
+T = TypeVar("T")
 
 log = logging.getLogger("adte")
 
@@ -42,6 +44,27 @@ def threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def as_it_is(device: torch.device) -> Iterator[None]:
+    """Within the block the dtype of numbers decides, whatever autocast the caller is in."""
+    with ExitStack() as stack:
+        for kind in {"cpu", device.type} & {"cpu", "cuda"}:
+            if torch.is_autocast_enabled(kind):
+                stack.enter_context(torch.autocast(kind, enabled=False))
+        yield
+
+
+def pulled(items: Iterator[T], device: torch.device) -> Iterator[T]:
+    """The items, each of them made `as_it_is`; what is done with them is the caller's."""
+    while True:
+        with as_it_is(device):
+            try:
+                item = next(items)
+            except StopIteration:
+                return
+        yield item
 
 
 def compiled(module: str, trial: Callable[[Any], object], what: str) -> Any:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from adte.errors import InputError
 
-__all__ = ["Prediction", "Predictions"]
+__all__ = ["Prediction", "Predictions", "check_probs"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +47,7 @@ class Prediction:
 
     @property
     def confidence(self) -> float:
-        return float(self.probs.max())
+        return float(self.probs.detach().max())
 
     def top(self, k: int = 5) -> list[tuple[int, float]]:
         """The k most probable classes with their probabilities."""
@@ -165,6 +165,32 @@ class Predictions:
             for i in range(len(p))
         )
         return Predictions(**out, known=True if all(known) else known)
+
+
+def check_probs(owner: str, probs: Tensor, shape: tuple[int, int]) -> None:
+    """Refuse what a method gave for the probabilities of images (B, L), if it cannot be that."""
+    if wrong := _wrong(probs.detach(), shape):
+        raise InputError(f"method {owner!r} gave no probabilities: {wrong}")
+
+
+def _wrong(probs: Tensor, shape: tuple[int, int]) -> str:
+    """What is wrong with the answers of a method, and what would be right; nothing, if they may be
+    so.
+    """
+    if tuple(probs.shape) != shape:
+        return (
+            f"an array {tuple(probs.shape)} for {shape[0]} images of {shape[1]} classes; "
+            f"`decide` returns {shape}"
+        )
+    sums = probs.sum(-1)
+    off = (sums - 1).abs()
+    if float(off.max()) <= 1e-2 and float(probs.min()) >= 0:  # NaN is neither
+        return ""
+    if not bool(probs.isfinite().all()):
+        return "some are no numbers; check its options"
+    if bool((probs < 0).any()):
+        return f"some are negative, such as {float(probs.min()):.3g}; apply a softmax"
+    return f"those of an image sum to {float(sums[off.argmax()]):.3g}; make it 1"
 
 
 _ROWS = tuple(f.name for f in fields(Predictions) if f.name != "known")

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from importlib import resources
 from itertools import accumulate, pairwise
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,6 +34,7 @@ from torch import Tensor
 from adte.errors import InputError, StateError, brief
 from adte.files import load_state, save_state
 from adte.models import Model, check_model
+from adte.models.base import check_features
 from adte.options import check, option
 from adte.templates import SINGLE, template_set, template_sets
 
@@ -62,10 +64,19 @@ def check_classes(classes: Sequence[str]) -> list[str]:
     """Class names as a list. Repeats are allowed, since classes are told apart by index."""
     if isinstance(classes, str):
         raise InputError(f"classes={classes!r} is one text; pass a list of names")
+    if isinstance(classes, set | frozenset):
+        raise InputError(
+            f"classes={brief(classes)} have no order, which classes are told apart by; pass a list "
+            "of names, as sorted() makes it"
+        )
     try:
-        names = [str(c).strip() for c in classes]
+        given = list(classes)
     except TypeError as error:
         raise InputError(f"classes={classes!r} are no names; pass a list of names") from error
+    if odd := [(i, c) for i, c in enumerate(given) if not isinstance(c, str | Integral)]:
+        at, name = odd[0]
+        raise InputError(f"class name number {at + 1} is {brief(name)}, which is no text; name it")
+    names = [str(c).strip() for c in given]
     if not names:
         raise InputError("no class names were given; pass at least one")
     if blank := [i for i, n in enumerate(names) if not n]:
@@ -294,7 +305,9 @@ def encode_prompts(model: Model, texts: Iterable[str], batch: int = 256, note: s
     parts, start, said = [], time.monotonic(), False
     with torch.no_grad():
         for i in range(0, len(unique), batch):
-            parts.append(model.encode_text(unique[i : i + batch]).float())
+            some = unique[i : i + batch]
+            found = check_features(model, "encode_text", model.encode_text(some), len(some))
+            parts.append(found.float())
             done, spent = i + len(parts[-1]), time.monotonic() - start
             left = spent * (len(unique) / done - 1)
             if min(spent, left) > PATIENCE and not said:

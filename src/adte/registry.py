@@ -20,9 +20,9 @@ from importlib.metadata import EntryPoint, entry_points
 from threading import RLock
 from typing import Generic, TypeVar
 
-from adte.errors import InputError, unknown
+from adte.errors import InputError, brief, unknown
 
-__all__ = ["GROUP", "Registry", "load_plugins"]
+__all__ = ["GROUP", "Registry", "check_name", "load_plugins"]
 
 GROUP = "adte.plugins"
 
@@ -116,6 +116,14 @@ class Registry(Generic[T]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+
+def check_name(name: object, how: str) -> None:
+    """Refuse what is no name, such as a decorator's function or class where the name was left out;
+    `how` shows the decorator with one.
+    """
+    if not isinstance(name, str) or not name:
+        raise InputError(f"{brief(name)} is no name to register by; write {how}")
 
 
 def _origin(thing: object) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from adte.data import Dataset, Example, dataset_info, list_datasets, load_dataset
-from adte.data.registry import Reader, create_reader, reader
+from adte.data.registry import DatasetInfo, Reader, create_reader, reader, register_dataset
 from adte.errors import InputError
 
 
@@ -122,8 +122,17 @@ def test_unknown_names_and_options_are_errors(tmp_path: Path) -> None:
         load_dataset(f"imagenet_a:{tmp_path}")
     with pytest.raises(InputError, match=r"unknown option .* 'spilt' .*did you mean 'split'"):
         load_dataset(f"pets:{tmp_path}", spilt="coop")
-    with pytest.raises(InputError, match="write NAME:PATH"):
-        load_dataset(str(tmp_path))
+    for path in (str(tmp_path), tmp_path, None):
+        with pytest.raises(InputError, match="write NAME:PATH"):
+            load_dataset(path)  # type: ignore[arg-type]
+
+
+def test_only_a_reader_with_a_card_is_registered() -> None:
+    with pytest.raises(InputError, match=r"Reader.* is no card of a data set"):
+        register_dataset(Reader)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"dict.* is no class of readers"):
+        register_dataset(DatasetInfo("own", "mine"))(dict)  # type: ignore[type-var]
+    assert "own" not in list_datasets()
 
 
 @pytest.mark.parametrize(

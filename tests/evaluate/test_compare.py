@@ -7,9 +7,10 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
-from adte import InputError
+from adte import InputError, Sample, create_method
 from adte.evaluate.compare import Comparison, Listener, compare, tasks_for
 from adte.evaluate.features.cache import Cache
 from adte.evaluate.running.tasks import Task
@@ -105,6 +106,16 @@ def test_a_method_with_other_options_does_not_pass_for_the_usual_one():
     assert asked[0]["gain"] == 0
     with pytest.raises(InputError, match="unknown baseline 'se'"):
         compare(methods=tasks, limit=8, baseline="se")
+
+
+def test_a_method_that_is_held_runs_anew_with_its_options():
+    held = create_method("adte", tau=0.5)
+    held.step(Sample(torch.zeros(1, 3)))  # of other classes: what it has learned is left out
+    table = compare(methods=[held, "adte", create_method("se")], limit=8)
+    assert [row["method"] for row in table] == ["adte tau=0.5", "adte", "se"]
+    assert int(held.state_dict()["prior.seen"]) == 1
+    with pytest.raises(InputError, match="Own is a method that is not registered; put @register"):
+        compare(methods=type("Own", (type(held),), {})(), limit=8)
 
 
 def test_a_method_by_itself_has_no_gain():

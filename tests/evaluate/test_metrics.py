@@ -293,6 +293,8 @@ def test_an_interval_has_no_best(mine):
 def test_what_a_metric_cannot_be(mine):
     with pytest.raises(InputError, match="metric 'accuracy' is registered already"):
         mine("accuracy", lambda run: 1.0)
+    with pytest.raises(InputError, match="is no name to register by; write @metric"):
+        metrics.metric(len)
     assert summarise(a_run())["accuracy"] == pytest.approx(4 / 6)
 
 

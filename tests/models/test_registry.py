@@ -84,6 +84,7 @@ def test_names_and_kinds_by_decorator(fresh, tmp_path):
 
     assert load_model("mine", dtype="float32").name == "mine"
     assert load_model("heavy").dtype == torch.float64
+    assert load_model("heavy").name == "heavy"  # a state of it can be loaded
     assert load_model("heavy", dtype="float32").dtype == torch.float32
     assert load_model("heavy", weights="w").name == "heavy w"
     assert load_model("ours:a/b:c", weights="w", tokenizer="t").name == "a/b:c w t"
@@ -103,6 +104,9 @@ def test_names_and_kinds_by_decorator(fresh, tmp_path):
         register_model("mine")(load_heavy)
     with pytest.raises(InputError, match="'mine' of models does not end in ':'"):
         register_models("mine")
+    for bare in (register_model, register_models):
+        with pytest.raises(InputError, match=r"load_mine.* is no name to register by; write @"):
+            bare(load_mine)
 
 
 @pytest.mark.parametrize("name", ["tinyy", "Tiny", "tiny-long-tail"])

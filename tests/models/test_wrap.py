@@ -175,3 +175,66 @@ def test_a_transform_that_cuts_from_a_larger_square():
         else:
             p = adte.wrap(net, tokenizer, given).preprocess
             assert (p.size, p.resize, p.crop) == (side, *want)
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"preprocess": len}, r"preprocess=<built-in.*adte\.Preprocess"),
+        ({"name": ""}, "name=''; give it a text"),
+        ({"dim": "16"}, "dim='16'; give it the width"),
+        ({"logit_scale": "e"}, "logit_scale='e'; give it the factor"),
+        ({"logit_scale": torch.nan}, "logit_scale=nan"),
+    ],
+)
+def test_what_a_model_of_ones_own_says_is_checked(facts, said):
+    model = SmallModel()
+    vars(model).update(facts)
+    for use in (lambda: adte.Classifier(model, ["cat", "dog"]), lambda: adte.Pipeline(model)):
+        with pytest.raises(InputError, match=f"adte's SmallModel has {said}"):
+            use()
+
+
+def test_a_model_that_did_not_call_super():
+    class Bare(SmallModel):
+        def __init__(self):
+            pass
+
+    with pytest.raises(InputError, match="Bare is not set up; call super"):
+        adte.Classifier(Bare(), ["cat", "dog"])
+
+
+@pytest.mark.parametrize(
+    ("change", "got"),
+    [
+        (lambda x: x.numpy(), "ndarray"),
+        (lambda x: (x,), "tuple"),
+        (lambda x: x[:, :4], r"\(2, 4\)"),
+        (lambda x: x[:1], r"\(1, 16\)"),
+        (lambda x: x[:, None], r"\(2, 1, 16\)"),
+    ],
+    ids=["array", "tuple", "narrow", "few", "deep"],
+)
+def test_what_a_tower_of_ones_own_gives_is_checked(change, got):
+    image = torch.randint(256, (3, 30, 30), dtype=torch.uint8)
+    model, verb = SmallModel(), "encode_text"
+    encode = model.encode_text
+    model.encode_text = lambda texts: change(encode(texts))
+    with pytest.raises(
+        InputError, match=f"{verb} of model 'small' gave {got} for 2 inputs; it ret"
+    ):
+        adte.Classifier(model, ["cat", "dog"], views=2)
+    model, verb = SmallModel(), "encode_image"
+    clf, tower = adte.Classifier(model, ["cat", "dog"], views=2), model.encode_image
+    model.encode_image = lambda pixels: change(tower(pixels))
+    with pytest.raises(
+        InputError, match=f"{verb} of model 'small' gave {got} for 2 inputs; it ret"
+    ):
+        clf.predict(image)
+
+
+def test_a_pipeline_asks_for_a_model_and_views():
+    with pytest.raises(InputError, match="str is no model"):
+        adte.Pipeline("tiny")
+    with pytest.raises(InputError, match="views=4 are no Views"):
+        adte.Pipeline(SmallModel(), 4)

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, TypeVar
 from urllib.parse import unquote
 
 from adte.data.base import Dataset
-from adte.errors import InputError
+from adte.errors import InputError, brief
 from adte.options import build, check, describe, option, parse
 from adte.registry import Registry
 from adte.templates import SINGLE
@@ -189,8 +189,14 @@ _READERS: Registry[type[Reader]] = Registry("data set")
 
 def register_dataset(info: DatasetInfo) -> Callable[[R], R]:
     """Class decorator: make a reader known under the name of its card."""
+    if not isinstance(info, DatasetInfo):
+        raise InputError(
+            f"{brief(info)} is no card of a data set; write @register_dataset(DatasetInfo(…))"
+        )
 
     def add(cls: R) -> R:
+        if not isinstance(cls, type) or not issubclass(cls, Reader):
+            raise InputError(f"{brief(cls)} is no class of readers; derive it from Reader")
         cls.info = info
         _READERS.add(info.name, cls)
         return cls
@@ -243,6 +249,8 @@ def load_dataset(spec: str, **options: Any) -> Dataset:
             "folder:photos?complete=false&classes=names.txt".
         options: of the reader, see `dataset_info(name).row()["options"]`; these win.
     """
+    if not isinstance(spec, str):
+        raise InputError(f"{brief(spec)} names no data set; write NAME:PATH, as in 'folder:photos'")
     name, colon, path = spec.partition(":")
     if not colon and name not in _READERS and os.path.exists(os.path.expanduser(spec)):
         raise InputError(_path_alone(spec))

@@ -26,6 +26,7 @@ from adte.evaluate.running.protocol import BATCH, PROTOCOLS, Protocol
 from adte.evaluate.running.results import Record, Results
 from adte.evaluate.running.tasks import Outcome, Task, aggregate, method_tasks, run_tasks
 from adte.evaluate.source import Source, needs_of
+from adte.methods import Method, list_methods, method_info
 from adte.options import at_least
 from adte.prompts import Prompts
 
@@ -177,7 +178,7 @@ def compare_tasks(
 
 def compare(
     data: str | Sequence[str] | FeatureStream | None = None,
-    methods: str | Task | Sequence[str | Task] | None = None,
+    methods: str | Task | Method | Sequence[str | Task | Method] | None = None,
     *,
     protocols: Protocol | Sequence[Protocol] = ("online",),
     seeds: int = 1,
@@ -193,7 +194,9 @@ def compare(
         data: such as "folder:photos", "cache:FOLDER" or "npz:FILE", several data sets, or a stream
             of features, see `adte.evaluate.from_arrays`; None takes the photographs that the
             package carries.
-        methods: names, or `Task`s for methods with options; all that features suffice for, if None.
+        methods: names, methods with their options as `create_method` makes them, of which copies
+            run that have learned nothing, or `adte.evaluate.Task`s; all that features suffice for,
+            if None.
         protocols: one or several: how methods that learn see the stream, see `PROTOCOLS`.
         seeds: how many shuffles of the stream methods that learn are run on; 0 is as it comes.
         runs: a folder that keeps the runs, to go on from and for `adte report`; `again` redoes
@@ -234,7 +237,7 @@ def compare(
 
 
 def tasks_for(
-    methods: str | Task | Sequence[str | Task] | None,
+    methods: str | Task | Method | Sequence[str | Task | Method] | None,
     protocols: Protocol | Sequence[Protocol],
     seeds: int,
     lacking: frozenset[str] = frozenset(),
@@ -244,7 +247,7 @@ def tasks_for(
     Without names it is all methods but those that need what is `lacking`.
     """
     protocols = [protocols] if isinstance(protocols, str) else protocols
-    given = [methods] if isinstance(methods, str | Task) else methods
+    given = [methods] if isinstance(methods, str | Task | Method) else methods
     for name, several in (("methods", given or ()), ("protocols", protocols)):
         if not isinstance(several, Sequence):
             raise InputError(f"{name}={brief(several)} cannot be run; give names in a list")
@@ -259,6 +262,7 @@ def tasks_for(
         raise InputError("no protocols were given; name at least one, such as online")
     out: list[Task] = []
     for one in given:
+        one = _task(one) if isinstance(one, Method) else one
         if not isinstance(one, Task):
             out += method_tasks([one], protocols, range(seeds))
         elif one == Task(one.method, one.options, title=one.title):  # neither is its own
@@ -268,6 +272,16 @@ def tasks_for(
         else:
             out.append(one)
     return list({repr(t): t for t in out}.values())  # none twice
+
+
+def _task(method: Method) -> Task:
+    """What makes a method anew, with its options."""
+    if method.name not in list_methods() or method_info(method.name).cls is not type(method):
+        raise InputError(
+            f"{type(method).__name__} is a method that is not registered; put @register(NAME) on "
+            "its class, so that runs know it"
+        )
+    return Task(method.name, method.params)
 
 
 def _source(data: str | Sequence[str] | None, options: Mapping[str, Any]) -> Source:

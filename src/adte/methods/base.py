@@ -29,7 +29,7 @@ from adte import state as declared
 from adte.batch import Batch, Context, Sample
 from adte.errors import InputError, StateError
 from adte.options import check, coerce, flat, option
-from adte.prediction import Prediction, Predictions
+from adte.prediction import Prediction, Predictions, check_probs
 from adte.state import Entry, State
 
 __all__ = ["ORDER", "AdaptingMethod", "Method"]
@@ -48,6 +48,7 @@ class Method:
     classes is known.
 
     Attributes:
+        name: what it is registered as; the name of its class until then, never that of another.
         needs: what it looks at: logits, features, class weights, pixels, text tower, image tower.
     """
 
@@ -60,6 +61,11 @@ class Method:
     _state: State | None = field(default=None, init=False, repr=False)
     _sizes: dict[str, int] = field(default_factory=dict, init=False, repr=False)
     _context: Context | None = field(default=None, init=False, repr=False)
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "name" not in vars(cls):
+            cls.name = cls.__name__
 
     def __post_init__(self) -> None:
         coerce(self)
@@ -140,6 +146,8 @@ class Method:
 
     def decide(self, batch: Batch, readouts: Any) -> Predictions:
         """The predictions of a batch."""
+        if readouts is None:
+            raise NotImplementedError(f"{type(self).__name__} defines neither look nor decide")
         return Predictions.stack(readouts)
 
     # ------------------------------------------------------------------ what a user calls
@@ -160,10 +168,10 @@ class Method:
         """
         batch = self._bound(images)
         if not self.stateful:
-            return _like(images, self.decide(batch, None))
+            return _like(images, self._decided(batch, None))
         evidence = self.evidence(batch)
         readouts, draft = self.scan(self.draft(self._fitting(batch)), evidence)
-        out = self.decide(batch, readouts)
+        out = self._decided(batch, readouts)
         self._state = self.settled(draft)
         return _like(images, out)
 
@@ -177,7 +185,7 @@ class Method:
         readouts = None
         if self.stateful:
             readouts = self.read(self._fitting(batch), self.evidence(batch))
-        return _like(images, self.decide(batch, readouts))
+        return _like(images, self._decided(batch, readouts))
 
     def learn(self, images: Sample | Batch) -> None:
         """Take images into the state, in order, without predictions."""
@@ -289,6 +297,19 @@ class Method:
             self.bind(batch.context)
             self._context = batch.context
         return batch
+
+    def _decided(self, batch: Batch, readouts: Any) -> Predictions:
+        """The predictions, if they are for these images and classes."""
+        out: Any = self.decide(batch, readouts)
+        if not isinstance(out, Predictions) or not isinstance(out.probs, Tensor):
+            got = out.probs if isinstance(out, Predictions) else out
+            raise InputError(
+                f"`decide` of method {self.name!r} gave {type(got).__name__} for probabilities; it "
+                "returns Predictions(probs) of a tensor (images, classes)"
+            )
+        if out.probs.shape != (len(batch), batch.classes):
+            check_probs(self.name, out.probs, (len(batch), batch.classes))
+        return out
 
     def _fitting(self, batch: Batch) -> State:
         """The state on the batch's device; a fresh one before the first image."""

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from adte.errors import InputError, brief
 from adte.methods.base import Method
 from adte.options import build, describe
-from adte.registry import Registry
+from adte.registry import Registry, check_name
 
 __all__ = ["MethodInfo", "create_method", "list_methods", "method_info", "preset", "register"]
 
@@ -43,8 +44,11 @@ _METHODS: Registry[MethodInfo] = Registry("method")
 
 def register(name: str) -> Callable[[M], M]:
     """Class decorator: make a method known under a name."""
+    check_name(name, '@register("my-method")')
 
     def add(cls: M) -> M:
+        if not isinstance(cls, type) or not issubclass(cls, Method):
+            raise InputError(f"{brief(cls)} is no class of methods; derive it from adte.Method")
         cls.name = name
         _METHODS.add(name, MethodInfo(name, cls, _summary(cls.__doc__), cls.reference, {}))
         return cls

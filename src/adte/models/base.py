@@ -19,7 +19,7 @@ from adte.errors import InputError
 from adte.models._weights import fingerprint
 from adte.views import Preprocess
 
-__all__ = ["FixedClasses", "Model", "fitted"]
+__all__ = ["FixedClasses", "Model", "check_features", "fitted"]
 
 F = TypeVar("F", bound="FixedClasses")
 
@@ -160,6 +160,18 @@ class Model(nn.Module):
     def dtype(self) -> torch.dtype:
         found = next(self.parameters(), None)
         return torch.float32 if found is None else found.dtype
+
+
+def check_features(model: Model, verb: str, got: Any, count: int) -> Tensor:
+    """What a tower of somebody's own gave, if it is one row of features for each of its inputs."""
+    shape = (count, model.dim)
+    if not isinstance(got, Tensor) or got.shape != shape:
+        what = tuple(got.shape) if isinstance(got, Tensor) else type(got).__name__
+        raise InputError(
+            f"{verb} of model {model.name!r} gave {what} for {count} inputs; it returns a tensor "
+            f"{shape}, as dim={model.dim} says"
+        )
+    return got
 
 
 def fitted(model: Model, names: Sequence[str], ids: Sequence[str] = ()) -> Model:

@@ -26,7 +26,7 @@ import torch
 from adte.errors import InputError, MissingExtra
 from adte.models.base import Model
 from adte.models.runtime import check_runtime, with_runtime
-from adte.registry import Registry
+from adte.registry import Registry, check_name
 
 __all__ = [
     "default_device",
@@ -62,8 +62,10 @@ def register_model(name: str, dtype: torch.dtype | None = None) -> Callable[[L],
     """Decorator of a function that makes the model of this name, in float32 on the CPU.
 
     It takes nothing, or `weights` and `tokenizer` by name if it can use them. `dtype` is what the
-    model runs in unless told; by default that follows the device.
+    model runs in unless told; by default that follows the device. With its own weights the model
+    has that name, whatever it called itself: states are loaded by it.
     """
+    check_name(name, '@register_model("my-model")')
 
     def add(load: L) -> L:
         _NAMES.add(name, _Named(load, dtype))
@@ -78,6 +80,7 @@ def register_models(prefix: str) -> Callable[[L], L]:
     It is called with what stands behind the prefix, the weights and the tokenizer (None where none
     were given), and makes a model in float32 on the CPU.
     """
+    check_name(prefix, '@register_models("my:")')
     if not prefix.endswith(":"):
         raise InputError(f"the prefix {prefix!r} of models does not end in ':'; add it")
 
@@ -186,7 +189,7 @@ def load_model(
     model, own = _load(_text(name), weights, tokenizer)
     if own is not None and dtype is None:
         kind = own
-    _check(model)  # a stranger's function may return anything
+    _check(model)
     model._loaded = model.fingerprint  # before any cast
     return with_runtime(model.to(place, kind).eval(), runtime)
 
@@ -199,7 +202,10 @@ def _load(name: str, weights: Weights, tokenizer: Any) -> tuple[Model, torch.dty
         given = {k: v for k, v in given.items() if v is not None}
         if not given.keys() <= signature(load).parameters.keys():
             raise InputError(f"{name!r} has its weights and tokenizer embedded; pass neither")
-        return load(**given), own
+        model = _check(load(**given))  # a stranger's function may return anything
+        if not given:
+            model.name = name
+        return model, own
     prefix, colon, rest = name.partition(":")
     if prefix == "wrapped" and colon:
         raise InputError(

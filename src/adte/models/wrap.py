@@ -7,13 +7,14 @@ Of open_clip, `wrap(model, open_clip.get_tokenizer("ViT-B-16"))`; of transformer
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
-from adte.errors import InputError
+from adte.errors import InputError, brief
 from adte.models.base import Model
 from adte.models.huggingface import KINDS, HuggingFace
 from adte.models.huggingface import read_preprocess as hugging_face_preprocess
@@ -66,11 +67,15 @@ def wrap(
 def check_model(given: Any) -> Model:
     """A `Model` as it is; whatever else comes in its place is named, with what to do."""
     if isinstance(given, Model):
+        if "_modules" not in vars(given):
+            raise InputError(f"{_kind(given)} is not set up; call super().__init__() in its own")
         if lacking := [fact for fact in FACTS if not hasattr(given, fact)]:
             raise InputError(
                 f"{_kind(given)} does not say its {' and '.join(lacking)}; give it what adte.Model "
                 "lists"
             )
+        if odd := _odd_fact(given):
+            raise InputError(f"{_kind(given)} has {odd}")
         return given
     if _of_open_clip(given):
         said = "is a model of open_clip as it is; give adte.wrap(model, tokenizer=…) instead"
@@ -81,6 +86,22 @@ def check_model(given: Any) -> Model:
     else:
         said = "is no model; give a name for load_model, or a subclass of adte.Model"
     raise InputError(f"{_kind(given)} {said}")
+
+
+def _odd_fact(model: Any) -> str:
+    """What a model says of itself that cannot be so, and what would be; nothing, if all can."""
+    if not isinstance(model.name, str) or not model.name:
+        return f"name={model.name!r}; give it a text"
+    if not isinstance(model.preprocess, Preprocess):
+        return f"preprocess={brief(model.preprocess)}; give it an adte.Preprocess, of numbers alone"
+    if not isinstance(model.dim, int) or model.dim < 1:
+        return f"dim={model.dim!r}; give it the width of its features"
+    try:
+        fine = math.isfinite(float(model.logit_scale))
+    except (TypeError, ValueError, RuntimeError):
+        fine = False
+    said = f"logit_scale={brief(model.logit_scale)}; give it the factor on the cosine, 100 for CLIP"
+    return "" if fine else said
 
 
 def _kind(thing: object) -> str:

@@ -18,9 +18,10 @@ import torch
 from torch import Tensor
 
 from adte.batch import Batch, Context
-from adte.errors import InputError
+from adte.errors import InputError, brief
 from adte.images import Picture, load_image
-from adte.models.base import Model
+from adte.models import check_model
+from adte.models.base import Model, check_features
 from adte.pipeline.overlap import overlapped
 from adte.pipeline.rounds import enough, rounds
 from adte.rendering import Shown, pack, render, show
@@ -86,12 +87,17 @@ class Pipeline:
     auto: bool = False
 
     def __post_init__(self) -> None:
+        given: Any = self.model
+        if isinstance(given, Model) or not hasattr(given, "training"):  # else it stands for one
+            check_model(given)
         if self.model.training:
             raise InputError(
                 f"model {self.model.name!r} is in training mode; call model.eval() first"
             )
         if self.preprocess is None:
             self.preprocess = self.model.preprocess
+        if not isinstance(self.views, Views):
+            raise InputError(f"views={brief(self.views)} are no Views; give e.g. Views(count=64)")
         if self.workers < 0 or self.group < 0:
             raise InputError("workers and group of the pipeline cannot be negative; give 0 or more")
         self.views.kernel()  # ADTE_VIEWS may name one that there is not: no image is to blame
@@ -181,7 +187,9 @@ class Pipeline:
             rows, which = part.flatten(0, 1), None
             if size == 1 and self.model.device.type == "cpu":  # elsewhere a pass has one shape
                 rows, which = _distinct(rows)
-            features = self.model.encode_image(rows).half().contiguous()
+            found = self.model.encode_image(rows)
+            found = check_features(self.model, "encode_image", found, len(rows))
+            features = found.half().contiguous()
             features = features if which is None else features[which]
             out.append(features.view(size, views, -1)[: images - start])
         return torch.cat(out)

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from adte import state as declared
-from adte.errors import InputError, StateError
+from adte.errors import InputError, StateError, brief
+from adte.options import at_least
 from adte.prior.fixed import FixedPoint
 from adte.prior.joint import Shares
 from adte.prior.options import PriorOptions
@@ -31,11 +32,9 @@ class ClassPrior:
     """
 
     def __init__(self, num_classes: int, options: PriorOptions | None = None) -> None:
-        if num_classes < 1:
-            raise InputError(
-                f"num_classes={num_classes} leaves no class to a prior; give 1 or more"
-            )
-        self.num_classes = num_classes
+        if not isinstance(options, PriorOptions | None):
+            raise InputError(f"{brief(options)} are no options of a prior; give PriorOptions(…)")
+        self.num_classes = at_least("num_classes", num_classes, 1)
         self.options = options or PriorOptions()
         self.reset()
 
@@ -61,6 +60,7 @@ class ClassPrior:
 
         It counts for the class it finds most probable, or for `label` where a study knows better.
         """
+        log_p = torch.as_tensor(log_p).detach()
         if log_p.shape != (self.num_classes,):
             raise InputError(
                 f"the prior is over {self.num_classes} classes, but a prediction "
@@ -70,7 +70,14 @@ class ClassPrior:
             raise InputError(
                 "a prediction with NaN reached the class prior; check the model's output"
             )
-        return self.options.observe(self.state, log_p.detach().double().cpu(), label)
+        if not -torch.inf < float(log_p.max()) < 1e-2:
+            raise InputError(
+                f"a prediction up to {float(log_p.max()):.3g} reached the class prior, and "
+                "log-probabilities end at 0; pass logits.log_softmax(-1)"
+            )
+        if label is not None and not 0 <= label < self.num_classes:
+            raise InputError(f"label {label} is none of {self.num_classes} classes, from 0 on")
+        return self.options.observe(self.state, log_p.double().cpu(), label)
 
     @property
     def matrix(self) -> Tensor:
@@ -120,6 +127,10 @@ class ClassPrior:
         which forgets what it overwrote, the items of largest gap stay. For `reservoir` it is a
         uniform sample of both streams; give them seeds of their own, or they draw the same numbers.
         """
+        if not isinstance(other, ClassPrior):
+            raise InputError(f"{brief(other)} is no ClassPrior; merge one")
+        if other is self:
+            raise StateError("cannot merge a prior into itself; give another one")
         if other.num_classes != self.num_classes:
             raise StateError(
                 f"cannot merge a prior over {other.num_classes} classes into one over "

@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import torch
 
@@ -97,6 +97,14 @@ def check_contract(name: str) -> None:
         assert p.index == int(p.probs.argmax())
         assert p.entropy is None or torch.isfinite(p.entropy).all()
         assert p.kept is None or len(set(p.kept.tolist())) == len(p.kept) >= 1
+
+
+def check_options(name: str) -> None:
+    """Every field that can be given is an option: what is none is neither saved nor compared."""
+    method = create_method(name)
+    known = {option.partition(".")[0] for option in method.params}
+    lost = [f.name for f in fields(method) if f.init and f.name not in known]
+    assert not lost, f"field {lost[0]!r} is no option; declare it as option(DEFAULT, HELP)"
 
 
 def check_determinism(name: str) -> None:

@@ -23,7 +23,7 @@ from adte.evaluate.running.figures import (
     nll,
     thirds,
 )
-from adte.registry import Registry
+from adte.registry import Registry, check_name
 
 if TYPE_CHECKING:
     from adte.evaluate.running.protocol import Run
@@ -88,6 +88,7 @@ def metric(
         def sure(run):
             return float((run.confidence > 0.9).mean())
     """
+    check_name(name, '@metric("my-metric")')
     if kind not in get_args(Kind):
         raise unknown("kind of metric", kind, get_args(Kind))
     if direction not in ("up", "down", None):

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from adte import functional as F
 from adte.batch import Batch, Sample
-from adte.errors import InputError, unknown
+from adte.errors import InputError, brief, unknown
 from adte.evaluate.features.recipe import Recipe
 from adte.evaluate.features.stream import FeatureStream, Given, Image, Tick, silent
 from adte.methods import Method
-from adte.prediction import Prediction, Predictions
+from adte.prediction import Prediction, Predictions, check_probs
 
 __all__ = ["BATCH", "PROTOCOLS", "Protocol", "Run", "predictions", "run"]
 
@@ -52,7 +52,7 @@ def predictions(
     method: Method, samples: Iterable[Sample], protocol: Protocol = "online", batch: int = BATCH
 ) -> Iterator[Prediction]:
     """Predictions in order. `two-pass` goes over the samples twice, so it must allow that."""
-    _check(protocol, samples)
+    _check(method, protocol, samples)
     if protocol == "two-pass":
         for some in Batch.runs((s.batch for s in samples), batch):
             method.learn(some)
@@ -60,7 +60,9 @@ def predictions(
         yield from act(method, protocol, some)
 
 
-def _check(protocol: str, stream: Iterable[Any]) -> None:
+def _check(method: object, protocol: str, stream: Iterable[Any]) -> None:
+    if not isinstance(method, Method):
+        raise InputError(f"{brief(method)} is no method; make one with create_method(NAME)")
     if protocol not in PROTOCOLS:
         raise unknown("protocol", protocol, PROTOCOLS)
     if protocol == "two-pass" and iter(stream) is stream:
@@ -119,26 +121,6 @@ def _reliability(logits: Tensor, kept: Tensor | None) -> Tensor:
     return top.cumsum(-1).mean(1).sum(0)
 
 
-def _wrong(probs: Tensor, shape: tuple[int, int]) -> str:
-    """What is wrong with the answers of a method, and what would be right; nothing, if they may be
-    so.
-    """
-    if tuple(probs.shape) != shape:
-        return (
-            f"an array {tuple(probs.shape)} for {shape[0]} images of {shape[1]} classes; "
-            f"`decide` returns {shape}"
-        )
-    if not bool(probs.isfinite().all()):
-        return "some are no numbers; check its options"
-    if bool((probs < 0).any()):
-        return f"some are negative, such as {float(probs.min()):.3g}; apply a softmax"
-    sums = probs.sum(-1)
-    off = (sums - 1).abs()
-    if bool((off > 1e-2).any()):
-        return f"those of an image sum to {float(sums[off.argmax()]):.3g}; make it 1"
-    return ""
-
-
 def _compared(probs: Tensor, labels: Tensor) -> Tensor:
     """Label, predicted class, confidence, the truth's probability and rank, entropy.  (6, B)"""
     truth = probs.gather(1, labels[:, None])
@@ -158,7 +140,7 @@ def run(
     batch: int = BATCH,
 ) -> Run:
     """Predict a labelled stream. The labels are only compared with, never shown to the method."""
-    _check(protocol, stream)
+    _check(method, protocol, stream)
     if not isinstance(stream, FeatureStream):
         stream = Given(stream, Recipe(model="", classes=()))
     clock = _Clock()
@@ -174,8 +156,7 @@ def run(
         with clock:
             out = act(method, protocol, some)
             probs = out.probs.float().cpu()  # the device has finished when they are here
-        if wrong := _wrong(probs, (len(images), some.logits.shape[-1])):
-            raise InputError(f"method {method.name!r} gave no probabilities: {wrong}")
+        check_probs(method.name, probs, (len(images), some.classes))
         rows.append(_compared(probs, torch.tensor([i.label for i in images])))
         reliability = _reliability(some.logits.float(), out.kept).cpu()
         tcr = reliability if tcr is None else tcr + reliability
