@@ -20,6 +20,7 @@ from typing import IO, TypeAlias
 
 from adte.errors import InputError
 from adte.files.devices import StrPath
+from adte.files.tars import Header, members
 from adte.images import find_images, is_image, walk_images
 
 __all__ = ["Item", "expand", "is_archive", "is_pipe", "read_classes", "read_list"]
@@ -211,8 +212,9 @@ def _zip(name: str, limit: int) -> Iterator[Item]:
 
 
 def _tar(name: str, limit: int) -> Iterator[Item]:
-    with tarfile.open(name, "r:*") as archive:  # "r|*" takes hours over an entry of absurd size
-        for info in archive:
+    # "r|*" takes hours over an entry of absurd size
+    with tarfile.open(name, "r:*", tarinfo=Header) as archive:
+        for info in members(archive, name):
             if info.isdir() or not _wanted(info.name):
                 continue
             said = f"{info.name!r} in {name!r}"
