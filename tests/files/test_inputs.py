@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import re
 import shutil
 import struct
 import sys
@@ -79,6 +80,21 @@ def test_what_is_not_there_is_named_and_the_rest_goes_on(here):
     assert "holds no image" in str(got[2][1])
     assert "cannot open 'none/'" in str(got[3][1])
     assert "null byte" in str(got[4][1])
+
+
+def test_archives_in_a_folder_are_said(here):
+    Path("shards").mkdir()
+    for name in ("b.TAR", "c.tar.gz", "d.csv.gz", "e.parquet"):
+        Path("shards", name).write_bytes(b"")
+    kinds = ".parquet 1, .tar 1, .tar.gz 1"
+    mend = f"name them, as in {os.path.join('shards', '*.tar')}"
+    ((name, said),) = items(["shards"])
+    assert name == "shards"
+    assert said == f"the folder 'shards' holds archives and no image ({kinds}); {mend}"
+    shutil.copy("photos/a.png", "shards")
+    noted = re.escape(f"archives in 'shards' are passed over ({kinds}); {mend}")
+    with pytest.warns(UserWarning, match=noted):
+        assert [n for n, _ in items(["shards"])] == [os.path.join("shards", "a.png")]
 
 
 @posix
