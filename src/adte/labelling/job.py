@@ -108,7 +108,8 @@ class Job:
             self._ready(clf, stack)
             rows = self._rows(clf, keep, marks, listener)
             saving = Saving(clf, keep.path, marks, rows.out, was_frozen) if keep else None
-            run = Run(clf, rows, saving, self.report, self.top, self.min_confidence)
+            sorts = sorting is not None
+            run = Run(clf, rows, saving, self.report, self.top, self.min_confidence, sorts)
             listener.begin(clf, names)
             run.go(items, listener, self.batch, self.workers, self.json_to)
             if newer := self.report.newer:
