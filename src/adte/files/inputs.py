@@ -97,6 +97,8 @@ def _folder(name: str) -> Iterator[Item]:
             stacklevel=2,
         )
     found: list[Item] = [(str(p), p) for p in (Path(name, image) for image in images)]
+    if found:
+        packed.pop(".parquet", None)  # beside images it is a table, such as our own rows
     if packed:
         most = max(packed, key=lambda kind: packed[kind])
         mend = f"name them, as in {Path(name, '*')}{most}"
