@@ -608,6 +608,15 @@ def test_rows_that_are_gone_are_not_learned_again_in_silence(photos):
     assert seen(Path("o.csv.adte")) == 5
 
 
+def test_learn_takes_a_list_of_files(photos):
+    Path("list.txt").write_text("photos/000.png\nphotos/002.png\n")
+    result = call("learn", "--files-from", "list.txt", *CLASSES, "--state", "w.adte")
+    assert "2 images learned" in result.stderr
+    result = call("learn", *CLASSES, "--state", "none.adte")
+    assert result.exit_code == 2
+    assert "no image was given; name images" in result.stderr
+
+
 def test_learn_writes_over_files_of_others_when_it_is_told_to(photo):
     Path("w.adte").write_text("my notes")
     refused = call("learn", photo, *CLASSES, "--state", "w.adte")

@@ -29,7 +29,8 @@ from sources import IMAGE, SPLITS, Repository
 from torch import Tensor, nn
 
 from adte import fixed_point, load_model
-from adte.evaluate.running.metrics import ece, spearman
+from adte.evaluate.running.figures import spearman
+from adte.evaluate.running.metrics import ece
 from adte.models.tiny import SHAPES, ImageTower, Tiny, tiny_classes
 from adte.views import base_view
 

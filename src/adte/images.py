@@ -32,7 +32,9 @@ from torch import Tensor
 from adte.errors import InputError
 
 __all__ = [
+    "ARCHIVES",
     "LARGE",
+    "PACKED",
     "SUFFIXES",
     "Picture",
     "Pixels",
@@ -70,6 +72,9 @@ SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif", ".jp2", ".mpo", ".png", ".webp", "
 # Photographs and drawings that Pillow does not read; without a suffix a file may be anything.
 _OTHERS = {".3fr", ".arw", ".cr2", ".cr3", ".dng", ".nef", ".orf", ".pef", ".raf", ".raw", ".rw2",
            ".srw", ".jxl", ".psd", ".svg", ""}  # fmt: skip
+
+ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
+PACKED = (*ARCHIVES, ".parquet")
 
 _BEGIN = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF", b"II*\0", b"MM\0*")
 
@@ -119,7 +124,8 @@ def walk_images(
     """Every image below a folder, as sorted relative paths with forward slashes.
 
     A folder that cannot be listed is told to `failed`; without it, the error is raised. `passed`
-    counts, by suffix, photographs in formats that Pillow does not read, or without a suffix.
+    counts, by suffix, photographs in formats that Pillow does not read, or without a suffix, and
+    archives.
     """
     return sorted(_walk(os.fspath(folder), failed, Counter() if passed is None else passed))
 
@@ -159,6 +165,8 @@ def _walk(
                 yield prefix + entry.name
             elif (suffix := _suffix(entry.name)) in _OTHERS and _is_photograph(entry, suffix):
                 passed[suffix] += 1
+            elif packed := [end for end in PACKED if entry.name.lower().endswith(end)]:
+                passed[packed[0]] += 1
 
 
 def _may_be_read(entry: os.DirEntry[str]) -> bool:

@@ -165,6 +165,19 @@ def test_a_table_of_others_needs_force(parquet, kind, tmp_path):
     assert parquet.read_table(out).column("path").to_pylist() == images
 
 
+def test_rows_of_a_table_do_not_go_with_those_beside_it(parquet, tmp_path):
+    """Without them another run wrote its own rows over the table."""
+    first, other = (str(p) for p in pictures(tmp_path / "photos", 2))
+    Job([first], WANTED, out="o.parquet").run()
+    Path("o.parquet.jsonl").unlink()
+    Path("o.parquet.jsonl.adte").unlink()
+    with pytest.raises(InputError, match=r"holds rows, but 'o.parquet.jsonl', .* is gone; put it"):
+        Job([other], WANTED, out="o.parquet").run()
+    assert parquet.read_table("o.parquet").column("path").to_pylist() == [first]
+    Job([other], WANTED, out="o.parquet", force=True).run()
+    assert parquet.read_table("o.parquet").column("path").to_pylist() == [other]
+
+
 @BOTH
 def test_what_lies_in_an_input_folder_stays_unless_it_is_ours(parquet, kind, tmp_path):
     photos = pictures(tmp_path / "photos", 2)[0].parent

@@ -261,6 +261,12 @@ def test_bad_tars(tmp_path: Path, jpeg: bytes, write: Write) -> None:
     zipped = shard(tmp_path / "b.tar", {"0.jpg": jpeg, "0.cls": b"0"}, "w:gz")
     with pytest.raises(InputError, match="unpack compressed tars first"):
         load_dataset(f"webdataset:{zipped}")
+    cut = shard(tmp_path / "d.tar", {"0.jpg": jpeg, "0.cls": b"0", "1.jpg": jpeg, "1.cls": b"0"})
+    with tarfile.open(cut) as tar:
+        end = tar.getmembers()[2].offset + 100
+    cut.write_bytes(cut.read_bytes()[:end])
+    with pytest.raises(InputError, match=r"plain tar \(truncated header\); make it again"):
+        load_dataset(f"webdataset:{cut}")
     with pytest.raises(InputError, match=r"c-1.tar' is no tar"):
         load_dataset(f"webdataset:{tmp_path}/c-{{1..2}}.tar")
     assert expand("x-{9..11}.tar") == ["x-9.tar", "x-10.tar", "x-11.tar"]

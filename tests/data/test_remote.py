@@ -127,6 +127,30 @@ def test_a_sample_has_one_image(tmp_path):
             load_dataset(name, **options)
 
 
+def test_a_damaged_file_of_a_place_costs_no_other(tmp_path):
+    """The files behind it were left out, and the error named the place."""
+    for name in ("a.tar", "c.tar"):
+        pack(tmp_path / name, {"0.png": photo(0)})
+    (tmp_path / "b.tar").write_bytes(b"x" * 600)
+    table = pyarrow.table({"image": [photo(0)]})
+    parquet.write_table(table, tmp_path / "e.parquet")
+    (tmp_path / "d.parquet").write_bytes(b"x" * 600)
+    place = tmp_path.as_uri()
+    found = list(expand([place]))
+    assert [name.removeprefix(place) for name, _ in found] == [
+        "/a.tar/0", "/b.tar", "/c.tar/0", "/d.parquet", "/e.parquet/0"
+    ]  # fmt: skip
+    assert [isinstance(source, InputError) for _, source in found] == [0, 1, 0, 1, 0]
+
+
+def test_archives_of_a_place_that_are_not_read_are_said(tmp_path):
+    pack(tmp_path / "a.tar", {"0.png": photo(0)})
+    (tmp_path / "b.tgz").write_bytes(b"")
+    place = tmp_path.as_uri()
+    with pytest.warns(UserWarning, match=r"1 such as '.*b\.tgz'; of an object store \.tar and"):
+        assert len(list(expand([place]))) == 1
+
+
 def test_labels_of_tars_are_not_asked_for_where_none_are_needed(tmp_path):
     """Unlabelled images were refused for a label that is a word."""
     pack(tmp_path / "t.tar", {"a.png": photo(0), "a.cls": b"cat"})

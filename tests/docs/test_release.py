@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import os
 import subprocess
 import sys
@@ -133,3 +134,20 @@ main(["methods", "adte"])
     assert "adjust" in call(sys.executable, "-c", code, env=env)
     rows = (tmp_path / "o.csv").read_text("utf-8").splitlines()
     assert len(rows) == 2
+
+
+@pytest.mark.parametrize("folder", ["benchmarks", "recipes"])
+def test_scripts_import_what_is_there(folder):
+    """Two scripts of the recipe asked for a function where it had been."""
+    asked = {
+        (node.module, name.name)
+        for path in SOURCES
+        if (ROOT / folder) in path.parents
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "adte"
+        for name in node.names
+    }
+    assert asked
+    for module, name in sorted(asked):
+        found = hasattr(importlib.import_module(module), name)
+        assert found or importlib.util.find_spec(f"{module}.{name}"), f"{module}.{name}"

@@ -118,6 +118,19 @@ def test_resume_repeats_no_finished_shard(tmp_path):
         assert torch.equal(a.features, b.features)
 
 
+def test_two_extractions_do_not_write_to_one_folder(tmp_path):
+    """Begun at once, with other views, they mixed their shards under one recipe."""
+
+    def another(images: int) -> None:
+        with pytest.raises(InputError, match=r"another process \(\d+\); wait until it is done, or"):
+            extract(live(seed=1), tmp_path / "c", shard=16)
+
+    extract(live(), tmp_path / "c", shard=16, tick=another)
+    assert [p.name for p in sorted((tmp_path / "c").iterdir())] == [
+        "recipe.json", "shard-00000.safetensors", "weights-default.safetensors"
+    ]  # fmt: skip
+
+
 def test_a_shard_that_lacks_an_image_is_not_written(tmp_path, monkeypatch):
     """What fails in the thread that writes is raised, and never passes for a finished shard."""
     add, seen = shards.Growing.add, []

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
+import re
 import shutil
 import struct
 import sys
@@ -78,6 +80,21 @@ def test_what_is_not_there_is_named_and_the_rest_goes_on(here):
     assert "holds no image" in str(got[2][1])
     assert "cannot open 'none/'" in str(got[3][1])
     assert "null byte" in str(got[4][1])
+
+
+def test_archives_in_a_folder_are_said(here):
+    Path("shards").mkdir()
+    for name in ("b.TAR", "c.tar.gz", "d.csv.gz", "e.parquet"):
+        Path("shards", name).write_bytes(b"")
+    kinds = ".tar 1, .tar.gz 1"
+    mend = f"name them, as in {os.path.join('shards', '*.tar')}"
+    ((name, said),) = items(["shards"])
+    assert name == "shards"
+    assert said == f"the folder 'shards' holds archives and no image (.parquet 1, {kinds}); {mend}"
+    shutil.copy("photos/a.png", "shards")
+    noted = re.escape(f"archives in 'shards' are passed over ({kinds}); {mend}")
+    with pytest.warns(UserWarning, match=noted):
+        assert [n for n, _ in items(["shards"])] == [os.path.join("shards", "a.png")]
 
 
 @posix
@@ -295,6 +312,38 @@ def test_encrypted_members_are_named(here):
     ((name, source),) = items(["a.zip"])
     assert name == "a.zip/b.png"
     assert "encrypted" in str(source)
+
+
+def headers(path: Path) -> list[int]:
+    """Where the members of a tar begin."""
+    with tarfile.open(path) as t:
+        return [info.offset for info in t]
+
+
+@pytest.mark.parametrize("damage", ["cut", "bad", "hole", "joined"])
+@pytest.mark.parametrize("name", ["a.tar", "a.tar.gz"])
+def test_a_tar_that_is_damaged_at_a_header_does_not_end_there_in_silence(name, damage, here):
+    whole = pack(here / "a.tar", {f"{i}.png": png(i) for i in range(5)}).read_bytes()
+    at = headers(here / "a.tar")[4]
+    told, damaged = {
+        "cut": ("truncated header", whole[: at + 100]),
+        "bad": ("bad checksum", whole[:at] + b"x" + whole[at + 1 :]),
+        "hole": ("it goes on after an end mark", whole[:at] + bytes(512) + whole[at + 512 :]),
+        "joined": ("it goes on after an end mark", whole + whole),
+    }[damage]
+    Path(name).write_bytes(gzip.compress(damaged) if name.endswith("gz") else damaged)
+    *images, (last, error) = items([name])
+    count = 5 if damage == "joined" else 3
+    assert [n for n, _ in images] == [f"{name}/{i}.png" for i in range(count)]
+    assert last == name
+    assert f"after {count} images ({told}); make it again" in str(error)
+
+
+def test_a_tar_that_may_have_been_cut_between_members_is_said(here):
+    whole = pack(here / "a.tar", {f"{i}.png": png(i) for i in range(5)}).read_bytes()
+    (here / "a.tar").write_bytes(whole[: headers(here / "a.tar")[4]])
+    with pytest.warns(UserWarning, match=r"'a.tar' has no end mark; if it was cut off"):
+        assert len(items(["a.tar"])) == 3
 
 
 @pytest.mark.parametrize("name", ["a.zip", "a.tar", "a.tar.gz", "a.tar.xz"])

@@ -288,6 +288,15 @@ def test_runs_from_several_folders_share_one_beginning_of_names(tmp_path, monkey
     assert names(tmp_path / "a.csv") == ["photos/0.jpg", whole, "s3://b/2.jpg"]
 
 
+def test_an_image_at_the_root_is_not_the_one_of_this_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fill("a.csv", ["0.jpg"])
+    ledger = Ledger("a.csv")
+    with ledger.resume():
+        assert not ledger.take(os.path.join(os.path.abspath(os.sep), "0.jpg"))
+        assert ledger.take("./0.jpg")
+
+
 def test_streams_have_no_past(capfdbinary):
     ledger = Ledger("-", "jsonl")
     with ledger.resume(ledger.covered("s.adte")) as out:

@@ -77,15 +77,22 @@ SPEED = Section(
     click.option("--workers", type=click.IntRange(0, 256), help="Threads that decode ahead."),
 )  # fmt: skip
 ENGINE = Engine("workers", "gpus", "chunk")
-
-
-@main.command()
-@click.argument("images", nargs=-1)
-@click.option(
+FILES_FROM = click.option(
     "--files-from",
     metavar="LIST",
     help="Names of more images from a file, one per line; - for standard input.",
 )
+
+
+def _inputs(o: dict[str, Any]) -> list[str]:
+    from adte.files.inputs import read_list
+
+    return [*o["images"], *(read_list(o["files_from"]) if o["files_from"] is not None else [])]
+
+
+@main.command()
+@click.argument("images", nargs=-1)
+@FILES_FROM
 @CLASSIFIER
 @SHOWN
 @OUTPUTS
@@ -101,14 +108,13 @@ def predict(**o: Any) -> None:
     """
     from adte.cli._screen import Screen
     from adte.files.devices import is_standard_output
-    from adte.files.inputs import read_list
     from adte.labelling import Job
 
     if o["quiet"] and o["verbose"]:
         raise InputError("-q and -v contradict each other; give one of them")
     if o["sort_into"] is None and was_given("sort"):
         raise InputError("--sort needs --sort-into, the folder to sort into")
-    inputs = [*o["images"], *(read_list(o["files_from"]) if o["files_from"] is not None else [])]
+    inputs = _inputs(o)
     names = ("out", "json_to", "state", "start", "freeze", "force", "top", "min_confidence",
              "batch", "workers", "sort_into", "sort", "wait")  # fmt: skip
     data = any(p is not None and is_standard_output(p) for p in (o["out"], o["json_to"]))
@@ -177,7 +183,8 @@ def _wanted(o: dict[str, Any]) -> Any:
 
 
 @main.command()
-@click.argument("images", nargs=-1, required=True)
+@click.argument("images", nargs=-1)
+@FILES_FROM
 @click.option(
     "--state",
     metavar="FILE",
@@ -201,7 +208,7 @@ def learn(**o: Any) -> None:
     screen = Screen(o["quiet"], False, None, 1, data=False, lines=False)
     with console.notes(not o["quiet"]):
         asked = {name: o[name] for name in ("state", "force", "batch", "workers")}
-        job = Job(o["images"], _wanted(o), learn=True, **asked)
+        job = Job(_inputs(o), _wanted(o), learn=True, **asked)
         job.report.verb = "learned"
         _run(job, screen)
 

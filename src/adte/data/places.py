@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,6 +21,7 @@ from urllib.request import url2pathname
 from adte.data.webdataset import Sample, samples
 from adte.errors import InputError, MissingExtra
 from adte.files.inputs import expand as expand_local
+from adte.files.inputs import is_archive
 from adte.images import is_image
 
 __all__ = [
@@ -214,15 +216,26 @@ def _expand(names: list[str]) -> Iterator[tuple[str, Any]]:
         if not is_elsewhere(name):
             yield from expand_local([name])
             continue
-        some = False
         try:
-            for file in files(name):
-                for item in _images(file):
-                    some = True
-                    yield item
+            there = files(name)
         except InputError as error:  # the other inputs can be read still
             yield name, error
             continue
+        if packed := [f.name for f in there if is_archive(f.name) and not f.name.endswith(".tar")]:
+            warnings.warn(
+                f"archives in {name!r} are passed over, {len(packed)} such as {packed[0]!r}; of "
+                "an object store .tar and .parquet are read",
+                stacklevel=2,
+            )
+        some = False
+        for file in there:
+            try:
+                for item in _images(file):
+                    some = True
+                    yield item
+            except InputError as error:  # and so can the other files
+                some = True
+                yield file.name, error
         if not some:
             yield name, InputError(f"{name!r} holds no image; check the address")
 

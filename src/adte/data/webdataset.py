@@ -25,6 +25,7 @@ from adte.data.files import first
 from adte.data.names import read_names
 from adte.data.registry import Found, Reader, register_dataset
 from adte.errors import InputError
+from adte.files.tars import Header, members
 from adte.images import is_image
 from adte.options import option
 
@@ -92,8 +93,8 @@ def samples(file: IO[bytes], tar: str, notes: bool = True) -> list[Sample]:
     read: dict[str, dict[str, bytes]] = {}
     others: dict[str, str] = {}  # the name of a seg.png or the like
     try:
-        with tarfile.open(fileobj=file, mode="r:") as archive:
-            for member in archive:
+        with tarfile.open(fileobj=file, mode="r:", tarinfo=Header) as archive:
+            for member in members(archive, tar):
                 key, kind = split_member(member.name)
                 if not member.isfile() or not key:
                     continue
@@ -109,9 +110,8 @@ def samples(file: IO[bytes], tar: str, notes: bool = True) -> list[Sample]:
                     content = archive.extractfile(member)
                     read.setdefault(key, {})[kind] = content.read() if content else b""
     except tarfile.TarError as error:
-        raise InputError(
-            f"{tar!r} cannot be read as a plain tar ({error}); unpack compressed tars first"
-        ) from error
+        mend = "make it again" if images or read else "unpack compressed tars first"
+        raise InputError(f"{tar!r} cannot be read as a plain tar ({error}); {mend}") from error
     _warn_of_others(tar, [name for key, name in others.items() if key not in images])
     return [Sample(key, *place, read.get(key, {})) for key, place in images.items()]
 

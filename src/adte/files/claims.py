@@ -137,6 +137,7 @@ def claim(targets: Iterable[Target], inputs: Iterable[StrPath] = (), force: bool
     of another's making that lies in an input folder goes.
     """
     read = {_identity("/dev/stdin" if os.fspath(p) == "-" else p): os.fspath(p) for p in inputs}
+    folders = [p for p in read.values() if os.path.isdir(p)]
     taken: dict[object, str] = {}
     for option, path, kind in targets:
         if path is None:
@@ -158,7 +159,6 @@ def claim(targets: Iterable[Target], inputs: Iterable[StrPath] = (), force: bool
                 f"{said} is the input {read[who]!r}, and an input is never written over; give "
                 "another name"
             )
-        folders = [p for p in read.values() if os.path.isdir(p)]
         _check_ours(target, kind, said, folders, force)
         _check_writable(target, said)
 

@@ -13,14 +13,15 @@ import warnings
 import zipfile
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, TypeAlias
 
 from adte.errors import InputError
 from adte.files.devices import StrPath
-from adte.images import find_images, is_image, walk_images
+from adte.files.tars import Header, members
+from adte.images import ARCHIVES, PACKED, find_images, is_image, walk_images
 
 __all__ = ["Item", "expand", "is_archive", "is_pipe", "read_classes", "read_list"]
 
@@ -30,7 +31,6 @@ Item: TypeAlias = tuple[str, Source]
 LIMIT = 1 << 30  # bytes of one image in an archive or from a pipe
 STDIN = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 TABLES = (".csv", ".tsv", ".json", ".jsonl", ".xlsx")
-TARS = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
 
 
 def expand(inputs: Iterable[StrPath], limit: int = LIMIT) -> Iterator[Item]:
@@ -89,21 +89,38 @@ def _folder(name: str) -> Iterator[Item]:
     images = walk_images(
         name, lambda place, error: closed.append((str(Path(place)), error)), passed
     )
+    packed = {kind: passed.pop(kind) for kind in PACKED if kind in passed}
     if passed:
-        most = sorted(passed.items(), key=lambda x: (-x[1], x[0]))[:5]
-        kinds = ", ".join(f"{kind or 'no suffix'} {n}" for kind, n in most)
         warnings.warn(
             f"files in {name!r} are passed over that are no image which can be read, by their "
-            f"suffix ({kinds}{', …' * (len(passed) > 5)}); save photographs as JPEG or PNG",
+            f"suffix ({_kinds(passed)}); save photographs as JPEG or PNG",
             stacklevel=2,
         )
     found: list[Item] = [(str(p), p) for p in (Path(name, image) for image in images)]
+    if found:
+        packed.pop(".parquet", None)  # beside images it is a table, such as our own rows
+    if packed:
+        most = max(packed, key=lambda kind: packed[kind])
+        mend = f"name them, as in {Path(name, '*')}{most}"
+        if found:
+            warnings.warn(
+                f"archives in {name!r} are passed over ({_kinds(packed)}); {mend}", stacklevel=2
+            )
+        elif not closed:
+            no_image = f"the folder {name!r} holds archives and no image ({_kinds(packed)}); {mend}"
+            closed = [(name, InputError(no_image))]
     if not found and not closed:
         try:
             find_images(name)
         except InputError as nothing:
             closed = [(name, nothing)]
     yield from sorted([*found, *closed], key=lambda item: item[0]) if closed else found
+
+
+def _kinds(counts: Mapping[str, int]) -> str:
+    most = sorted(counts.items(), key=lambda x: (-x[1], x[0]))[:5]
+    kinds = ", ".join(f"{kind or 'no suffix'} {n}" for kind, n in most)
+    return kinds + ", …" * (len(counts) > 5)
 
 
 # --------------------------------------------------------------------------- pipes
@@ -155,7 +172,7 @@ def is_archive(name: StrPath) -> bool:
     >>> is_archive("photos.tar.gz")
     True
     """
-    return os.fspath(name).lower().endswith((".zip", *TARS))
+    return os.fspath(name).lower().endswith(ARCHIVES)
 
 
 def _archive(name: str, limit: int) -> Iterator[Item]:
@@ -211,8 +228,9 @@ def _zip(name: str, limit: int) -> Iterator[Item]:
 
 
 def _tar(name: str, limit: int) -> Iterator[Item]:
-    with tarfile.open(name, "r:*") as archive:  # "r|*" takes hours over an entry of absurd size
-        for info in archive:
+    # "r|*" takes hours over an entry of absurd size
+    with tarfile.open(name, "r:*", tarinfo=Header) as archive:
+        for info in members(archive, name):
             if info.isdir() or not _wanted(info.name):
                 continue
             said = f"{info.name!r} in {name!r}"

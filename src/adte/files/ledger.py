@@ -257,16 +257,19 @@ def _resaved(path: str) -> InputError:
 
 def _known_by(name: str, folder: str) -> str:
     """The same for an image by whatever way its folder was reached: .., links, another folder."""
-    place = place_of(name, folder)
-    if place == name and not os.path.isabs(name):
-        return place  # an address, or standard input
-    above, slash, last = place.rpartition(os.sep)
-    return _real(above) + slash + last
+    if "://" in name or name == "-":
+        return name
+    above, slash, last = name.rpartition(os.sep)
+    if last in ("", ".", "..") or (os.altsep or os.sep) in last:
+        above, last = os.path.split(place_of(name, folder))
+        slash = ""
+    return os.path.join(_real(folder, above + slash), last)
 
 
 @lru_cache(maxsize=1024)
-def _real(folder: str) -> str:
+def _real(folder: str, below: str) -> str:
+    path = str(Path(folder, below))
     try:
-        return os.path.realpath(folder)
+        return os.path.realpath(path)
     except (OSError, ValueError):
-        return folder
+        return path

@@ -19,6 +19,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from sys import intern
 from typing import Any, NamedTuple
 
 __all__ = [
@@ -114,7 +115,7 @@ class Csv:
         name, label, confidence, _, learned, error = cells[: len(COLUMNS)]
         sure = float(confidence) if confidence else None
         name, label, error = map(unescape_name, (name, label, error))
-        return Done(name, label or None, sure, learned == "true", error)
+        return Done(name, intern(label) or None, sure, learned == "true", error)
 
     def is_torn(self, line: bytes) -> bool:
         """Whether a line may be the beginning of a row; under our head any line may."""
@@ -138,7 +139,7 @@ class Lines:
         label, sure = row["label"], row["confidence"]
         return Done(
             unescape_name(row["path"]),
-            unescape_name(label) if isinstance(label, str) and label else None,
+            intern(unescape_name(label)) if isinstance(label, str) and label else None,
             float(sure) if isinstance(sure, int | float) else None,
             row["learned"] is True,
             unescape_name(str(row["error"] or "")),

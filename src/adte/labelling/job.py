@@ -46,7 +46,7 @@ class Job:
     Attributes:
         inputs: files, folders, archives, or "-"; Parquet files and addresses of object stores.
         out: rows as they come (.csv, .jsonl, .json), kept and gone on from. Those of a .parquet are
-            kept beside it, in OUT.jsonl, until it is written.
+            kept beside it, in OUT.jsonl, from which a job goes on.
         json_to: all facts of this run as one JSON file, at the end.
         state: what was learned, gone on from and saved. An output without one has its own beside
             it, OUT.adte.
@@ -108,7 +108,8 @@ class Job:
             self._ready(clf, stack)
             rows = self._rows(clf, keep, marks, listener)
             saving = Saving(clf, keep.path, marks, rows.out, was_frozen) if keep else None
-            run = Run(clf, rows, saving, self.report, self.top, self.min_confidence)
+            sorts = sorting is not None
+            run = Run(clf, rows, saving, self.report, self.top, self.min_confidence, sorts)
             listener.begin(clf, names)
             run.go(items, listener, self.batch, self.workers, self.json_to)
             if newer := self.report.newer:
@@ -124,7 +125,12 @@ class Job:
 
     def _run_to_parquet(self, out: str, listener: Listener | None) -> Report:
         rows = replace(self, out=f"{out}.jsonl")
-        ours = is_ours(out)  # of an earlier run, and may go
+        ours = is_ours(out)  # of an earlier run, and may go: its rows are in OUT.jsonl, too
+        if ours and not self.force and not os.path.exists(f"{out}.jsonl"):
+            raise InputError(
+                f"{out!r} holds rows, but {f'{out}.jsonl'!r}, from which they are gone on with, is "
+                "gone; put it back, give another --out, or --force to begin again"
+            )
         read = [n for n in map(local_path, self.inputs) if not (ours and os.path.isdir(n))]
         replace(self, inputs=read, force=self.force or ours)._claim(rows._keep())
         rows.run(listener)

@@ -131,7 +131,8 @@ class Run:
     """One run over images, once.
 
     Attributes:
-        labels: of the images of each name, those of earlier runs too; None is unsure.
+        labels: of the images of each name, those of earlier runs too, where `sorts` asks for them;
+            None is unsure.
     """
 
     def __init__(
@@ -142,9 +143,10 @@ class Run:
         report: Report,
         top: int,
         min_confidence: float,
+        sorts: bool = False,
     ) -> None:
         self.clf, self.rows, self.saving, self.report = clf, rows, saving, report
-        self.top, self.min_confidence = top, min_confidence
+        self.top, self.min_confidence, self.sorts = top, min_confidence, sorts
         self.labels: dict[str, list[str | None]] = {}
         self._all: list[dict[str, Any]] = []  # rows, for the JSON at the end
         self._learned: deque[_Learned] = deque()  # groups whose rows are yet to be written
@@ -211,7 +213,7 @@ class Run:
                 if done := self.rows.take(name):
                     self.report.before += 1
                     self.report.newer += self.rows.is_older(source)
-                    self.labels.setdefault(name, []).append(done.label)
+                    self._keep(name, done.label)
                     listener.skip(name)
                     continue
                 i = next(number)
@@ -287,10 +289,14 @@ class Run:
             abstained=unsure,
             kept=[] if p.kept is None else p.kept.tolist(),
         )
-        self.labels.setdefault(name, []).append(row["label"])
+        self._keep(name, row["label"])
         self.report.labelled += 1
         self.report.unsure += unsure
         return Labelled(name, row, p)
+
+    def _keep(self, name: str, label: str | None) -> None:
+        if self.sorts:
+            self.labels.setdefault(name, []).append(label)
 
     # ------------------------------------------------------------------ the end
 

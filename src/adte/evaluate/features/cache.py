@@ -3,6 +3,7 @@
 A folder with `recipe.json` (model, data, views, classes: all that decides the numbers), shards of a
 fixed number of images (`shards.py`), and class weights for each prompt set. A shard is written
 whole, so an interrupted extraction goes on at the first missing one and never leaves half of one.
+One process writes to a folder at a time; another one is refused.
 It is checked when a `Cache` first touches it, in whatever order the images are asked for.
 """
 
@@ -12,6 +13,7 @@ import json
 import os
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import replace
 from importlib import resources
@@ -32,7 +34,7 @@ from adte.evaluate.features.shards import Growing, Shard
 from adte.evaluate.features.stream import FeatureStream, Image, Tick, silent
 from adte.facts import before
 from adte.files import load_state, save_state, write_whole
-from adte.files.claims import own_folder
+from adte.files.claims import Lock, own_folder
 from adte.models.base import Model
 from adte.views import Views
 
@@ -75,6 +77,36 @@ def extract(
             "make_stream(…, limit=…) instead"
         )
     folder = own_folder(folder, "recipe.json", "shard-*", "weights-*")
+    with _alone(folder):
+        _complete(live, folder, prompt_set, frequency, shard, tick)
+    return Cache(folder, prompt_set)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One writer at a time: two would do the same work, or mix what is made otherwise."""
+    with ExitStack() as stack:
+        if os.access(folder, os.W_OK):  # else a cache that lacks nothing is taken as it is
+            try:
+                stack.enter_context(Lock(folder / "recipe.json", 0))
+            except InputError as error:
+                said, _, _ = str(error).partition(";")
+                if "another process" not in said:
+                    raise
+                mend = "wait until it is done, or choose another folder"
+                raise InputError(f"{said}; {mend}") from error
+        yield
+
+
+def _complete(
+    live: Live,
+    folder: Path,
+    prompt_set: str,
+    frequency: tuple[float, ...] | None,
+    shard: int,
+    tick: Tick,
+) -> None:
+    """Write what a cache lacks."""
     recipe = replace(live.recipe, shard=shard, frequency=frequency)
     if known := (folder / "recipe.json").exists():
         _check_recipe(folder, recipe)
@@ -114,7 +146,6 @@ def extract(
         raise InputError(
             f"none of the {len(live)} images could be read; the first: {live.skipped[0].reason}"
         )
-    return Cache(folder, prompt_set)
 
 
 def _write(part: Live, recipe: str, todo: list[tuple[Path, range]], tick: Tick) -> list[Skipped]:
