@@ -213,7 +213,7 @@ def test_a_method_of_ones_own_is_loaded_as_itself_or_not_at_all(model, photos, t
         Classifier.load(file, model, create_method("zero-shot"))
     with pytest.raises(InputError, match="'Last' is no method"):
         Classifier.load(file, model, "Last")
-    with pytest.raises(StateError, match="has method 'Last', this classifier has 'zero-shot'"):
+    with pytest.raises(StateError, match="has method 'Last', here it is 'zero-shot'"):
         make(model, method="zero-shot").load_state(file)
     twin = Classifier.load(file, model, clf.method)
     torch.testing.assert_close(twin.predict(photos / "00.png").probs, before.probs)
@@ -267,7 +267,7 @@ def test_state_of_something_else_is_refused(model, photos, tmp_path):
         other.load_state(file)
     with pytest.raises(StateError, match="4 classes there, 2 here"):
         Classifier(model, CLASSES[:2], views=8).load_state(file)
-    with pytest.raises(StateError, match="has method 'adte', this classifier has 'se'"):
+    with pytest.raises(StateError, match="has method 'adte', here it is 'se'"):
         make(model, method="se").load_state(file)
     with pytest.raises(StateError, match="saved with model 'small'"):
         Classifier.load(file, model=SmallModel(name="other"))
@@ -527,7 +527,7 @@ def test_views_that_are_drawn_as_needed_are_others(model, tmp_path):
     make(model, views=np.int64(8)).save(tmp_path / "eight.adte")
     assert not Classifier.load(tmp_path / "eight.adte", model).auto
     make(model, views="auto").save(tmp_path / "auto.adte")
-    with pytest.raises(StateError, match="has views='auto', this classifier has a fixed number"):
+    with pytest.raises(StateError, match="has views='auto', here it is a fixed number"):
         make(model, views=64).load_state(tmp_path / "auto.adte")
 
 

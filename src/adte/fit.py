@@ -100,14 +100,13 @@ def check_fit(what: str, theirs: Facts, ours: Facts) -> None:
     for key in ("model", "method"):
         if theirs[key] != ours[key]:
             raise StateError(
-                f"{what} has {key} {theirs[key]!r}, this classifier has {ours[key]!r}; "
-                f"use the same {key}"
+                f"{what} has {key} {theirs[key]!r}, here it is {ours[key]!r}; use the same {key}"
             )
     check_weights(what, theirs, ours)
     if bool(theirs.get("auto")) != bool(ours["auto"]):
         which = ["a fixed number of views", "views='auto'"]
         there, here = (which[bool(x.get("auto"))] for x in (theirs, ours))
-        raise StateError(f"{what} has {there}, this classifier has {here}; use the same views")
+        raise StateError(f"{what} has {there}, here it is {here}; use the same views")
     for key in ("prompts", "views", "options"):
         if odd := _differs(theirs[key], ours[key]):
             raise StateError(

@@ -1,4 +1,4 @@
-"""`predict`, `learn`, `calibrate` and `undo`."""
+"""`predict`, `learn`, `merge`, `calibrate` and `undo`."""
 
 from __future__ import annotations
 
@@ -211,6 +211,24 @@ def learn(**o: Any) -> None:
         job = Job(_inputs(o), _wanted(o), learn=True, **asked)
         job.report.verb = "learned"
         _run(job, screen)
+
+
+@main.command()
+@click.argument("states", metavar="STATE...", nargs=-1, required=True)
+@click.option("--out", metavar="FILE", required=True, help="Where the state of all is kept.")
+@click.option("--force", is_flag=True, help="Write over a file that is there.")
+def merge(states: tuple[str, ...], out: str, force: bool) -> None:
+    """Make one state of several: what `learn` or `predict` has learned side by side.
+
+    They are of one classifier: the same classes, model, prompts, views, method and options; the
+    model itself is not needed. Begin streams with the result by `adte predict --start FILE`.
+    States that began with the same --start bring what it knew each, so name no such parts.
+    """
+    from adte.labelling import merge_states
+
+    with console.notes():
+        seen = merge_states(states, out, force)
+    click.echo(f"wrote {out}: {len(states)} states, {seen:,} images", err=True)
 
 
 @main.command()

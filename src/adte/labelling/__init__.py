@@ -2,8 +2,19 @@
 
 from adte.labelling.calibrating import Calibrating
 from adte.labelling.job import Job
+from adte.labelling.merging import merge_states
 from adte.labelling.report import Labelled, Listener, Report
 from adte.labelling.saved import Wanted
 from adte.labelling.sorting import Undone, undo
 
-__all__ = ["Calibrating", "Job", "Labelled", "Listener", "Report", "Undone", "Wanted", "undo"]
+__all__ = [
+    "Calibrating",
+    "Job",
+    "Labelled",
+    "Listener",
+    "Report",
+    "Undone",
+    "Wanted",
+    "merge_states",
+    "undo",
+]

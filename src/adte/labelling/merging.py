@@ -1,0 +1,69 @@
+"""One state file of several."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from adte._version import __version__
+from adte.errors import InputError
+from adte.files import save_state
+from adte.files.claims import Lock, Target, claim, kind_of
+from adte.files.devices import StrPath, is_special
+from adte.fit import check_fit, read_learned, read_method
+
+__all__ = ["merge_states"]
+
+
+def merge_states(states: Sequence[StrPath], out: StrPath, force: bool = False) -> int:
+    """Write what copies of one classifier have learned to one file; how many images that were.
+
+    No model is needed. What is merged is as of `Classifier.merge`, in the order of the states; the
+    temperature is that of the first. Those that began with the same state bring what it knows each.
+    """
+    _check(states, out, force)
+    tensors, facts = read_learned(states[0])
+    sizes = {"L": len(facts["classes"])}
+    method = read_method(os.fspath(states[0]), facts)
+    method.load_state_dict(tensors, sizes)
+    known = [facts]
+    for path in states[1:]:
+        tensors, theirs = read_learned(path)
+        check_fit(repr(os.fspath(path)), theirs, facts)
+        other = method.clone()
+        other.load_state_dict(tensors, sizes)
+        method.merge(other)
+        known.append(theirs)
+    if any(other["temperature"] != facts["temperature"] for other in known):
+        warnings.warn(
+            f"the states have other temperatures; that of {os.fspath(states[0])!r} is kept, "
+            f"{facts['temperature']:.3g}",
+            stacklevel=2,
+        )
+    new: dict[str, Any] = {k: v for k, v in facts.items() if k != "outputs"}
+    new["version"], new["seen"] = __version__, sum(other["seen"] for other in known)
+    new["frozen"] = all(other["frozen"] for other in known)
+    with Lock(out, 0):
+        save_state(out, method.state_dict(), new)
+    return int(new["seen"])
+
+
+def _check(states: Sequence[StrPath], out: StrPath, force: bool) -> None:
+    if os.fspath(out) == "-" or is_special(out):
+        raise InputError(f"--out {os.fspath(out)!r} is not a file; give a file name")
+    claim([Target("--out", out, "state")], states, force)
+    if not force and kind_of(out) == "state":
+        raise InputError(
+            f"--out {os.fspath(out)!r} holds a state already; give another name, or --force to "
+            "write over it"
+        )
+    seen: dict[str, StrPath] = {}
+    for path in states:
+        first = seen.setdefault(os.path.realpath(path), path)
+        if first is not path:
+            raise InputError(
+                f"{os.fspath(path)!r} is given twice, and its images would count twice; name it "
+                "once"
+            )
