@@ -224,9 +224,38 @@ def test_answers_that_are_no_probabilities_are_no_predictions(model, photos):
         clf = make(model, method=create_method("adte"))
         decide = clf.method.decide
         clf.method.decide = lambda *a, f=make_of, d=decide: replace(d(*a), probs=f(d(*a).probs))
-        with pytest.raises(InputError, match=f"method 'adte' gave no probabilities: .*{said}"):
-            clf.predict([photos / "00.png"])
-        assert clf.seen == 0
+        for given in (photos / "00.png", [photos / "00.png"]):
+            with pytest.raises(InputError, match=f"method 'adte' gave no probabilities: .*{said}"):
+                clf.predict(given)
+            assert clf.seen == 0
+            assert not clf.method.state_dict()
+
+
+def test_a_batch_of_another_classifier_teaches_nothing(model, photos):
+    clf = make(model)
+    (batch,) = Classifier(model, CLASSES[:2], views=8).encode([("a", photos / "00.png")])
+    with pytest.raises(InputError, match="of 2 classes came to a classifier of 4; give one of its"):
+        clf.step(batch)
+    clf.predict(photos / "00.png")
+    assert clf.seen == 1
+
+
+def test_a_state_from_before_methods_of_ones_own_had_names(model, photos, tmp_path):
+    clf = make(model, method=Last())
+    clf.predict(photos / "00.png")
+    file = clf.save(tmp_path / "own.adte", method="")
+    for twin in (Classifier.load(file, model, Last()), make(model, method=Last())):
+        twin.load_state(file)
+        assert twin.seen == 1
+
+
+def test_what_was_pickled_before_temperature_was_checked(model):
+    clf = make(model)
+    state = clf.__getstate__()
+    state["temperature"] = state.pop("_temperature")
+    again = Classifier.__new__(Classifier)
+    again.__setstate__({**state, "temperature": 2.0})
+    assert again.temperature == 2.0
 
 
 def test_a_method_that_is_passed_is_copied(model, photos, tmp_path):
@@ -269,8 +298,15 @@ def test_state_of_something_else_is_refused(model, photos, tmp_path):
         Classifier(model, CLASSES[:2], views=8).load_state(file)
     with pytest.raises(StateError, match="has method 'adte', here it is 'se'"):
         make(model, method="se").load_state(file)
-    with pytest.raises(StateError, match="saved with model 'small'"):
-        Classifier.load(file, model=SmallModel(name="other"))
+    others = SmallModel(name="other", dim=8)
+    with pytest.raises(StateError, match="saved with model 'small', but 'other' was passed"):
+        Classifier.load(file, model=others)
+    with pytest.raises(StateError, match="has model 'small', here it is 'other'"):
+        make(others).load_state(file)
+    renamed = SmallModel(name="other").eval()  # the same weights by another name
+    for again in (Classifier.load(file, renamed), make(renamed)):
+        again.load_state(file)
+        assert again.seen == 1
     fresh = make(model)
     fresh.load_state(file)
     assert fresh.method.class_prior.seen == 1
@@ -567,6 +603,21 @@ def test_a_folder_that_cannot_be_listed_is_skipped_like_an_image(model, photos, 
     assert len(clf.unread) == 1
     with pytest.raises(InputError, match="cannot list the folder"):
         list(clf.stream(photos))
+
+
+def test_parquet_files_and_addresses_are_streams_too(model, photos, tmp_path):
+    arrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    (tmp_path / "p").mkdir()
+    images = [photo.read_bytes() for photo in sorted(photos.iterdir())]
+    parquet.write_table(arrow.table({"image": images}), tmp_path / "p" / "a.parquet")
+    want = [p.probs.tolist() for p in make(model).stream(photos)]
+    for given in (tmp_path / "p" / "a.parquet", f"file://{photos}"):
+        assert [p.probs.tolist() for p in make(model).stream(given)] == want
+        assert make(model).learn(given) == len(want)
+    with pytest.raises(InputError, match=r"archives and no image.*name them, as in .*\*\.parquet"):
+        list(make(model).stream(tmp_path / "p"))
 
 
 def test_an_archive_is_a_folder_in_one_file(model, photos, tmp_path, monkeypatch):

@@ -20,7 +20,7 @@ FLOORS = (
     ("models",),
     ("batch", "prompts"),
     ("methods", "pipeline", "simulate", "facts"),
-    ("fit", "calibration"),
+    ("fit", "calibration", "given"),
     ("classifier", "bench"),
     ("console",),
     ("labelling", "evaluate"),

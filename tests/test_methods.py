@@ -317,3 +317,9 @@ def test_few_classes_need_as_many_images_as_many_do():
     wide = ClassPrior(50, PriorOptions(estimator="marginal", smoothing=1.0, smoothing_total=20.0))
     wide.observe(torch.full((50,), 1 / 50).log())
     assert float(wide.prior[0]) == pytest.approx(1 / 50)
+
+
+@pytest.mark.parametrize("weights", [torch.tensor(1.0), torch.ones(3), torch.ones(2, 4)])
+def test_class_weights_of_any_other_shape_are_named(weights):
+    with pytest.raises(InputError, match=r"pass them as \(classes, dimensions\) = \(3, dimensions"):
+        create_method("se").step(Sample(torch.zeros(2, 3), class_weights=weights))

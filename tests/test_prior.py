@@ -738,8 +738,11 @@ def test_what_are_no_log_probabilities_is_refused(row: list[float]) -> None:
     prior = ClassPrior(3)
     with pytest.raises(InputError, match="log_softmax"):
         prior.observe(torch.tensor(row))
-    with pytest.raises(InputError, match="label 3 is none of 3 classes"):
-        prior.observe(torch.zeros(3).log_softmax(0), 3)
+    for label in (3, -1, "cat"):
+        with pytest.raises(InputError, match=f"label {label!r} is none of 3 classes"):
+            prior.observe(torch.zeros(3).log_softmax(0), label)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"None.* is no prediction; pass"):
+        prior.observe(None)  # type: ignore[arg-type]
     assert prior.seen == 0
 
 

@@ -113,11 +113,14 @@ class Batch:
         weights, x = self.context.class_weights, self.features
         if weights is None:
             return
-        shape = (self.classes, weights.shape[-1] if x is None else x.shape[-1])
-        if tuple(weights.shape) != shape:
+        dims = "dimensions" if x is None else x.shape[-1]
+        if weights.ndim != 2 or weights.shape != (
+            self.classes,
+            weights.shape[1] if x is None else dims,
+        ):
             raise InputError(
                 f"class weights of shape {tuple(weights.shape)} do not go with the logits and "
-                f"features; pass them as (classes, dimensions) = {shape}"
+                f"features; pass them as (classes, dimensions) = ({self.classes}, {dims})"
             )
 
     def __len__(self) -> int:

@@ -24,9 +24,9 @@ from adte.errors import InputError, StateError, brief, unknown
 from adte.files import save_state
 from adte.files.claims import kind_of
 from adte.files.devices import is_special
-from adte.files.given import is_collection, name_of, named_images
 from adte.files.states import check_path
-from adte.fit import check_fit, check_weights, damaged, read_learned, read_method
+from adte.fit import check_fit, check_name, check_weights, damaged, read_learned, read_method
+from adte.given import is_collection, name_of, named_images
 from adte.machine import as_it_is, pulled
 from adte.methods import Method, create_method
 from adte.models import Model, check_model, load_model
@@ -189,7 +189,8 @@ class Classifier:
         errors: Literal["raise", "skip"] = "raise",
         learn: bool = True,
     ) -> Iterator[Prediction]:
-        """Predictions for a folder or an archive, or for any iterable of images, in order.
+        """Predictions for a folder, an archive, Parquet files or an address of an object store
+        (s3://…), or for any iterable of images, in order.
 
         Args:
             batch: images that are worked on together; the predictions are the same.
@@ -203,9 +204,9 @@ class Classifier:
     predict_many = stream
 
     def learn(self, images: Any, errors: Literal["raise", "skip"] = "raise") -> int:
-        """Learn from an image, a list, a folder or an archive without predicting; how many it was.
+        """Learn from an image, a list, or what `stream` takes without predicting; how many it was.
 
-        A list is learned whole or not at all, as in `predict`; a folder or an archive is learned as
+        A list is learned whole or not at all, as in `predict`; a folder and the like is learned as
         it comes, and where it ends in an error `seen` says how many images that was.
         """
         if self.frozen:
@@ -305,11 +306,17 @@ class Classifier:
         """`step`, whose predictions are fetched by the call that is returned.
 
         What is learned is learned at once. On a GPU who fetches later need not wait for it: beside
-        a busy tower the many small kernels of a method take their time.
+        a busy tower the many small kernels of a method take their time; answers that are no
+        probabilities are then refused when they are fetched.
         """
         if not isinstance(batch, Batch):
             raise InputError(
                 f"{type(batch).__name__} is no Batch; give one of encode(), or sample(IMAGE).batch"
+            )
+        if batch.classes != len(self.classes):
+            raise InputError(
+                f"a batch of {batch.classes} classes came to a classifier of {len(self.classes)}; "
+                "give one of its own encode()"
             )
         with self._lock, as_it_is(self.model.device):
             if self.frozen or not learn:
@@ -319,10 +326,12 @@ class Classifier:
                 self.seen += len(batch)
         keys = batch.keys or [None] * len(batch)
         sent, temperature = out.sent(), self.temperature
+        far = out.probs.device.type != "cpu"
 
         def fetch() -> list[Prediction]:
             found = sent()
-            check_probs(self.method.name, found.probs, (len(keys), len(self.classes)))
+            if far:
+                check_probs(self.method.name, found.probs, (len(keys), len(self.classes)))
             if temperature != 1:
                 found = replace(found, probs=tempered(found.probs, temperature))
             return [
@@ -482,12 +491,8 @@ class Classifier:
         registered, both as they were; the method is copied.
         """
         tensors, facts = read_learned(path)
-        name = model if model is None or isinstance(model, str) else check_model(model).name
-        if name is not None and name != facts["model"]:
-            raise StateError(
-                f"{str(path)!r} was saved with model {facts['model']!r}, but "
-                f"{name!r} was passed; pass the same model"
-            )
+        if model is not None:
+            check_name(str(path), facts, model if isinstance(model, str) else check_model(model))
         own = read_method(str(path), facts, method)
         try:
             prompts, views = Prompts(**facts["prompts"]), Views(**facts["views"])
@@ -497,7 +502,7 @@ class Classifier:
         try:
             towers = _model(model or facts["model"], runtime, **how)
         except InputError as error:
-            if isinstance(model, Model) or repr(facts["model"]) not in str(error):
+            if not str(error).startswith((f"unknown model {facts['model']!r}", "'wrapped:")):
                 raise
             raise InputError(
                 f"{error}; {str(path)!r} was saved with this model: where its name is not known, "
@@ -547,7 +552,8 @@ class Classifier:
         return {k: v for k, v in self.__dict__.items() if k != "_lock"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        self._temperature = state.get("temperature", 1.0)  # as it was pickled before 0.2.0
+        self.__dict__.update({k: v for k, v in state.items() if k != "temperature"})
         self._lock = threading.RLock()
 
     def __repr__(self) -> str:

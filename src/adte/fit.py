@@ -11,14 +11,16 @@ from adte.facts import read_state
 from adte.files import load_state
 from adte.methods import Method, create_method, list_methods
 from adte.methods.registry import method_info
+from adte.models import Model
 from adte.options import build
 
-__all__ = ["check_fit", "check_weights", "damaged", "read_learned", "read_method"]
+__all__ = ["check_fit", "check_name", "check_weights", "damaged", "read_learned", "read_method"]
 
 Facts = Mapping[str, Any]  # as `Classifier.facts` has them
 
 # What may differ: what prompts are called, which numbers are drawn, how small images are cropped.
 ALIKE = ("name", "prior.seed", "enlarge")
+NAMELESS = ""  # what a method that is not registered was called before it had its class's name
 
 
 def read_learned(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -49,7 +51,7 @@ def read_method(path: str, facts: Facts, given: Method | None = None) -> Method:
     if given is not None:
         if not isinstance(given, Method):
             raise InputError(f"{brief(given)} is no method; pass that which {path!r} was saved by")
-        if given.name != name:
+        if name not in (given.name, NAMELESS):
             raise StateError(
                 f"{path!r} was saved with method {name!r}, but {given.name!r} was passed; pass the "
                 "same method"
@@ -76,6 +78,17 @@ def damaged(path: str, error: Exception) -> StateError:
     return StateError(f"the header of {path!r} is damaged ({error}); save it again")
 
 
+def check_name(path: str, facts: Facts, model: Model | str) -> None:
+    """Refuse another model than that of a state file; one of the same weights is the same."""
+    name = model if isinstance(model, str) else model.name
+    same = not isinstance(model, str) and facts["fingerprint"] == model.fingerprint
+    if name != facts["model"] and not same:
+        raise StateError(
+            f"{path!r} was saved with model {facts['model']!r}, but {name!r} was passed; pass the "
+            "same model"
+        )
+
+
 def check_weights(what: str, theirs: Facts, ours: Facts) -> None:
     """Refuse what was learned with other weights of the model."""
     there, here = theirs.get("fingerprint"), ours["fingerprint"]
@@ -97,8 +110,12 @@ def check_fit(what: str, theirs: Facts, ours: Facts) -> None:
             else f"{len(there)} classes there, {len(here)} here"
         )
         raise StateError(f"{what} has other classes ({detail}); use the same classes")
-    for key in ("model", "method"):
-        if theirs[key] != ours[key]:
+    weights = theirs.get("fingerprint")
+    for key, same in (
+        ("model", weights is not None and weights == ours["fingerprint"]),
+        ("method", theirs["method"] == NAMELESS),
+    ):
+        if theirs[key] != ours[key] and not same:
             raise StateError(
                 f"{what} has {key} {theirs[key]!r}, here it is {ours[key]!r}; use the same {key}"
             )

@@ -16,6 +16,7 @@ from adte.evaluate.features import shards
 from adte.evaluate.features.cache import Cache, extract
 from adte.evaluate.features.live import Live
 from adte.files import load_state, save_state
+from adte.files.claims import Lock
 from adte.prompts import class_weights
 from adte.testing import SmallModel
 
@@ -129,6 +130,32 @@ def test_two_extractions_do_not_write_to_one_folder(tmp_path):
     assert [p.name for p in sorted((tmp_path / "c").iterdir())] == [
         "recipe.json", "shard-00000.safetensors", "weights-default.safetensors"
     ]  # fmt: skip
+
+
+def test_a_cache_that_lacks_nothing_is_read_by_many_at_once(tmp_path):
+    extract(live(), tmp_path / "c", shard=4)
+    told: list[int] = []
+
+    def another(images: int) -> None:
+        if not told:
+            told.append(len(extract(live(), tmp_path / "c", shard=4)))
+
+    extract(live(), tmp_path / "c", shard=4, tick=another)
+    assert told == [len(live())]
+    with Lock(tmp_path / "c" / "recipe.json", 0):
+        extract(live(), tmp_path / "c", shard=4)
+        (tmp_path / "c" / "shard-00001.safetensors").unlink()
+        with pytest.raises(InputError, match="another process"):
+            extract(live(), tmp_path / "c", shard=4)
+    extract(live(), tmp_path / "c", shard=4)
+    weights = tmp_path / "c" / "weights-default.safetensors"
+    weights.write_bytes(b"damaged")
+    with (
+        Lock(tmp_path / "c" / "recipe.json", 0),
+        pytest.raises(InputError, match="another process"),
+    ):
+        extract(live(), tmp_path / "c", shard=4)
+    assert weights.read_bytes() == b"damaged"
 
 
 def test_a_shard_that_lacks_an_image_is_not_written(tmp_path, monkeypatch):

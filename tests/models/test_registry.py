@@ -97,6 +97,16 @@ def test_names_and_kinds_by_decorator(fresh, tmp_path):
     ):
         with pytest.raises(InputError, match=message):
             load_model(name, **options)
+
+    class Fixed(SmallModel):
+        def __setattr__(self, key, value):
+            if key == "name" and "name" in self.__dict__:
+                raise AttributeError("it is fixed")
+            super().__setattr__(key, value)
+
+    register_model("fixed")(lambda: Fixed("another"))
+    with pytest.raises(InputError, match="'fixed' says that its name is 'another', which cannot"):
+        load_model("fixed")
     register_model("bare")(lambda: torch.nn.Linear(2, 2))
     with pytest.raises(InputError, match="torch's Linear is no model"):
         load_model("bare")

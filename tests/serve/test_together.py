@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from adte import list_methods
+from adte import InputError, list_methods
 from adte.serve import engine as engines
 from adte.serve import jobs as kinds
 from adte.serve.jobs import Predict
@@ -223,4 +223,28 @@ def test_a_device_that_fails_late_is_told_to_those_who_wait(tmp_path, monkeypatc
             assert isinstance(failed.exception(30), RuntimeError)
     good = service.engine.submit(Predict(stream=stream, images=[IMAGES[0]])).result(30)
     assert good["seen"] == 1
+    service.close()
+
+
+@pytest.mark.parametrize("protocol", ["online", "episodic"])
+def test_answers_that_are_refused_leave_a_stream_as_it_was(protocol, tmp_path, monkeypatch):
+    """Nothing is taken in that no event of the log will do again."""
+    service = Service(tmp_path, small(), workers=1)
+    plan = Settings.of({**ASKED, "method": "adte", "protocol": protocol}, service.limits)
+    stream = Stream.make("s", plan, service.model, "now", None, service.limits)
+    service.engine.ask(lambda keeper: keeper.create(stream)).result(60)
+    service.engine.submit(Predict(stream=stream, images=[IMAGES[0]])).result(60)
+    learned, fetch = stream.clf.method.state_dict(), stream.clf.start
+    (batch,) = stream.clf.encode([(str(i), image) for i, image in enumerate(IMAGES[:3])], 3)
+
+    def start(batch, learn=True):  # as on a GPU, where it is seen when answers are fetched
+        fetch(batch, learn)()
+        raise InputError("method 'adte' gave no probabilities")
+
+    monkeypatch.setattr(stream.clf, "start", start)
+    with pytest.raises(InputError, match="no probabilities"):
+        stream.learn(batch)
+    assert stream.clf.seen == 1
+    for name, value in stream.clf.method.state_dict().items():
+        assert torch.equal(value, learned[name])
     service.close()

@@ -7,7 +7,6 @@ states    what was learned: tensors with facts beside them
 claims    who may write a file: checked before any work, locked while it is used
 inputs    images from files, folders, archives, lists and standard input; class names
 tars      the members of a tar, all of them or an error
-given     what a program gives for images
 rows      predictions as lines of CSV or JSON
 outputs   streamed as they come
 ledger    what an output holds already, so that a run goes on exactly

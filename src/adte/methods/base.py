@@ -299,7 +299,7 @@ class Method:
         return batch
 
     def _decided(self, batch: Batch, readouts: Any) -> Predictions:
-        """The predictions, if they are for these images and classes."""
+        """The predictions, if they are probabilities for these images and classes."""
         out: Any = self.decide(batch, readouts)
         if not isinstance(out, Predictions) or not isinstance(out.probs, Tensor):
             got = out.probs if isinstance(out, Predictions) else out
@@ -307,8 +307,9 @@ class Method:
                 f"`decide` of method {self.name!r} gave {type(got).__name__} for probabilities; it "
                 "returns Predictions(probs) of a tensor (images, classes)"
             )
-        if out.probs.shape != (len(batch), batch.classes):
-            check_probs(self.name, out.probs, (len(batch), batch.classes))
+        shape = len(batch), batch.classes
+        if out.probs.shape != shape or out.probs.device.type == "cpu":  # a GPU is not waited for
+            check_probs(self.name, out.probs, shape)
         return out
 
     def _fitting(self, batch: Batch) -> State:

@@ -203,8 +203,14 @@ def _load(name: str, weights: Weights, tokenizer: Any) -> tuple[Model, torch.dty
         if not given.keys() <= signature(load).parameters.keys():
             raise InputError(f"{name!r} has its weights and tokenizer embedded; pass neither")
         model = _check(load(**given))  # a stranger's function may return anything
-        if not given:
-            model.name = name
+        if not given and model.name != name:
+            try:
+                model.name = name
+            except AttributeError as error:
+                raise InputError(
+                    f"the model of {name!r} says that its name is {model.name!r}, which cannot be "
+                    "set; let it say the name that it is registered by"
+                ) from error
         return model, own
     prefix, colon, rest = name.partition(":")
     if prefix == "wrapped" and colon:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -94,10 +95,11 @@ def _odd_fact(model: Any) -> str:
         return f"name={model.name!r}; give it a text"
     if not isinstance(model.preprocess, Preprocess):
         return f"preprocess={brief(model.preprocess)}; give it an adte.Preprocess, of numbers alone"
-    if not isinstance(model.dim, int) or model.dim < 1:
+    if not isinstance(model.dim, Integral) or model.dim < 1:
         return f"dim={model.dim!r}; give it the width of its features"
     try:
-        fine = math.isfinite(float(model.logit_scale))
+        scale = model.logit_scale
+        fine = math.isfinite(scale.detach() if isinstance(scale, torch.Tensor) else float(scale))
     except (TypeError, ValueError, RuntimeError):
         fine = False
     said = f"logit_scale={brief(model.logit_scale)}; give it the factor on the cosine, 100 for CLIP"

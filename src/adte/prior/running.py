@@ -60,7 +60,12 @@ class ClassPrior:
 
         It counts for the class it finds most probable, or for `label` where a study knows better.
         """
-        log_p = torch.as_tensor(log_p).detach()
+        try:
+            log_p = torch.as_tensor(log_p).detach()
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InputError(
+                f"{brief(log_p)} is no prediction; pass logits.log_softmax(-1)"
+            ) from error
         if log_p.shape != (self.num_classes,):
             raise InputError(
                 f"the prior is over {self.num_classes} classes, but a prediction "
@@ -75,8 +80,8 @@ class ClassPrior:
                 f"a prediction up to {float(log_p.max()):.3g} reached the class prior, and "
                 "log-probabilities end at 0; pass logits.log_softmax(-1)"
             )
-        if label is not None and not 0 <= label < self.num_classes:
-            raise InputError(f"label {label} is none of {self.num_classes} classes, from 0 on")
+        if label is not None and label not in range(self.num_classes):
+            raise InputError(f"label {label!r} is none of {self.num_classes} classes, from 0 on")
         return self.options.observe(self.state, log_p.double().cpu(), label)
 
     @property

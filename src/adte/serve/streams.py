@@ -168,15 +168,14 @@ class Stream:
         """Predict and learn, unless frozen. Where there is no prediction, nothing has changed."""
         if self.episodic:
             return self._each_anew(batch)
-        method = self.clf.method
+        method, seen = self.clf.method, self.clf.seen
         before = None if self.clf.frozen else method.state_dict()
-        found = self.clf.step(batch)
         try:
-            return _check(found)
+            return _check(self.clf.step(batch))
         except InputError:
             if before is not None:
                 method.load_state_dict(before)
-                self.clf.seen -= len(batch)
+                self.clf.seen = seen
             raise
 
     def note(
@@ -209,13 +208,12 @@ class Stream:
             for image in batch:
                 method.load_state_dict(state)
                 found += self.clf.step(image)
-        finally:
-            method.load_state_dict(state)
-        try:
             return _check(found)
         except InputError:
             self.clf.seen = seen
             raise
+        finally:
+            method.load_state_dict(state)
 
     def measure_drift(self, found: list[Prediction]) -> list[float | None]:
         """How far the prior had gone at each image."""

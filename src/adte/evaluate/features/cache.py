@@ -18,7 +18,7 @@ from copy import copy
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -77,16 +77,43 @@ def extract(
             "make_stream(…, limit=…) instead"
         )
     folder = own_folder(folder, "recipe.json", "shard-*", "weights-*")
-    with _alone(folder):
-        _complete(live, folder, prompt_set, frequency, shard, tick)
+    recipe = replace(live.recipe, shard=shard, frequency=frequency)
+    with ExitStack() as stack:
+        if not (whole := _is_whole(folder, prompt_set, len(live), shard)):
+            stack.enter_context(_alone(folder))
+        lacking = _look(live, folder, prompt_set, recipe, tick)
+        if whole and lacking.some:  # weights that are damaged, images that can be read by now
+            stack.enter_context(_alone(folder))
+            lacking = _look(live, folder, prompt_set, recipe)
+        _complete(live, folder, prompt_set, recipe, lacking, tick)
     return Cache(folder, prompt_set)
+
+
+class _Lacking(NamedTuple):
+    """What a cache lacks, and images that could not be read."""
+
+    recipe: bool
+    weights: bool
+    shards: list[tuple[Path, range]]
+    skipped: list[Skipped]
+
+    @property
+    def some(self) -> bool:
+        return self.recipe or self.weights or bool(self.shards)
+
+
+def _is_whole(folder: Path, prompt_set: str, images: int, shard: int) -> bool:
+    """Whether all files are there, so that many may read them at once."""
+    names = [folder / "recipe.json", _weights(folder, prompt_set)]
+    names += [shards.place(folder, i) for i in range(-(-images // shard))]
+    return all(path.exists() for path in names)
 
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """One writer at a time: two would do the same work, or mix what is made otherwise."""
     with ExitStack() as stack:
-        if os.access(folder, os.W_OK):  # else a cache that lacks nothing is taken as it is
+        if os.access(folder, os.W_OK):  # else writing says why not
             try:
                 stack.enter_context(Lock(folder / "recipe.json", 0))
             except InputError as error:
@@ -98,22 +125,16 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def _complete(
-    live: Live,
-    folder: Path,
-    prompt_set: str,
-    frequency: tuple[float, ...] | None,
-    shard: int,
-    tick: Tick,
-) -> None:
-    """Write what a cache lacks."""
-    recipe = replace(live.recipe, shard=shard, frequency=frequency)
+def _look(
+    live: Live, folder: Path, prompt_set: str, recipe: Recipe, tick: Tick = silent
+) -> _Lacking:
+    """Check all that is there."""
     if known := (folder / "recipe.json").exists():
         _check_recipe(folder, recipe)
     weighed = _has_weights(folder, prompt_set, live)
     todo, skipped = [], list[Skipped]()
-    for number, start in enumerate(range(0, len(live), shard)):
-        stop = min(start + shard, len(live))
+    for number, start in enumerate(range(0, len(live), recipe.shard)):
+        stop = min(start + recipe.shard, len(live))
         if (path := shards.place(folder, number)).exists():
             tensors, header = shards.load(path)  # raises if it is damaged
             lost = [Skipped(**s) for s in header["skipped"]]
@@ -129,19 +150,26 @@ def _complete(
                 tick(stop - start)
                 continue
         todo.append((path, range(start, stop)))
-    if not known:  # nothing is written before all that lies there was looked at
+    return _Lacking(not known, not weighed, todo, skipped)
+
+
+def _complete(
+    live: Live, folder: Path, prompt_set: str, recipe: Recipe, lacking: _Lacking, tick: Tick
+) -> None:
+    """Write what a cache lacks; nothing before all that lies there was looked at."""
+    if lacking.recipe:
         text = json.dumps(recipe.to_json(), indent=1, ensure_ascii=False) + "\n"
         write_whole(folder / "recipe.json", lambda name: Path(name).write_text(text, "utf-8"))
-    if not weighed:
+    if lacking.weights:
         save_state(
             _weights(folder, prompt_set),
             {"class_weights": live.class_weights},
             {"prompts": live.prompts, "classes": list(live.classes)},
         )
     part = copy(live)  # not `replace`, which would describe the stream anew
-    part.part = [i for _, places in todo for i in places]
-    lost = _write(part, recipe.digest, todo, tick)
-    live.skipped = sorted(skipped + lost, key=lambda s: s.position)
+    part.part = [i for _, places in lacking.shards for i in places]
+    lost = _write(part, recipe.digest, lacking.shards, tick)
+    live.skipped = sorted(lacking.skipped + lost, key=lambda s: s.position)
     if len(live.skipped) == len(live):
         raise InputError(
             f"none of the {len(live)} images could be read; the first: {live.skipped[0].reason}"

@@ -1,4 +1,6 @@
-"""What a program gives for images: a folder, an archive, one path, or any iterable of images."""
+"""What a program gives for images: a folder, an archive, Parquet files, the address of an object
+store, one path, or any iterable of images.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from typing import Any, NoReturn
 
 from adte.errors import InputError, brief
 from adte.files.devices import StrPath
-from adte.files.inputs import expand, is_archive
+from adte.files.inputs import is_archive
 from adte.images import find_images
 
 __all__ = ["is_collection", "name_of", "named_images"]
@@ -34,10 +36,16 @@ def named_images(images: StrPath | Iterable[Any]) -> Iterator[tuple[str, Any]]:
 
 
 def is_collection(given: Any) -> bool:
-    """Whether it is the path of a folder or of an archive, not of one image."""
+    """Whether it names a folder, an archive or the like, and not one image."""
     if not isinstance(given, (str, os.PathLike)):
         return False
-    return Path(given).is_dir() or (is_archive(given) and Path(given).is_file())
+    from adte.data.places import is_elsewhere  # all readers come with it
+
+    return (
+        is_elsewhere(os.fspath(given))
+        or Path(given).is_dir()
+        or (is_archive(given) and Path(given).is_file())
+    )
 
 
 def name_of(number: int, image: Any) -> str:
@@ -49,7 +57,9 @@ def _inside(path: StrPath) -> Iterator[tuple[str, Any]]:
     if not is_collection(path):
         yield from ((str(image), image) for image in find_images(path))
         return
-    for name, source in expand([path]):
+    from adte.data.places import expand
+
+    for name, source in expand([os.fspath(path)]):
         if isinstance(source, InputError):
             if Path(name) == Path(path):  # all of it
                 raise source
