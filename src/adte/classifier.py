@@ -25,7 +25,7 @@ from adte.files import save_state
 from adte.files.claims import kind_of
 from adte.files.devices import is_special
 from adte.files.states import check_path
-from adte.fit import check_fit, check_name, check_weights, damaged, read_learned, read_method
+from adte.fit import check_fit, check_named, check_weights, damaged, read_learned, read_method
 from adte.given import is_collection, name_of, named_images
 from adte.machine import as_it_is, pulled
 from adte.methods import Method, create_method
@@ -492,7 +492,7 @@ class Classifier:
         """
         tensors, facts = read_learned(path)
         if model is not None:
-            check_name(str(path), facts, model if isinstance(model, str) else check_model(model))
+            check_named(str(path), facts, model if isinstance(model, str) else check_model(model))
         own = read_method(str(path), facts, method)
         try:
             prompts, views = Prompts(**facts["prompts"]), Views(**facts["views"])

@@ -14,7 +14,14 @@ from adte.methods.registry import method_info
 from adte.models import Model
 from adte.options import build
 
-__all__ = ["check_fit", "check_name", "check_weights", "damaged", "read_learned", "read_method"]
+__all__ = [
+    "check_fit",
+    "check_named",
+    "check_weights",
+    "damaged",
+    "read_learned",
+    "read_method",
+]
 
 Facts = Mapping[str, Any]  # as `Classifier.facts` has them
 
@@ -78,7 +85,7 @@ def damaged(path: str, error: Exception) -> StateError:
     return StateError(f"the header of {path!r} is damaged ({error}); save it again")
 
 
-def check_name(path: str, facts: Facts, model: Model | str) -> None:
+def check_named(path: str, facts: Facts, model: Model | str) -> None:
     """Refuse another model than that of a state file; one of the same weights is the same."""
     name = model if isinstance(model, str) else model.name
     same = not isinstance(model, str) and facts["fingerprint"] == model.fingerprint
