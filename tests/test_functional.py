@@ -716,3 +716,21 @@ def test_an_unknown_name_suggests_and_lists() -> None:
         F.q_from_prior(LP, rule="minmix")
     for rule in RULES:
         assert rule in str(error.value)
+
+
+def test_a_weighed_sum_uses_its_input_up_unless_a_gradient_needs_it() -> None:
+    weights, x = torch.rand(2, 3), torch.rand(2, 3, 4)
+    wanted = (weights.unsqueeze(-1) * x).sum(-2)
+    kept = x.clone().requires_grad_()
+    found = F.weighed_sum(weights, kept)
+    assert torch.equal(found, wanted)
+    found.sum().backward()
+    assert kept.grad is not None
+    assert torch.equal(kept.detach(), x)
+    assert torch.equal(F.weighed_sum(weights, x), wanted)
+    assert not torch.equal(kept.detach(), x)
+
+
+def test_gradient_of_the_soft_mean() -> None:
+    z = torch.as_tensor(random_logits(3, 5)).double().requires_grad_()
+    assert torch.autograd.gradcheck(lambda z: F.soft_mean(z)[0], (z,))

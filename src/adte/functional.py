@@ -38,6 +38,7 @@ __all__ = [
     "tcr",
     "tsallis",
     "vote",
+    "weighed_sum",
     "wide",
 ]
 
@@ -263,8 +264,18 @@ def soft_mean(logits: Tensor) -> tuple[Tensor, Tensor]:
     e = z.exp()
     total = e.sum(-1)
     weights = soft_weights(total.log() - z.mul_(e).sum(-1) / total)
-    mean = ((weights / total).unsqueeze(-1) * e).sum(-2)
+    mean = weighed_sum(weights / total, e)
     return mean.clamp_min(torch.finfo(mean.dtype).tiny).log(), weights
+
+
+def weighed_sum(weights: Tensor, x: Tensor) -> Tensor:
+    """Σ w_v x_v over the views.  (…, V), (…, V, L) → (…, L)
+
+    Not a product of matrices, whose numbers would depend on how many images come at once. x is
+    used up: it is worked on in place, unless a gradient needs it.
+    """
+    scale = weights.unsqueeze(-1)
+    return (x * scale if x.requires_grad or scale.requires_grad else x.mul_(scale)).sum(-2)
 
 
 def mean_probs(log_p: Tensor) -> Tensor:

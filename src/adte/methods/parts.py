@@ -165,10 +165,13 @@ class Weighing(Selection):
         return self.base / (self.base + classes)
 
     def mean(self, p: Tensor, entropy: Tensor, kept: Tensor) -> Tensor:
-        """The distributions p as one, by the weights of those kept.  (…, V, L), (…, V) → (…, L)"""
+        """The distributions p as one, by the weights of those kept.  (…, V, L), (…, V) → (…, L)
+
+        p is used up, see `weighed_sum`.
+        """
         if kept.shape[-1] < p.shape[-2]:
             p, entropy = F.take_views(p, kept), entropy.gather(-1, kept)
-        return (F.soft_weights(entropy, self.soft).unsqueeze(-1) * p).sum(-2)
+        return F.weighed_sum(F.soft_weights(entropy, self.soft), p)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -89,6 +89,7 @@ class Selector(EntropyMethod):
         if self.adjust.place == "per-view":
             log_p = F.log_probs(self.adjust(log_p, prior, "per-view"))
             p = log_p.exp() if self.keep.soft else None
+        base = log_p[:, 0].exp() if p is None else p[:, 0].clone()
         if p is not None:
             probs = self.keep.mean(p, entropy, kept)
         elif self.aggregate == "vote":
@@ -97,7 +98,7 @@ class Selector(EntropyMethod):
             mean = F.mean_probs if self.aggregate == "probs" else F.mean_logits
             probs = mean(F.take_views(log_p, kept)).exp()
         if share := self.keep.base_share(log_p.shape[-1]):
-            probs = torch.lerp(probs, log_p[:, 0].exp() if p is None else p[:, 0], share)
+            probs = torch.lerp(probs, base, share)
         shown = None
         if prior is not None:
             shown = prior[:, 0].expand_as(probs)
