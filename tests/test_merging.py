@@ -56,6 +56,7 @@ def test_what_is_no_part_of_a_whole_is_not_merged(tmp_path):
         ((one, third, "--out", "new.adte"), "'third.adte' has other classes (2 classes there"),
         ((one, "none.adte", "--out", "new.adte"), "'none.adte' does not exist; check the path"),
         ((one, two, "./1.adte", "--out", "new.adte"), "'./1.adte' is given twice"),
+        ((one, one, "--out", "new.adte"), "'1.adte' is given twice"),
         ((one, two, "--out", "1.adte"), "is the input '1.adte'"),
         ((one, two, "--out", "third.adte"), "holds a state already; give another name, or --force"),
         ((one, two, "--out", "-"), "--out '-' is not a file; give a file name"),

@@ -113,11 +113,9 @@ class Batch:
         weights, x = self.context.class_weights, self.features
         if weights is None:
             return
-        dims = "dimensions" if x is None else x.shape[-1]
-        if weights.ndim != 2 or weights.shape != (
-            self.classes,
-            weights.shape[1] if x is None else dims,
-        ):
+        fits = weights.ndim == 2 and len(weights) == self.classes
+        if not fits or (x is not None and weights.shape[1] != x.shape[-1]):
+            dims = "dimensions" if x is None else x.shape[-1]
             raise InputError(
                 f"class weights of shape {tuple(weights.shape)} do not go with the logits and "
                 f"features; pass them as (classes, dimensions) = ({self.classes}, {dims})"

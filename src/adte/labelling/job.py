@@ -28,13 +28,12 @@ from adte.files.inputs import Item, is_archive, is_pipe
 from adte.files.ledger import Ledger, check_saved
 from adte.files.outputs import Mark, format_of, is_stream, open_output, part_of
 from adte.files.whole import make_folder
-from adte.fit import check_fit, read_learned
+from adte.fit import check_fit, read_learned, read_method
 from adte.labelling.parquet import is_ours, to_parquet
 from adte.labelling.report import Listener, Report, counted
 from adte.labelling.run import Rows, Run, Saving
 from adte.labelling.saved import Saved, Wanted, open_classifier
 from adte.labelling.sorting import LIST, WAYS, Sorting
-from adte.methods import create_method
 
 __all__ = ["Job"]
 
@@ -236,7 +235,7 @@ class Job:
             return
         new = "--out" if self.state is None else "--state"
         _, facts = read_learned(self.start)
-        options = create_method(facts["method"], **facts["options"]).params
+        options = read_method(self.start, facts).params
         try:
             check_fit(f"--start {self.start!r}", {**facts, "options": options}, clf.facts)
         except StateError as error:

@@ -59,10 +59,9 @@ def _check(states: Sequence[StrPath], out: StrPath, force: bool) -> None:
             f"--out {os.fspath(out)!r} holds a state already; give another name, or --force to "
             "write over it"
         )
-    seen: dict[str, StrPath] = {}
-    for path in states:
-        first = seen.setdefault(os.path.realpath(path), path)
-        if first is not path:
+    files = [os.path.realpath(path) for path in states]
+    for i, path in enumerate(states):
+        if files[i] in files[:i]:
             raise InputError(
                 f"{os.fspath(path)!r} is given twice, and its images would count twice; name it "
                 "once"
