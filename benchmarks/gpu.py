@@ -33,6 +33,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
@@ -240,9 +241,22 @@ class Bench:
             run.go(expand([str(folder)]), Listener(), None, workers)
             assert run.report.labelled == len(stream)
 
-        calls = {"extract": keep, "features, without the disk": encode, "predict": label}
+        rng = np.random.default_rng(0)
+        small = list(rng.integers(0, 256, (len(stream), 32, 32, 3), dtype=np.uint8))
+
+        def thumbnails() -> None:
+            for _ in live.pipeline(enumerate(small)):
+                pass
+
+        calls = {
+            "extract": keep,
+            "features, without the disk": encode,
+            "features of 32 x 32 pixels": thumbnails,
+            "predict": label,
+        }
         said = {
             "extract": f"{workers} threads decode",
+            "features of 32 x 32 pixels": "whose views are two or three",
             "predict": f"adte, {len(clf.classes)} classes, rows with top 5",
         }
         for name, took in timing.medians(calls, repeats, device).items():

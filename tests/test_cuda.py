@@ -24,7 +24,7 @@ from adte.machine import PeakMemory
 from adte.prior import ClassPrior, PriorOptions
 from adte.prior.joint import follower
 from adte.prompts import class_weights
-from adte.rendering import pack, plain, render, show
+from adte.rendering import pack, plain, render, show, where
 from adte.rendering.render import _renderer
 from adte.testing.samples import samples
 from adte.testing.small import SmallModel
@@ -192,14 +192,17 @@ def farthest(
                 cut = cut.resize((preprocess.size, h), kind)
             cut = cut.resize((preprocess.size, preprocess.size), kind)
             wanted.append(np.asarray(ImageOps.mirror(cut) if flip else cut).transpose(2, 0, 1))
-    out = torch.empty(len(wanted), 3, preprocess.size, preprocess.size, device="cuda")
+    rows = sum(len(s.rows) for s in shown)
+    out = torch.empty(rows, 3, preprocess.size, preprocess.size, device="cuda")
     buffer = pack(shown, pinned=True).to("cuda", non_blocking=True)
     if room is None:
         render(buffer, out, preprocess)
     else:
         std = np.array(preprocess.std)
         room.render(buffer, out, (1 / (255 * std)).tolist(), (preprocess.mean / std).tolist())
-    off = np.abs(levels(out, preprocess) - np.stack(wanted)).max((1, 2, 3))
+    found = where(shown)
+    found = np.arange(rows) if found is None else found.reshape(-1)
+    off = np.abs(levels(out, preprocess)[found] - np.stack(wanted)).max((1, 2, 3))
     off = off.reshape(len(images), views.count)
     return float(off[:, 1:].max(initial=0)), float(off[:, 0].max())
 
@@ -287,6 +290,16 @@ def test_a_stream_says_what_one_at_a_time_says():
     learned = [list(Classifier(model, names, views=8).stream(sources, batch=8, workers=w))
                for w in (0, 4)]  # fmt: skip
     assert all(torch.equal(a.probs, b.probs) for a, b in zip(*learned, strict=True))
+
+
+def test_small_images_go_together_and_say_the_same():
+    model = SmallModel().cuda()
+    sources = [photo(*((9, 9) if i % 9 else (30, 40)), seed=i) for i in range(150)]
+    said = [
+        [e.features for e in Pipeline(model, Views(count=64), workers=w)(enumerate(sources))]
+        for w in (0, 4)
+    ]
+    assert all(torch.equal(a, b) for a, b in zip(*said, strict=True))
 
 
 def test_many_groups_do_not_run_into_each_other():

@@ -510,3 +510,10 @@ def test_the_benchmark_reports_its_figures() -> None:
     assert [set(row) for row in result["rows"]] == [{"name", "seconds", "ratio"}] * 2
     assert result["max_level_error"] <= TOLERANCE
     assert torch.get_num_threads() == threads
+
+
+def test_several_numbers_may_come_as_a_list():
+    """They are kept as a tuple: views are compared, and looked up."""
+    listed = Views(scale=[np.float32(0.5), 1], ratio=[1, 1])  # type: ignore[arg-type]
+    assert listed == Views(scale=(0.5, 1.0), ratio=(1.0, 1.0))
+    assert listed.fitted(9, 9, Preprocess(size=24)).interpolation == "bicubic"

@@ -290,7 +290,9 @@ def check(thing: Any, of: str = "") -> None:
                 mend = "leave it out or give None" if optional else f"choose e.g. {f.default}"
                 raise InputError(f"{f.name}={value!r}{whose} {wrong}; {mend}")
             plain = float if float in kinds else int
-            if not several and type(value) not in (plain, int, bool):
+            if several:
+                object.__setattr__(thing, f.name, tuple(plain(x) for x in value))
+            elif type(value) not in (plain, int, bool):
                 object.__setattr__(thing, f.name, plain(value))  # 3.0 is 3, and NumPy's are ours
 
 

@@ -18,7 +18,7 @@ from PIL import Image, ImageOps
 from adte import InputError, Pipeline, Views
 from adte.pipeline import way
 from adte.pipeline.overlap import overlapped
-from adte.rendering import pack, render, show
+from adte.rendering import pack, render, show, where
 from adte.testing import SmallModel
 from adte.views import Crop, Picture, Preprocess, base_view, load_picture
 from adte.views.boxes import of_base
@@ -52,7 +52,8 @@ def levels(views: torch.Tensor, preprocess: Preprocess) -> np.ndarray:
 def rendered(shown: list, preprocess: Preprocess) -> np.ndarray:
     out = torch.empty(sum(len(s.rows) for s in shown), 3, preprocess.size, preprocess.size)
     render(pack(shown), out, preprocess)
-    return levels(out, preprocess)
+    found = where(shown)
+    return levels(out if found is None else out[found.reshape(-1)], preprocess)
 
 
 @pytest.mark.parametrize("kind", ["bilinear", "bicubic"])
@@ -217,6 +218,32 @@ def test_pixels_are_handed_on_and_groups_filled_up(on_device):
     for e, source in zip(found, sources, strict=True):
         wanted = levels(pipeline.render(source), pipeline.preprocess)
         assert np.abs(levels(e.pixels, pipeline.preprocess) - wanted).max() < 2.01
+
+
+def test_small_images_take_the_places_of_the_views_they_have(on_device):
+    """The whole of one, and mirrored: eight of them and a large one in a pass for three."""
+    seen = []
+
+    class Watched(SmallModel):
+        def encode_image(self, pixels):
+            seen.append(tuple(pixels.shape))
+            return super().encode_image(pixels)
+
+    sources = [photo(9, 9, i) for i in range(8)] + [b"", photo(30, 40)] + [photo(9, 9, 9)] * 3
+    pipeline, told = Pipeline(Watched(), Views(count=12), workers=2), []
+    found = list(pipeline(enumerate(sources), lambda key, error: told.append(key), at_once=3))
+    assert seen == [(36, 3, 24, 24)] * 2  # 8 · 2 + 12, then 3 · 2
+    assert told == [8]
+    assert [e.key for e in found] == [i for i in range(13) if i != 8]
+    alone = Pipeline(SmallModel(), Views(count=12), workers=2)
+    for e in found:
+        assert len(e.features.unique(dim=0)) == (12 if e.key == 9 else 2)
+        (one,) = alone([(0, sources[e.key])])
+        torch.testing.assert_close(e.features, one.features, rtol=0, atol=2e-2)
+    kept = list(Pipeline(Watched(), Views(count=12), keep_pixels=True, workers=2)(
+        [(e.key, sources[e.key]) for e in found], at_once=3))  # fmt: skip
+    assert [tuple(e.pixels.shape) for e in kept] == [(12, 3, 24, 24)] * 12
+    assert all(torch.equal(a.features, b.features) for a, b in zip(found, kept, strict=True))
 
 
 @pytest.mark.parametrize("workers", [0, 2])

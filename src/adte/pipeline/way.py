@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,7 +25,7 @@ from adte.models import check_model
 from adte.models.base import Model, check_features
 from adte.pipeline.overlap import overlapped
 from adte.pipeline.rounds import enough, rounds
-from adte.rendering import Shown, pack, render, show
+from adte.rendering import Shown, pack, render, show, where
 from adte.views import Preprocess, Views, load_picture
 
 __all__ = ["Encoded", "Pipeline", "default_group", "default_workers"]
@@ -66,7 +67,8 @@ class Pipeline:
 
     An image's crops depend on its pixels and the seed alone, and on a CPU its views go through the
     tower by themselves: so the numbers are the same in whatever company it comes. On a GPU `group`
-    images go through the tower together, always as many: the last few are filled up.
+    images go through the tower together, always as many: the last few are filled up. Threads that
+    read ahead find small images whose views are all the same: then more of those go together.
 
     Args:
         model: whose image tower it is; preprocess: its own, unless another is given.
@@ -159,15 +161,25 @@ class Pipeline:
             return torch.stack(ready + ready[-1:] * rest)
         shown = [x for x in images if isinstance(x, Shown)]
         assert len(shown) == len(images), "some images are rendered, some are not"
-        views, side = len(shown[0].rows), self.preprocess.size
-        shape = len(images) + rest, views, 3, side, side
-        out = torch.empty(shape, dtype=dtype, device=device)
+        found, views = where(shown), len(shown[0].which)
+        if found is None:
+            made = self._made(shown, (len(images) + rest) * views)
+            return made.view(-1, views, *made.shape[1:])
+        none = sum(len(x.rows) for x in shown)  # the last row, which is empty
+        found = np.pad(found, ((0, rest), (0, 0)), constant_values=none)
+        return self._made(shown, none + 1)[torch.from_numpy(found).to(device)]
+
+    def _made(self, images: Sequence[Shown], count: int) -> Tensor:
+        """The rows of all images as views (N, 3, S, S), with zeros after them `count`."""
+        assert self.preprocess is not None
+        device, side = self.model.device, self.preprocess.size
+        out = torch.empty(count, 3, side, side, dtype=self.model.dtype, device=device)
         done = 0
-        for some in _pieces(shown):
+        for some in _pieces(images):
             host = pack(some, pinned=device.type == "cuda")
-            into = out[done : done + len(some)].flatten(0, 1)
+            into = out[done : done + sum(len(x.rows) for x in some)]
             render(host.to(device, non_blocking=True), into, self.preprocess)
-            done += len(some)
+            done += len(into)
         out[done:] = 0
         return out
 
@@ -219,8 +231,8 @@ class Pipeline:
             images = iter(zip(*made, strict=True)) if made is not None else iter(())
             for key, image in group:
                 if not isinstance(image, InputError):
-                    pixels, features = next(images)
-                    yield Encoded(key, features, pixels if self.keep_pixels else None)
+                    features, pixels = next(images)
+                    yield Encoded(key, features, pixels)
                 elif failed is None:
                     raise image
                 else:
@@ -228,12 +240,17 @@ class Pipeline:
 
     def _passes(
         self, groups: Iterator[_Group[K]], size: int
-    ) -> Iterator[tuple[_Group[K], tuple[Tensor, Tensor] | None]]:
-        """Groups with the pixels and the features of their images, one row an image."""
+    ) -> Iterator[tuple[_Group[K], tuple[Tensor, Iterable[Tensor | None]] | None]]:
+        """Groups with the features of their images, one row an image, and the pixels if kept."""
 
         def load(group: _Group[K]) -> Tensor | None:
-            images = [x for _, x in group if not isinstance(x, InputError)]
-            return self.pixels(images, size) if images else None
+            images = _readable(group)
+            if not images:
+                return None
+            if self._dense(size):
+                made = self._made(images, size * self.views.count)
+                return made.view(size, -1, *made.shape[1:])
+            return self.pixels(images, size)
 
         def encode(pixels: Tensor) -> Tensor:
             return self.encode(pixels, size)
@@ -244,14 +261,33 @@ class Pipeline:
             alone = ((group, load(group)) for group in groups)
             passes = ((g, None if x is None else (x, encode(x))) for g, x in alone)
         for group, made in passes:
-            count = sum(not isinstance(x, InputError) for _, x in group)
-            yield group, None if made is None else (made[0][:count], made[1][:count])
+            if made is None:
+                yield group, None
+                continue
+            (pixels, features), images = made, _readable(group)
+            found = where(images) if self._dense(size) else None
+            if found is not None:
+                features = features.flatten(0, 1)[torch.from_numpy(found).to(features.device)]
+            count = len(images)
+            kept = pixels[:count] if self.keep_pixels else [None] * count
+            yield group, (features[:count], kept)
+
+    def _dense(self, size: int) -> bool:
+        """Whether a pass of `size` images takes as many as it has room for: see `_groups`."""
+        return self.fused and self.workers > 0 and size > 1 and not self.keep_pixels
 
     def _groups(self, items: Iterable[tuple[K, Any]], size: int) -> Iterator[_Group[K]]:
-        """As many images as go through the tower together, and the unreadable between them."""
+        """As many images as go through the tower together, and the unreadable between them.
+
+        Of small images many views are the same and take one place: so more of them are together,
+        until another that needs all of its places would find too few.
+        """
 
         def full(group: _Group[K]) -> bool:  # one that cannot be read waits for no other
-            return sum(not isinstance(image, InputError) for _, image in group) in (0, size)
+            images = _readable(group)
+            if not images or not self._dense(size):
+                return len(images) in (0, size)
+            return sum(len(x.rows) for x in images) > (size - 1) * self.views.count
 
         return _cut(self._prepared(items), full)
 
@@ -361,6 +397,10 @@ def _distinct(views: Tensor) -> tuple[Tensor, Tensor | None]:
     if not torch.equal(pixels[first[which]], pixels):
         return views, None
     return views[first], which
+
+
+def _readable(group: _Group[Any]) -> list[Any]:
+    return [image for _, image in group if not isinstance(image, InputError)]
 
 
 def _cut(items: Iterable[T], full: Callable[[list[T]], bool]) -> Iterator[list[T]]:

@@ -9,6 +9,6 @@ rows, whole grey levels after each.
 """
 
 from adte.rendering.render import pack, render
-from adte.rendering.table import Shown, show
+from adte.rendering.table import Shown, show, where
 
-__all__ = ["Shown", "pack", "render", "show"]
+__all__ = ["Shown", "pack", "render", "show", "where"]

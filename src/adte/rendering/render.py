@@ -21,7 +21,7 @@ Renderer = Callable[[Tensor, Tensor, list[float], list[float]], None]
 
 
 def pack(images: Sequence[Shown], pinned: bool = False) -> Tensor:
-    """The table of all views and the pixels of all images as one uint8 buffer on the host.
+    """The table of all rows and the pixels of all images as one uint8 buffer on the host.
 
     From pinned memory it can be uploaded while the device and this thread do something else.
     """
@@ -56,7 +56,8 @@ def _renderer(device: torch.device) -> Renderer:
         return plain.render
 
     def trial(room: Any) -> None:
-        tiny = Shown(np.zeros((1, 1, 3), np.uint8), np.zeros((1, WORDS), np.int32))
+        rows = np.zeros((1, WORDS), np.int32)
+        tiny = Shown(np.zeros((1, 1, 3), np.uint8), rows, np.arange(1))
         tiny.rows[0, [1, 3, 5, 7]] = 1
         tiny.rows.view(np.float32)[0, 10:12] = 1
         some = torch.empty(1, 3, 8, 8, device=device)

@@ -8,7 +8,7 @@ the whole image, and its filter looks over the edge.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ from adte.images import Picture, Pixels
 from adte.views import Preprocess
 from adte.views.boxes import of_base
 
-__all__ = ["ALIGN", "WORDS", "Shown", "show"]
+__all__ = ["ALIGN", "WORDS", "Shown", "show", "where"]
 
 Rows = npt.NDArray[np.int32]
 
@@ -27,10 +27,11 @@ ALIGN = 48  # bytes, 16 pixels: where an image may begin
 
 
 class Shown(NamedTuple):
-    """An image and the views of it: what is uploaded."""
+    """An image and the views of it: what is uploaded. Views that are the same are one row."""
 
     pixels: Pixels  # (H, W, 3)
-    rows: Rows  # (V, WORDS)
+    rows: Rows  # (U, WORDS)
+    which: npt.NDArray[np.intp]  # (V,): the row of each view
 
 
 def show(
@@ -62,11 +63,25 @@ def show(
         rows[1:, 2:6:2], rows[1:, 3:7:2] = first, np.minimum(last, (height, width))
         rows[1:, 6], rows[1:, 7] = box[:, 4], _reach(interpolation)
         floats[1:, 8:10], floats[1:, 10:12] = box[:, :2] - first, box[:, 2:4]
-    return Shown(picture.pixels, rows)
+    which = np.arange(len(rows))
+    if min(height, width) < preprocess.size:  # crops may be the whole of it: see `Views.enlarge`
+        kinds: dict[bytes, int] = {}
+        which = np.array([kinds.setdefault(row.tobytes(), len(kinds)) for row in rows])
+        rows = rows[np.unique(which, return_index=True)[1]]
+    return Shown(picture.pixels, rows, which)
 
 
 def _reach(interpolation: str) -> int:
     return 2 if interpolation == "bicubic" else 1
+
+
+def where(images: Sequence[Shown]) -> npt.NDArray[np.intp] | None:
+    """Which of all rows each view of each image is, (B, V); None where every view has its own."""
+    if all(len(i.rows) == len(i.which) for i in images):
+        return None
+    starts = np.cumsum([0] + [len(i.rows) for i in images[:-1]])
+    found: npt.NDArray[np.intp] = np.stack([i.which for i in images]) + starts[:, None]
+    return found
 
 
 def places(images: Iterable[Shown]) -> tuple[list[int], int]:

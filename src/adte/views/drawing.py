@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Literal
 
@@ -111,10 +112,7 @@ class Views:
         """
         if not self.enlarge or min(height, width) >= preprocess.size:
             return self
-        low, high = self.scale
-        side = preprocess.size / self.enlarge
-        low = max(low, side * side / (height * width))
-        return replace(self, scale=(min(low, high), high), interpolation="bicubic", enlarge=0.0)
+        return _enlarged(self, height * width, preprocess.size)
 
     def _resize(
         self,
@@ -221,6 +219,13 @@ class Views:
         h = min(height, max(1, round(width / shape)))
         w = min(width, max(1, round(height * shape)))
         return (height - h) // 2, (width - w) // 2, h, w
+
+
+@lru_cache(maxsize=1024)
+def _enlarged(views: Views, area: int, size: int) -> Views:
+    (low, high), side = views.scale, size / views.enlarge
+    low = min(high, max(low, side * side / area))
+    return replace(views, scale=(low, high), interpolation="bicubic", enlarge=0.0)
 
 
 def load_picture(source: Any, preprocess: Preprocess, views: Views) -> Picture:
