@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
+from collections import deque
 from contextlib import contextmanager
 
 import pytest
@@ -187,6 +188,44 @@ def test_images_gather_while_the_device_is_busy(tmp_path, monkeypatch):
     assert f"adte_group_size_count {len(passes)}" in told
     assert passes[0] == 1
     assert max(passes) == 4
+
+
+def test_nobody_is_hurried_to_a_device_that_is_busy(tmp_path):
+    """What it was told takes half a minute more: the first waits until a pass is full."""
+    service = Service(tmp_path, small(), workers=2, window=0)
+    stream, engine = made(service, "one"), service.engine
+    passes, through = [], engine._through
+    engine.group, engine._latest, engine._takes = 4, (time.perf_counter(), 4), {4: 30.0}
+    engine._through = lambda ready: (passes.append(len(ready)), through(ready))
+    futures = []
+    for image in IMAGES[:4]:
+        time.sleep(0.05)
+        assert not passes
+        futures.append(engine.submit(Predict(stream=stream, images=[image])))
+    assert [f.result(60)["seen"] for f in futures] == [1, 2, 3, 4]
+    assert passes == [4]
+    assert engine._latest is None  # that pass is done: the tower is idle
+    assert engine.submit(Predict(stream=stream, images=[IMAGES[0]])).result(60)["seen"] == 5
+    service.close()
+
+
+def test_few_rows_of_a_pass_are_in_vain(tmp_path):
+    """Nine would be sixteen rows; eight go first, and the ninth is the first of the next pass."""
+    service = Service(tmp_path, small(), workers=1, window=0)
+    stream, engine = made(service, "one"), service.engine
+    engine.group, sizes = 16, []
+    job = Predict(stream=stream, images=IMAGES[:1])
+    items = [engines._Item(job, IMAGES[0], number=i) for i in range(17)]
+    for count in range(1, 18):
+        held = deque(items[1:count])
+        group = engine._company(items[0], held)
+        assert [*group, *held] == items[:count]
+        sizes.append(len(group))
+    assert sizes == [1, 2, 3, 4, 4, 6, 7, 8, 8, 8, 8, 12, 13, 14, 15, 16, 16]
+    held = deque([items[1], engines._Item(job), items[2]])
+    assert engine._company(items[0], held) == items[:2]  # a change of a stream is in between
+    assert len(held) == 2
+    service.close()
 
 
 def test_a_stream_that_cannot_go_back_stops_no_other(tmp_path, monkeypatch):

@@ -16,6 +16,7 @@ import logging
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, NamedTuple
@@ -39,6 +40,7 @@ __all__ = ["Engine"]
 log = logging.getLogger("adte.serve")
 
 MOST = 64  # jobs that are written together
+LEAD = 0.01  # seconds before a GPU is done that it is told what comes next
 
 
 class _Views(NamedTuple):
@@ -96,6 +98,8 @@ class Engine:
         self._places = threading.Semaphore(self.workers + 2 * self.group)
         self._air = threading.Semaphore(2)  # passes that the tower was told and has not done
         self._last = 0.0  # when the last one was done
+        self._latest: tuple[float, int] | None = None  # the one told last: when, and its rows
+        self._takes: dict[int, float] = {}  # seconds of a pass by its rows, of late
         count = torch.get_num_threads()
         heads = count if keeper.model.device.type == "cpu" else 1  # small tensors: one is fastest
         self._threads = [
@@ -250,39 +254,50 @@ class Engine:
     # ------------------------------------------------------------------ the tower
 
     def _encode(self) -> None:
-        held: _Item | None = None
-        ended = False
-        while not ended:
-            first = held or self._order.get()
-            held = None
-            if first is None:
-                break
-            if first.image is None:
-                if self.cut:
-                    first.job.fail(stopping())
-                else:
-                    self._landing.put(first.job)
-                continue
-            self._air.acquire()  # others come meanwhile
-            group, held, ended = self._company(first)
-            self._pass(group)
+        held: deque[_Item | None] = deque()  # taken, but not yet told to the tower
+        while (first := held.popleft() if held else self._order.get()) is not None:
+            if first.image is not None:
+                self._air.acquire()  # others come meanwhile
+                self._pass(self._company(first, held))
+            elif self.cut:
+                first.job.fail(stopping())
+            else:
+                self._landing.put(first.job)
         self._landing.put(None)
 
-    def _company(self, first: _Item) -> tuple[list[_Item], _Item | None, bool]:
-        """Who goes through the tower with the first one; who comes after; whether that is all."""
-        group, until = [first], time.monotonic() + self.window
+    def _company(self, first: _Item, held: deque[_Item | None]) -> list[_Item]:
+        """Who goes through the tower with the first one; who was taken beyond them is held.
+
+        Others are waited for as long as the tower is busy anyway, or for the window. A pass has a
+        power of two of rows: where more than a quarter of them were in vain, half of it goes first.
+        """
+        group, until = [first], max(time.perf_counter() + self.window, self._free() - LEAD)
         while len(group) < self.group:
+            left = until - time.perf_counter()
             try:
-                left = until - time.monotonic()
-                item = self._order.get(timeout=left) if left > 0 else self._order.get_nowait()
+                item = held.popleft() if held else self._order.get(left > 0, max(0.0, left))
             except queue.Empty:
                 break
-            if item is None:
-                return group, None, True
-            if item.image is None or _count(item) != _count(first):
-                return group, item, False
+            if item is None or item.image is None or _count(item) != _count(first):
+                held.appendleft(item)
+                break
             group.append(item)
-        return group, None, False
+        rows = self._rows(len(group))
+        if len(group) < 0.75 * rows:
+            held.extendleft(reversed(group[rows // 2 :]))
+            del group[rows // 2 :]
+        return group
+
+    def _rows(self, images: int) -> int:
+        """Of a pass: few shapes, which a GPU's libraries prepare once each."""
+        return min(self.group, 1 << (images - 1).bit_length())
+
+    def _free(self) -> float:
+        """When the tower will have done what it was told."""
+        if self._latest is None:
+            return 0.0
+        start, rows = self._latest
+        return max(start, self._last) + self._takes.get(rows, 0.0)
 
     def _pass(self, group: list[_Item]) -> None:
         ready: list[tuple[_Item, _Views]] = []
@@ -306,12 +321,13 @@ class Engine:
         assert isinstance(job, Predict)
         pipeline: Pipeline = job.stream.clf.pipeline
         start = time.perf_counter()
-        size = min(self.group, 1 << (len(ready) - 1).bit_length())  # few shapes, few rows in vain
+        size = self._rows(len(ready))
         try:
             pixels = pipeline.pixels([v.prepared for _, v in ready], size)
             features = pipeline.encode(pixels, size)
             kept = pixels if any(_keeps(item) for item, _ in ready) else None
             flight = _Flight(ready, kept, features, *_sent(features), start)
+            self._latest = start, size
         except Exception as error:
             self._lose(ready, error)
             return
@@ -322,6 +338,7 @@ class Engine:
 
     def _lose(self, ready: list[tuple[_Item, _Views]], error: Exception) -> None:
         log.error("the image tower failed", exc_info=error)
+        self._latest = None
         for item, _ in ready:
             item.job.fail(error)
         self._air.release()
@@ -336,16 +353,22 @@ class Engine:
             except Exception as error:  # a GPU says late what went wrong
                 self._lose(done.ready, error)
                 continue
+            self._time(done)
             self._air.release()
             self._hand_over(done)
         self._write.put(None)
 
-    def _hand_over(self, flight: _Flight) -> None:
-        end = time.perf_counter()
+    def _time(self, flight: _Flight) -> None:
+        end, rows = time.perf_counter(), len(flight.features)
         taken, self._last = end - max(flight.start, self._last), end
+        self._takes[rows] = 0.7 * self._takes.get(rows, taken) + 0.3 * taken
+        if self._latest == (flight.start, rows):
+            self._latest = None
         self.second = 0.9 * self.second + 0.1 * taken / len(flight.ready)
         self.keeper.metrics.see("encode_seconds", taken)
         self.keeper.metrics.see("group_size", len(flight.ready))
+
+    def _hand_over(self, flight: _Flight) -> None:
         for i, (item, views) in enumerate(flight.ready):
             job = item.job
             assert isinstance(job, Predict)
