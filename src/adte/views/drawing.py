@@ -197,7 +197,8 @@ class Views:
         height, width = height // u, width // u
         draws = _generator(seed, 0).random((self.count - 1, 2 * TRIES + 3))  # (V, 23)
         low, high = np.log(self.ratio)
-        area = height * width * (fitted.scale[0] + np.ptp(fitted.scale) * draws[:, :TRIES])
+        least, most = fitted.scale
+        area = height * width * (least + (most - least) * draws[:, :TRIES])
         ratio = np.exp(low + (high - low) * draws[:, TRIES : 2 * TRIES])
         w = np.rint(np.sqrt(area * ratio)).astype(int)  # (V, TRIES)
         h = np.rint(np.sqrt(area / ratio)).astype(int)
@@ -212,7 +213,7 @@ class Views:
         if fitted is self:  # torchvision has them all in the middle
             boxes[misses] = central
         flips = (draws[:, -1] < self.flip).tolist()
-        return [Crop(*box) for box in zip(*(u * boxes).T.tolist(), flips, strict=True)]
+        return [Crop._make(box) for box in zip(*(u * boxes).T.tolist(), flips, strict=True)]
 
     def _central(self, height: int, width: int) -> tuple[int, int, int, int]:
         shape = min(max(width / height, self.ratio[0]), self.ratio[1])
