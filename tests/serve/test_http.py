@@ -8,6 +8,7 @@ import json
 import re
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from pydantic import ValidationError
@@ -216,6 +217,51 @@ def test_a_deletion_that_is_repeated_is_answered_as_the_first(tmp_path):
             client.stream("mine").delete(key="again")
         assert (error.value.status, error.value.code) == (409, "key")
         assert client.stream("mine").facts()["seen"] == 0
+
+
+def test_a_stream_whose_answer_was_lost_is_made_once(tmp_path):
+    """Sent again with its key it is the same stream, though its token, shown once, is another."""
+    with running(tmp_path, access=Access(ADMIN, True)) as (client, service):
+        client.token = ADMIN
+        first, again = (client.create(CLASSES, views=6, key="once") for _ in range(2))
+        assert first.id == again.id
+        assert again.predict(jpeg(0)).seen == 1
+        with pytest.raises(ServiceError, match="token"):
+            first.predict(jpeg(0))
+        with pytest.raises(ServiceError, match="was used for another request") as error:
+            client.create(CLASSES, views=7, key="once")
+        assert (error.value.status, error.value.code) == (409, "key")
+        named = client.create(CLASSES, "shop", views=6, key="named")
+        with pytest.raises(ServiceError, match="there is a stream 'shop' already"):
+            client.create(CLASSES, "shop", views=6, key="another")
+        with pytest.raises(ServiceError, match="there is a stream 'shop' already"):
+            client.call("POST", "/v1/streams", b'{"classes": ["a"], "id": "shop"}',
+                        "application/json")  # fmt: skip
+        assert client.create(CLASSES, "shop", views=6, key="named").facts()["seen"] == 0
+        assert len(client.streams()) == 2
+        named.client.stream("shop").delete()
+        with pytest.raises(ServiceError, match="has made was deleted"):
+            client.create(CLASSES, "shop", views=6, key="named")
+    with running(tmp_path, access=Access(ADMIN, True)) as (client, service):  # it is on the disk
+        client.token = ADMIN
+        assert client.create(CLASSES, views=6, key="once").facts()["seen"] == 1
+        assert "adte_repeated_total 1\n" in service.metrics.text()
+
+
+@pytest.mark.parametrize("id", [None, "twin"])
+def test_streams_that_are_made_at_the_same_time_with_a_key_are_one(open_house, id):
+    client, _, _ = open_house
+    before = len(client.streams())
+
+    def make(_: int) -> str:
+        try:
+            return client.create(CLASSES, id, views=6, key=f"race {id}").id
+        finally:
+            client.close()
+
+    with ThreadPoolExecutor(6) as pool:
+        assert len(set(pool.map(make, range(6)))) == 1
+    assert len(client.streams()) == before + 1
 
 
 def test_deletions_at_the_same_time_are_answered_alike(tmp_path):

@@ -65,7 +65,7 @@ class Client:
     """Speaks to an `adte serve`. Threads may share it; each has a connection of its own.
 
     A request whose answer is lost, or that finds the server busy, is sent again. Requests that
-    teach carry an idempotency key, so nothing is learned twice.
+    change something carry an idempotency key, so nothing is made or learned twice.
 
     Args:
         url: where the service is.
@@ -100,11 +100,17 @@ class Client:
     # ------------------------------------------------------------------ streams
 
     def create(
-        self, classes: Sequence[str], id: str | None = None, **settings: Any
+        self,
+        classes: Sequence[str],
+        id: str | None = None,
+        *,
+        key: str | None = None,
+        **settings: Any,
     ) -> RemoteStream:
         """Make a stream; `settings` are method, options, views, seed, templates, protocol, …
 
-        `start` and `state`, what another stream learned, may be a file or its bytes.
+        `start` and `state`, what another stream learned, may be a file or its bytes. `key` is the
+        idempotency key: of one that was sent before, to have the stream that it made.
         """
         if isinstance(classes, str):
             raise InputError(f"classes={classes!r} is one text; pass a list of names")
@@ -113,7 +119,7 @@ class Client:
                 settings[name] = base64.b64encode(_read(given)).decode()
         asked = {"classes": list(classes), **({} if id is None else {"id": id}), **settings}
         made = self.call("POST", "/v1/streams", json.dumps(asked).encode(), "application/json",
-                         again=False, timeout=max(self.timeout, MAKING))  # fmt: skip
+                         key=key or new_key(), timeout=max(self.timeout, MAKING))  # fmt: skip
         return RemoteStream(self, made["id"], made["token"] or self.token)
 
     def stream(self, id: str, token: str | None = None) -> RemoteStream:
@@ -141,10 +147,9 @@ class Client:
         *,
         key: str | None = None,
         token: str | None = None,
-        again: bool = True,
         timeout: float | None = None,
     ) -> Any:
-        """One request, sent again where that is safe; JSON, bytes or nothing comes back."""
+        """One request, sent again if need be; JSON, bytes or nothing comes back."""
         seconds = self.timeout if timeout is None else timeout
         headers = {"Accept": "application/json"}
         if body is not None:
@@ -153,23 +158,21 @@ class Client:
             headers["Idempotency-Key"] = key
         if token or self.token:
             headers["Authorization"] = f"Bearer {token or self.token}"
-        if not again:
-            self.close()  # a line that was kept open may have been closed over there
         for attempt in range(self.retries + 1):
             last = attempt == self.retries
             try:
                 status, found, data = self._once(verb, self._parts.path.rstrip("/") + path, body,
                                                  headers, seconds)  # fmt: skip
             except (OSError, http.client.HTTPException) as error:
-                if last or not again:
-                    raise self._silent(error, seconds, key, again) from error
+                if last:
+                    raise self._silent(error, seconds, key) from error
                 time.sleep(min(2.0, 0.1 * 2**attempt))
                 continue
             except ValueError as error:
                 raise InputError(f"the request cannot be sent ({error}); check the token and the "
                                  "key") from error  # fmt: skip
             # A proxy got no answer: ours says nothing above 503, and of a 500 what it is.
-            lost = again and status >= 500 and not (status == 500 and _problem(data))
+            lost = status >= 500 and not (status == 500 and _problem(data))
             if (lost or status in (429, 503)) and not last:
                 wait = found.get("retry-after") or ""
                 time.sleep(min(30, int(wait)) if wait.isdecimal() else 1)
@@ -181,14 +184,10 @@ class Client:
             return _result(status, found.get("content-type", ""), data, key)
         raise AssertionError
 
-    def _silent(
-        self, error: Exception, seconds: float, key: str | None, again: bool
-    ) -> ServiceError:
+    def _silent(self, error: Exception, seconds: float, key: str | None) -> ServiceError:
         """What is said where no answer came."""
         if not isinstance(error, TimeoutError):
             said = f"({error or type(error).__name__}); check that it is running"
-        elif not again:
-            said = f"within {seconds:g} s; it may be in the making: look before you try again"
         elif key is None:
             said = f"within {seconds:g} s; try again, or give the client a longer timeout"
         else:
@@ -385,9 +384,14 @@ class RemoteStream:
     ) -> Any:
         """A request of this stream; one that counts has a key, so that it does so once."""
         if verb != "GET" and counts and key is None:
-            key = secrets.token_urlsafe(18)
+            key = new_key()
         where = f"/v1/streams/{quote(self.id, safe='')}{path}"
         return self.client.call(verb, where, body, kind, key=key, token=self.token)
+
+
+def new_key() -> str:
+    """An idempotency key that nobody has used."""
+    return secrets.token_urlsafe(18)
 
 
 def _is_file(given: Any) -> bool:

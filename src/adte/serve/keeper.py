@@ -291,13 +291,39 @@ class Keeper:
             raise Refused(409, "limit", f"there are {len(self.streams)} streams, which is the "
                           "limit; delete one first")  # fmt: skip
 
-    def create(self, stream: Stream, warm: Event | None = None) -> dict[str, Any]:
+    def create(
+        self,
+        stream: Stream,
+        warm: Event | None = None,
+        key: str | None = None,
+        digest: bytes = b"",
+    ) -> dict[str, Any]:
         """Add a stream that was made, and what its warm state was."""
+        if (facts := self.created(key, digest, stream.token)) is not None:
+            return facts  # the same request, a moment ago
         self.check_new(stream.id)
         self.store.add_stream(stream)
         if warm is not None:
             self.store.append(stream.id, stream.seq, warm)
+        if key is not None:
+            self.store.keep_making(key, digest, json.dumps([stream.id, stream.created]))
         self._after.append(lambda: self.streams.__setitem__(stream.id, stream))
+        return stream.facts()
+
+    def created(self, key: str | None, digest: bytes, token: bytes | None) -> dict[str, Any] | None:
+        """The stream that the same request has made before, which has this token from now on."""
+        if key is None or (found := self.store.making(key)) is None:
+            return None
+        if found.digest != digest:
+            raise _other_request()
+        id, created = json.loads(found.answer)
+        stream = self.streams.get(id)
+        if stream is None or stream.created != created:
+            raise Refused(409, "key", "the stream that this Idempotency-Key has made was deleted; "
+                          "use a new one for another")  # fmt: skip
+        if token is not None:
+            self.set_token(stream, token)
+        self._count("repeated_total")
         return stream.facts()
 
     def delete(self, stream: Stream, key: str | None = None, digest: bytes = b"") -> None:
@@ -362,10 +388,14 @@ class Keeper:
         self.store.close()
 
 
+def _other_request() -> Refused:
+    return Refused(409, "key", "this Idempotency-Key was used for another request; "
+                   "use a new one for each")  # fmt: skip
+
+
 def _again(job: OfStream, found: Answered) -> dict[str, Any]:
     """The answer that a key has already."""
     if found.digest != job.digest:
-        raise Refused(409, "key", "this Idempotency-Key was used for another request; "
-                      "use a new one for each")  # fmt: skip
+        raise _other_request()
     facts = job.stream.facts() if isinstance(job, Change) else {}
     return {**facts, **json.loads(found.answer), "repeated": True}

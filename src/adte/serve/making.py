@@ -29,7 +29,14 @@ def read_new(body: bytes) -> dict[str, Any]:
         raise _fault(error) from None
 
 
-def made(service: Service, id: str, asked: dict[str, Any], token: bytes | None) -> Call:
+def made(
+    service: Service,
+    id: str,
+    asked: dict[str, Any],
+    token: bytes | None,
+    key: str | None = None,
+    digest: bytes = b"",
+) -> Call:
     """The stream that was asked for, and what adds it to the others."""
     service.engine.check_open()  # those before it may have taken long
     service.keeper.check_new(id)
@@ -47,7 +54,7 @@ def made(service: Service, id: str, asked: dict[str, Any], token: bytes | None) 
     except (TypeError, ValueError, ArithmeticError, RuntimeError) as error:
         raise Refused(422, "request", "a stream with these options does not work "
                       f"({type(error).__name__}); check them") from error  # fmt: skip
-    return Call(call=lambda keeper: keeper.create(stream, warm), alone=True)
+    return Call(call=lambda keeper: keeper.create(stream, warm, key, digest), alone=True)
 
 
 def _fault(error: ValidationError) -> Refused:

@@ -172,8 +172,8 @@ async def info(request: Request) -> Response:
         "requestBody": {"required": True, "content": {"application/json": {"schema": NEW}}}
     },
 )
-async def make_stream(request: Request) -> Response:
-    """Make a stream. Its token is shown once."""
+async def make_stream(request: Request, key: Key = None) -> Response:
+    """Make a stream. Its token is shown once; repeated with its key, the stream has a new one."""
     service = for_admin(request)
     known_queries(request)
     if kind_of(request) != "application/json":
@@ -184,11 +184,24 @@ async def make_stream(request: Request) -> Response:
         asked = await run_in_threadpool(read_new, body)
         token, hashed = new_token() if service.access.required else (None, None)
         id = asked["id"] or secrets.token_hex(8)
-        loop = asyncio.get_running_loop()
-        making = loop.run_in_executor(service.maker, made, service, id, asked, hashed)
-        service.awaited.add(making)
-        making.add_done_callback(service.awaited.discard)
-        facts = await kept(service.engine.submit(await making))
+        digest = checksum("new", request.headers.get("authorization", ""), body)
+
+        async def known() -> Any:
+            asks = service.engine.ask(lambda k: k.created(key, digest, hashed), alone=True)
+            return await kept(asks)
+
+        facts = None if key is None else await known()
+        if facts is None:
+            loop = asyncio.get_running_loop()
+            asks = (service, id, asked, hashed, key, digest)
+            making = loop.run_in_executor(service.maker, made, *asks)
+            service.awaited.add(making)
+            making.add_done_callback(service.awaited.discard)
+            try:
+                facts = await kept(service.engine.submit(await making))
+            except Refused as error:  # it may have been made meanwhile, by the same request
+                if key is None or error.code != "exists" or (facts := await known()) is None:
+                    raise
     return tell({**facts, "token": token}, 201)
 
 

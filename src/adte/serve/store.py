@@ -302,9 +302,15 @@ class Store:
         self.db.execute("INSERT INTO answers VALUES (?, ?, ?, ?, ?)", row)
 
     def keep_deletion(self, id: str, key: str, digest: bytes) -> None:
-        """Among the answers of no stream, which outlive it."""
-        self.db.execute("DELETE FROM answers WHERE stream = '' AND key = ?", (f"{id} {key}",))
-        self.keep_answer("", f"{id} {key}", self.events, digest, "")
+        self._keep_beside(f"{id} {key}", digest, "")
+
+    def keep_making(self, key: str, digest: bytes, answer: str) -> None:
+        self._keep_beside(f" {key}", digest, answer)
+
+    def _keep_beside(self, key: str, digest: bytes, answer: str) -> None:
+        """Among the answers of no stream, which outlive all of them."""
+        self.db.execute("DELETE FROM answers WHERE stream = '' AND key = ?", (key,))
+        self.keep_answer("", key, self.events, digest, answer)
         self.trim("", ANSWERS, HISTORY)
 
     def add_history(self, id: str, rows: list[tuple[Any, ...]]) -> None:
@@ -421,6 +427,10 @@ class Store:
         """Who deleted a stream with a key."""
         found = self.answer("", f"{id} {key}")
         return None if found is None else found[0]
+
+    def making(self, key: str) -> Answered | None:
+        """What was asked for with a key, and which stream was made of it."""
+        return self.answer("", f" {key}")
 
     def history(self, id: str, last: int) -> list[tuple[Any, ...]]:
         """(seq, image, time, class, confidence, learned, drift, truth), the oldest first."""
