@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import pickle
@@ -15,7 +16,7 @@ import pytest
 import torch
 from PIL import Image
 
-from adte import Classifier, InputError, StateError, Views, create_method
+from adte import Classifier, InputError, StateError, Views, create_method, load_image
 from adte.files import load_state, save_state
 from adte.methods.adte import Adte
 from adte.methods.zero_shot import ZeroShot
@@ -660,6 +661,34 @@ def test_a_list_is_learned_whole_or_not_at_all(model, photos):
         clf.learn([*sorted(photos.iterdir()), *sorted(photos.iterdir()), "gone.png"])
     assert clf.seen == 0
     assert clf.method.state_dict() == {}
+
+
+def test_what_comes_one_after_the_other_is_learned_as_it_comes(model, photos):
+    paths = sorted(photos.iterdir())
+    want = make(model)
+    want.learn(photos)
+    for images in (iter(paths), (p for p in paths), dict.fromkeys(paths), np.array(paths, str)):
+        clf = make(model)
+        assert clf.learn(images) == clf.seen == len(paths)
+        assert clf.predict(paths[0]).to_dict() == want.predict(paths[0], learn=False).to_dict()
+    clf = make(model)
+    with pytest.raises(ZeroDivisionError):
+        clf.learn(paths[i // (i < 5)] for i in range(9))
+    assert clf.seen == 5
+
+
+@pytest.mark.parametrize(
+    ("given", "mend"),
+    [
+        ((np.zeros((4, 4, 3), np.uint8), 1), "tuple is no image; give each image by itself, wi"),
+        (io.BytesIO(), r"BytesIO is no image; give its bytes, as read\(\) returns them"),
+        (iter([]), r"list_iterator is no image; use stream\(\) for several images"),
+        (7, "int is no image; give a path, bytes, a Pillow image or uint8 pixels"),
+    ],
+)
+def test_what_is_nearly_an_image(given, mend):
+    with pytest.raises(InputError, match=mend):
+        load_image(given)
 
 
 @pytest.mark.parametrize("views", [8, "auto"])
