@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from copy import deepcopy
 from dataclasses import dataclass
 
 import pytest
@@ -173,6 +174,20 @@ def test_logits_of_a_graph_give_numbers_without_a_warning():
     p = create_method("adte").step(Sample(torch.eye(3).requires_grad_()))
     assert p.probs.requires_grad
     assert 0 < p.confidence < 1
+
+
+@pytest.mark.parametrize("name", ["adte", "tda", "bca", "frolic", "frolic-released", "onzeta",
+                                  "dmn-zs", "ecalp", "dpe"])  # fmt: skip
+def test_no_state_holds_the_graph_of_its_images(name):
+    """Who forgets `no_grad` would keep all images of the stream in memory."""
+    text, tower = torch.nn.functional.normalize(torch.randn(5, 16), dim=-1), torch.nn.Linear(16, 16)
+    method = create_method(name)
+    for _ in range(3):
+        features = torch.nn.functional.normalize(tower(torch.randn(4, 16)), dim=-1)
+        method.step(Sample(9 * features @ text.T, features, text, 9.0))
+        method.learn(Sample(9 * features @ text.T, features, text, 9.0))
+    assert not [k for k, v in (method._state or {}).items() if v.requires_grad]
+    deepcopy(method)
 
 
 def test_bad_samples():

@@ -172,7 +172,7 @@ class Method:
         evidence = self.evidence(batch)
         readouts, draft = self.scan(self.draft(self._fitting(batch)), evidence)
         out = self._decided(batch, readouts)
-        self._state = self.settled(draft)
+        self._state = self._kept(draft)
         return _like(images, out)
 
     @overload
@@ -192,7 +192,7 @@ class Method:
         batch = self._bound(images)
         if self.stateful:
             draft = self.draft(self._fitting(batch))
-            self._state = self.settled(self.absorb(draft, self.evidence(batch)))
+            self._state = self._kept(self.absorb(draft, self.evidence(batch)))
 
     def step_many(self, samples: Iterable[Sample]) -> list[Prediction]:
         """`step` for each, in order; neighbours of one shape go together."""
@@ -311,6 +311,12 @@ class Method:
         if out.probs.shape != shape or out.probs.device.type == "cpu":  # a GPU is not waited for
             check_probs(self.name, out.probs, shape)
         return out
+
+    def _kept(self, draft: State) -> State:
+        """The state that a draft becomes, without the graph of logits that have one: it would hold
+        all images so far.
+        """
+        return {k: v.detach() if v.requires_grad else v for k, v in self.settled(draft).items()}
 
     def _fitting(self, batch: Batch) -> State:
         """The state on the batch's device; a fresh one before the first image."""
