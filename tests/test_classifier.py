@@ -8,7 +8,9 @@ import json
 import pickle
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy, deepcopy
 from dataclasses import dataclass, replace
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
 import numpy as np
@@ -490,6 +492,20 @@ def test_a_classifier_can_be_pickled(model, photos):
     a, b = clf.predict(photos / "01.png"), twin.predict(photos / "01.png")
     assert torch.equal(a.probs, b.probs)
     assert twin.seen == 2
+
+
+def test_predictions_go_to_other_processes_by_value(model, photos):
+    """As tensors each would take its batch along, and be five open files of the receiver."""
+    clf = make(model)
+    clf.learn(photos)
+    batched = list(clf.stream(photos, batch=12, learn=False))
+    one = clf.predict(photos / "00.png", learn=False)
+    assert len(pickle.dumps(batched[0])) < 1.1 * len(pickle.dumps(one))
+    sent = ForkingPickler.dumps(one)
+    assert b"rebuild_storage" not in bytes(sent)
+    for again in (pickle.loads(sent), deepcopy(one), copy(one)):
+        assert again.to_dict() == one.to_dict()
+        assert (again.best(2), again.probs.dtype) == (one.best(2), one.probs.dtype)
 
 
 def test_a_list_with_a_bad_image(model, photos, tmp_path):
