@@ -250,9 +250,9 @@ class Method:
     def merge(self, other: Method) -> None:
         """Take in what another copy of this method learned elsewhere, as if it had come after."""
         if type(other) is not type(self) or other.name != self.name:
+            kind = other.name if isinstance(other, Method) else type(other).__name__
             raise StateError(
-                f"cannot merge the state of {other.name!r} into {self.name!r}; "
-                "merge copies of one method"
+                f"cannot merge the state of {kind!r} into {self.name!r}; merge copies of one method"
             )
         if other is self:
             raise StateError(f"cannot merge {self.name!r} into itself; give another copy")
