@@ -18,7 +18,17 @@ import pytest
 import torch
 from PIL import Image
 
-from adte import Classifier, InputError, StateError, Views, create_method, load_image
+from adte import (
+    Classifier,
+    InputError,
+    Sample,
+    StateError,
+    Views,
+    compare,
+    create_method,
+    load_image,
+    load_model,
+)
 from adte.files import load_state, save_state
 from adte.methods.adte import Adte
 from adte.methods.zero_shot import ZeroShot
@@ -483,6 +493,25 @@ def test_the_callers_autocast_changes_nothing(model, photos, views):
         assert clf.learn(photos / "00.png") == 1
         clf.calibrate([photos / "00.png"], ["cat"])
     torch.testing.assert_close(torch.stack(cast), torch.stack(plain), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("views", [8, "auto"])
+def test_the_callers_default_device_changes_nothing(model, photos, tmp_path, views):
+    """As in a notebook that begins with set_default_device("cuda"); "meta" holds no numbers."""
+    made = make(model, views=views)
+    want = [p.to_dict() for p in made.stream(photos)]
+    logits = torch.randn(4, 6)
+    alone = create_method("adte").step(Sample(logits)).to_dict()
+    table = [row["accuracy"] for row in compare(methods=["se", "adte"], limit=8)]
+    with torch.device("meta"):
+        clf = make(model, views=views)
+        got = list(clf.stream(photos, workers=2))
+        Classifier.load(clf.save(tmp_path / "a.adte"), model)
+        mine = create_method("adte").step(Sample(logits))
+        assert load_model("tiny").device.type == "cpu"
+        assert [row["accuracy"] for row in compare(methods=["se", "adte"], limit=8)] == table
+    assert [p.to_dict() for p in got] == want
+    assert mine.to_dict() == alone
 
 
 def test_a_classifier_can_be_pickled(model, photos):
