@@ -17,7 +17,11 @@ from torch import Tensor
 from adte.errors import InputError, brief
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from adte.models.base import Model
+
+    Numbers = Tensor | NDArray[Any] | Sequence[Any]
 
 __all__ = ["Batch", "Context", "Sample"]
 
@@ -284,6 +288,21 @@ class Sample:
     classes: Sequence[str] | None = None
     bias: float = 0.0
     unit: bool = True
+
+    if TYPE_CHECKING:  # what is given may be an array or lists; what is kept is a tensor
+
+        def __init__(
+            self,
+            logits: Numbers,
+            features: Numbers | None = None,
+            class_weights: Numbers | None = None,
+            scale: float = 1.0,
+            pixels: Numbers | None = None,
+            model: Model | None = None,
+            classes: Sequence[str] | None = None,
+            bias: float = 0.0,
+            unit: bool = True,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         _read(self, "logits", "features", "class_weights", "pixels")
