@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import pickle
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy, deepcopy
 from dataclasses import dataclass, replace
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +18,17 @@ import pytest
 import torch
 from PIL import Image
 
-from adte import Classifier, InputError, StateError, Views, create_method
+from adte import (
+    Classifier,
+    InputError,
+    Sample,
+    StateError,
+    Views,
+    compare,
+    create_method,
+    load_image,
+    load_model,
+)
 from adte.files import load_state, save_state
 from adte.methods.adte import Adte
 from adte.methods.zero_shot import ZeroShot
@@ -482,6 +495,25 @@ def test_the_callers_autocast_changes_nothing(model, photos, views):
     torch.testing.assert_close(torch.stack(cast), torch.stack(plain), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("views", [8, "auto"])
+def test_the_callers_default_device_changes_nothing(model, photos, tmp_path, views):
+    """As in a notebook that begins with set_default_device("cuda"); "meta" holds no numbers."""
+    made = make(model, views=views)
+    want = [p.to_dict() for p in made.stream(photos)]
+    logits = torch.randn(4, 6)
+    alone = create_method("adte").step(Sample(logits)).to_dict()
+    table = [row["accuracy"] for row in compare(methods=["se", "adte"], limit=8)]
+    with torch.device("meta"):
+        clf = make(model, views=views)
+        got = list(clf.stream(photos, workers=2))
+        Classifier.load(clf.save(tmp_path / "a.adte"), model)
+        mine = create_method("adte").step(Sample(logits))
+        assert load_model("tiny").device.type == "cpu"
+        assert [row["accuracy"] for row in compare(methods=["se", "adte"], limit=8)] == table
+    assert [p.to_dict() for p in got] == want
+    assert mine.to_dict() == alone
+
+
 def test_a_classifier_can_be_pickled(model, photos):
     clf = make(model)
     clf.predict(photos / "00.png")
@@ -489,6 +521,20 @@ def test_a_classifier_can_be_pickled(model, photos):
     a, b = clf.predict(photos / "01.png"), twin.predict(photos / "01.png")
     assert torch.equal(a.probs, b.probs)
     assert twin.seen == 2
+
+
+def test_predictions_go_to_other_processes_by_value(model, photos):
+    """As tensors each would take its batch along, and be five open files of the receiver."""
+    clf = make(model)
+    clf.learn(photos)
+    batched = list(clf.stream(photos, batch=12, learn=False))
+    one = clf.predict(photos / "00.png", learn=False)
+    assert len(pickle.dumps(batched[0])) < 1.1 * len(pickle.dumps(one))
+    sent = ForkingPickler.dumps(one)
+    assert b"rebuild_storage" not in bytes(sent)
+    for again in (pickle.loads(sent), deepcopy(one), copy(one)):
+        assert again.to_dict() == one.to_dict()
+        assert (again.best(2), again.probs.dtype) == (one.best(2), one.probs.dtype)
 
 
 def test_a_list_with_a_bad_image(model, photos, tmp_path):
@@ -660,6 +706,34 @@ def test_a_list_is_learned_whole_or_not_at_all(model, photos):
         clf.learn([*sorted(photos.iterdir()), *sorted(photos.iterdir()), "gone.png"])
     assert clf.seen == 0
     assert clf.method.state_dict() == {}
+
+
+def test_what_comes_one_after_the_other_is_learned_as_it_comes(model, photos):
+    paths = sorted(photos.iterdir())
+    want = make(model)
+    want.learn(photos)
+    for images in (iter(paths), (p for p in paths), dict.fromkeys(paths), np.array(paths, str)):
+        clf = make(model)
+        assert clf.learn(images) == clf.seen == len(paths)
+        assert clf.predict(paths[0]).to_dict() == want.predict(paths[0], learn=False).to_dict()
+    clf = make(model)
+    with pytest.raises(ZeroDivisionError):
+        clf.learn(paths[i // (i < 5)] for i in range(9))
+    assert clf.seen == 5
+
+
+@pytest.mark.parametrize(
+    ("given", "mend"),
+    [
+        ((np.zeros((4, 4, 3), np.uint8), 1), "tuple is no image; give each image by itself, wi"),
+        (io.BytesIO(), r"BytesIO is no image; give its bytes, as read\(\) returns them"),
+        (iter([]), r"list_iterator is no image; use stream\(\) for several images"),
+        (7, "int is no image; give a path, bytes, a Pillow image or uint8 pixels"),
+    ],
+)
+def test_what_is_nearly_an_image(given, mend):
+    with pytest.raises(InputError, match=mend):
+        load_image(given)
 
 
 @pytest.mark.parametrize("views", [8, "auto"])

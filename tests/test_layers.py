@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import adte
@@ -84,3 +86,12 @@ def test_models_views_prompts_and_data_know_nothing_of_methods():
         mine = path.relative_to(ROOT).parts[0].removesuffix(".py")
         if mine in ("models", "views", "prompts", "data", "images"):
             assert not {m for m in imports(path) if room(m) in ("methods", "pipeline", "batch")}
+
+
+def test_rooms_that_documents_name_are_there_once_they_are_asked_for():
+    code = (
+        "import adte, sys; assert {*adte.__all__, 'evaluate'} <= {*dir(adte)};"
+        "assert 'adte.evaluate' not in sys.modules;"
+        "adte.evaluate.from_arrays, adte.data.load_dataset, adte.testing.METHOD_CHECKS"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

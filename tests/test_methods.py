@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from copy import deepcopy
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 import torch
 
-from adte import InputError, Sample, SimulatedStream, create_method, list_methods
+from adte import (
+    Batch,
+    Context,
+    InputError,
+    Sample,
+    SimulatedStream,
+    StateError,
+    create_method,
+    list_methods,
+)
 from adte import functional as F
 from adte.evaluate import predictions, run
 from adte.methods import Method, method_info, register
@@ -175,6 +186,20 @@ def test_logits_of_a_graph_give_numbers_without_a_warning():
     assert 0 < p.confidence < 1
 
 
+@pytest.mark.parametrize("name", ["adte", "tda", "bca", "frolic", "frolic-released", "onzeta",
+                                  "dmn-zs", "ecalp", "dpe"])  # fmt: skip
+def test_no_state_holds_the_graph_of_its_images(name):
+    """Who forgets `no_grad` would keep all images of the stream in memory."""
+    text, tower = torch.nn.functional.normalize(torch.randn(5, 16), dim=-1), torch.nn.Linear(16, 16)
+    method = create_method(name)
+    for _ in range(3):
+        features = torch.nn.functional.normalize(tower(torch.randn(4, 16)), dim=-1)
+        method.step(Sample(9 * features @ text.T, features, text, 9.0))
+        method.learn(Sample(9 * features @ text.T, features, text, 9.0))
+    assert not [k for k, v in (method._state or {}).items() if v.requires_grad]
+    deepcopy(method)
+
+
 def test_bad_samples():
     for shape in ((3,), (0, 3), (3, 0), (2, 3, 4)):
         with pytest.raises(InputError, match="views, classes"):
@@ -323,3 +348,47 @@ def test_few_classes_need_as_many_images_as_many_do():
 def test_class_weights_of_any_other_shape_are_named(weights):
     with pytest.raises(InputError, match=r"pass them as \(classes, dimensions\) = \(3, dimensions"):
         create_method("se").step(Sample(torch.zeros(2, 3), class_weights=weights))
+
+
+def test_batches_and_contexts_of_arrays_and_lists():
+    rng = np.random.default_rng(0)
+    features, text = rng.normal(size=(6, 4, 16)), rng.normal(size=(5, 16))
+    context = Context(text, 10.0)
+    batch = context.batch(features, keys=list("abcdef"))
+    want = Context(torch.tensor(text), 10.0).batch(torch.tensor(features))
+    assert torch.equal(batch.logits, want.logits)
+    made = Batch(batch.logits.tolist(), batch.features.numpy(), context=context)
+    got = create_method("tda").step(made).probs
+    torch.testing.assert_close(got, create_method("tda").step(want).probs)
+    assert batch[np.int64(2)].keys == ("c",)
+    assert batch[-1].keys == ("f",)
+    with pytest.raises(IndexError, match="image 6 of a batch of 6"):
+        batch[6]
+    assert Batch.join([batch, want]).keys == ()
+
+
+@pytest.mark.parametrize("keys", ["ab", ("a",), ("a", "b", "c")])
+def test_keys_that_do_not_name_each_image_are_refused_before_anything_is_learned(keys):
+    with pytest.raises(InputError, match=r"do not name 2 images; give a name for every one, or no"):
+        Batch(torch.zeros(2, 3, 4), keys=keys)
+
+
+def test_features_that_do_not_go_with_class_weights():
+    with pytest.raises(InputError, match=r"without class weights.*pass Context\(class_weights, sc"):
+        Context().batch(torch.zeros(2, 4, 16))
+    for shape in ((4, 16), (2, 4, 8)):
+        with pytest.raises(InputError, match=r"features of shape .* of shape \(5, 16\); pass"):
+            Context(torch.zeros(5, 16)).batch(torch.zeros(shape))
+    with pytest.raises(InputError, match=r"class weights of shape \(16,\)"):
+        Context(torch.zeros(16)).batch(torch.zeros(2, 4, 16))
+
+
+def test_a_slice_of_predictions_is_predictions():
+    found = create_method("adte").step(Batch(torch.randn(5, 4, 3)))
+    assert [p.to_dict() for p in found[1:3]] == [p.to_dict() for p in found][1:3]
+    assert [p.prior is None for p in found[:2]] == [True, False]
+
+
+def test_only_a_method_is_merged():
+    with pytest.raises(StateError, match="cannot merge the state of 'int' into 'adte'"):
+        create_method("adte").merge(3)

@@ -1,5 +1,6 @@
 """adte: vision-language classifiers that get better while they are used."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from adte import _start, functional  # noqa: F401  # `_start` before torch
@@ -17,6 +18,9 @@ from adte.simulate import SimulatedStream
 from adte.views import Preprocess, Views
 
 if TYPE_CHECKING:
+    from adte import data as data
+    from adte import evaluate as evaluate
+    from adte import testing as testing
     from adte.evaluate.compare import compare
     from adte.serve.client import Client
 
@@ -53,6 +57,9 @@ __all__ = [
 ]
 
 
+_ROOMS = ("data", "evaluate", "testing")
+
+
 def __getattr__(name: str) -> Any:
     """What few need is imported when it is asked for."""
     if name == "Client":
@@ -63,4 +70,10 @@ def __getattr__(name: str) -> Any:
         from adte.evaluate.compare import compare
 
         return compare
+    if name in _ROOMS:
+        return import_module(f"adte.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_ROOMS})

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from adte.errors import InputError
+from adte.errors import InputError, brief
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from adte.models.base import Model
+
+    Numbers = Tensor | NDArray[Any] | Sequence[Any]
 
 __all__ = ["Batch", "Context", "Sample"]
 
@@ -37,6 +42,9 @@ class Context:
     classes: Sequence[str] | None = None
     bias: float = 0.0
     unit: bool = True
+
+    def __post_init__(self) -> None:
+        _read(self, "class_weights")
 
     @staticmethod
     def of(model: Model, class_weights: Tensor, classes: Sequence[str]) -> Context:
@@ -62,8 +70,19 @@ class Context:
         tower or from a cache, so that both give the same numbers. On a CPU the logits of each image
         are a product of their own, whose numbers do not depend on its company.
         """
-        assert self.class_weights is not None
-        x = features.half().float()
+        if self.class_weights is None:
+            raise InputError(
+                "a context without class weights makes no logits of features; pass "
+                "Context(class_weights, scale)"
+            )
+        shape = tuple((x := _tensor(features, "features")).shape)
+        if len(shape) != 3 or shape[-1:] != self.class_weights.shape[1:]:
+            raise InputError(
+                f"features of shape {shape} do not go with class weights of shape "
+                f"{tuple(self.class_weights.shape)}; pass (images, views, dimensions) and "
+                "(classes, dimensions)"
+            )
+        x = x.half().float()
         if self.unit:
             x = torch.nn.functional.normalize(x, dim=-1)
         weights = self.class_weights.to(x)
@@ -90,6 +109,8 @@ class Batch:
         features: (B, V, D) unit vectors.
         pixels: (B, V, 3, H, W) normalised, where a method asked for them.
         keys: a name for every image, or nothing.
+
+    Arrays and nested lists are made tensors.
     """
 
     logits: Tensor
@@ -99,6 +120,7 @@ class Batch:
     keys: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        _read(self, "logits", "features", "pixels")
         if self.logits.ndim != 3 or 0 in self.logits.shape:
             raise InputError(
                 f"logits of shape {tuple(self.logits.shape)} are not (images, views, classes); "
@@ -110,6 +132,13 @@ class Batch:
                     f"{name} of shape {tuple(x.shape[1:])} do not go with logits of shape "
                     f"{tuple(self.logits.shape[1:])}; pass one row a view"
                 )
+        keys: Any = self.keys
+        if isinstance(keys, str) or len(keys) not in (0, len(self)):
+            raise InputError(
+                f"keys={brief(keys)} do not name {len(self)} images; give a name for every "
+                "one, or none"
+            )
+        object.__setattr__(self, "keys", tuple(keys))
         weights, x = self.context.class_weights, self.features
         if weights is None:
             return
@@ -126,8 +155,11 @@ class Batch:
 
     def __getitem__(self, rows: slice | int) -> Batch:
         """Some of the images, as a batch."""
-        if isinstance(rows, int):
-            rows = slice(rows, rows + 1 or None)
+        if not isinstance(rows, slice):
+            i = index(rows)
+            if not -len(self) <= i < len(self):
+                raise IndexError(f"image {i} of a batch of {len(self)}")
+            rows = slice(i, i + 1 or None)
         cut: dict[str, Any] = {
             name: None if (x := getattr(self, name)) is None else x[rows]
             for name in ("logits", "features", "pixels")
@@ -186,7 +218,8 @@ class Batch:
             else torch.cat([getattr(p, name) for p in parts])
             for name in ("logits", "features", "pixels")
         }  # fmt: skip
-        return replace(first, keys=tuple(k for p in parts for k in p.keys), **joined)
+        keys = tuple(k for p in parts for k in p.keys) if all(p.keys for p in parts) else ()
+        return replace(first, keys=keys, **joined)
 
     @staticmethod
     def runs(parts: Iterable[Batch], most: int) -> Iterator[Batch]:
@@ -214,7 +247,7 @@ def _alike(a: Batch, b: Batch) -> bool:
 def _tensor(x: Any, name: str) -> Tensor:
     """A tensor of what a person brings: a tensor, an array, or nested lists of numbers."""
     try:
-        out: Tensor = torch.as_tensor(x)
+        out: Tensor = x if isinstance(x, Tensor) else torch.as_tensor(x)
         if out.is_complex():
             raise TypeError("they are complex")
     except (TypeError, ValueError, RuntimeError) as error:
@@ -224,6 +257,13 @@ def _tensor(x: Any, name: str) -> Tensor:
         ) from error
     # Whole numbers and float8 have no arithmetic that would do.
     return out if out.is_floating_point() and out.dtype.itemsize > 1 else out.float()
+
+
+def _read(owner: Batch | Context | Sample, *names: str) -> None:
+    """Make tensors of what a person brought under these names."""
+    for name in names:
+        if (x := getattr(owner, name)) is not None or name == "logits":
+            object.__setattr__(owner, name, _tensor(x, name))
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,10 +289,23 @@ class Sample:
     bias: float = 0.0
     unit: bool = True
 
+    if TYPE_CHECKING:  # what is given may be an array or lists; what is kept is a tensor
+
+        def __init__(
+            self,
+            logits: Numbers,
+            features: Numbers | None = None,
+            class_weights: Numbers | None = None,
+            scale: float = 1.0,
+            pixels: Numbers | None = None,
+            model: Model | None = None,
+            classes: Sequence[str] | None = None,
+            bias: float = 0.0,
+            unit: bool = True,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
-        for name in ("logits", "features", "class_weights", "pixels"):
-            if (x := getattr(self, name)) is not None or name == "logits":
-                object.__setattr__(self, name, _tensor(x, name))
+        _read(self, "logits", "features", "class_weights", "pixels")
         if self.logits.ndim != 2 or 0 in self.logits.shape:
             raise InputError(
                 f"logits of shape {tuple(self.logits.shape)} are not (views, classes); "

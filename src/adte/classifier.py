@@ -26,7 +26,7 @@ from adte.files.claims import kind_of
 from adte.files.devices import is_special
 from adte.files.states import check_path
 from adte.fit import check_fit, check_named, check_weights, damaged, read_learned, read_method
-from adte.given import is_collection, name_of, named_images
+from adte.given import is_flow, name_of, named_images
 from adte.machine import as_it_is, pulled
 from adte.methods import Method, create_method
 from adte.models import Model, check_model, load_model
@@ -206,16 +206,16 @@ class Classifier:
     def learn(self, images: Any, errors: Literal["raise", "skip"] = "raise") -> int:
         """Learn from an image, a list, or what `stream` takes without predicting; how many it was.
 
-        A list is learned whole or not at all, as in `predict`; a folder and the like is learned as
-        it comes, and where it ends in an error `seen` says how many images that was.
+        A list is learned whole or not at all, as in `predict`; a folder, a generator and the like
+        is learned as it comes, and where it ends in an error `seen` says how many images that was.
         """
         if self.frozen:
             raise InputError("this classifier is frozen; call unfreeze() before learn()")
         several = isinstance(images, (list, tuple)) or getattr(images, "ndim", 0) == 4
-        folder = is_collection(images)
-        found = self._batches(images if several or folder else [images], 16, 0, errors)
+        flow = is_flow(images)
+        found = self._batches(images if several or flow else [images], 16, 0, errors)
         done = 0
-        with nullcontext(found) if folder else self._whole(found) as batches:
+        with nullcontext(found) if flow else self._whole(found) as batches:
             for batch in batches:
                 with self._lock, as_it_is(self.model.device):
                     self.method.learn(batch)

@@ -15,7 +15,7 @@ from adte.files.devices import StrPath
 from adte.files.inputs import is_archive
 from adte.images import find_images
 
-__all__ = ["is_collection", "name_of", "named_images"]
+__all__ = ["is_collection", "is_flow", "name_of", "named_images"]
 
 
 def named_images(images: StrPath | Iterable[Any]) -> Iterator[tuple[str, Any]]:
@@ -46,6 +46,15 @@ def is_collection(given: Any) -> bool:
         or Path(given).is_dir()
         or (is_archive(given) and Path(given).is_file())
     )
+
+
+def is_flow(given: Any) -> bool:
+    """Whether images come out of it one after the other: it is neither one image nor a list."""
+    if isinstance(given, (str, os.PathLike)):
+        return is_collection(given)
+    if isinstance(given, (bytes, bytearray, memoryview, list, tuple)):
+        return False
+    return isinstance(given, Iterable) and getattr(given, "ndim", 1) == 1
 
 
 def name_of(number: int, image: Any) -> str:

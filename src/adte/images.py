@@ -16,7 +16,7 @@ import os
 import re
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from hashlib import blake2b
 from pathlib import Path
@@ -283,8 +283,7 @@ def _read(source: Any, fraction: Callable[[int, int], int] | None) -> Picture:
     elif isinstance(source, Image.Image):
         name, opened = f"this {source.mode} image", lambda: _again(source, fraction)
     else:
-        kind = type(source).__name__
-        raise InputError(f"{kind} is no image; give a path, bytes, a Pillow image or uint8 pixels")
+        raise InputError(f"{type(source).__name__} is no image; {_mend(source)}")
     try:
         try:
             return _decode(opened, fraction)
@@ -304,6 +303,17 @@ def _read(source: Any, fraction: Callable[[int, int], int] | None) -> Picture:
         if isinstance(error, PermissionError):
             mend = "check its permissions"
         raise InputError(f"{why}; {mend}") from error
+
+
+def _mend(source: object) -> str:
+    """What to give in place of what is no image."""
+    if isinstance(source, (list, tuple)):
+        return "give each image by itself, without its label"
+    if hasattr(source, "read"):
+        return "give its bytes, as read() returns them"
+    if isinstance(source, Iterable):
+        return "use stream() for several images"
+    return "give a path, bytes, a Pillow image or uint8 pixels"
 
 
 def _plain_reason(error: Exception, source: Any) -> str:

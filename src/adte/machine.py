@@ -48,8 +48,12 @@ def threads(count: int) -> Iterator[None]:
 
 @contextmanager
 def as_it_is(device: torch.device) -> Iterator[None]:
-    """Within the block the dtype of numbers decides, whatever autocast the caller is in."""
+    """Within the block numbers have the dtype and the device that the code gives them, whatever
+    autocast or default device the caller has set.
+    """
     with ExitStack() as stack:
+        if torch.get_default_device().type != "cpu":
+            stack.enter_context(torch.device("cpu"))
         for kind in {"cpu", device.type} & {"cpu", "cuda"}:
             if torch.is_autocast_enabled(kind):
                 stack.enter_context(torch.autocast(kind, enabled=False))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from html import escape
-from typing import Any
+from typing import Any, overload
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -78,6 +79,18 @@ class Prediction:
             **lists,
         }
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Numbers by value: a tensor takes its whole batch along, and between processes it is an
+        open file for as long as it lives.
+        """
+        return {k: _by_value(v) if isinstance(v, Tensor) else v for k, v in vars(self).items()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(
+            (k, torch.tensor(v, device="cpu") if isinstance(v, np.ndarray) else v)
+            for k, v in state.items()
+        )
+
     def _repr_html_(self) -> str:
         """A small table with a bar per class, for notebooks."""
         rows = "".join(
@@ -109,7 +122,16 @@ class Predictions:
     def __len__(self) -> int:
         return len(self.probs)
 
-    def __getitem__(self, i: int) -> Prediction:
+    @overload
+    def __getitem__(self, i: int) -> Prediction: ...
+    @overload
+    def __getitem__(self, i: slice) -> Predictions: ...
+    def __getitem__(self, i: int | slice) -> Prediction | Predictions:
+        if isinstance(i, slice):
+            rows: dict[str, Any] = {n: x[i] for n in _ROWS if (x := getattr(self, n)) is not None}
+            return Predictions(
+                **rows, known=self.known if isinstance(self.known, bool) else self.known[i]
+            )
         if not -len(self) <= i < len(self):
             raise IndexError(i)
         known = self.known if isinstance(self.known, bool) else self.known[i]
@@ -165,6 +187,12 @@ class Predictions:
             for i in range(len(p))
         )
         return Predictions(**out, known=True if all(known) else known)
+
+
+def _by_value(x: Tensor) -> Any:
+    """An array, where there is one of its kind."""
+    here = x.device.type == "cpu" and x.dtype is not torch.bfloat16
+    return x.detach().numpy() if here else x
 
 
 def check_probs(owner: str, probs: Tensor, shape: tuple[int, int]) -> None:

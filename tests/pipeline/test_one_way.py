@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -128,6 +129,22 @@ def test_workers_and_groups_change_nothing(folder):
         for a, b in zip(plain, pipeline(enumerate(paths)), strict=True):
             assert a.key == b.key
             assert torch.equal(a.features, b.features)
+
+
+def test_threads_that_begin_after_a_stream_compute_as_before(folder):
+    def threads():
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(torch.get_num_threads).result()
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        assert threads() == 3
+        paths = sorted(folder.rglob("*.png"))
+        assert len(list(Pipeline(SmallModel(), Views(2), workers=2)(enumerate(paths)))) == 3
+        assert threads() == torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_the_tower_sees_one_shape_on_a_device():

@@ -10,6 +10,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from adte.data import StreamOptions
 from adte.errors import InputError, brief, unknown
 from adte.evaluate.features.stream import FeatureStream, Tick, silent
@@ -26,6 +28,7 @@ from adte.evaluate.running.protocol import BATCH, PROTOCOLS, Protocol
 from adte.evaluate.running.results import Record, Results
 from adte.evaluate.running.tasks import Outcome, Task, aggregate, method_tasks, run_tasks
 from adte.evaluate.source import Source, needs_of
+from adte.machine import as_it_is
 from adte.methods import Method, list_methods, method_info
 from adte.options import at_least
 from adte.prompts import Prompts
@@ -176,6 +179,7 @@ def compare_tasks(
     return Comparison.of(outcomes, stream, baseline)
 
 
+@as_it_is(torch.device("cpu"))
 def compare(
     data: str | Sequence[str] | FeatureStream | None = None,
     methods: str | Task | Method | Sequence[str | Task | Method] | None = None,

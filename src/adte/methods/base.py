@@ -19,7 +19,8 @@ Three ways to write one, from easy to fast:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, overload
 
@@ -28,6 +29,7 @@ from torch import Tensor
 from adte import state as declared
 from adte.batch import Batch, Context, Sample
 from adte.errors import InputError, StateError
+from adte.machine import as_it_is
 from adte.options import check, coerce, flat, option
 from adte.prediction import Prediction, Predictions, check_probs
 from adte.state import Entry, State
@@ -166,14 +168,14 @@ class Method:
 
         On an error nothing was learned.
         """
-        batch = self._bound(images)
-        if not self.stateful:
-            return _like(images, self._decided(batch, None))
-        evidence = self.evidence(batch)
-        readouts, draft = self.scan(self.draft(self._fitting(batch)), evidence)
-        out = self._decided(batch, readouts)
-        self._state = self.settled(draft)
-        return _like(images, out)
+        with self._taken(images) as batch:
+            if not self.stateful:
+                return _like(images, self._decided(batch, None))
+            evidence = self.evidence(batch)
+            readouts, draft = self.scan(self.draft(self._fitting(batch)), evidence)
+            out = self._decided(batch, readouts)
+            self._state = self._kept(draft)
+            return _like(images, out)
 
     @overload
     def predict(self, images: Sample) -> Prediction: ...
@@ -181,18 +183,18 @@ class Method:
     def predict(self, images: Batch) -> Predictions: ...
     def predict(self, images: Sample | Batch) -> Prediction | Predictions:
         """The decision in the present state, which it leaves as it is."""
-        batch = self._bound(images)
-        readouts = None
-        if self.stateful:
-            readouts = self.read(self._fitting(batch), self.evidence(batch))
-        return _like(images, self._decided(batch, readouts))
+        with self._taken(images) as batch:
+            readouts = None
+            if self.stateful:
+                readouts = self.read(self._fitting(batch), self.evidence(batch))
+            return _like(images, self._decided(batch, readouts))
 
     def learn(self, images: Sample | Batch) -> None:
         """Take images into the state, in order, without predictions."""
-        batch = self._bound(images)
-        if self.stateful:
-            draft = self.draft(self._fitting(batch))
-            self._state = self.settled(self.absorb(draft, self.evidence(batch)))
+        with self._taken(images) as batch:
+            if self.stateful:
+                draft = self.draft(self._fitting(batch))
+                self._state = self._kept(self.absorb(draft, self.evidence(batch)))
 
     def step_many(self, samples: Iterable[Sample]) -> list[Prediction]:
         """`step` for each, in order; neighbours of one shape go together."""
@@ -250,9 +252,9 @@ class Method:
     def merge(self, other: Method) -> None:
         """Take in what another copy of this method learned elsewhere, as if it had come after."""
         if type(other) is not type(self) or other.name != self.name:
+            kind = other.name if isinstance(other, Method) else type(other).__name__
             raise StateError(
-                f"cannot merge the state of {other.name!r} into {self.name!r}; "
-                "merge copies of one method"
+                f"cannot merge the state of {kind!r} into {self.name!r}; merge copies of one method"
             )
         if other is self:
             raise StateError(f"cannot merge {self.name!r} into itself; give another copy")
@@ -285,8 +287,14 @@ class Method:
 
     # ------------------------------------------------------------------ inside
 
-    def _bound(self, images: Sample | Batch) -> Batch:
+    @contextmanager
+    def _taken(self, images: Sample | Batch) -> Iterator[Batch]:
+        """The images, checked, in a block where their own dtype and device decide."""
         batch = _batch(images)
+        with as_it_is(batch.logits.device):
+            yield self._bound(batch)
+
+    def _bound(self, batch: Batch) -> Batch:
         batch.check()
         if self._context is None or not self._context.same(batch.context):
             weights = batch.context.class_weights
@@ -311,6 +319,12 @@ class Method:
         if out.probs.shape != shape or out.probs.device.type == "cpu":  # a GPU is not waited for
             check_probs(self.name, out.probs, shape)
         return out
+
+    def _kept(self, draft: State) -> State:
+        """The state that a draft becomes, without the graph of logits that have one: it would hold
+        all images so far.
+        """
+        return {k: v.detach() if v.requires_grad else v for k, v in self.settled(draft).items()}
 
     def _fitting(self, batch: Batch) -> State:
         """The state on the batch's device; a fresh one before the first image."""

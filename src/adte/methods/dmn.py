@@ -79,7 +79,7 @@ class DMN(Method):
         log_p, _, kept = self._views(image)
         mean = F.mean_probs(log_p[kept])
         item = {"keys": features_of(image)[0, 0]}
-        bank.insert(state, "", int(mean.argmax()), float(F.shannon(mean)), item)
+        bank.insert(state, "", int(mean.argmax()), float(F.shannon(mean.detach())), item)
 
     def classifier(self, state: State, image: Batch) -> Tensor:
         """a, the class features that this image reads from text and memory.  → (L, D)"""

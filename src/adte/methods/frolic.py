@@ -154,8 +154,8 @@ class Frolic(Method):
     def _fused(self, state: State, image: Batch, gaussian: Tensor) -> Tensor:
         """f_c + f_g/τ of the base view.  → (L,)"""
         count = int(state["count"])
-        curve, target = state["gaussian"] / count, float(state["text"] / count)
-        tau = match_temperature(_LOG2_GRID, curve, target) / image.context.scale
+        curve, target = (state[name].detach() / count for name in ("gaussian", "text"))
+        tau = match_temperature(_LOG2_GRID, curve, float(target)) / image.context.scale
         return image.logits[0, 0].to(gaussian) + gaussian / tau
 
     def update(self, state: State, image: Batch) -> None:

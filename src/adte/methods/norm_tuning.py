@@ -105,11 +105,12 @@ class NormTuner(MeasuredMethod):
     @off_record
     def logits(self, images: Sample | Batch) -> Tensor:
         """(V, L) of an image's views under the parameters so far."""
-        image = self._bound(images)[0]
-        state = self._fitting(image)
-        with self._tower(image) as tower:
-            x, _ = self._learned(state, tower)
-            return tower.logits(tower.views(image), x)
+        with self._taken(images) as batch:
+            image = batch[0]
+            state = self._fitting(image)
+            with self._tower(image) as tower:
+                x, _ = self._learned(state, tower)
+                return tower.logits(tower.views(image), x)
 
     @off_record
     def look(self, state: State, image: Batch) -> Prediction:

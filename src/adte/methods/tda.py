@@ -132,7 +132,7 @@ class TDA(EntropyMethod):
             feature=features[mine].mean(0),
             logits=z[mine].mean(0),
             probs=log_mean.exp(),
-            entropy=float(self.entropy(log_mean, prior)) / scale,
+            entropy=float(self.entropy(log_mean, prior).detach()) / scale,
             view_features=features,
             view_logits=z,
             view_entropy=entropy,

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from adte.errors import InputError, MissingExtra
+from adte.machine import as_it_is
 from adte.models.base import Model
 from adte.models.runtime import check_runtime, with_runtime
 from adte.registry import Registry, check_name
@@ -186,12 +187,13 @@ def load_model(
     check_runtime(runtime)
     place = default_device() if device is None else find_device(device)
     kind = find_dtype(dtype) if dtype is not None else default_dtype(place)
-    model, own = _load(_text(name), weights, tokenizer)
-    if own is not None and dtype is None:
-        kind = own
-    _check(model)
-    model._loaded = model.fingerprint  # before any cast
-    return with_runtime(model.to(place, kind).eval(), runtime)
+    with as_it_is(place):
+        model, own = _load(_text(name), weights, tokenizer)
+        if own is not None and dtype is None:
+            kind = own
+        _check(model)
+        model._loaded = model.fingerprint  # before any cast
+        return with_runtime(model.to(place, kind).eval(), runtime)
 
 
 def _load(name: str, weights: Weights, tokenizer: Any) -> tuple[Model, torch.dtype | None]:

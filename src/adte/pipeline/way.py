@@ -300,6 +300,8 @@ class Pipeline:
             return
         ahead: deque[tuple[K, Future[Prepared | InputError]]] = deque()
         with ExitStack() as stack:
+            # What one thread is told holds for all that begin later, the caller's own among them.
+            stack.callback(torch.set_num_threads, torch.get_num_threads())
             pool = ThreadPoolExecutor(self.workers, "adte-views", lambda: torch.set_num_threads(1))
             stack.callback(pool.shutdown, wait=True, cancel_futures=True)
             given: Iterator[tuple[K, Any]] = iter(items)

@@ -56,7 +56,7 @@ class FixedPoint(Rule):
     def observe(self, state: State, log_p: Tensor, label: int | None = None) -> bool:
         o, L = self.options, len(log_p)
         label = int(log_p.argmax()) if label is None else label  # of equals, the first
-        top = log_p.topk(min(2, L)).values
+        top = log_p.detach().topk(min(2, L)).values
         gap = float(top[0] - top[1]) if L > 1 else float("inf")
         draw = random.Random(f"{o.seed}/{int(state['seen'])}")
         if o.noise and draw.random() < o.noise:

@@ -17,6 +17,7 @@ from adte.batch import Batch, Sample
 from adte.errors import InputError, brief, unknown
 from adte.evaluate.features.recipe import Recipe
 from adte.evaluate.features.stream import FeatureStream, Given, Image, Tick, silent
+from adte.machine import as_it_is
 from adte.methods import Method
 from adte.prediction import Prediction, Predictions, check_probs
 
@@ -132,6 +133,7 @@ def _compared(probs: Tensor, labels: Tensor) -> Tensor:
     return torch.stack([c.double() for c in columns])
 
 
+@as_it_is(torch.device("cpu"))
 def run(
     method: Method,
     stream: FeatureStream | Iterable[tuple[Sample, int]],
