@@ -293,6 +293,12 @@ def test_the_model_of_a_state_by_name(model, photos, tmp_path):
         Classifier.load(file)
 
 
+def test_a_switch_for_a_number_makes_a_state_that_loads(model, tmp_path):
+    clf = Classifier(model, ["cat", "dog"], views=True, seed=True)
+    again = Classifier.load(clf.save(tmp_path / "a.adte"), model=model)
+    assert (again.views.count, again.views.seed) == (1, 1)
+
+
 def test_load_keeps_views_and_frozen(model, tmp_path):
     clf = make(model, views=Views(count=5, scale=(0.3, 0.9), seed=7), ratio=0.5).freeze()
     twin = Classifier.load(clf.save(tmp_path / "x.adte"), model=model)

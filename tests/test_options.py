@@ -201,6 +201,8 @@ def test_numbers_become_those_of_python() -> None:
     assert [type(method.params[n]) for n in ("positive_size", "positive_weight")] == [int, float]
     assert create_method("adte", warmup=np.int64(2)).params["prior.warmup"] == 2
     json.dumps(method.params)
+    views = Views(count=True, flip=True, seed=True)
+    assert [type(x) for x in (views.count, views.flip, views.seed)] == [int, float, int]
 
 
 def test_a_part_of_another_kind_is_named_with_the_mend() -> None:

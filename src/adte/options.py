@@ -292,8 +292,8 @@ def check(thing: Any, of: str = "") -> None:
             plain = float if float in kinds else int
             if several:
                 object.__setattr__(thing, f.name, tuple(plain(x) for x in value))
-            elif type(value) not in (plain, int, bool):
-                object.__setattr__(thing, f.name, plain(value))  # 3.0 is 3, and NumPy's are ours
+            elif type(value) not in (plain, int):
+                object.__setattr__(thing, f.name, plain(value))  # 3.0 is 3, True is 1, NumPy's ours
 
 
 def at_least(name: str, value: Any, low: int) -> int:

@@ -250,10 +250,13 @@ def test_damage_beside_the_shards_is_named_and_mended(tmp_path):
     extract(live(), folder, shard=4)
     before = {p.name: p.read_bytes() for p in folder.iterdir()}
     weights, recipe = folder / "weights-default.safetensors", folder / "recipe.json"
-    weights.write_bytes(before[weights.name][:-30])
-    with pytest.raises(StateError, match=r"weights-default.*features stay"):
-        Cache(folder)
-    extract(live(), folder, shard=4)
+    data = before[weights.name]
+    for bad in (data[:-30], data[:-30] + bytes(30), data.replace(b"cat", b"cut")):
+        weights.write_bytes(bad)
+        with pytest.raises(StateError, match=r"weights-default.*features stay"):
+            Cache(folder)
+        extract(live(), folder, shard=4)
+        assert weights.read_bytes() == data
     recipe.write_bytes(before[recipe.name][:-30])
     with pytest.raises(StateError, match=r"recipe\.json.*damaged.*shards stay"):
         Cache(folder)

@@ -79,6 +79,31 @@ def test_files_of_format_1_are_read_and_newer_ones_are_not(tmp_path):
         load_state(new)
 
 
+def test_every_byte_of_a_state_counts(tmp_path):
+    """A flipped bit is found, or (in the checksum's own name) makes no difference."""
+    tensors = {"a": torch.arange(4.0), "b": torch.ones(3, dtype=torch.int64), "c": torch.eye(2)}
+    path = save_state(tmp_path / "s.adte", tensors, {"classes": ["cat", "dog"]})
+    data, (want, facts) = path.read_bytes(), load_state(path)
+    missed = 0
+    for place in range(8, len(data)):
+        path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+        try:
+            found, same = load_state(path)
+        except StateError:
+            continue
+        missed += 1
+        assert same == facts
+        assert all(torch.equal(found[name], x) for name, x in want.items())
+    assert missed <= len("checksum")
+
+
+def test_a_state_without_a_checksum_is_read(tmp_path):
+    """As earlier versions wrote it."""
+    parts = states.as_bytes({"a": torch.ones(2)}, {}, checksum=False)
+    (tmp_path / "s.adte").write_bytes(b"".join(parts))
+    assert torch.equal(load_state(tmp_path / "s.adte")[0]["a"], torch.ones(2))
+
+
 def test_what_is_no_file(tmp_path):
     with pytest.raises(InputError, match="does not exist"):
         load_state(tmp_path / "none")

@@ -46,13 +46,14 @@ def run_and_show(source: Source, tasks: Sequence[Task], to: dict[str, Any]) -> N
     from adte.evaluate.running.logs import open_log
     from adte.evaluate.running.tasks import ticks
     from adte.evaluate.source import needs_of
+    from adte.labelling.report import counted
 
     table_to, json_to = to["table_to"], to["json_to"]
     needs = needs_of([t.create() for t in tasks])  # a bad option ends here, before any work
     with open_log(to["log_to"]) as log:
         with console.notes():
             stream = source.or_bundle(needs)
-        if note := _unseen(stream):
+        if note := unseen(stream):
             console.say(f"note: {note}")
         with console.progress("encoding", ticks(stream, tasks)) as bar:
             done = compare_tasks(
@@ -77,11 +78,11 @@ def run_and_show(source: Source, tasks: Sequence[Task], to: dict[str, Any]) -> N
         if done.parts is not None:
             console.grid(done.parts)
         if skipped := done.records[0].conditions.skipped:
-            console.out.print(f"{len(skipped)} images could not be read and were skipped, the "
-                              f"first: {skipped[0]['reason']}", markup=False)  # fmt: skip
+            console.out.print(f"skipped {counted(len(skipped), 'image')} that could not be read, "
+                              f"the first: {skipped[0]['reason']}", markup=False)  # fmt: skip
 
 
-def _unseen(stream: FeatureStream) -> str:
+def unseen(stream: FeatureStream) -> str:
     """Which classes the data have a name for, but no image."""
     from adte.evaluate.features.live import Live
 

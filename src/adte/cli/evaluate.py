@@ -12,7 +12,7 @@ import click
 from adte import console
 from adte.cli._group import COUNT, JSON, SEED, SET, main, read_settings
 from adte.cli._options import Engine, Section, options_of
-from adte.cli._results import run_and_show, run_options, taken
+from adte.cli._results import run_and_show, run_options, taken, unseen
 from adte.cli._source import SourceOptions
 from adte.errors import InputError
 from adte.simulate import SimulatedStream
@@ -160,6 +160,8 @@ def extract(out: str, json_to: str | None, **values: Any) -> None:
     with console.notes():
         live = source.open()
     assert isinstance(live, Live)
+    if note := unseen(live):
+        console.say(f"note: {note}")
     size = len(live) * live.views.count * live.model.dim * 2 / 1e6
     click.echo(f"{len(live)} images, {live.views.count} views: about {size:,.0f} MB", err=True)
     with console.progress("encoding", len(live)) as bar:

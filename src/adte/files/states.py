@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,11 @@ from adte.errors import InputError, StateError, brief
 from adte.files.devices import StrPath
 from adte.files.whole import write_whole
 
-__all__ = ["FORMAT", "KEY", "check_path", "load_state", "nameable", "save_state"]
+__all__ = ["FORMAT", "KEY", "as_bytes", "check_path", "load_state", "nameable", "save_state"]
 
 FORMAT = 2  # of state files; 1 was written by adte 0.1 and has neither fingerprint nor seen
 KEY = "adte"  # of the facts in the header
+CHECKSUM = "checksum"  # its key in the header; files of earlier versions have none
 
 # The types that are written, by safetensors' names and in the order of its files
 TYPES = {
@@ -36,11 +38,11 @@ def check_path(path: object) -> None:
         raise InputError(f"{brief(path)} is no path of a state file; give one, as in 'shop.adte'")
 
 
-def save_state(path: StrPath, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> Path:
-    """Write tensors and facts to one file."""
-    header = json.dumps({**facts, "format": FORMAT}, ensure_ascii=False)
-    header = header.encode("utf-8", "backslashreplace").decode()  # of names that are not UTF-8
-    parts = _safetensors(tensors, {KEY: header})
+def save_state(
+    path: StrPath, tensors: Mapping[str, Tensor], facts: Mapping[str, Any], checksum: bool = True
+) -> Path:
+    """Write tensors and facts to one file, with a checksum unless the facts have their own."""
+    parts = as_bytes(tensors, facts, checksum)
 
     def write(name: str) -> None:
         with open(name, "wb") as f:
@@ -49,23 +51,48 @@ def save_state(path: StrPath, tensors: Mapping[str, Tensor], facts: Mapping[str,
     return write_whole(path, write, sum(len(p) for p in parts))
 
 
+def as_bytes(
+    tensors: Mapping[str, Tensor], facts: Mapping[str, Any], checksum: bool = True
+) -> list[bytes]:
+    """What `save_state` writes, in parts."""
+    header = json.dumps({**facts, "format": FORMAT}, ensure_ascii=False)
+    header = header.encode("utf-8", "backslashreplace").decode()  # of names that are not UTF-8
+    metadata = {KEY: header}
+    if checksum:
+        metadata[CHECKSUM] = _checksum(header, tensors)
+    return _safetensors(tensors, metadata)
+
+
+def _checksum(header: str, tensors: Mapping[str, Tensor]) -> str:
+    """Of the facts, and of all tensors with their names, types and shapes."""
+    found = blake2b(header.encode(), digest_size=16)
+    for name, x in sorted(tensors.items()):
+        found.update(f"\n{name} {x.dtype} {list(x.shape)}\n".encode())
+        found.update(_raw(x))
+    return found.hexdigest()
+
+
+def _raw(x: Tensor) -> Any:
+    """Its bytes, where they lie if they lie in order."""
+    return x.detach().cpu().reshape(-1).view(torch.uint8).numpy().data
+
+
 def _safetensors(tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> list[bytes]:
     """A file's bytes in parts, those of tensors where they lie: nothing is copied.
 
     They are what `safetensors.torch.save` gives. That copies all of them twice and holds Python's
     lock meanwhile, as a GPU waits; `save_file` replaces the file, be it a device or locked.
     """
-    plain = {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
     rank = list(TYPES)
-    order = sorted(plain, key=lambda k: (rank.index(plain[k].dtype), k))
+    order = sorted(tensors, key=lambda k: (rank.index(tensors[k].dtype), k))
     head: dict[str, Any] = {"__metadata__": metadata}
     parts: list[Any] = []
     end = 0
     for name in order:
-        x = plain[name]
+        x = tensors[name]
         start, end = end, end + x.nbytes
         head[name] = {"dtype": TYPES[x.dtype], "shape": x.shape, "data_offsets": (start, end)}
-        parts.append(x.reshape(-1).view(torch.uint8).numpy().data)
+        parts.append(_raw(x))
     first = json.dumps(head, ensure_ascii=False, separators=(",", ":")).encode()
     first += b" " * (-len(first) % 8)
     return [len(first).to_bytes(8, "little"), first, *parts]
@@ -90,16 +117,20 @@ def load_state(path: StrPath) -> tuple[dict[str, Tensor], dict[str, Any]]:
         ) from error
     try:
         with nameable(path) as there, safe_open(there, framework="pt") as f:
-            header = (f.metadata() or {}).get(KEY)
+            metadata = f.metadata() or {}
             tensors = {k: f.get_tensor(k) for k in f.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise StateError(
             f"{name!r} is not a state file of adte or is damaged ({error}); save it again"
         ) from error
-    if header is None:
+    if (header := metadata.get(KEY)) is None:
         raise StateError(
             f"{name!r} is a safetensors file, but not a state of adte; "
             "give a file that Classifier.save wrote"
+        )
+    if CHECKSUM in metadata and metadata[CHECKSUM] != _checksum(header, tensors):
+        raise StateError(
+            f"{name!r} was altered: its checksum does not fit; use a copy, or save it again"
         )
     return tensors, _read_header(header, name)
 

@@ -66,7 +66,7 @@ def _fault(error: ValidationError) -> Refused:
     if first["type"] == "extra_forbidden":
         return Refused(422, "request", str(unknown("field", clipped(str(place[0])), known)))
     where = ".".join(str(x) for x in place if isinstance(x, int) or x in known)
-    said = first["msg"]
+    said = first["msg"].removeprefix("Value error, ")
     if place[:1] == ("options",) and len(place) > 1:
         where = f"options[{clipped(str(place[1]))!r}]"
         if place[-1] != "[key]":  # of what it may be, the first would be named

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import tempfile
@@ -18,7 +17,7 @@ from torch import Tensor
 
 from adte.classifier import Classifier
 from adte.errors import AdteError, StateError
-from adte.files.states import FORMAT, KEY
+from adte.files.states import as_bytes
 from adte.fit import read_learned
 
 __all__ = ["checksum", "dump", "learned_in", "load_into", "pack", "unpack"]
@@ -47,9 +46,7 @@ def unpack(data: bytes) -> dict[str, Tensor]:
 
 def dump(clf: Classifier) -> bytes:
     """What `Classifier.save` would write."""
-    header = json.dumps({**clf.facts, "format": FORMAT}, ensure_ascii=False)
-    tensors = {k: v.cpu().contiguous() for k, v in clf.method.state_dict().items()}
-    return save(tensors, metadata={KEY: header})
+    return b"".join(as_bytes(clf.method.state_dict(), clf.facts))
 
 
 def load_into(clf: Classifier, data: bytes) -> None:

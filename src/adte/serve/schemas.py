@@ -43,6 +43,14 @@ class New(Model):
     state: str | None = Field(None, description="a state to go on from: an export, in base64")
     start: str | None = Field(None, description="a state to begin with: its bias, no frequencies")
 
+    @field_validator("views", "seed", mode="before")
+    @classmethod
+    def are_numbers(cls, value: Any) -> Any:
+        """As the document says; pydantic would read true as 1, and "4" as 4."""
+        if isinstance(value, bool | str):
+            raise ValueError("Input should be a whole number")
+        return value
+
     @field_validator("options", mode="before")
     @classmethod
     def are_few(cls, value: Any) -> Any:

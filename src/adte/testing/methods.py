@@ -26,7 +26,7 @@ MANY, SOME = 70, 20  # images of a stream; fewer where each of them goes through
 
 def same(a: Prediction, b: Prediction) -> None:
     """The same to the last bit."""
-    for name in ("probs", "q", "prior", "kept"):
+    for name in ("probs", "entropy", "kept", "q", "prior", "scores"):
         x, y = getattr(a, name), getattr(b, name)
         assert (x is None) == (y is None), f"{name} is there in one alone"
         if x is not None and not torch.equal(x, y):

@@ -98,7 +98,7 @@ class Growing:
             "digest": _digest(self._features, tensors, names["ids"]),
             "names": _names_digest(tensors, names),
         }
-        save_state(self.path, tensors, {**names, **digests})
+        save_state(self.path, tensors, {**names, **digests}, checksum=False)
 
 
 # --------------------------------------------------------------------------- reading
