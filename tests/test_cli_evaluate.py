@@ -227,6 +227,16 @@ def test_tables_and_addresses_are_evaluated_here_too(folder, tmp_path):
         assert call("data", "check", name, path).exit_code == 0
 
 
+def test_a_note_of_data_check_is_one_line(tmp_path):
+    for name in ("cat/1.png", "dog/1.png", "new.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.new("RGB", (8, 8)).save(tmp_path / name)
+    result = call("data", "check", "folder", str(tmp_path))
+    assert result.exit_code == 0
+    assert result.stderr.startswith("note: images in ")
+    assert "Warning" not in result.output
+
+
 def test_a_report_of_many_methods(cache, tmp_path):
     names = "average,te,zero,tda,bca,mta,boostadapter"
     assert (

@@ -239,6 +239,12 @@ def test_a_folder_is_no_image_and_says_what_takes_one(tmp_path: Path) -> None:
         load_image(np.zeros(3))
 
 
+def test_an_empty_file_is_told_from_one_of_another_kind(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").touch()
+    with pytest.raises(InputError, match=r"a.jpg' is empty, .*; get it again"):
+        load_image(tmp_path / "a.jpg")
+
+
 def test_too_many_pixels_are_told_from_a_damaged_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -244,6 +244,18 @@ def test_an_image_is_known_by_whatever_way_it_is_reached(tmp_path, monkeypatch):
     assert seen(tmp_path / "rows.csv.adte") == 3
 
 
+def test_archives_that_were_packed_from_beside_do_not_share_their_images(tmp_path):
+    photos = pictures(tmp_path / "photos", 2)
+    for name, photo in zip(("one.zip", "two.zip"), photos, strict=True):
+        with zipfile.ZipFile(name, "w") as archive:
+            archive.write(photo, "../photos/a.png")
+        result = predict(name, "--out", "rows.csv", "--sort-into", "sorted")
+        assert "1 image labelled" in result.output, result.output
+    result = predict("one.zip", "two.zip", "--out", "rows.csv")
+    assert "0 images labelled, 2 done before" in result.output
+    assert (undo("sorted/undo.csv").images, Path("sorted").exists()) == (2, False)
+
+
 @pytest.mark.skipif(os.name != "posix", reason="needs names that are bytes")
 def test_a_state_of_any_name_is_read_again(tmp_path):
     pictures(tmp_path / "photos", 2)

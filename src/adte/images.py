@@ -322,8 +322,11 @@ def _plain_reason(error: Exception, source: Any) -> str:
         return str(error)
     if isinstance(error, FileNotFoundError):
         return "is not there; check the path"
-    if isinstance(source, str | os.PathLike) and os.path.isdir(source):
-        return "is a folder; use stream() for its images"
+    if isinstance(source, str | os.PathLike):
+        if os.path.isdir(source):
+            return "is a folder; use stream() for its images"
+        if isinstance(error, UnidentifiedImageError) and not os.path.getsize(source):
+            return "is empty, as what was not copied or downloaded to its end; get it again"
     if isinstance(error, Image.DecompressionBombError):
         found = re.search(r"(\d+) pixels", str(error))
         size = f"{math.ceil(int(found[1]) / 1e6):,}" if found else "too many"

@@ -35,6 +35,20 @@ def test_folders_sort_by_code_point_and_skip_debris(tmp_path: Path, plant: Calla
     assert data.name == tmp_path.name
 
 
+def test_a_link_back_to_the_root_gives_no_class_the_images_of_others(
+    tmp_path: Path, plant: Callable
+) -> None:
+    plant(tmp_path, ["cat/1.jpg", "dog/1.jpg"])
+    (tmp_path / "cat/back").symlink_to("..")
+    assert list(load_dataset(f"folder:{tmp_path}").ids) == ["cat/1.jpg", "dog/1.jpg"]
+
+
+def test_images_beside_the_folders_are_noted(tmp_path: Path, plant: Callable) -> None:
+    plant(tmp_path, ["cat/1.jpg", "dog/1.jpg", "new.jpg"])
+    with pytest.warns(UserWarning, match=r"left out, 1 such as 'new.jpg'; put them into one"):
+        assert len(load_dataset(f"folder:{tmp_path}")) == 2
+
+
 def test_names_of_folders(tmp_path: Path, plant: Callable, write: Write) -> None:
     wnids = imagenet_ids()[3], imagenet_ids()[1]
     plant(tmp_path, [f"{w}/1.jpg" for w in wnids])

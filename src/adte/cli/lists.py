@@ -179,7 +179,8 @@ def check(name: str, path: str, sample: int, json_to: str | None) -> None:
     from adte.data.registry import settings
 
     path, options = settings(name, path)
-    findings = check_dataset(name, path, sample, **options)
+    with console.notes():
+        findings = check_dataset(name, path, sample, **options)
     rows = [f.row() for f in findings]
     if json_to:
         console.emit_json(rows, json_to)

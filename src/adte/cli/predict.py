@@ -225,10 +225,11 @@ def merge(states: tuple[str, ...], out: str, force: bool) -> None:
     States that began with the same --start bring what it knew each, so name no such parts.
     """
     from adte.labelling import merge_states
+    from adte.labelling.report import counted
 
     with console.notes():
         seen = merge_states(states, out, force)
-    click.echo(f"wrote {out}: {len(states)} states, {seen:,} images", err=True)
+    click.echo(f"wrote {out}: {counted(len(states), 'state')}, {seen:,} images", err=True)
 
 
 @main.command()

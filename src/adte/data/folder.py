@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,9 +58,17 @@ class ImageFolder(Reader):
                 f"folder {stray[0]!r} in {str(root)!r} has no name in {words}; add it, or take the "
                 "folder away"
             )
-        known = set(folders)
-        there = [(y, f) for y, f in enumerate(names) if f in known]  # a name may have no images
-        files = [(f"{f}/{n}", y) for y, f in there for n in walk_images(root / f)]
+        # one walk from the root: a link in a class that leads back to it shows all the others
+        inside: dict[str, list[str]] = {}
+        for name in walk_images(root):
+            inside.setdefault(name.rpartition("/")[0].partition("/")[0], []).append(name)
+        if loose := inside.get(""):
+            warnings.warn(
+                f"images in {str(root)!r} that are in no folder of a class are left out, "
+                f"{len(loose)} such as {loose[0]!r}; put them into one, or take them away",
+                stacklevel=2,
+            )
+        files = [(name, y) for y, f in enumerate(names) for name in inside.get(f, [])]
         return Dataset.of_files(
             root.resolve().name, root, files,
             classes=tuple(names.values()), class_ids=tuple(names),

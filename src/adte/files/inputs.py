@@ -38,8 +38,8 @@ def expand(inputs: Iterable[StrPath], limit: int = LIMIT) -> Iterator[Item]:
 
     A file is itself, whatever its suffix. A folder is every image below it, in code-point order of
     the paths. A .zip or .tar archive is every image in it, in the order of the archive, read as
-    bytes; nothing is unpacked to disk, and names such as ../x.jpg are names and no more. "-" is one
-    image from standard input, and so is a named pipe.
+    bytes; nothing is unpacked to disk, and ../x.jpg in it has the name of x.jpg. "-" is one image
+    from standard input, and so is a named pipe.
 
     Args:
         inputs: paths, or "-".
@@ -181,7 +181,7 @@ def _archive(name: str, limit: int) -> Iterator[Item]:
     try:
         for member, source in reader(name, limit):
             count += 1
-            yield f"{name}/{member}", source
+            yield f"{name}/{_below(member)}", source
     except (
         Exception
     ) as error:  # by format and damage: BadZipFile, ReadError, zlib.error, EOFError, …
@@ -202,6 +202,15 @@ def _reason(error: Exception) -> str:
     return said or type(error).__name__
 
 
+def _below(member: str) -> str:
+    """A name that does not lead out of its archive, where it would be that of another image.
+
+    >>> _below("../photos/a.jpg")
+    'photos/a.jpg'
+    """
+    return "/".join(part for part in member.split("/") if part != "..")
+
+
 def _wanted(member: str) -> bool:
     """An image, and neither it nor a folder that it is in is hidden."""
     parts = PurePosixPath(member).parts
@@ -215,6 +224,13 @@ def _zip(name: str, limit: int) -> Iterator[Item]:
             if info.is_dir() or not _wanted(info.filename):
                 continue
             said = f"{info.filename!r} in {name!r}"
+            if info.flag_bits & 1:
+                locked = f"{said} is encrypted; unpack it with its password and give the images"
+                yield info.filename, InputError(locked)
+                continue
+            if stat.S_ISLNK(info.external_attr >> 16):
+                yield info.filename, InputError(f"{said} is a link; pack the image itself")
+                continue
             if info.file_size > limit:
                 yield info.filename, _too_large(said, info.file_size, limit)
                 continue
@@ -222,7 +238,7 @@ def _zip(name: str, limit: int) -> Iterator[Item]:
             try:
                 with archive.open(info) as file:
                     source = _member(file, said, limit)
-            except Exception as error:  # encrypted, an unknown compression, a wrong checksum, …
+            except Exception as error:  # an unknown compression, a wrong checksum, …
                 source = _broken(said, error)
             yield info.filename, source
 
