@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from adte import InputError
-from adte.files.inputs import expand, is_archive, read_classes, read_list
+from adte.files.inputs import expand, is_archive, read_classes, read_list, read_templates
 from adte.images import load_image
 
 posix = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs a POSIX system")
@@ -560,3 +560,16 @@ def test_standard_input_may_be_closed(monkeypatch):
     assert "standard input is closed" in str(error)
     with pytest.raises(InputError, match="standard input is closed"):
         read_list("-")
+
+
+def test_templates_of_a_file(tmp_path):
+    path = tmp_path / "templates.txt"
+    path.write_bytes("\ufeffa photo of a {}.\r\n\r\n# a comment\r\nart of the {}.".encode())
+    with pytest.warns(UserWarning, match="begin with # are comments and passed over: 1"):
+        found = read_templates(["a bad photo of a {}.", f"@{path}"])
+    assert found == ["a bad photo of a {}.", "a photo of a {}.", "art of the {}."]
+    path.write_text("\n")
+    with pytest.raises(InputError, match="holds no template; give one template per line"):
+        read_templates([f"@{path}"])
+    with pytest.raises(InputError, match="file of templates 'gone' does not exist"):
+        read_templates(["@gone"])

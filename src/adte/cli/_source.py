@@ -24,9 +24,9 @@ FOR_IMAGES = ("data", "corrupt", "severity", "clean", "workers", "strict")
 CROPS = {"scale": "crop-scale", "ratio": "crop-ratio", "enlarge": "crop-enlarge",
          "flip": "crop-flip", "interpolation": "crop-filter"}  # fmt: skip
 TEMPLATE = click.option(
-    "--template", "templates", multiple=True, metavar="SET|TEXT",
-    help="Template set (single, seven, eighty, …), or a text with {} for the class name; texts may "
-    "be repeated. By default the data set's own.",
+    "--template", "templates", multiple=True, metavar="SET|TEXT|@FILE",
+    help="Template set (single, seven, eighty, …), a text with {} for the class name, or @FILE "
+    "with one per line; texts may be repeated. By default the data set's own.",
 )  # fmt: skip
 DESCRIPTIONS = click.option(
     "--descriptions", metavar="FILE",
@@ -83,13 +83,13 @@ class SourceOptions:
 
         A person's own defaults are for images; of a cache only what was asked for now must hold.
         """
+        from adte.files.inputs import read_templates
         from adte.prompts import Prompts
 
         named = more.get("data") or values.get("data") or ()
         images = bool(named) and not any(spec.startswith(FEATURES) for spec in named)
-        templates: tuple[str, ...] = values.pop("templates")
-        if not was_given("templates", images):
-            templates = ()
+        given: tuple[str, ...] = values.pop("templates")
+        templates = tuple(read_templates(given if was_given("templates", images) else ()))
         descriptions, allowed = values.pop("descriptions"), values.pop("allow_missing")
         check_missing(descriptions, allowed)
         prompts = None

@@ -25,9 +25,9 @@ CLASSIFIER = Section(
                  help="The model, see `adte models`; `tiny` needs no network and is for "
                  "demonstrations."),
     options_of(Loading),
-    click.option("--template", "templates", multiple=True, metavar="SET|TEXT",
-                 help="Template set (single, seven, eighty, …), or a text with {} for the class "
-                 "name; texts may be repeated.  [default: a photo of a {}.]"),
+    click.option("--template", "templates", multiple=True, metavar="SET|TEXT|@FILE",
+                 help="Template set (single, seven, eighty, …), a text with {} for the class name, "
+                 "or @FILE with one per line; texts may be repeated.  [default: a photo of a {}.]"),
     DESCRIPTIONS,
     ALLOW_MISSING,
     click.option("--method", default="adte", show_default=True, help="See `adte methods`."),
@@ -154,7 +154,7 @@ def _run(job: Any, screen: Any) -> None:
 
 def _wanted(o: dict[str, Any]) -> Any:
     """The classifier that was asked for, and what of it on the command line."""
-    from adte.files.inputs import read_classes
+    from adte.files.inputs import read_classes, read_templates
     from adte.labelling import Wanted
     from adte.prompts import SINGLE
 
@@ -171,7 +171,7 @@ def _wanted(o: dict[str, Any]) -> Any:
         classes=None if o["classes"] is None else read_classes(o["classes"]),
         model=o["model"],
         method=o["method"],
-        templates=o["templates"] or SINGLE,
+        templates=tuple(read_templates(o["templates"])) or SINGLE,
         descriptions=o["descriptions"],
         allow_missing=o["allow_missing"],
         views=o["views"],

@@ -23,7 +23,7 @@ from adte.files.devices import StrPath
 from adte.files.tars import Header, members
 from adte.images import ARCHIVES, PACKED, find_images, is_image, walk_images
 
-__all__ = ["Item", "expand", "is_archive", "is_pipe", "read_classes", "read_list"]
+__all__ = ["Item", "expand", "is_archive", "is_pipe", "read_classes", "read_list", "read_templates"]
 
 Source: TypeAlias = Path | bytes | InputError
 Item: TypeAlias = tuple[str, Source]
@@ -368,11 +368,41 @@ def _names_of(text: str) -> list[str]:
     return [name for name in names if name]
 
 
+def read_templates(texts: Iterable[str]) -> list[str]:
+    """Templates as they are given, and those of @FILE, one per line, # before comments.
+
+    >>> read_templates(["a photo of a {}."])
+    ['a photo of a {}.']
+    """
+    out: list[str] = []
+    for text in texts:
+        if text.startswith("@"):
+            out += _lines_in(text[1:], f"the file of templates {text[1:]!r}", "template")
+        else:
+            out.append(text)
+    return out
+
+
 def _names_in(path: str) -> list[str]:
     mend = "give one name per line in a text file"
     said = f"the file of class names {path!r}"
     if path.lower().endswith(TABLES):
         raise InputError(f"{said} is a table by its suffix; {mend}, such as names.txt")
+    names = _lines_in(path, said, "name")
+    for what, holds in _TABLE.items():
+        if len(names) > 1 and all(map(holds, names)):
+            warnings.warn(
+                f"every line of {path!r} has {what}, which is taken for part of the name, as in "
+                f"{names[0]!r}; if it is a table, {mend}",
+                stacklevel=3,
+            )
+            break
+    return names
+
+
+def _lines_in(path: str, said: str, what: str) -> list[str]:
+    """The lines of a text file that are neither empty nor comments; `said` is how it is called."""
+    mend = f"give one {what} per line in a text file"
     try:
         data = Path(path).read_bytes()
     except (OSError, ValueError) as error:
@@ -384,21 +414,13 @@ def _names_in(path: str) -> list[str]:
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:  # or UTF-16 that does not say so
-        raise InputError(f"{said} is not UTF-8 text; save it as UTF-8, one name per line")
+        raise InputError(f"{said} is not UTF-8 text; save it as UTF-8, one {what} per line")
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    written = [name for line in lines if (name := line.strip())]
-    names = [name for name in written if not name.startswith("#")]
-    if not names:
-        raise InputError(f"{said} holds no name; {mend}")
-    for what, holds in _TABLE.items():
-        if len(names) > 1 and all(map(holds, names)):
-            warnings.warn(
-                f"every line of {path!r} has {what}, which is taken for part of the name, as in "
-                f"{names[0]!r}; if it is a table, {mend}",
-                stacklevel=3,
-            )
-            break
-    if passed := len(written) - len(names):
+    written = [text for line in lines if (text := line.strip())]
+    kept = [text for text in written if not text.startswith("#")]
+    if not kept:
+        raise InputError(f"{said} holds no {what}; {mend}")
+    if passed := len(written) - len(kept):
         said = f"lines of {path!r} that begin with # are comments and passed over: {passed}"
-        warnings.warn(said, stacklevel=3)
-    return names
+        warnings.warn(said, stacklevel=4)
+    return kept
