@@ -144,8 +144,9 @@ UNREADABLE = "as an image"
 hunt(
     "images",
     *(images(name, says=f"cannot read {name!r} as an image")
-      for name in ("zero.jpg", "text.jpg", "cut.jpg", "cut.png", "head.png", "magic.gif",
+      for name in ("text.jpg", "cut.jpg", "cut.png", "head.png", "magic.gif",
                    "drawing.png", "bad.webp", "bad.tif", "good.adte", "names.txt")),
+    images("zero.jpg", says="'zero.jpg' is empty, as what was not copied"),
     images("bad.heic", says="pip install pillow-heif"),
     images("huge.png", says="megapixels, more than the 178 that are read"),
     images("wide.png", says="megapixels, more than the 178 that are read"),
