@@ -256,7 +256,7 @@ class Bench:
         }
         said = {
             "extract": f"{workers} threads decode",
-            "features of 32 x 32 pixels": "whose views are two or three",
+            "features of 32 x 32 pixels": "views that are the same are encoded once",
             "predict": f"adte, {len(clf.classes)} classes, rows with top 5",
         }
         for name, took in timing.medians(calls, repeats, device).items():

@@ -7,8 +7,7 @@ stream. On a CPU one image goes at a time, and the threads make its views. A GPU
 itself, and does what it is told while the tower's thread goes on: one pass is under way, and one
 more is told, when it is full or the first nearly done. So images that come meanwhile gather, up to
 16 of all streams, and go together; where the GPU is idle, the first waits for others no longer than
-`window`. Few images are held in memory
-at a time, however many wait.
+`window`. Few images are held in memory at a time, however many wait.
 """
 
 from __future__ import annotations
