@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from adte import InputError
-from adte.files.inputs import expand, is_archive, read_classes, read_list, read_templates
+from adte.files.inputs import expand, is_archive
 from adte.images import load_image
 
 posix = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs a POSIX system")
@@ -137,6 +137,34 @@ def test_devices_are_no_images(here):
     ]
 
 
+def test_photographs_that_cannot_be_read_are_counted(here):
+    for name in ("1.NEF", "2.nef", "sub/3.cr2", "README", "notes.txt", ".hidden"):
+        Path("photos", name).write_bytes(b"raw")
+    Path("photos/scan").write_bytes(png(9))
+    with pytest.warns(UserWarning, match=r"files in 'photos' .*\(\.nef 2, no suffix 1, \.cr2 1\)"):
+        assert len(items(["photos"])) == 3
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a POSIX system")
+def test_a_folder_may_be_thousands_deep(here):
+    top = os.getcwd()
+    try:
+        for name in ["deep", *["d"] * 1200]:
+            os.mkdir(name)
+            os.chdir(name)
+        Path("x.png").write_bytes(b"an image")
+    finally:
+        os.chdir(top)
+    ((name, source),) = expand(["deep"])
+    assert name == f"deep/{'d/' * 1200}x.png"
+    assert source.read_bytes() == b"an image"
+    os.rename("deep", "r")  # from its end, as the tests' own tidying up is a recursion
+    while os.path.isdir("r/d"):
+        os.rename("r/d", "s")
+        shutil.rmtree("r")
+        os.rename("s", "r")
+
+
 # --------------------------------------------------------------------------- standard input, pipes
 
 
@@ -173,8 +201,6 @@ def test_standard_input_is_one_image(here, send):
     assert items(["-"], limit=1000) == [
         ("-", "standard input holds more than 1,000 bytes; give smaller images")
     ]
-    send(b"a.png\r\n\n b.png\n#c.png")
-    assert read_list("-") == ["a.png", " b.png", "#c.png"]
     for twice in (["-", "-"], ["-", "/dev/stdin"]):
         with pytest.raises(InputError, match="standard input was named twice"):
             expand(twice)
@@ -202,6 +228,12 @@ def test_a_pipe_is_one_image(here):
         writer.start()
         assert items(["pipe"]) == [("pipe", wanted)]
         writer.join()
+
+
+def test_standard_input_may_be_closed(monkeypatch):
+    monkeypatch.setattr("sys.stdin", None)
+    ((_, error),) = expand(["-"])
+    assert "standard input is closed" in str(error)
 
 
 # --------------------------------------------------------------------------- archives
@@ -391,185 +423,3 @@ def test_no_damage_to_an_archive_is_a_traceback(name, changes, tmp_path_factory)
 def test_suffixes_of_archives():
     assert all(is_archive(n) for n in ARCHIVES)
     assert not any(is_archive(n) for n in ("zip", "a.jpg", "a.gz", "tar", "a.zip.jpg"))
-
-
-# --------------------------------------------------------------------------- lists
-
-
-@pytest.mark.parametrize(
-    ("data", "names"),
-    [
-        (b"a.jpg\nb c.jpg\n", ["a.jpg", "b c.jpg"]),
-        (b"\xef\xbb\xbfa.jpg\r\n\r\nb.jpg", ["a.jpg", "b.jpg"]),
-        (b"a\nb.jpg\0c.jpg\0", ["a\nb.jpg", "c.jpg"]),
-        (b"1\0b\0", ["1", "b"]),
-        (b"caf\xe9.jpg\n# no comment\n", [os.fsdecode(b"caf\xe9.jpg"), "# no comment"]),
-    ],
-)
-def test_lists_of_files(data, names, tmp_path):
-    (tmp_path / "list").write_bytes(data)
-    assert read_list(tmp_path / "list") == names
-
-
-@pytest.mark.parametrize("kind", ["utf-16-le", "utf-16-be"])
-def test_utf_16_is_read_if_it_says_so(kind, tmp_path):
-    """Its zero bytes passed for those between names, and a slash among them for the whole disk."""
-    text = "photos/a.jpg\r\nbig cat/größe.jpg\r\n"
-    (tmp_path / "list").write_bytes(f"\ufeff{text}".encode(kind))
-    assert read_list(tmp_path / "list") == ["photos/a.jpg", "big cat/größe.jpg"]
-    assert read_classes(f"@{tmp_path / 'list'}") == ["photos/a.jpg", "big cat/größe.jpg"]
-    (tmp_path / "list").write_bytes(text.encode(kind))
-    with pytest.raises(InputError, match="not UTF-8 text; save it as UTF-8"):
-        read_list(tmp_path / "list")
-
-
-@pytest.mark.parametrize(
-    ("lines", "what"),
-    [
-        ("name;id\ncat;1", "a semicolon"), ("1\tcat\n2\tdog", "a tab"),
-        ("cat,\ndog,", "a comma at its end"), ('"cat"\n"polar bear"', "quotes around it"),
-    ],
-)  # fmt: skip
-def test_a_table_by_another_suffix_is_noted(lines, what, tmp_path):
-    (tmp_path / "names.txt").write_text(lines)
-    with pytest.warns(UserWarning, match=f"every line of .* has {what}"):
-        assert len(read_classes(f"@{tmp_path / 'names.txt'}")) == 2
-
-
-def test_photographs_that_cannot_be_read_are_counted(here):
-    for name in ("1.NEF", "2.nef", "sub/3.cr2", "README", "notes.txt", ".hidden"):
-        Path("photos", name).write_bytes(b"raw")
-    Path("photos/scan").write_bytes(png(9))
-    with pytest.warns(UserWarning, match=r"files in 'photos' .*\(\.nef 2, no suffix 1, \.cr2 1\)"):
-        assert len(items(["photos"])) == 3
-
-
-def test_lists_that_cannot_be_read(tmp_path):
-    (tmp_path / "list").write_bytes(b"\n \n")
-    with pytest.raises(InputError, match="is empty; write one name per line"):
-        read_list(tmp_path / "list")
-    for name in ("none", "."):
-        with pytest.raises(InputError, match="cannot read the list of files"):
-            read_list(tmp_path / name)
-
-
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ("cat, dog,polar bear", ["cat", "dog", "polar bear"]),
-        (" cat ,, dog, ", ["cat", "dog"]),
-        ("\ufeffcat,dog", ["cat", "dog"]),
-    ],
-)
-def test_class_names_in_a_line(text, names):
-    assert read_classes(text) == names
-
-
-@pytest.mark.parametrize(
-    ("text", "name", "note"),
-    [
-        ("cat", "cat", r"'cat' is the only class, so every image gets it$"),
-        ("cat,", "cat", r"every image gets it$"),
-        ("cat dog car", "cat dog car", "if these are several names, write commas between them"),
-        ("cat; dog", "cat; dog", "several names, write commas"),
-        ("cat;dog", "cat;dog", "several names, write commas"),
-        ("names.txt", "names.txt", "if it is a file of names, write @names.txt"),
-        ("@one", "cat, dog, car", "several names, write one per line"),
-    ],
-)
-def test_one_class_alone_is_noted(text, name, note, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "one").write_text("cat, dog, car\n")
-    with pytest.warns(UserWarning, match=note):
-        assert read_classes(text) == [name]
-
-
-def test_a_file_without_its_mark_is_refused(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "names.txt").write_text("cat\ndog\n")
-    with pytest.raises(InputError, match=r"'names.txt' is a file; did you mean @names.txt\?"):
-        read_classes("names.txt")
-    (tmp_path / "names.csv").write_text("name,count\ncat,3\n")
-    with pytest.raises(InputError, match=r"names.csv' is a table by its suffix; give one name per"):
-        read_classes("@names.csv")
-
-
-def test_comments_among_class_names_are_counted(tmp_path):
-    (tmp_path / "names").write_text("# animals\ncat\n  # more\n\ndog\n")
-    with pytest.warns(UserWarning, match=r"begin with # are comments and passed over: 2"):
-        assert read_classes(f"@{tmp_path / 'names'}") == ["cat", "dog"]
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"cat\ndog\npolar bear, white\n",
-        "\ufeffcat\r\ndog\r\n\r\npolar bear, white".encode(),
-        b"\n\n cat \rdog\n  \npolar bear, white\n",
-    ],
-)
-def test_a_mark_at_the_beginning_is_no_part_of_a_class(data, tmp_path):
-    (tmp_path / "names.txt").write_bytes(data)
-    assert read_classes(f"@{tmp_path / 'names.txt'}") == ["cat", "dog", "polar bear, white"]
-
-
-def test_class_names_that_cannot_be_read(tmp_path):
-    for text in ("", "  ", ",", " , ,", "\ufeff"):
-        with pytest.raises(InputError, match="names no class"):
-            read_classes(text)
-    for data, sentence in (
-        ("größe".encode("latin-1"), "is not UTF-8 text; save it as UTF-8"),
-        ("cat\ndog".encode("utf-16-le"), "is not UTF-8 text"),
-        ("cat\n".encode("utf-16")[:-1], "is broken UTF-16 text"),
-        (b"", "holds no name"),
-        (b"\xef\xbb\xbf\n# none\n", "holds no name"),
-    ):
-        (tmp_path / "names").write_bytes(data)
-        with pytest.raises(InputError, match=sentence):
-            read_classes(f"@{tmp_path / 'names'}")
-    with pytest.raises(InputError, match="'none' does not exist; give one name per line"):
-        read_classes("@none")
-    for text in ("@", f"@{tmp_path}"):
-        with pytest.raises(InputError, match="cannot be read"):
-            read_classes(text)
-
-
-@pytest.mark.skipif(os.name == "nt", reason="needs a POSIX system")
-def test_a_folder_may_be_thousands_deep(here):
-    top = os.getcwd()
-    try:
-        for name in ["deep", *["d"] * 1200]:
-            os.mkdir(name)
-            os.chdir(name)
-        Path("x.png").write_bytes(b"an image")
-    finally:
-        os.chdir(top)
-    ((name, source),) = expand(["deep"])
-    assert name == f"deep/{'d/' * 1200}x.png"
-    assert source.read_bytes() == b"an image"
-    os.rename("deep", "r")  # from its end, as the tests' own tidying up is a recursion
-    while os.path.isdir("r/d"):
-        os.rename("r/d", "s")
-        shutil.rmtree("r")
-        os.rename("s", "r")
-
-
-def test_standard_input_may_be_closed(monkeypatch):
-    monkeypatch.setattr("sys.stdin", None)
-    ((_, error),) = expand(["-"])
-    assert "standard input is closed" in str(error)
-    with pytest.raises(InputError, match="standard input is closed"):
-        read_list("-")
-
-
-def test_templates_of_a_file(tmp_path):
-    path = tmp_path / "templates.txt"
-    path.write_bytes("\ufeffa photo of a {}.\r\n\r\n# a comment\r\nart of the {}.".encode())
-    with pytest.warns(UserWarning, match="begin with # are comments and passed over: 1"):
-        found = read_templates(["a bad photo of a {}.", f"@{path}"])
-    assert found == ["a bad photo of a {}.", "a photo of a {}.", "art of the {}."]
-    path.write_text("\n")
-    with pytest.raises(InputError, match="holds no template; give one template per line"):
-        read_templates([f"@{path}"])
-    with pytest.raises(InputError, match="file of templates 'gone' does not exist"):
-        read_templates(["@gone"])

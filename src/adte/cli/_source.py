@@ -83,7 +83,7 @@ class SourceOptions:
 
         A person's own defaults are for images; of a cache only what was asked for now must hold.
         """
-        from adte.files.inputs import read_templates
+        from adte.files.lists import read_templates
         from adte.prompts import Prompts
 
         named = more.get("data") or values.get("data") or ()

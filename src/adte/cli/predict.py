@@ -85,7 +85,7 @@ FILES_FROM = click.option(
 
 
 def _inputs(o: dict[str, Any]) -> list[str]:
-    from adte.files.inputs import read_list
+    from adte.files.lists import read_list
 
     return [*o["images"], *(read_list(o["files_from"]) if o["files_from"] is not None else [])]
 
@@ -154,7 +154,7 @@ def _run(job: Any, screen: Any) -> None:
 
 def _wanted(o: dict[str, Any]) -> Any:
     """The classifier that was asked for, and what of it on the command line."""
-    from adte.files.inputs import read_classes, read_templates
+    from adte.files.lists import read_classes, read_templates
     from adte.labelling import Wanted
     from adte.prompts import SINGLE
 

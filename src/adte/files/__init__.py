@@ -5,7 +5,8 @@ devices   pipes, devices and standard output
 locks     of open files
 states    what was learned: tensors with facts beside them
 claims    who may write a file: checked before any work, locked while it is used
-inputs    images from files, folders, archives, lists and standard input; class names
+inputs    images from files, folders, archives and standard input
+lists     of files, of class names, of templates, as a person writes them
 tars      the members of a tar, all of them or an error
 rows      predictions as lines of CSV or JSON
 outputs   streamed as they come

@@ -1,4 +1,4 @@
-"""What a person names, as images in a fixed order, and lists of class names.
+"""What a person names, as images in a fixed order.
 
 Nothing is left out in silence: what cannot be read comes as an `InputError` in its place.
 """
@@ -11,9 +11,8 @@ import sys
 import tarfile
 import warnings
 import zipfile
-from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, TypeAlias
@@ -23,14 +22,13 @@ from adte.files.devices import StrPath
 from adte.files.tars import Header, members
 from adte.images import ARCHIVES, PACKED, find_images, is_image, walk_images
 
-__all__ = ["Item", "expand", "is_archive", "is_pipe", "read_classes", "read_list", "read_templates"]
+__all__ = ["STDIN", "Item", "expand", "is_archive", "is_pipe", "reason"]
 
 Source: TypeAlias = Path | bytes | InputError
 Item: TypeAlias = tuple[str, Source]
 
 LIMIT = 1 << 30  # bytes of one image in an archive or from a pipe
 STDIN = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
-TABLES = (".csv", ".tsv", ".json", ".jsonl", ".xlsx")
 
 
 def expand(inputs: Iterable[StrPath], limit: int = LIMIT) -> Iterator[Item]:
@@ -65,8 +63,7 @@ def _expand(name: str, limit: int) -> Iterator[Item]:
     try:
         mode = os.stat(name).st_mode
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        yield name, InputError(f"cannot open {name!r} ({reason}); check the path")
+        yield name, InputError(f"cannot open {name!r} ({reason(error)}); check the path")
         return
     if stat.S_ISDIR(mode):
         yield from _folder(name)
@@ -153,7 +150,7 @@ def _read(file: IO[bytes], said: str, limit: int) -> Source:
     try:
         data = file.read(limit + 1)
     except OSError as error:
-        return InputError(f"cannot read {said} ({_reason(error)}); send an image to it")
+        return InputError(f"cannot read {said} ({reason(error)}); send an image to it")
     if len(data) > limit:
         return InputError(f"{said} holds more than {_size(limit)}; give smaller images")
     return data or InputError(f"{said} is empty; send an image to it")
@@ -189,7 +186,7 @@ def _archive(name: str, limit: int) -> Iterator[Item]:
         yield (
             name,
             InputError(
-                f"the archive {name!r} cannot be read{after} ({_reason(error)}); make it again"
+                f"the archive {name!r} cannot be read{after} ({reason(error)}); make it again"
             ),
         )
         return
@@ -197,7 +194,8 @@ def _archive(name: str, limit: int) -> Iterator[Item]:
         yield name, InputError(f"the archive {name!r} holds no image; check what was packed")
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
+    """Why something could not be read, in a few words."""
     said = getattr(error, "strerror", None) or " ".join(str(error).split())
     return said or type(error).__name__
 
@@ -274,153 +272,4 @@ def _too_large(said: str, size: int, limit: int) -> InputError:
 
 
 def _broken(said: str, error: Exception) -> InputError:
-    return InputError(f"{said} cannot be read ({_reason(error)}); pack it again")
-
-
-# --------------------------------------------------------------------------- lists
-
-
-def read_list(path: StrPath) -> list[str]:
-    """Names of files from a file, "-" for standard input: one per line, or with zero bytes between.
-
-    Blank lines are passed over. Nothing else is: a name may begin with # or with a blank.
-    """
-    name = os.fspath(path)
-    try:
-        if name in STDIN:
-            if sys.stdin is None:
-                raise ValueError("standard input is closed")
-            data = sys.stdin.buffer.read()
-        else:
-            with open(name, "rb") as file:
-                data = file.read()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"cannot read the list of files {name!r} ({reason}); check it") from error
-    data = _utf8(data, f"the list of files {name!r}")
-    if b"\0" in data:
-        lines = data.split(b"\0")
-        broken = b"\n\0" in data or b"\0\n" in data
-        if broken and max(map(len, lines)) < 3:  # UTF-16 that does not say so
-            raise InputError(f"the list of files {name!r} is not UTF-8 text; save it as UTF-8")
-    else:
-        lines = [line.removesuffix(b"\r") for line in data.split(b"\n")]
-    names = [os.fsdecode(line) for line in lines if line.strip()]
-    if not names:
-        raise InputError(f"the list of files {name!r} is empty; write one name per line")
-    return names
-
-
-def _utf8(data: bytes, said: str) -> bytes:
-    """Text without its mark; UTF-16, as PowerShell and Excel write it, as UTF-8."""
-    if not data.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
-        return data.removeprefix(BOM_UTF8)
-    try:
-        return data.decode("utf-16").encode()
-    except UnicodeError as error:
-        raise InputError(f"{said} is broken UTF-16 text; save it as UTF-8") from error
-
-
-# What no name of a class has in every line of a file: it is a table by another suffix.
-_TABLE: dict[str, Callable[[str], bool]] = {
-    "a tab": lambda name: "\t" in name,
-    "a semicolon": lambda name: ";" in name,
-    "a comma at its end": lambda name: name.endswith(","),
-    "quotes around it": lambda name: len(name) > 1 and name[0] == name[-1] == '"',
-}
-
-
-def read_classes(text: str) -> list[str]:
-    """Class names: "cat, dog, car", or @FILE with one per line, # before comments.
-
-    One class alone is noted, since every image gets it: it may be several names, or a file's.
-
-    >>> read_classes("cat, polar bear")
-    ['cat', 'polar bear']
-    """
-    text = text.removeprefix("\ufeff").strip()
-    if text.startswith("@"):
-        names, mend = _names_in(text[1:]), "write one per line"
-    else:
-        names, mend = _names_of(text), "write commas between them, as in 'cat, dog'"
-    if len(names) == 1:
-        _note_alone(names[0], mend)
-    return names
-
-
-def _note_alone(name: str, mend: str) -> None:
-    hint = ""
-    if name.lower().endswith((".txt", *TABLES)):
-        hint = f"; if it is a file of names, write @{name}"
-    elif len(name.replace(",", " ").replace(";", " ").split()) > 1:
-        hint = f"; if these are several names, {mend}"
-    warnings.warn(f"{name!r} is the only class, so every image gets it{hint}", stacklevel=3)
-
-
-def _names_of(text: str) -> list[str]:
-    names = [name.strip() for name in text.split(",")]
-    if not any(names):
-        raise InputError(
-            f"{text!r} names no class; write names with commas between them, as in 'cat, dog'"
-        )
-    if len(names) == 1 and os.path.isfile(text):
-        raise InputError(f"--classes {text!r} is a file; did you mean @{text}?")
-    return [name for name in names if name]
-
-
-def read_templates(texts: Iterable[str]) -> list[str]:
-    """Templates as they are given, and those of @FILE, one per line, # before comments.
-
-    >>> read_templates(["a photo of a {}."])
-    ['a photo of a {}.']
-    """
-    out: list[str] = []
-    for text in texts:
-        if text.startswith("@"):
-            out += _lines_in(text[1:], f"the file of templates {text[1:]!r}", "template")
-        else:
-            out.append(text)
-    return out
-
-
-def _names_in(path: str) -> list[str]:
-    mend = "give one name per line in a text file"
-    said = f"the file of class names {path!r}"
-    if path.lower().endswith(TABLES):
-        raise InputError(f"{said} is a table by its suffix; {mend}, such as names.txt")
-    names = _lines_in(path, said, "name")
-    for what, holds in _TABLE.items():
-        if len(names) > 1 and all(map(holds, names)):
-            warnings.warn(
-                f"every line of {path!r} has {what}, which is taken for part of the name, as in "
-                f"{names[0]!r}; if it is a table, {mend}",
-                stacklevel=3,
-            )
-            break
-    return names
-
-
-def _lines_in(path: str, said: str, what: str) -> list[str]:
-    """The lines of a text file that are neither empty nor comments; `said` is how it is called."""
-    mend = f"give one {what} per line in a text file"
-    try:
-        data = Path(path).read_bytes()
-    except (OSError, ValueError) as error:
-        missing = isinstance(error, FileNotFoundError)
-        reason = "does not exist" if missing else f"cannot be read ({_reason(error)})"
-        raise InputError(f"{said} {reason}; {mend}") from error
-    try:
-        text = _utf8(data, said).decode()
-    except UnicodeDecodeError:
-        text = "\0"
-    if "\0" in text:  # or UTF-16 that does not say so
-        raise InputError(f"{said} is not UTF-8 text; save it as UTF-8, one {what} per line")
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    written = [text for line in lines if (text := line.strip())]
-    kept = [text for text in written if not text.startswith("#")]
-    if not kept:
-        raise InputError(f"{said} holds no {what}; {mend}")
-    if passed := len(written) - len(kept):
-        said = f"lines of {path!r} that begin with # are comments and passed over: {passed}"
-        warnings.warn(said, stacklevel=4)
-    return kept
+    return InputError(f"{said} cannot be read ({reason(error)}); pack it again")
