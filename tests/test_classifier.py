@@ -369,6 +369,32 @@ def test_failed_save_leaves_the_old_file(model, photos, tmp_path, monkeypatch):
         clf.save(tmp_path / "no" / "a.adte")
 
 
+def test_facts_of_ones_own_beside_those_of_a_state(model, tmp_path):
+    clf = make(model)
+    file = clf.save(tmp_path / "a.adte", shop="corner", shelves=[1, 2])
+    assert load_state(file)[1]["shop"] == "corner"
+    before = file.read_bytes()
+    for more, sentence in (
+        ({"classes": ["x"]}, "'classes' is a fact of every state; give yours another name"),
+        ({"note": object()}, "cannot be written as JSON"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            clf.save(file, **more)
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("method", ["adte", "tda"])
+def test_a_copy_shares_the_weights_and_learns_by_itself(model, photos, method):
+    clf = make(model, method=method)
+    clf.predict(photos / "00.png")
+    twin = copy(clf)
+    assert twin.model is clf.model
+    ahead = [clf.predict(p).probs for p in sorted(photos.iterdir())[:3]]
+    assert (clf.seen, twin.seen) == (4, 1)
+    again = [twin.predict(p).probs for p in sorted(photos.iterdir())[:3]]
+    assert all(torch.equal(a, b) for a, b in zip(ahead, again, strict=True))
+
+
 @pytest.mark.parametrize(("method", "near"), [("adte-tsallis", 1e-7), ("adte", 2e-2)])
 def test_merge_of_two_workers(model, photos, method, near):
     """Exact for a marginal; the joint estimate reads each image by what came before it."""

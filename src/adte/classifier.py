@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -470,6 +471,15 @@ class Classifier:
             )
         with self._lock:
             tensors, facts = self.method.state_dict(), self.facts
+        if taken := sorted(more.keys() & facts.keys() - {"frozen"}):
+            raise InputError(f"{taken[0]!r} is a fact of every state; give yours another name")
+        try:
+            json.dumps(more)
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"the facts {brief(more)} cannot be written as JSON ({error}); give texts, numbers "
+                "and lists of them"
+            ) from error
         return save_state(path, tensors, {**facts, **more})
 
     @classmethod
@@ -547,6 +557,13 @@ class Classifier:
             self.seen += seen
 
     # ------------------------------------------------------------------ the rest
+
+    def __copy__(self) -> Classifier:
+        """The same weights, and a state of its own."""
+        new = object.__new__(type(self))
+        with self._lock:
+            new.__setstate__(self.__getstate__() | {"method": deepcopy(self.method)})
+        return new
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k != "_lock"}

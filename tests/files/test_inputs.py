@@ -420,6 +420,12 @@ def test_no_damage_to_an_archive_is_a_traceback(name, changes, tmp_path_factory)
     assert all(isinstance(source, bytes | InputError) for _, source in got)
 
 
+@pytest.mark.parametrize("name", ["photos.7z", "photos.RAR", "photos.tar.zst"])
+def test_archives_that_are_not_read_are_called_so(name, here):
+    Path(name).write_bytes(b"packed")
+    assert items([name])[0][1].endswith("is an archive of a kind that is not read; make it a .zip")
+
+
 def test_suffixes_of_archives():
     assert all(is_archive(n) for n in ARCHIVES)
     assert not any(is_archive(n) for n in ("zip", "a.jpg", "a.gz", "tar", "a.zip.jpg"))

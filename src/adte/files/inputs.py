@@ -28,6 +28,7 @@ Source: TypeAlias = Path | bytes | InputError
 Item: TypeAlias = tuple[str, Source]
 
 LIMIT = 1 << 30  # bytes of one image in an archive or from a pipe
+OTHERS = (".7z", ".rar", ".tar.zst", ".tzst", ".tar.lz4", ".tar.lz")
 STDIN = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 
 
@@ -73,6 +74,8 @@ def _expand(name: str, limit: int) -> Iterator[Item]:
         yield name, InputError(f"{name!r} is a device, not an image; give a file or a folder")
     elif is_archive(name):
         yield from _archive(name, limit)
+    elif name.lower().endswith(OTHERS):
+        yield name, InputError(f"{name!r} is an archive of a kind that is not read; make it a .zip")
     else:
         yield name, Path(name)
 
