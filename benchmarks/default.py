@@ -23,9 +23,12 @@ import argparse
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cache
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -40,7 +43,9 @@ from adte.methods import Method, PriorMethod, list_methods
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-METHODS: dict[str, tuple[str, dict[str, Any]]] = {
+Methods = dict[str, tuple[str, dict[str, Any]]]  # by title: a method's name and its options
+
+METHODS: Methods = {
     "zero-shot": ("zero-shot", {}),
     "se": ("se", {}),
     "se + la": ("se", {"adjust": "before"}),
@@ -52,7 +57,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "adte": ("adte", {}),
 }
 MARGINAL = {"estimator": "marginal"}
-PIECES: dict[str, tuple[str, dict[str, Any]]] = {
+PIECES: Methods = {
     "se": ("se", {}),
     "adte": ("adte", {}),
     "no likeness": ("adte", {"likeness": 0.0}),
@@ -164,7 +169,7 @@ def made(name: str, options: dict[str, Any], classes: int) -> Method:
     )
 
 
-def every() -> dict[str, tuple[str, dict[str, Any]]]:
+def every() -> Methods:
     """The rows of `METHODS`, and every other registered method as it comes, but for `SLOW`."""
     rest = (n for n in list_methods() if set(create_method(n).needs) <= SUFFICE)
     return METHODS | {n: (n, {}) for n in rest if n not in METHODS and n not in SLOW}
@@ -219,54 +224,99 @@ def share_errors(method: Method, given: Ints, truth: Ints, classes: int) -> dict
     }
 
 
-def figures(
+class Answers(NamedTuple):
+    """What a method said of one stream: of which images, whether right, how sure; of its shares."""
+
+    rows: Ints
+    right: Floats
+    sure: Floats
+    errors: dict[str, float] | None
+
+
+class Task(NamedTuple):
+    """A method on one draw of a stream."""
+
+    where: str
+    source: str
+    kind: str
+    method: tuple[str, dict[str, Any]]
+    seed: int
+    warm: int
+    limit: int | None
+
+
+@cache
+def named(where: str) -> dict[str, Source]:
+    return {source.name: source for source in sources(where)}
+
+
+def answered(task: Task) -> Answers:
+    torch.set_num_threads(1)
+    where, name, *rest = task
+    return answers(named(where)[name], *rest)
+
+
+def answers(
     source: Source,
     kind: str,
-    seeds: Sequence[int],
-    methods: dict[str, tuple[str, dict[str, Any]]],
+    named: tuple[str, dict[str, Any]],
+    seed: int,
     warm: int = 0,
     limit: int | None = None,
-) -> list[dict[str, Any]]:
-    """One row per method."""
+) -> Answers:
     classes = source.context.class_weights.shape[0]  # type: ignore[union-attr]
     before, source = parted(source, warm)
-    drawn = [draw(source, kind, seed)[:limit] for seed in seeds]
-    every = np.concatenate(drawn)
+    order = draw(source, kind, seed)[:limit]
+    method = made(*named, classes)
+    if warm:
+        run(before, np.arange(warm), method)
+        method.begin()
+    right, sure, given = run(source, order, method)
+    errors = None if warm else share_errors(method, given, source.labels[order], classes)
+    return Answers(order, right, sure, errors)
+
+
+def apart(source: Source, methods: Methods) -> Methods:
+    """Methods that are not the same: of one view SE is zero-shot."""
     single = source.features.shape[1] == 1
+    return {k: v for k, v in methods.items() if not single or v != METHODS["se"]}
+
+
+def figures(
+    source: Source, kind: str, seeds: Sequence[int], methods: Methods
+) -> list[dict[str, Any]]:
+    """One row per method."""
+    found = {
+        title: [answers(source, kind, method, seed) for seed in seeds]
+        for title, method in apart(source, methods).items()
+    }
+    return tabled(source, kind, found)
+
+
+def tabled(source: Source, kind: str, found: dict[str, list[Answers]]) -> list[dict[str, Any]]:
+    """One row per method, of what it said of every draw of a stream."""
     rows, first, plain = [], None, None
-    for title, (name, options) in methods.items():
-        if single and name == "se" and not options:
-            continue  # it is zero-shot
-        rights, sure, errors = [], [], []
-        for order in drawn:
-            method = made(name, options, classes)
-            if warm:
-                run(before, np.arange(warm), method)
-                method.begin()
-            right, confidence, given = run(source, order, method)
-            rights.append(right)
-            sure.append(confidence)
-            truth = source.labels[order]
-            errors.append(None if warm else share_errors(method, given, truth, classes))
-        right = np.concatenate(rights)
+    for title, draws in found.items():
+        right, sure = (np.concatenate([d[i] for d in draws]) for i in (1, 2))
         row: dict[str, Any] = {
             "source": source.name,
             "stream": kind,
-            "classes": classes,
-            "images": len(drawn[0]),
+            "classes": source.context.class_weights.shape[0],  # type: ignore[union-attr]
+            "images": len(draws[0].rows),
             "method": title,
             "accuracy": float(right.mean()),
-            "ece": ece(np.concatenate(sure), right),
-            "ece_by_chance": by_chance(np.concatenate(sure)),
+            "ece": ece(sure, right),
+            "ece_by_chance": by_chance(sure),
         }
         plain = right if title == "zero-shot" else plain
-        if title == "se" or (single and first is None):
+        if title == "se" or (source.features.shape[1] == 1 and first is None):
             first = right
+        every = np.concatenate([d.rows for d in draws])
         for against, other in (("zero_shot", plain), ("reference", first)):
             if other is not None and other is not right:
                 row[f"gain_over_{against}"] = difference(right - other, every)
-        if errors[0] is not None:
-            row["shares"] = {k: float(np.mean([e[k] for e in errors if e])) for k in errors[0]}
+        if errors := [d.errors for d in draws if d.errors]:
+            row["shares"] = {k: float(np.mean([e[k] for e in errors])) for k in errors[0]}
         rows.append(row)
     return rows
 
@@ -303,6 +353,10 @@ def in_hindsight(near: list[tuple[str, set[str]]]) -> int:
     return sum(max(count.values()) for count in counts.values())
 
 
+def _usual(source: Source) -> tuple[str, ...]:
+    return ("full", "sorted", "first 50", "one class") if source.open else STREAMS
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -320,19 +374,37 @@ def main() -> None:
     parser.add_argument(
         "--warm", type=int, default=0, metavar="N", help="images to learn from first"
     )
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes")
     parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args()
-    torch.set_num_threads(1)
     methods = PIECES if args.pieces else every() if args.every else METHODS
     methods = {k: v for k, v in methods.items() if not args.methods or k in args.methods}
+    streams = [
+        (where, source, kind)
+        for where in args.sources
+        for source in named(where).values()
+        for kind in (_usual(source) if args.streams == ["all"] else args.streams)
+    ]
+    tasks = [
+        {
+            title: [
+                Task(where, source.name, kind, method, seed, args.warm, args.limit)
+                for seed in args.seeds
+            ]
+            for title, method in apart(source, methods).items()
+        }
+        for where, source, kind in streams
+    ]
     rows: list[dict[str, Any]] = []
-    for source in (s for where in args.sources for s in sources(where)):
-        usual = ("full", "sorted", "first 50", "one class") if source.open else STREAMS
-        for kind in usual if args.streams == ["all"] else args.streams:
-            found = figures(source, kind, args.seeds, methods, args.warm, args.limit)
-            head = f"{source.name}, {kind}: {found[0]['images']} images"
-            print(f"{head}, {found[0]['classes']} classes", *map(said, found), sep="\n", flush=True)
-            rows += found
+    with ProcessPoolExecutor(args.jobs, get_context("spawn")) as pool:
+        flat = (task for stream in tasks for draws in stream.values() for task in draws)
+        found = iter(pool.map(answered, flat) if args.jobs > 1 else map(answered, flat))
+        for (_, source, kind), stream in zip(streams, tasks, strict=True):
+            said_of = {title: [next(found) for _ in draws] for title, draws in stream.items()}
+            new = tabled(source, kind, said_of)
+            head = f"{source.name}, {kind}: {new[0]['images']} images"
+            print(f"{head}, {new[0]['classes']} classes", *map(said, new), sep="\n", flush=True)
+            rows += new
     if args.every:
         near = near_the_best(rows)
         print(f"best, or within 0.3 points of the best, of {len(near)} streams:")
