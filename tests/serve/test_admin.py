@@ -89,6 +89,34 @@ def test_a_backup_that_cannot_be_written_is_read(folder):
             admin.listing(place)
 
 
+@pytest.mark.skipif(os.name != "posix", reason="needs the permissions of Unix")
+def test_a_backup_is_made_while_the_server_goes_on(tmp_path):
+    with running(tmp_path / "s") as (client, _):
+        shop = made(client, "shop")
+        shop.predict_many([jpeg(1), jpeg(2)])
+        said = ran(tmp_path / "s", "backup", str(tmp_path / "copy.sqlite"))
+        assert said.endswith(" bytes\n")
+        state = shop.state()
+        shop.predict(jpeg(3))
+    assert (tmp_path / "copy.sqlite").stat().st_mode & 0o777 == 0o600
+    (tmp_path / "t").mkdir()
+    (tmp_path / "copy.sqlite").rename(tmp_path / "t" / NAME)
+    assert "0 faults" in ran(tmp_path / "t", "verify")
+    with running(tmp_path / "t") as (client, _):
+        assert client.stream("shop").state() == state
+
+
+def test_a_backup_replaces_nothing(folder, tmp_path):
+    thesis = tmp_path / "thesis.txt"
+    thesis.write_text("my thesis")
+    assert "replaces nothing" in ran(folder, "backup", str(thesis), "--force", code=2)
+    assert thesis.read_text() == "my thesis"
+    before = sorted(folder.iterdir())
+    assert "itself; give" in ran(folder, "backup", str(folder / "adte.sqlite-wal"), code=2)
+    assert "does not exist" in ran(folder, "backup", str(tmp_path / "no" / "copy"), code=2)
+    assert sorted(folder.iterdir()) == before
+
+
 def test_a_stream_is_not_merged_into_itself(folder):
     assert "cannot merge a stream into itself" in ran(folder, "merge", "shop", "shop", code=2)
     assert [row["seen"] for row in admin.listing(folder)] == [2]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import io
+import os
 import pickle
 import socket
 import time
@@ -116,6 +118,43 @@ def test_what_cannot_be_sent_is_refused_with_the_mend(stream):
     for token in ("two\nlines", "猫猫"):
         with pytest.raises(InputError, match="check the token"):
             Client(stream.client.url, token).info()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_process_has_a_line_of_its_own(stream):
+    client = stream.client
+    client.info()
+    line = client._local.line
+    child = os.fork()
+    if child == 0:
+        found = 1
+        try:
+            client.info()
+            found = int(client._local.line is line)
+        finally:
+            os._exit(found)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    client.info()
+    assert client._local.line is line  # the child has left it as it was
+
+
+def test_a_client_crosses_processes(stream):
+    given = Client(stream.client.url, "a token", retries=2, timeout=7.0)
+    given.info()
+    for found in (pickle.loads(pickle.dumps(given)), copy.deepcopy(given)):
+        assert (found.url, found.token) == (given.url, given.token)
+        assert (found.retries, found.timeout) == (2, 7.0)
+    given.close()
+    found = pickle.loads(pickle.dumps(stream))
+    assert found.facts() == stream.facts()
+    found.client.close()
+
+
+@pytest.mark.parametrize("wrong", [{"retries": -1}, {"timeout": 0}, {"timeout": -1.0}])
+def test_what_no_client_can_wait_for_is_refused(wrong):
+    with pytest.raises(InputError, match=r"(retries|timeout)=.*; give "):
+        Client(**wrong)
 
 
 def test_an_answer_that_a_proxy_lost_is_asked_for_again(stream, monkeypatch):

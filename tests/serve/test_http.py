@@ -6,6 +6,7 @@ import base64
 import http.client
 import json
 import re
+import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -70,6 +71,7 @@ def test_health_ready_metrics_and_page(open_house):
     assert b"<!doctype html>" in page.lower()
     assert "default-src 'none'" in headers["content-security-policy"]
     assert "unsafe" not in headers["content-security-policy"]
+    assert b"fetch(`.${path}" in raw(client, "GET", "/api.js")[2]  # behind a proxy's prefix, too
     assert headers["x-content-type-options"] == "nosniff"
 
 
@@ -409,6 +411,9 @@ def test_refusals_of_predict(open_house):
     body = b'--b\r\nContent-Disposition: form-data; name="other"\r\n\r\nx\r\n--b--\r\n'
     said = refused(client, 422, "request", "POST", path, body, Content_Type=form + "; boundary=b")
     assert "field 'other' is no file named image" in said
+    body = body.replace(b"other", b"image")
+    said = refused(client, 422, "request", "POST", path, body, Content_Type=form + "; boundary=b")
+    assert "field 'image' has no filename; send it as a file" in said
     refused(client, 422, "request", "POST", path, b"--b--\r\n", Content_Type=form + "; boundary=b")
     refused(client, 409, "token", "POST", "/v1/streams/shop/token", b"")
     assert raw(client, "POST", path, jpeg(1))[0] == 200  # and goes on
@@ -525,6 +530,26 @@ def test_no_stream_is_made_of_a_state_that_breaks_its_method(open_house, monkeyp
     assert "warm" not in [s["id"] for s in client.streams()]
 
 
+def test_base64_may_have_line_breaks(open_house):
+    client, _, _ = open_house
+    donor = made(client, "wrapped")
+    donor.predict(jpeg(1))
+    warm = base64.encodebytes(donor.export()).decode()
+    assert "\n" in warm
+    other = made(client, "unwrapped", state=warm)
+    assert other.facts()["seen"] == 1
+    donor.delete(), other.delete()
+
+
+def test_a_request_without_a_host_is_told_so(open_house):
+    client, _, _ = open_house
+    with socket.create_connection(("127.0.0.1", client._parts.port), 20) as line:
+        line.sendall(b"GET /ready HTTP/1.0\r\n\r\n")
+        said = line.makefile("rb").read()
+    assert said.startswith(b"HTTP/1.1 400 ")
+    assert b"there is no Host header; send one" in said
+
+
 def test_pages_of_other_sites_are_refused(open_house):
     client, _, _ = open_house
     refused(client, 400, "request", "GET", "/v1/streams", Host="evil.example")
@@ -581,7 +606,8 @@ def test_slow_bodies_are_ended(tmp_path):
         line.putheader("Content-Length", "100")
         line.endheaders()
         line.send(b"x")
-        assert line.getresponse().status == 408
+        answer = line.getresponse()
+        assert (answer.status, answer.headers["connection"]) == (408, "close")
         line.close()
 
 

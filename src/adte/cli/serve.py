@@ -141,7 +141,8 @@ def _serve_far(o: dict[str, Any], cluster: ClusterOptions, port: int, **settings
 
 
 ACTIONS = {  # and their words
-    "list": 0, "verify": 0, "export": 2, "import": 2, "merge": 2, "delete": 1, "prune": 0
+    "list": 0, "verify": 0, "backup": 1, "export": 2, "import": 2, "merge": 2, "delete": 1,
+    "prune": 0,
 }  # fmt: skip
 
 
@@ -157,6 +158,7 @@ def state(folder: str, action: str, words: tuple[str, ...], json_to: str | None,
     \b
     adte state DIR                      the streams
     adte state DIR verify               check every page, snapshot and event
+    adte state DIR backup FILE          copy the database, also while the server runs
     adte state DIR export STREAM FILE   a stream's state as a file
     adte state DIR import STREAM FILE   take over a state
     adte state DIR merge STREAM OTHER   take in what another stream has learned
@@ -181,7 +183,7 @@ def state(folder: str, action: str, words: tuple[str, ...], json_to: str | None,
             f"--{next(iter(model))} is not for `adte state DIR {action}`, which needs no model; "
             "leave it out"
         )
-    files = [Target("FILE", words[1], "state")] if action == "export" else []
+    files = [Target("FILE", words[-1], "state")] if action in ("backup", "export") else []
     read = [folder, *words[1:]] if action == "import" else [folder]
     claim([*files, Target("--json", json_to)], read, force=True)  # whose they are is checked apart
     if action == "list":
@@ -191,6 +193,9 @@ def state(folder: str, action: str, words: tuple[str, ...], json_to: str | None,
     if action == "prune":
         done = admin.prune(folder)
         said = "{bytes_before:,} bytes before, {bytes_after:,} after".format(**done)
+    elif action == "backup":
+        done = admin.backup(folder, words[0])
+        said = "{file}: {bytes:,} bytes".format(**done)
     elif action == "delete":
         done = admin.delete_(folder, words[0])
         said = f"stream {words[0]!r} is forgotten"

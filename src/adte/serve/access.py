@@ -75,6 +75,8 @@ class Access:
             return
         host = headers.get("host", "").lower()
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+        if not name:  # HTTP/1.0, as some monitors have it
+            raise Refused(400, "request", "there is no Host header; send one")
         if name not in self._hosts:
             raise Refused(400, "request", "the Host header names another machine; use the address "
                           "that the server listens on, or start it with --allow-host")  # fmt: skip

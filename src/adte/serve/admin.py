@@ -1,4 +1,4 @@
-"""What `adte state` does: list, verify, export, import, merge, delete, prune. Without HTTP."""
+"""What `adte state` does: list, verify, backup, export, import, merge, … Without HTTP."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from adte.serve.recovery import check_model, recover
 from adte.serve.store import Store, Stored, trouble
 from adte.serve.streams import Stream
 
-__all__ = ["delete_", "export_", "import_", "listing", "merge_", "prune", "verify"]
+__all__ = ["backup", "delete_", "export_", "import_", "listing", "merge_", "prune", "verify"]
 
 StrPath = str | os.PathLike[str]
 
@@ -96,6 +96,39 @@ def verify(folder: StrPath) -> list[str]:
                     found.append(f"stream {s.id!r}: event {seq} is damaged")
                 last = seq
     return found
+
+
+def backup(folder: StrPath, file: str) -> dict[str, Any]:
+    """Copy the database as it is at one moment of a server that may go on; "-" is standard output.
+
+    Nothing is written over, and nothing into the folder itself.
+    """
+    if os.path.realpath(os.path.dirname(file) or ".") == os.path.realpath(folder):
+        raise InputError(f"{file!r} is in the folder {str(folder)!r} itself; give another place")
+    if os.path.isfile(file):
+        raise InputError(f"{file!r} is there already, and a backup replaces nothing; give another "
+                         "name, or move it away")  # fmt: skip
+    claim([Target("FILE", file)], [folder])
+    file, size = "/dev/stdout" if file == "-" else file, 0
+
+    def copy(name: str) -> None:
+        nonlocal size
+        os.chmod(name, 0o600)  # as the database itself
+        try:
+            store.db.execute("VACUUM INTO ?", (name,))  # one read, which writers do not begin anew
+        except sqlite3.OperationalError as error:
+            said = f"cannot write {file!r} ({error}); see that its disk has room"
+            raise InputError(said) from error
+        size = os.path.getsize(name)
+
+    store = Store(folder, reading=True)
+    try:
+        write_whole(file, copy)
+    except sqlite3.Error as error:
+        raise trouble(folder, error) from error
+    finally:
+        store.close()
+    return {"file": file, "bytes": size}
 
 
 def _recovered(store: Store, id: str, damaged: bool = False, **model: Any) -> Stream:

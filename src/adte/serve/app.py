@@ -92,6 +92,8 @@ def refuse(service: Service, refusal: Refused, headers: dict[str, str] | None = 
     headers = dict(headers or {})
     if refusal.retry_after:
         headers["Retry-After"] = str(refusal.retry_after)
+    if refusal.status == 408:  # the rest may come for ever
+        headers["Connection"] = "close"
     if refusal.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     return error(refusal.status, refusal.code, str(refusal), headers)

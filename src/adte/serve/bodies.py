@@ -108,9 +108,12 @@ async def _form(request: Request, entry: Entry) -> list[bytes]:
     images = []
     try:
         for name, value in form.multi_items():
-            if name != "image" or not isinstance(value, UploadFile):
+            if name != "image":
                 raise Refused(422, "request", f"the form's field {clipped(name)!r} is no file "
                               "named image; send only such files")  # fmt: skip
+            if not isinstance(value, UploadFile):
+                raise Refused(422, "request", "the form's field 'image' has no filename; send it "
+                              "as a file")  # fmt: skip
             images.append(await value.read())
     finally:
         await form.close()
@@ -129,6 +132,6 @@ def _too_many(limits: Limits) -> Refused:
 def decoded(name: str, text: str) -> bytes:
     """A file that came as base64 in a field of a JSON body."""
     try:
-        return base64.b64decode(text, validate=True)
+        return base64.b64decode("".join(text.split()), validate=True)  # `base64` breaks lines
     except (binascii.Error, ValueError):
         raise InputError(f"{name} is no base64; encode an export") from None

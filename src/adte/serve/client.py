@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -62,7 +63,7 @@ class Answer:
 
 
 class Client:
-    """Speaks to an `adte serve`. Threads may share it; each has a connection of its own.
+    """Speaks to an `adte serve`. Threads and processes may share it; each has its own connection.
 
     A request whose answer is lost, or that finds the server busy, is sent again. Requests that
     change something carry an idempotency key, so nothing is made or learned twice.
@@ -94,8 +95,16 @@ class Client:
             good = False
         if not good:
             raise InputError(f"{url!r} is no address of a service; write it as http://host:8017")
+        if retries < 0:
+            raise InputError(f"retries={retries} is negative; give 0 or more")
+        if timeout is not None and timeout <= 0:
+            raise InputError(f"timeout={timeout:g} leaves no time; give more than 0 seconds")
         self.url, self.token, self.retries, self.timeout = url, token, retries, timeout
         self._parts, self._local = parts, threading.local()
+
+    def __reduce__(self) -> tuple[Any, ...]:  # without the connections
+        make = partial(type(self), retries=self.retries, timeout=self.timeout)
+        return make, (self.url, self.token)
 
     # ------------------------------------------------------------------ streams
 
@@ -197,13 +206,17 @@ class Client:
     def _once(
         self, verb: str, path: str, body: bytes | None, headers: dict[str, str], seconds: float
     ) -> tuple[int, http.client.HTTPMessage, bytes]:
-        line = getattr(self._local, "line", None)
+        line, process = getattr(self._local, "line", None), os.getpid()
+        if line is not None and self._local.process != process:  # a fork: the line is its parent's
+            line.close()
+            line = None
         kept = line is not None
         if line is None:
             secure = self._parts.scheme == "https"
             kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
             host = self._parts.hostname or ""
             line = self._local.line = kind(host, self._parts.port, timeout=self.timeout)
+            self._local.process = process
         try:
             if line.sock is None:
                 line.connect()

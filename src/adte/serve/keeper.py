@@ -102,7 +102,7 @@ class Keeper:
             writes = [job for job in jobs if not job.reads] or jobs
             for job in writes:
                 job.fail(Refused(503, "storage", "the state cannot be written now, and nothing "
-                                 "was learned; try again later", 5))  # fmt: skip
+                                 "has changed; try again later", 5))  # fmt: skip
             if reads := [job for job in jobs if job not in writes]:
                 self.apply(reads)  # what they found may rest on what was taken back
             return

@@ -29,7 +29,7 @@ export class Api {
     for (let tried = 1; ; tried += 1) {
       let answer;
       try {
-        answer = await fetch(path + search, { method, headers, body, cache: "no-store" });
+        answer = await fetch(`.${path}${search}`, { method, headers, body, cache: "no-store" });
       } catch {
         throw new Refusal(0, "network", "The server does not answer. Start it again, then press Ask.");
       }
