@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from adte import machine
-from adte.machine import PeakMemory
+from adte.machine import PeakMemory, resident
 
 MB = 1 << 20
 
@@ -80,3 +81,13 @@ def test_on_cuda_it_is_what_torch_allocated() -> None:
     with PeakMemory(place) as peak:
         torch.ones(64 * MB, dtype=torch.uint8, device=place)
     assert 64 * MB <= peak.bytes < 70 * MB
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says")
+def test_what_a_process_holds() -> None:
+    before = resident()
+    held = touch(64)
+    assert resident() > before + 60 * MB
+    assert resident(os.getpid()) > before + 60 * MB
+    assert resident(2**22 + 1) == 0  # of no process
+    del held

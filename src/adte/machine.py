@@ -1,4 +1,4 @@
-"""What the machine gives: threads, kernels, and the peak memory of a block of code.
+"""What the machine gives: threads, kernels, memory held, and the peak memory of a block of code.
 
     with PeakMemory() as peak:
         work()
@@ -17,6 +17,7 @@ import ctypes
 import gc
 import importlib
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -26,7 +27,7 @@ from typing import Any, TypeVar
 
 import torch
 
-__all__ = ["PeakMemory", "as_it_is", "compiled", "pulled", "threads"]
+__all__ = ["PeakMemory", "as_it_is", "compiled", "pulled", "resident", "threads"]
 
 T = TypeVar("T")
 
@@ -126,6 +127,15 @@ class PeakMemory:
         else:
             peak = _high_water(self.exact)
         self.bytes = max(0, peak - self._start)
+
+
+def resident(pid: int | None = None) -> int:
+    """Bytes of memory that a process holds, by default this one; 0 where the system is silent."""
+    try:
+        pages = Path(f"/proc/{pid or 'self'}/statm").read_text(encoding="ascii").split()[1]
+    except OSError:
+        return 0
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _return_freed() -> None:

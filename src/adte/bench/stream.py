@@ -7,12 +7,9 @@ the batches of its last tenth, the memory of the process at its end, and the siz
 
 from __future__ import annotations
 
-import os
 import statistics
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,9 +19,10 @@ from adte.batch import Context
 from adte.bench import timing
 from adte.bench.conditions import conditions
 from adte.errors import InputError
+from adte.machine import resident
 from adte.methods import Method, create_method
 
-__all__ = ["decades", "resident", "run"]
+__all__ = ["decades", "run"]
 
 FIRST = 1000  # images of the first decade
 
@@ -90,11 +88,3 @@ def run(
 
 def _size(rule: Method) -> int:
     return sum(v.numel() * v.element_size() for v in rule.state_dict().values())
-
-
-def resident() -> int:
-    """Bytes of memory that this process holds; 0 where the system does not say."""
-    if sys.platform != "linux":
-        return 0
-    pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")

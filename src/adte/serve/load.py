@@ -28,6 +28,7 @@ from adte.bench import subject, timing
 from adte.bench.pipeline import photographs
 from adte.classifier import Classifier
 from adte.errors import AdteError, InputError
+from adte.machine import resident
 from adte.pipeline import default_group, default_workers
 from adte.serve.client import Client
 
@@ -251,15 +252,6 @@ def soak(
             "points": points, "growth": grown - 1, "images": len(load.seconds),
             **quantiles(load.seconds), "errors": _value(text, "adte_errors_total"),
             "machine": subject.facts(net, views)}  # fmt: skip
-
-
-def resident(pid: int) -> int:
-    """Memory of a process in bytes, on Linux; 0 elsewhere."""
-    try:
-        pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
-    except OSError:
-        return 0
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _value(text: str, name: str) -> float:

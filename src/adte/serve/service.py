@@ -7,8 +7,8 @@ import os
 import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
+from adte.machine import resident
 from adte.models.base import Model
 from adte.serve.access import Access
 from adte.serve.engine import Engine
@@ -75,7 +75,7 @@ class Service:
             waiting_bytes=lambda: self.gate.bytes,
             writable=lambda: keeper.writable,
             database_bytes=lambda: keeper.store.bytes,
-            resident_bytes=_resident,
+            resident_bytes=resident,
             largest_drift=lambda: max([0.0, *(s.drift or 0.0 for s in list(streams.values()))]),
         )
 
@@ -93,11 +93,3 @@ class Service:
         """Finish what was accepted, write it down, end. A stream that is being made is left."""
         self.maker.shutdown(wait=False, cancel_futures=True)
         self.engine.stop()
-
-
-def _resident() -> float:
-    try:
-        pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
-    except OSError:
-        return 0.0
-    return float(pages) * os.sysconf("SC_PAGE_SIZE")
