@@ -25,8 +25,9 @@ from adte.evaluate.features.stream import Held, Image, shuffle
 from adte.evaluate.report.runs import runs_report
 from adte.evaluate.report.sections import read_sections
 from adte.evaluate.running import figures
+from adte.evaluate.running.aggregate import aggregate
 from adte.evaluate.running.results import Results
-from adte.evaluate.running.tasks import Task, aggregate, method_tasks, run_tasks
+from adte.evaluate.running.tasks import Task, method_tasks, run_tasks
 from adte.simulate import SimulatedStream
 
 TASKS = [

@@ -12,8 +12,9 @@ import pytest
 from adte import InputError, StateError, create_method
 from adte.evaluate import run
 from adte.evaluate.features.cache import Cache, extract
+from adte.evaluate.running.aggregate import aggregate
 from adte.evaluate.running.results import Results, summarise
-from adte.evaluate.running.tasks import Task, aggregate, grid, method_tasks, run_tasks
+from adte.evaluate.running.tasks import Task, grid, method_tasks, run_tasks
 from adte.views import KERNELS
 from evaluate.test_cache import live
 

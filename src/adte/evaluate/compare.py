@@ -23,10 +23,11 @@ from adte.evaluate.report.tables import (
     save_table,
     terminal_table,
 )
+from adte.evaluate.running.aggregate import aggregate
 from adte.evaluate.running.metrics import list_metrics
 from adte.evaluate.running.protocol import BATCH, PROTOCOLS, Protocol
 from adte.evaluate.running.results import Record, Results
-from adte.evaluate.running.tasks import Outcome, Task, aggregate, method_tasks, run_tasks
+from adte.evaluate.running.tasks import Outcome, Task, method_tasks, run_tasks
 from adte.evaluate.source import Source, needs_of
 from adte.machine import as_it_is
 from adte.methods import Method, list_methods, method_info

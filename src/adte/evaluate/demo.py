@@ -17,8 +17,9 @@ from adte.evaluate.features.stream import FeatureStream, Held, Tick, silent
 from adte.evaluate.report.demo import lessons
 from adte.evaluate.report.runs import runs_report
 from adte.evaluate.running import figures
+from adte.evaluate.running.aggregate import aggregate
 from adte.evaluate.running.results import Results
-from adte.evaluate.running.tasks import LADDER, Outcome, aggregate, passes, run_tasks
+from adte.evaluate.running.tasks import LADDER, Outcome, passes, run_tasks
 from adte.machine import threads
 from adte.methods import PriorMethod, create_method
 from adte.models.tiny import tiny_classes

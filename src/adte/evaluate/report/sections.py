@@ -18,9 +18,10 @@ import numpy as np
 
 from adte.errors import InputError, unknown
 from adte.evaluate.running import figures, metrics
+from adte.evaluate.running.aggregate import aggregate, baseline_of
 from adte.evaluate.running.paired import Drawn, drawn, gain, right, right_over_seeds
 from adte.evaluate.running.results import Conditions, Results
-from adte.evaluate.running.tasks import Outcome, Task, aggregate, baseline_of
+from adte.evaluate.running.tasks import Outcome, Task
 from adte.methods import create_method, list_methods
 
 __all__ = ["Entry", "Section", "read_sections", "told_apart", "with_options"]

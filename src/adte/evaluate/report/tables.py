@@ -329,7 +329,7 @@ def _over(columns: Iterable[Column], rows: Sequence[Mapping[str, Any]]) -> list[
 
 
 def rows_table(rows: Sequence[Mapping[str, Any]], title: str = "", best: str = "") -> Grid:
-    """The rows of `adte.evaluate.running.tasks.aggregate` as a table, with a caption that explains
+    """The rows of `adte.evaluate.running.aggregate` as a table, with a caption that explains
     its columns; `best` names the best baseline.
 
     Columns that no row has a value for are left out, and `seeds` is shown where there are several.

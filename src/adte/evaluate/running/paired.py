@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adte.evaluate.features.stream import shuffle
 from adte.evaluate.running.figures import bootstrap_difference
-
-if TYPE_CHECKING:
-    from adte.evaluate.running.tasks import Outcome
+from adte.evaluate.running.tasks import Outcome
 
 __all__ = ["Drawn", "Item", "drawn", "gain", "interval", "right", "right_over_seeds"]
 
