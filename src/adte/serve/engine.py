@@ -27,8 +27,8 @@ from torch import Tensor
 from adte.errors import AdteError, InputError
 from adte.pipeline import Encoded, Pipeline, default_group, default_workers
 from adte.pipeline.way import Prepared
-from adte.serve.jobs import Call, Job, OfStream, Part, Predict, refusal
-from adte.serve.keeper import Keeper
+from adte.serve.jobs import Job, OfStream, Part, Predict, refusal
+from adte.serve.keeper import Call, Keeper
 from adte.serve.limits import Refused, stopping
 from adte.serve.pictures import check_picture, thumbnails
 from adte.serve.streams import Stream

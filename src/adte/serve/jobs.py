@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from adte.errors import AdteError, StateError
 from adte.pipeline import Encoded
@@ -14,10 +14,7 @@ from adte.serve.settings import Kind
 from adte.serve.streams import Stream
 from adte.views import Crop
 
-if TYPE_CHECKING:
-    from adte.serve.keeper import Keeper
-
-__all__ = ["Call", "Change", "Job", "OfStream", "Part", "Predict", "refusal", "together"]
+__all__ = ["Change", "Job", "OfStream", "Part", "Predict", "refusal", "together"]
 
 LOGITS = 1 << 23  # of requests that are learned from at once; one by itself may have more
 
@@ -49,18 +46,6 @@ class Job:
     def fail(self, error: Exception) -> None:
         if not self.future.done():
             self.future.set_exception(error)
-
-
-@dataclass(eq=False, kw_only=True)
-class Call(Job):
-    """A function of the keeper. One that writes goes `alone`."""
-
-    call: Callable[[Keeper], Any]
-    alone: bool = False
-
-    @property
-    def reads(self) -> bool:
-        return not self.alone
 
 
 @dataclass(eq=False, kw_only=True)

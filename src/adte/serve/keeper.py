@@ -14,6 +14,7 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from itertools import islice
 from typing import Any
@@ -23,7 +24,7 @@ from adte.models.base import Model
 from adte.pipeline.way import joined
 from adte.prediction import Prediction
 from adte.serve.explain import explain
-from adte.serve.jobs import Call, Change, Job, OfStream, Predict, refusal, together
+from adte.serve.jobs import Change, Job, OfStream, Predict, refusal, together
 from adte.serve.limits import Limits, Refused
 from adte.serve.metrics import Metrics
 from adte.serve.packing import pack
@@ -33,13 +34,25 @@ from adte.serve.store import HISTORY, Answered, Store
 from adte.serve.streams import Kept, Stream
 from adte.serve.telling import as_kept, tell_history, tell_predictions, tell_state
 
-__all__ = ["Keeper", "now"]
+__all__ = ["Call", "Keeper", "now"]
 
 log = logging.getLogger("adte.serve")
 
 
 def now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@dataclass(eq=False, kw_only=True)
+class Call(Job):
+    """A function of the keeper. One that writes goes `alone`."""
+
+    call: Callable[[Keeper], Any]
+    alone: bool = False
+
+    @property
+    def reads(self) -> bool:
+        return not self.alone
 
 
 class Keeper:
@@ -154,8 +167,7 @@ class Keeper:
             return job.call(self)
         assert isinstance(job, OfStream)
         stream = job.stream
-        if self.streams.get(stream.id) is not stream:
-            raise Refused(404, "stream", f"there is no stream {stream.id!r}; check the id")
+        self._known(stream)
         if job.key is not None and (found := self.store.answer(stream.id, job.key)) is not None:
             self._count("repeated_total")
             return _again(job, found)

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 from adte.errors import AdteError, unknown
 from adte.serve import schemas
 from adte.serve.bodies import decoded
-from adte.serve.jobs import Call, refusal
-from adte.serve.keeper import now
+from adte.serve.jobs import refusal
+from adte.serve.keeper import Call, now
 from adte.serve.limits import Refused, clipped
 from adte.serve.service import Service
 from adte.serve.settings import Settings

@@ -21,7 +21,8 @@ from adte.prompts import template_sets
 from adte.serve import schemas
 from adte.serve.access import new_token
 from adte.serve.bodies import kind_of, read_body, read_images, size_of
-from adte.serve.jobs import Call, Change, Predict
+from adte.serve.jobs import Change, Predict
+from adte.serve.keeper import Call
 from adte.serve.limits import Refused, clipped
 from adte.serve.making import made, read_new
 from adte.serve.packing import checksum

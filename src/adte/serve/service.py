@@ -12,8 +12,7 @@ from adte.machine import resident
 from adte.models.base import Model
 from adte.serve.access import Access
 from adte.serve.engine import Engine
-from adte.serve.jobs import Call
-from adte.serve.keeper import Keeper
+from adte.serve.keeper import Call, Keeper
 from adte.serve.limits import Gate, Limits
 from adte.serve.metrics import Metrics
 from adte.serve.store import Store, trouble
