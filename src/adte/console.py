@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from adte.evaluate.report.tables import Grid
 
 __all__ = [
+    "Bar",
     "bars",
     "can_print",
     "emit_json",
@@ -181,9 +182,29 @@ def emit_json(data: Any, path: str) -> None:
     write_whole(path, write)
 
 
+class Bar:
+    """What a progress bar shows."""
+
+    def __init__(self, progress: Progress, description: str, total: int | None) -> None:
+        self._progress, self._task = progress, progress.add_task(description, total=total)
+
+    def advance(self, by: int = 1) -> None:
+        self._progress.advance(self._task, by)
+
+    def update(self, description: str, *, total: int | None = None) -> None:
+        self._progress.update(self._task, description=description, total=total)
+
+    def restart(self, description: str, total: int) -> None:
+        self._progress.reset(self._task, description=description, total=total)
+
+    def download(self, file: str, done: int, total: int | None) -> None:
+        """Bytes of a file so far, and in all where that is known."""
+        self._progress.update(self._task, description=file, completed=done, total=total)
+
+
 @contextmanager
-def progress(description: str, total: int | None, show: bool = True) -> Iterator[Progress]:
-    """A progress bar with one task, of id 0, on standard error.
+def progress(description: str, total: int | None, show: bool = True) -> Iterator[Bar]:
+    """A progress bar on standard error.
 
     Where standard output is a terminal it is on that, and what `out` prints comes out above it.
     """
@@ -195,6 +216,5 @@ def progress(description: str, total: int | None, show: bool = True) -> Iterator
     )
     place = out if out.is_terminal else err
     show = show and place.is_terminal  # elsewhere it would leave empty lines
-    with Progress(*columns, console=place, transient=True, disable=not show) as bar:
-        bar.add_task(description, total=total)
-        yield bar
+    with Progress(*columns, console=place, transient=True, disable=not show) as shown:
+        yield Bar(shown, description, total)

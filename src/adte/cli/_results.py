@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -64,8 +63,8 @@ def run_and_show(source: Source, tasks: Sequence[Task], to: dict[str, Any]) -> N
                 batch=source.batch,
                 baseline=to["baseline"],
                 listener=Listener(
-                    partial(bar.advance, bar.task_ids[0]),
-                    lambda task: bar.update(bar.task_ids[0], description=task.name),
+                    bar.advance,
+                    lambda task: bar.update(task.name),
                     log.record,
                 ),
             )

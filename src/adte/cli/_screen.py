@@ -15,8 +15,6 @@ from adte.labelling import Labelled, Listener, Report
 from adte.labelling.sorting import UNSURE
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
     from adte.classifier import Classifier
 
 __all__ = ["TINY", "Screen"]
@@ -54,7 +52,7 @@ class Screen(Listener):
         self.quiet, self.verbose, self.bars, self.top, self.data = quiet, verbose, bars, top, data
         self._talks = not quiet and (not data or console.err.is_terminal)
         self._stack = ExitStack()
-        self._progress: Progress | None = None
+        self._progress: console.Bar | None = None
         self._tiny = False
         self._alone = False
         self._widths = 0, 0
@@ -99,7 +97,7 @@ class Screen(Listener):
 
     def _advance(self) -> None:
         if self._progress is not None:
-            self._progress.advance(self._progress.task_ids[0])
+            self._progress.advance()
 
     def note(self, text: str) -> None:
         if not self.quiet:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import click
 
 from adte import console
@@ -37,7 +35,7 @@ def demo(out: str, limit: int | None, cache: str | None, json_to: str | None) ->
     for path in report_files([folder / "runs"], folder / "report.html"):
         check_writable(click.get_current_context(), "--out", path)
     with console.progress("replaying", length() * len(replay)) as bar:
-        done = run_demo(replay, folder, partial(bar.advance, bar.task_ids[0]))
+        done = run_demo(replay, folder, bar.advance)
     if json_to:
         console.emit_json(done.facts(), json_to)
     if json_to != "-":

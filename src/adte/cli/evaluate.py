@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from typing import Any
 
 import click
@@ -165,16 +164,15 @@ def extract(out: str, json_to: str | None, **values: Any) -> None:
     size = len(live) * live.views.count * live.model.dim * 2 / 1e6
     click.echo(f"{len(live)} images, {live.views.count} views: about {size:,.0f} MB", err=True)
     with console.progress("encoding", len(live)) as bar:
-        tick = partial(bar.advance, bar.task_ids[0])
         if cluster is None:
-            cache = write_cache(live, out, source.prompt_set, tick=tick)
+            cache = write_cache(live, out, source.prompt_set, tick=bar.advance)
         else:
             from adte.cluster.extract import extract as spread_out
             from adte.cluster.worker import Tower
 
             tower = Tower.of(live.model, source)
             cache = spread_out(
-                live, out, source.prompt_set, tick=tick, tower=tower, options=cluster
+                live, out, source.prompt_set, tick=bar.advance, tower=tower, options=cluster
             )
     if json_to:
         skipped = [asdict(s) for s in live.skipped]
@@ -207,8 +205,7 @@ def simulate(json_to: str | None, **values: Any) -> None:
     )
     given = Given(stream, recipe)
     with console.progress("simulating", ticks(given, LADDER)) as bar:
-        listener = Listener(partial(bar.advance, bar.task_ids[0]))
-        done = compare_tasks(given, LADDER, listener=listener)
+        done = compare_tasks(given, LADDER, listener=Listener(bar.advance))
     if json_to:
         console.emit_json({"stream": asdict(stream), "rows": list(done)}, json_to)
     if json_to == "-":

@@ -201,9 +201,5 @@ def get(name: str, folder: str, mirror: str | None, keep: bool) -> None:
     from adte.data import download
 
     with console.progress(name, 1) as bar:
-
-        def show(file: str, done: int, total: int | None) -> None:
-            bar.update(bar.task_ids[0], description=file, completed=done, total=total)
-
-        for path in download(name, folder, show, mirror, keep=keep):
+        for path in download(name, folder, bar.download, mirror, keep=keep):
             console.out.print(f"done: {path}", markup=False)

@@ -48,11 +48,7 @@ def get(name: str, source: str | None, to: str | None) -> None:  # fmt: skip
     from adte.models.get import get_model
 
     with console.progress(name, None) as bar:
-
-        def show(file: str, done: int, total: int | None) -> None:
-            bar.update(bar.task_ids[0], description=file, completed=done, total=total)
-
-        path = get_model(name, source, to, show)
+        path = get_model(name, source, to, bar.download)
     console.out.print(f"done: {path}", markup=False, soft_wrap=True)
     use = name if to is None else f"{name} --weights {path}"
     console.out.print(f"use it: adte predict IMAGES --classes NAMES --model {use}",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +116,8 @@ def _studies(
     done, failed = [], []
     with console.progress("studies", len(wanted)) as bar:
         for study, found in conduct(wanted, settings, jobs or default_workers() + 1):
-            bar.update(bar.task_ids[0], advance=1, description=study.name)
+            bar.advance()
+            bar.update(study.name)
             if isinstance(found, Finding):
                 done.append((study, found))
             else:
@@ -222,7 +222,7 @@ def _settings(folder: Path, crops: dict[str, Any], *, preset: str | None, varian
     with console.progress("encoding", 1) as bar:
 
         def begin(name: str, images: int) -> Tick:
-            bar.reset(bar.task_ids[0], description=name, total=images)
-            return partial(bar.advance, bar.task_ids[0])
+            bar.restart(name, images)
+            return bar.advance
 
         return prepare(source, settings, folder, descriptions, begin, crops=crops)

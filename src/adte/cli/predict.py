@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from functools import partial
 from typing import Any
 
 import click
@@ -261,7 +260,7 @@ def calibrate(**o: Any) -> None:
         asked = {name: o[name] for name in ("limit", "workers", "json_to", "force")}
         job = Calibrating(o["data"], _wanted(o), o["state"], **asked)
         with console.progress("reading", len(job.examples), not o["quiet"]) as bar:
-            found, unread = job.run(partial(bar.advance, bar.task_ids[0]))
+            found, unread = job.run(bar.advance)
     for _, reason in unread:
         click.echo(f"error: {reason}", err=True)
     if o["json_to"] is not None:

@@ -12,7 +12,6 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -52,8 +51,7 @@ def spread(
         with console.progress("encoding", 1) as bar:
             run_tasks(
                 ray, stream, tasks, Results(folder), again, source.batch,
-                tick=partial(bar.advance, bar.task_ids[0]),
-                total=lambda n: bar.update(bar.task_ids[0], total=n, description="tasks"),
+                tick=bar.advance, total=lambda n: bar.update("tasks", total=n),
             )  # fmt: skip
         yield os.fspath(folder)
 

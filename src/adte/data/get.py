@@ -20,7 +20,7 @@ from typing import IO
 from adte.data.registry import DatasetInfo, Download, dataset_info
 from adte.errors import InputError, unknown
 
-__all__ = ["download", "fetch_file", "unpack"]
+__all__ = ["Progress", "download", "fetch_file", "unpack"]
 
 Progress = Callable[[str, int, int | None], None]  # file, bytes so far, bytes in all
 BLOCK = 1 << 20

@@ -13,13 +13,12 @@ import re
 import shutil
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha1
 from pathlib import Path
 from typing import Any
 
-from adte.data.get import fetch_file
+from adte.data.get import Progress, fetch_file
 from adte.data.registry import Download
 from adte.errors import InputError, unknown
 from adte.files import make_folder, write_whole
@@ -28,8 +27,6 @@ from adte.models.openclip import CACHE, import_open_clip, published, unknown_mod
 from adte.models.tiny import SHAPES
 
 __all__ = ["Wanted", "checkpoint_of", "get_model"]
-
-Progress = Callable[[str, int, int | None], None]  # file, bytes so far, bytes in all
 
 
 @dataclass(frozen=True)
