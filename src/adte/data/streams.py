@@ -23,7 +23,7 @@ Imbalance, over classes k = 0 … L−1 in seeded order, of the n images that th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
@@ -36,7 +36,7 @@ from adte.data.base import Dataset, Example
 from adte.errors import InputError
 from adte.options import build, check, flat, option
 
-__all__ = ["Stream", "StreamOptions", "correlated", "gradual", "make_stream"]
+__all__ = ["Stream", "StreamOptions", "correlated", "gradual", "make_stream", "order_digest"]
 
 Ints = NDArray[np.int64]
 TRIES = 10  # draws of the Dirichlet order before the best one is taken
@@ -133,7 +133,6 @@ class Stream(Sequence[Example]):
     def describe(self) -> dict[str, Any]:
         """The protocol facts, fit for JSON; `digest` tells two orders apart."""
         names, counts = np.unique(np.array(self.domains), return_counts=True)
-        order = "\n".join(f"{d}\t{i}" for i, d in map(self.identify, range(len(self))))
         return {
             **asdict(self.options),
             "images": len(self),
@@ -142,8 +141,14 @@ class Stream(Sequence[Example]):
             "domain_counts": dict(zip(names.tolist(), counts.tolist(), strict=True)),
             "classes": None if self.classes is None else len(self.classes),
             "changes": int((np.diff(self.labels) != 0).sum()),  # of the label, along the stream
-            "digest": blake2b(order.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest(),
+            "digest": order_digest(map(self.identify, range(len(self)))),
         }  # fmt: skip
+
+
+def order_digest(images: Iterable[tuple[str, str]]) -> str:
+    """Tells two orders of images apart, each given by its id and domain."""
+    order = "\n".join(f"{domain}\t{id}" for id, domain in images)
+    return blake2b(order.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
 
 
 def make_stream(

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from adte.data.streams import order_digest
 from adte.errors import InputError
 from adte.evaluate.features.recipe import Recipe
 from adte.evaluate.features.stream import FeatureStream, Image
@@ -120,7 +121,6 @@ def from_arrays(
     digest = blake2b(digest_size=8)  # runs of other numbers are other runs
     for tensor in (x, weights):
         digest.update(tensor.numpy().reshape(-1).view(np.uint8).data)
-    order = "\n".join(f"{d}\t{i}" for i, d in zip(ids, domains, strict=True))
     said = {"name": name, "split": "features as given", "images": count, "classes": known}
     recipe = Recipe(
         model="own features",
@@ -135,7 +135,7 @@ def from_arrays(
             "order": "as given",
             "datasets": [said],
             "domain_counts": dict(Counter(domains)),
-            "digest": blake2b(order.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest(),
+            "digest": order_digest(zip(ids, domains, strict=True)),
         },
         classes=tuple(names),
         class_ids=tuple(str(i) for i in range(known)),
