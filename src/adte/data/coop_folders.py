@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from adte.data.cards import CARDS
 from adte.data.coop import CoopReader, Split
-from adte.data.files import image_names, subfolders
+from adte.data.files import image_names, lines, subfolders
 from adte.data.registry import Found, register_dataset
 
 __all__ = ["DTD", "Caltech101", "EuroSAT", "Food101"]
@@ -45,8 +45,7 @@ class ClassFolders(CoopReader):
         if found.split is None:
             files = [(f"{f}/{n}", rank[f]) for f in folders for n in image_names(found.folder / f)]
         else:
-            lines = [line.strip() for line in found.split.read_text().splitlines() if line.strip()]
-            names = [n if n.lower().endswith(".jpg") else f"{n}.jpg" for n in lines]
+            names = [n if n.lower().endswith(".jpg") else f"{n}.jpg" for n in lines(found.split)]
             rank |= {n.split("/")[0]: -1 for n in names if n.split("/")[0] not in rank}
             files = [(n, rank[n.split("/")[0]]) for n in names]
         return Split(files, self.class_names(folders), folders)

@@ -9,15 +9,11 @@ from typing import ClassVar
 
 from adte.data.cards import CARDS
 from adte.data.coop import CoopReader, Split
-from adte.data.files import first
+from adte.data.files import first, lines
 from adte.data.registry import Found, register_dataset
 from adte.errors import InputError
 
 __all__ = ["SUN397", "UCF101", "Aircraft", "Pets"]
-
-
-def _lines(path: Path) -> list[str]:
-    return [line.strip() for line in path.read_text().splitlines() if line.strip()]
 
 
 def _label(rank: dict[str, int], name: str, path: Path) -> int:
@@ -69,7 +65,7 @@ class Pets(ListReader):
     def read_official(self, found: Found) -> Split:
         assert found.split is not None
         files, names = [], {}
-        for line in _lines(found.split):
+        for line in lines(found.split):
             image, number = line.split()[:2]
             files.append((f"{image}.jpg", int(number) - 1))
             names[int(number) - 1] = image.rpartition("_")[0].lower()
@@ -95,10 +91,10 @@ class Aircraft(ListReader):
 
     def read_official(self, found: Found) -> Split:
         assert found.split is not None
-        names = tuple(_lines(found.split.parent / self.class_list))
+        names = tuple(lines(found.split.parent / self.class_list))
         rank = {n: i for i, n in enumerate(names)}
         files = []
-        for line in _lines(found.split):
+        for line in lines(found.split):
             image, _, variant = line.partition(" ")
             files.append((f"{image}.jpg", _label(rank, variant, found.split)))
         return Split(files, names, names)
@@ -119,9 +115,9 @@ class SUN397(ListReader):
 
     def read_official(self, found: Found) -> Split:
         assert found.split is not None
-        ids = tuple(line.lstrip("/") for line in _lines(found.split.parent / self.class_list))
+        ids = tuple(line.lstrip("/") for line in lines(found.split.parent / self.class_list))
         rank = {i: y for y, i in enumerate(ids)}  # such as a/apartment_building/outdoor
-        paths = [line.lstrip("/") for line in _lines(found.split)]
+        paths = [line.lstrip("/") for line in lines(found.split)]
         files = [(p, _label(rank, p.rpartition("/")[0], found.split)) for p in paths]
         names = tuple(" ".join(reversed(i.split("/")[1:])) for i in ids)
         return Split(files, names, ids)
@@ -142,12 +138,12 @@ class UCF101(ListReader):
 
     def read_official(self, found: Found) -> Split:
         assert found.split is not None
-        numbered = dict(line.split() for line in _lines(found.split.parent / self.class_list))
+        numbered = dict(line.split() for line in lines(found.split.parent / self.class_list))
         actions = [numbered.get(str(i + 1), "") for i in range(len(numbered))]
         rank = {a: i for i, a in enumerate(actions)}
         names = tuple(map(_snake, actions))
         files = []
-        for line in _lines(found.split):
+        for line in lines(found.split):
             action, _, video = line.split()[0].partition("/")
             label = _label(rank, action, found.split)
             files.append((f"{names[label]}/{video.rpartition('.')[0]}.jpg", label))

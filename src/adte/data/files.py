@@ -1,4 +1,4 @@
-"""Listing folders: images and class folders in code-point order, without the debris."""
+"""Folders in code-point order without the debris: images, class folders; and lines of lists."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from adte.errors import InputError
 from adte.images import is_image
 
-__all__ = ["first", "image_names", "missing", "subfolders"]
+__all__ = ["first", "image_names", "lines", "missing", "subfolders"]
 
 
 def image_names(folder: str | os.PathLike[str]) -> list[str]:
@@ -32,6 +32,11 @@ def _entries(folder: str | os.PathLike[str]) -> list[os.DirEntry[str]]:
         raise InputError(
             f"cannot list {str(folder)!r} ({error.strerror}); check its permissions"
         ) from error
+
+
+def lines(path: Path) -> list[str]:
+    """The lines of a list that say something, without the space around them."""
+    return [line.strip() for line in path.read_text("utf-8").splitlines() if line.strip()]
 
 
 def first(root: Path, places: Iterable[str], test: Callable[[Path], bool]) -> Path | None:

@@ -15,7 +15,7 @@ from adte.data.base import Dataset
 from adte.data.cards import CARDS
 from adte.data.corrupted import corruption_list, severity_list
 from adte.data.corruptions import CORRUPTIONS
-from adte.data.files import first, image_names, subfolders
+from adte.data.files import first, image_names, lines, subfolders
 from adte.data.imagenet import WordNetFolders
 from adte.data.names import imagenet_ids
 from adte.data.registry import Found, register_dataset
@@ -71,9 +71,7 @@ class ImageNetC(WordNetFolders):
         path = Path(self.subset_file or "").expanduser()
         if not path.is_file():
             raise InputError(f"subset_file={str(path)!r} does not exist; check the path")
-        return {
-            Path(line.split()[0]).name for line in path.read_text().splitlines() if line.strip()
-        }
+        return {Path(line.split()[0]).name for line in lines(path)}
 
     def read(self, root: Path, found: Found) -> Dataset:
         kept = self._kept() if self.subset_file else None
