@@ -13,8 +13,7 @@ from adte.classifier import Classifier, Unread
 from adte.data import Example, load_dataset
 from adte.errors import InputError
 from adte.files.claims import Lock, Target, claim, kind_of
-from adte.files.devices import is_special
-from adte.labelling.saved import Saved, Wanted, open_classifier
+from adte.labelling.saved import Saved, Wanted, check_file, open_classifier
 from adte.pipeline import default_workers
 
 __all__ = ["Calibrating"]
@@ -44,8 +43,7 @@ class Calibrating:
     force: bool = False
 
     def __post_init__(self) -> None:
-        if self.state == "-" or is_special(self.state):
-            raise InputError(f"--state {self.state!r} is not a file; give a file name")
+        check_file("--state", self.state)
         self._set = load_dataset(self.data)
         examples = list(self._set)
         read = [e.source for e in examples if isinstance(e.source, str | os.PathLike)]

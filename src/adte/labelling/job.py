@@ -23,7 +23,7 @@ from adte.data.places import expand, is_place, local_path
 from adte.errors import InputError, StateError
 from adte.files import load_state
 from adte.files.claims import Lock, Target, claim, kind_of
-from adte.files.devices import StrPath, is_special
+from adte.files.devices import StrPath
 from adte.files.inputs import Item, is_archive, is_pipe
 from adte.files.ledger import Ledger, check_saved
 from adte.files.outputs import Mark, format_of, is_stream, open_output, part_of
@@ -32,7 +32,7 @@ from adte.fit import check_fit, read_learned, read_method
 from adte.labelling.parquet import is_ours, to_parquet
 from adte.labelling.report import Listener, Report, counted
 from adte.labelling.run import Rows, Run, Saving
-from adte.labelling.saved import Saved, Wanted, open_classifier
+from adte.labelling.saved import Saved, Wanted, check_file, open_classifier
 from adte.labelling.sorting import LIST, WAYS, Sorting
 
 __all__ = ["Job"]
@@ -168,8 +168,7 @@ class Job:
         """The state that is written: the one that was named, else the one beside the output."""
         if self.state is None or self.freeze:
             return Saved.beside(self.out) if self.out and not is_stream(self.out) else None
-        if self.state == "-" or (self.state and is_special(self.state)):
-            raise InputError(f"--state {self.state!r} is not a file; give a file name")
+        check_file("--state", self.state)
         return Saved.by_option(self.state)
 
     def _claim(self, keep: Saved | None) -> None:
@@ -262,11 +261,7 @@ class Job:
         return facts["outputs"] or {}
 
     def _rows(
-        self,
-        clf: Classifier,
-        keep: Saved | None,
-        marks: dict[str, Any],
-        listener: Listener | None = None,
+        self, clf: Classifier, keep: Saved | None, marks: dict[str, Any], listener: Listener
     ) -> Rows:
         if self.out is None:
             return Rows()
@@ -277,7 +272,7 @@ class Job:
         mark = Mark()
         if keep is not None:
             mark = ledger.covered(keep.path, marks)
-            self._check_past(ledger, clf, ledger.lost(keep.path, marks), listener or Listener())
+            self._check_past(ledger, clf, ledger.lost(keep.path, marks), listener)
         return Rows(ledger.resume(mark), ledger, frozenset(filter(is_pipe, self.inputs)))
 
     def _check_past(self, ledger: Ledger, clf: Classifier, lost: int, listener: Listener) -> None:

@@ -11,8 +11,9 @@ from adte._version import __version__
 from adte.errors import InputError
 from adte.files import save_state
 from adte.files.claims import Lock, Target, claim, kind_of
-from adte.files.devices import StrPath, is_special
+from adte.files.devices import StrPath
 from adte.fit import check_fit, read_learned, read_method
+from adte.labelling.saved import check_file
 
 __all__ = ["merge_states"]
 
@@ -51,8 +52,7 @@ def merge_states(states: Sequence[StrPath], out: StrPath, force: bool = False) -
 
 
 def _check(states: Sequence[StrPath], out: StrPath, force: bool) -> None:
-    if os.fspath(out) == "-" or is_special(out):
-        raise InputError(f"--out {os.fspath(out)!r} is not a file; give a file name")
+    check_file("--out", out)
     claim([Target("--out", out, "state")], states, force)
     if not force and kind_of(out) == "state":
         raise InputError(

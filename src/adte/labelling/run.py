@@ -18,7 +18,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from adte._version import __version__
 from adte.batch import Batch
 from adte.classifier import Classifier, Unread
 from adte.errors import InputError
@@ -340,7 +339,6 @@ class Run:
         from adte.console import emit_json
 
         facts = {
-            "adte": __version__,
             "model": self.clf.model.name,
             "method": self.clf.method.name,
             "classes": self.clf.classes,

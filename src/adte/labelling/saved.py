@@ -15,11 +15,12 @@ from adte.classifier import Classifier
 from adte.errors import InputError
 from adte.facts import read_state
 from adte.files import load_state
+from adte.files.devices import StrPath, is_special
 from adte.methods import create_method
 from adte.models.loading import Loading
 from adte.prompts import SINGLE, Prompts
 
-__all__ = ["Saved", "Wanted", "open_classifier"]
+__all__ = ["Saved", "Wanted", "check_file", "open_classifier"]
 
 
 @dataclass(frozen=True)
@@ -104,14 +105,20 @@ class Saved:
     mend: str = "choose another state file"
 
     @staticmethod
-    def by_option(path: str | os.PathLike[str]) -> Saved:
+    def by_option(path: StrPath) -> Saved:
         return Saved(os.fspath(path), f"--state {os.fspath(path)!r}")
 
     @staticmethod
-    def beside(out: str | os.PathLike[str]) -> Saved:
+    def beside(out: StrPath) -> Saved:
         """The state that belongs to an output."""
         path = f"{os.fspath(out).rstrip('/')}.adte"
         return Saved(path, f"the state of --out, {path!r},", "give another --out, or --force")
+
+
+def check_file(option: str, path: StrPath) -> None:
+    """Refuse to put a state where it could not be read back."""
+    if os.fspath(path) == "-" or is_special(path):
+        raise InputError(f"{option} {os.fspath(path)!r} is not a file; give a file name")
 
 
 def open_classifier(wanted: Wanted, saved: Saved) -> tuple[Classifier, dict[str, Any]]:
