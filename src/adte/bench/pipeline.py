@@ -12,7 +12,6 @@ from PIL import Image
 from adte.batch import Context
 from adte.bench import subject, timing
 from adte.bench.views import photo
-from adte.errors import InputError
 from adte.images import find_images
 from adte.methods import create_method
 from adte.pipeline import Pipeline
@@ -41,9 +40,7 @@ def run(
 
     The images are those of `folder`, or made-up photographs of 500×375 pixels as JPEG.
     """
-    for name, value in (("images", images), ("batch", batch)):
-        if value < 1:
-            raise InputError(f"{name}={value} leaves nothing to time; ask for at least 1")
+    timing.check_counts(images=images, batch=batch)
     net = subject.load(model, weights, device, dtype, runtime)
     names, rule = subject.class_names(net, classes), create_method(method)
     net.require(rule.needs, f"method {method!r}")

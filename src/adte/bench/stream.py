@@ -18,7 +18,6 @@ from torch.nn.functional import normalize
 from adte.batch import Context
 from adte.bench import timing
 from adte.bench.conditions import conditions
-from adte.errors import InputError
 from adte.machine import resident
 from adte.methods import Method, create_method
 
@@ -47,9 +46,7 @@ def run(
     report: Callable[[str], object] = lambda _: None,
 ) -> dict[str, Any]:
     """Rows by length of the stream; the ratio is the last decade's time over the first one's."""
-    for name, value in (("images", images), ("batch", batch), ("views", views), ("dim", dim)):
-        if value < 1:
-            raise InputError(f"{name}={value} leaves nothing to time; ask for at least 1")
+    timing.check_counts(images=images, batch=batch, views=views, dim=dim)
     rule, g = create_method(method), torch.Generator().manual_seed(0)
     weights = normalize(torch.randn(max(classes, 2), dim, generator=g), dim=-1)
     context = Context(weights, 20.0)

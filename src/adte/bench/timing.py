@@ -9,7 +9,16 @@ from typing import Any
 
 import torch
 
-__all__ = ["finish", "median_times", "medians", "result", "seconds"]
+from adte.errors import InputError
+
+__all__ = ["check_counts", "finish", "median_times", "medians", "result", "seconds"]
+
+
+def check_counts(**counts: int) -> None:
+    """Refuse to time nothing."""
+    for name, value in counts.items():
+        if value < 1:
+            raise InputError(f"{name}={value} leaves nothing to time; ask for at least 1")
 
 
 def finish(device: torch.device | None) -> None:

@@ -173,10 +173,7 @@ def run(
     method: str = "adte",
 ) -> Row:
     """Images per second of the service under load, beside the bare pipeline."""
-    for name, value in (("clients", clients), ("streams", streams), ("images", images),
-                        ("turns", turns)):  # fmt: skip
-        if value < 1:
-            raise InputError(f"{name}={value} leaves nothing to time; ask for at least 1")
+    timing.check_counts(clients=clients, streams=streams, images=images, turns=turns)
     net = subject.load(model, weights, device, dtype)
     names = subject.class_names(net, classes)
     photos = photographs(images, None)
@@ -184,9 +181,8 @@ def run(
     stream = partial(bare.stream, workers=default_workers(), batch=default_group(net))
     rates: dict[str, list[float]] = {"bare pipeline": [], "service": []}
     with server(model, weights=weights, device=device, dtype=dtype) as (client, _):
-        ids = [f"s{i}" for i in range(streams)]
-        for id in ids:
-            client.create(names, id=id, method=method, views=views)
+        ids = [client.create(names, id=f"s{i}", method=method, views=views).id
+               for i in range(streams)]  # fmt: skip
         list(stream(photos[:4]))
         with Crowd(client, clients, ids, photos) as crowd:
             for _ in range(turns):
@@ -230,9 +226,7 @@ def soak(
     names, photos = subject.class_names(net, None), photographs(32, None)
     points: list[Row] = []
     with server(model, weights=weights, device=device, dtype=dtype) as (client, pid):
-        ids = [f"s{i}" for i in range(streams)]
-        for id in ids:
-            client.create(names, id=id, views=views)
+        ids = [client.create(names, id=f"s{i}", views=views).id for i in range(streams)]
         begun, load = time.monotonic(), Load(client, clients, ids, photos)
         end = begun + 60 * minutes
         while (now := time.monotonic()) < end:
