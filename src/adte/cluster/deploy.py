@@ -113,8 +113,8 @@ class Spread:
 class TowerReplica:
     """A model that renders and encodes, for whichever stream."""
 
-    def __init__(self, tower: Tower, threads: int = 1) -> None:
-        torch.set_num_threads(threads)
+    def __init__(self, tower: Tower) -> None:
+        torch.set_num_threads(1)
         self.model = tower.open()
 
     def encode(self, picture: Any, views: Views) -> Any:

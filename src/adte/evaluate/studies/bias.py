@@ -54,7 +54,7 @@ def tail_classes(lab: Lab) -> Finding:
         rows,
         ("percent", "plain", "percent", "plain"),
         ranked=False,
-        fair=lab.main_is("IN"),
+        fair=lab.main_is_imagenet,
         notes=(
             "Confidence is the mean probability of the true class; the paper does not define its "
             "own. Ours names classes, the paper gives indices of ImageNet.",
@@ -84,7 +84,7 @@ def head_tail(lab: Lab) -> Finding:
         ("Head (avg_pred)", "Head (avg_entropy)", "Tail (avg_pred)", "Tail (avg_entropy)"),
         rows,
         ("plain",) * 4,
-        fair=lab.main_is("IN"),
+        fair=lab.main_is_imagenet,
         notes=(
             "Shannon entropy in nats of the predicted distribution. The published entropies are "
             "higher than any distribution of the published confidence can have, so another "
@@ -164,7 +164,7 @@ def bias_stability(lab: Lab) -> Finding:
         [Row(name, tuple(s[i] for s in stats)) for i, name in enumerate(("Mean", "Variance"))],
         ("plain",) * len(sizes),
         ranked=False,
-        fair=lab.main_is("IN"),
+        fair=lab.main_is_imagenet,
         notes=(
             "The published means near −3.9 for 1,000 classes are impossible for a prior that sums "
             "to one (at most −6.9), so this is +log p̃ of unit length in L2, as the released code "
@@ -237,7 +237,7 @@ def low_bias(lab: Lab) -> Finding:
         lab.setting(list(fifths.values())),
         tuple(fifths),
         rows,
-        fair=lab.main_is("IN"),
+        fair=lab.main_is_imagenet,
         notes=(
             "Each fifth is scored within its own classes. The paper's text speaks of ImageNet-1k, "
             "its caption of ImageNet-A; what it means by magnitude it does not say, ours is the "

@@ -63,7 +63,7 @@ def bank_size(lab: Lab) -> Finding:
         lab.setting([stream]).replace(lab.protocol, "two-pass"),
         tuple(map(str, sizes)),
         rows,
-        fair=lab.main_is("IN"),
+        fair=lab.main_is_imagenet,
         notes=(
             "Our default has no bank (it takes the mean of all predictions), so the variants that "
             "have one are shown.",

@@ -128,9 +128,10 @@ class Lab:
         family = self.require(self.family(described), "ImageNet or a variant of it")
         return next(iter(family.values()))
 
-    def main_is(self, column: str) -> bool:
-        """Whether that stream is the paper's own of this column."""
-        return not self.small and next(iter(self.family()), "") == column
+    @property
+    def main_is_imagenet(self) -> bool:
+        """Whether that stream is the paper's own."""
+        return not self.small and next(iter(self.family()), "") == "IN"
 
     def family(self, described: bool = False) -> dict[str, FeatureStream]:
         """ImageNet and its variants by column; on other data, whatever sets there are."""
