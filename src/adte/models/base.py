@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from adte.errors import InputError
+from adte.functional import wide
 from adte.models._weights import fingerprint
 from adte.views import Preprocess
 
@@ -130,8 +131,8 @@ class Model(nn.Module):
         """Features (…, D) and class weights (L, D) to logits (…, L), float32 or wider."""
         if class_weights is None:
             class_weights = self.class_weights()
-        dtype = torch.promote_types(features.dtype, torch.float32)
-        cosines = features.to(dtype) @ class_weights.to(features.device, dtype).T
+        features = wide(features)
+        cosines = features @ class_weights.to(features).T
         return self.logit_scale * cosines + self.logit_bias
 
     def class_weights(self) -> Tensor:
@@ -225,7 +226,7 @@ class FixedClasses(Model):
             )
         if class_weights is not None:
             return super().logits(features, class_weights)
-        return features.to(torch.promote_types(features.dtype, torch.float32))
+        return wide(features)
 
     def class_weights(self) -> Tensor:
         return torch.eye(self.dim)

@@ -24,6 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from adte.errors import InputError
+from adte.functional import wide
 from adte.models._tokens import has_words, swappable, swapped, text_lengths
 from adte.models._torchvision import import_late
 from adte.models._weights import RANDOM, fetch, hub_reachable, load_checked, read_checkpoint
@@ -122,7 +123,7 @@ class HuggingFace(Model):
 
 def _unit(out: Any) -> Tensor:
     x: Tensor = out if isinstance(out, Tensor) else out.pooler_output
-    return F.normalize(x.to(torch.promote_types(x.dtype, torch.float32)), dim=-1)
+    return F.normalize(wide(x), dim=-1)
 
 
 # ---------------------------------------------------------------------- loading

@@ -24,6 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from adte.errors import InputError, unknown
+from adte.functional import wide
 from adte.models._tokens import has_words, swappable, swapped, untunable
 from adte.models._torchvision import import_late
 from adte.models._weights import RANDOM, fetch, hub_reachable, load_checked, read_checkpoint
@@ -123,7 +124,7 @@ class OpenClip(Model):
 
 
 def _unit(x: Tensor) -> Tensor:
-    return F.normalize(x.to(torch.promote_types(x.dtype, torch.float32)), dim=-1)
+    return F.normalize(wide(x), dim=-1)
 
 
 def _token_layer(tower: Any) -> nn.Module | None:

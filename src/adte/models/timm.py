@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from adte.errors import InputError
+from adte.functional import wide
 from adte.models._torchvision import import_late
 from adte.models._weights import RANDOM, fetch, hub_reachable, load_checked, read_checkpoint
 from adte.models.base import FixedClasses
@@ -52,8 +53,7 @@ class Timm(FixedClasses):
         self.net = net
 
     def classify(self, pixels: Tensor) -> Tensor:
-        z: Tensor = self.net(pixels.to(self.dtype))
-        return z.to(torch.promote_types(z.dtype, torch.float32))
+        return wide(self.net(pixels.to(self.dtype)))
 
 
 def _labels(count: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
