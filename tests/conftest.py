@@ -28,7 +28,7 @@ def on_the_cpu() -> Iterator[None]:
     Tests of CUDA ask for it by name. Processes that tests start read ADTE_DEVICE.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("adte.models.registry.default_device", lambda: torch.device("cpu"))
+        patch.setattr("adte.models.loading.default_device", lambda: torch.device("cpu"))
         if torch.cuda.is_available():
             patch.setenv("ADTE_DEVICE", "cpu")
         yield

@@ -19,7 +19,7 @@ from adte.models import _fused, accelerate, load_model
 from adte.models._fused import TOP, rows8
 from adte.models._vit import Linear
 from adte.models.fast import FastTower, _forward, _product8, _to8
-from adte.models.registry import default_dtype
+from adte.models.loading import default_dtype
 from adte.testing.models import TEXTS, pixels
 from models.small_towers import OPEN_CLIP, TEXT, add_small_models, make_tokenizer, needs
 from models.test_huggingface import build

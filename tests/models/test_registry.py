@@ -17,12 +17,12 @@ from adte.models import (
     _weights,
     list_models,
     load_model,
+    loading,
     register_model,
     register_models,
     registry,
 )
 from adte.models._torchvision import import_late, import_torchvision
-from adte.registry import Registry
 from adte.testing.models import CHECKS
 from adte.testing.small import SmallModel
 
@@ -62,11 +62,8 @@ def test_what_is_no_name():
 @pytest.fixture
 def fresh(monkeypatch):
     """Registries that a test may add to."""
-    for name in ("_NAMES", "_KINDS"):
-        mine, old = Registry(name), getattr(registry, name)
-        mine._things = dict(old._things)
-        mine.kind = old.kind
-        monkeypatch.setattr(registry, name, mine)
+    for names in (registry.NAMES, registry.KINDS):
+        monkeypatch.setattr(names, "_things", dict(names._things))
 
 
 def test_names_and_kinds_by_decorator(fresh, tmp_path):
@@ -169,7 +166,7 @@ def test_dtype_follows_the_processor(monkeypatch, features, dtype):
     monkeypatch.delenv("ADTE_DTYPE", raising=False)
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: features, raising=False)
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
-    assert registry.default_dtype(torch.device("cpu")) == dtype
+    assert loading.default_dtype(torch.device("cpu")) == dtype
 
 
 @pytest.mark.parametrize("features", [{"amx_bf16": True}, {"avx2": True}])
@@ -177,20 +174,20 @@ def test_the_environment_decides_over_the_processor(monkeypatch, features):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: features, raising=False)
     for name in ("float32", "bfloat16"):
         monkeypatch.setenv("ADTE_DTYPE", name)
-        assert registry.default_dtype(torch.device("cpu")) == getattr(torch, name)
+        assert loading.default_dtype(torch.device("cpu")) == getattr(torch, name)
         assert load_model("tiny").dtype == torch.float32  # its own, whatever the processor
     monkeypatch.setenv("ADTE_DTYPE", "int8")
     with pytest.raises(InputError, match=r"ADTE_DTYPE='int8' is no dtype .*float32 or bfloat16"):
-        registry.default_dtype(torch.device("cpu"))
+        loading.default_dtype(torch.device("cpu"))
 
 
 def test_processor_without_the_query_or_the_kernels(monkeypatch):
     monkeypatch.delenv("ADTE_DTYPE", raising=False)
     monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
-    assert isinstance(registry._cpu_features(), set)
+    assert isinstance(loading._cpu_features(), set)
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
-    assert registry.default_dtype(torch.device("cpu")) == torch.float32
-    assert registry.default_dtype(torch.device("meta")) == torch.float32
+    assert loading.default_dtype(torch.device("cpu")) == torch.float32
+    assert loading.default_dtype(torch.device("meta")) == torch.float32
 
 
 def test_missing_packages_name_the_extra():

@@ -1,62 +1,33 @@
-"""Names for models: register, load by name, list by pattern, and where to put them.
+"""Names for models: register one, or all names with a prefix.
 
-| name | what it is |
-|---|---|
-| `tiny`, `tiny-longtail` | embedded in the package, no network |
-| `ViT-B-16/openai` | an architecture and a tag of open_clip |
-| `ViT-B-16` | an architecture of open_clip; needs `weights=` |
-| `hf:ID` or `hf:FOLDER` | CLIP, SigLIP or SigLIP2 of transformers |
-| `timm:NAME` | an image-only classifier of timm with fixed classes |
-
-A package of your own adds names with `register_model` and `register_models`, see `adte.registry`.
+A package of your own adds names by the same decorators, see `adte.registry`.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from difflib import get_close_matches
-from fnmatch import fnmatchcase
-from inspect import signature
-from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 
-from adte.errors import InputError, MissingExtra
-from adte.machine import as_it_is
+from adte.errors import InputError
 from adte.models.base import Model
-from adte.models.runtime import check_runtime, with_runtime
 from adte.registry import Registry, check_name
 
-__all__ = [
-    "default_device",
-    "default_dtype",
-    "find_device",
-    "find_dtype",
-    "list_models",
-    "load_model",
-    "register_model",
-    "register_models",
-    "registered",
-]
+__all__ = ["KINDS", "NAMES", "Named", "register_model", "register_models", "registered"]
 
-EMBEDDED = ("tiny", "tiny-longtail")
-Weights = str | os.PathLike[str] | None
 L = TypeVar("L", bound=Callable[..., Model])
 
-_BFLOAT16 = ("amx_bf16", "avx512_bf16", "bf16")  # instructions on x86 and ARM
 
-
-class _Named(NamedTuple):
+class Named(NamedTuple):
     """What loads one model, and the dtype it runs in unless told; None follows the device."""
 
     cls: Callable[..., Model]  # so called for the registry, which names its origin
     dtype: torch.dtype | None
 
 
-_NAMES: Registry[_Named] = Registry("model")
-_KINDS: Registry[Callable[..., Model]] = Registry("kind of model")
+NAMES: Registry[Named] = Registry("model")
+KINDS: Registry[Callable[..., Model]] = Registry("kind of model")
 
 
 def register_model(name: str, dtype: torch.dtype | None = None) -> Callable[[L], L]:
@@ -69,7 +40,7 @@ def register_model(name: str, dtype: torch.dtype | None = None) -> Callable[[L],
     check_name(name, '@register_model("my-model")')
 
     def add(load: L) -> L:
-        _NAMES.add(name, _Named(load, dtype))
+        NAMES.add(name, Named(load, dtype))
         return load
 
     return add
@@ -86,7 +57,7 @@ def register_models(prefix: str) -> Callable[[L], L]:
         raise InputError(f"the prefix {prefix!r} of models does not end in ':'; add it")
 
     def add(load: L) -> L:
-        _KINDS.add(prefix, load)
+        KINDS.add(prefix, load)
         return load
 
     return add
@@ -94,191 +65,4 @@ def register_models(prefix: str) -> Callable[[L], L]:
 
 def registered() -> list[str]:
     """Names of single models, those of plug-ins too."""
-    return list(_NAMES)
-
-
-def default_device() -> torch.device:
-    """CUDA where there is one, else the CPU."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def find_device(given: torch.device | str) -> torch.device:
-    """A device that is there."""
-    try:
-        place = torch.device(given)
-        torch.empty(0, device=place).tolist()  # fails on devices that hold no values
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        reason = "there is none of this name" if reason.startswith("Expected one of") else reason
-        raise InputError(
-            f"device={str(given)!r} cannot be used here ({reason}); "
-            f"choose {'cuda or ' if torch.cuda.is_available() else ''}cpu"
-        ) from error
-    return place
-
-
-def default_dtype(device: torch.device) -> torch.dtype:
-    """bfloat16 where the device computes in it, else float32.
-
-    The environment variable ADTE_DTYPE, float32 or bfloat16, decides instead where it is set, so
-    that results need not depend on the processor.
-    """
-    forced = os.environ.get("ADTE_DTYPE", "")
-    if forced:
-        if forced not in ("float32", "bfloat16"):
-            raise InputError(
-                f"ADTE_DTYPE={forced!r} is no dtype to run models in; set it to float32 or "
-                "bfloat16, or leave it unset"
-            )
-        return torch.float32 if forced == "float32" else torch.bfloat16
-    if device.type == "cuda":
-        fast = torch.cuda.is_bf16_supported(including_emulation=False)
-    else:
-        kernels = device.type == "cpu" and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-        fast = kernels and not _cpu_features().isdisjoint(_BFLOAT16)
-    return torch.bfloat16 if fast else torch.float32
-
-
-def _cpu_features() -> set[str]:
-    """The instruction sets of this processor, by the names of Linux; none where unknown."""
-    query = getattr(torch.cpu, "get_capabilities", None)  # newer versions of torch
-    if query is not None:
-        return {k for k, v in query().items() if v is True}
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return set()
-    return {
-        word
-        for line in lines
-        if line.lower().startswith(("flags", "features"))
-        for word in line.partition(":")[2].split()
-    }
-
-
-def load_model(
-    name: str,
-    *,
-    weights: Weights = None,
-    device: torch.device | str | None = None,
-    dtype: torch.dtype | str | None = None,
-    tokenizer: Any = None,
-    runtime: str = "auto",
-) -> Model:
-    """A model by name, ready for inference.
-
-    Args:
-        name: see the table at the top of this module; `list_models("ViT*")` finds names.
-        weights: a checkpoint file instead of the named weights, or "random" for none.
-        device: where it runs; CUDA where there is one, else the CPU.
-        dtype: of its weights; by default bfloat16 where the device computes in it, else float32, or
-            what the environment variable ADTE_DTYPE says. `tiny` is float32 unless told here.
-        tokenizer: a folder with the tokenizer's files, for models whose own comes from a hub and
-            cannot be had.
-        runtime: what computes the image tower where gradients are off, see `models/runtime.py`;
-            "auto" takes the fastest here that keeps the features, "torch" the library's own.
-
-    Returns:
-        A `Model`; for `timm:` one of fixed classes. `offers` says what it can do.
-
-    >>> load_model("tiny").dim
-    128
-    """
-    check_runtime(runtime)
-    place = default_device() if device is None else find_device(device)
-    kind = find_dtype(dtype) if dtype is not None else default_dtype(place)
-    with as_it_is(place):
-        model, own = _load(_text(name), weights, tokenizer)
-        if own is not None and dtype is None:
-            kind = own
-        _check(model)
-        model._loaded = model.fingerprint  # before any cast
-        return with_runtime(model.to(place, kind).eval(), runtime)
-
-
-def _load(name: str, weights: Weights, tokenizer: Any) -> tuple[Model, torch.dtype | None]:
-    """The model in float32 on the CPU, and the dtype it runs in unless told."""
-    if name in _NAMES:
-        load, own = _NAMES[name]
-        given = {"weights": weights, "tokenizer": tokenizer}
-        given = {k: v for k, v in given.items() if v is not None}
-        if not given.keys() <= signature(load).parameters.keys():
-            raise InputError(f"{name!r} has its weights and tokenizer embedded; pass neither")
-        model = _check(load(**given))  # a stranger's function may return anything
-        if not given and model.name != name:
-            try:
-                model.name = name
-            except AttributeError as error:
-                raise InputError(
-                    f"the model of {name!r} says that its name is {model.name!r}, which cannot be "
-                    "set; let it say the name that it is registered by"
-                ) from error
-        return model, own
-    prefix, colon, rest = name.partition(":")
-    if prefix == "wrapped" and colon:
-        raise InputError(
-            f"{name!r} is a model that was handed over with adte.wrap and has no file; wrap it "
-            "again and pass the model itself"
-        )
-    if colon:
-        return _KINDS[f"{prefix}:"](rest, weights, tokenizer), None
-    if close := get_close_matches(name.lower(), EMBEDDED, 1, 0.8):  # open_clip takes seconds
-        raise InputError(f"unknown model {name!r}; did you mean {close[0]!r}?")
-    from adte.models.openclip import load_open_clip
-
-    arch, slash, tag = name.partition("/")
-    try:
-        return load_open_clip(arch, tag if slash else None, weights, tokenizer), None
-    except MissingExtra as error:
-        if slash or weights is not None:  # clearly a name of open_clip
-            raise
-        raise InputError(
-            f"unknown model {name!r}; take 'tiny', 'hf:…' or 'timm:…', or install open_clip "
-            "for names such as 'ViT-B-16/openai': pip install 'adte[clip]'"
-        ) from error
-
-
-def _check(thing: object) -> Model:
-    from adte.models.wrap import check_model  # late: it knows the kinds of models
-
-    return check_model(thing)
-
-
-def _text(name: object) -> str:
-    if isinstance(name, str):
-        return name
-    raise InputError(f"{_check(name).name!r} is a model already; use it as it is")
-
-
-def find_dtype(dtype: torch.dtype | str) -> torch.dtype:
-    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
-    if (
-        not isinstance(found, torch.dtype)
-        or not found.is_floating_point
-        or found.itemsize < 2  # float8 has no arithmetic
-    ):
-        raise InputError(
-            f"dtype={dtype!r} is not a float type to compute in; pass 'float32' or 'bfloat16'"
-        )
-    return found
-
-
-def list_models(pattern: str = "*") -> list[str]:
-    """Names that `load_model` takes and that match a pattern such as "ViT*", case ignored.
-
-    `tiny`, those of plug-ins, and open_clip's architectures with their tags where it is installed.
-    Names of the hub (`hf:…`) and of timm are too many to list.
-
-    >>> list_models("tiny*")
-    ['tiny', 'tiny-longtail']
-    """
-    names = registered()
-    if pattern in names:
-        return [pattern]  # no need to ask open_clip
-    try:
-        from adte.models.openclip import open_clip_names
-
-        names += open_clip_names()
-    except MissingExtra:
-        pass
-    return [n for n in names if fnmatchcase(n.lower(), pattern.lower())]
+    return list(NAMES)
