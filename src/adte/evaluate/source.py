@@ -12,7 +12,7 @@ from adte.errors import InputError
 from adte.evaluate.features.arrays import Arrays, from_npz
 from adte.evaluate.features.cache import Cache
 from adte.evaluate.features.live import Live, label_space
-from adte.evaluate.features.stream import FeatureStream
+from adte.evaluate.features.stream import PIXELS, TOWERS, FeatureStream
 from adte.methods import Method
 from adte.models import Model
 from adte.models.base import fitted
@@ -131,7 +131,7 @@ class Source(Loading):
             stream=stream,
             views=views,
             prompts=said,
-            keep_pixels=bool(needs & {"pixels", "image tower"}),
+            keep_pixels=bool(needs & PIXELS),
             workers=default_workers() if self.workers is None else self.workers,
             strict=self.strict,
             group=self.batch or 0,
@@ -155,7 +155,7 @@ class Source(Loading):
 
     def _replayed(self, cache: Cache, name: str, needs: frozenset[str]) -> FeatureStream:
         """A cache as a stream, with its model where a text tower is needed."""
-        if needs & {"pixels", "image tower"}:
+        if needs & PIXELS:
             raise InputError(
                 f"{name} holds features, but a method asked for needs the image tower; give it "
                 "images, as in --data folder:PATH"
@@ -178,7 +178,7 @@ class Source(Loading):
 
     def _given(self, stream: Arrays, name: str, needs: frozenset[str]) -> FeatureStream:
         """A person's own features as a stream; they are as they are."""
-        if towers := needs & {"pixels", "image tower", "text tower"}:
+        if towers := needs & TOWERS:
             raise InputError(
                 f"{name} holds features without a model, but a method asked for needs the "
                 f"{min(towers)}; give images, as in --data folder:PATH"

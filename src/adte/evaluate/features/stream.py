@@ -25,8 +25,12 @@ from adte.evaluate.features.recipe import Recipe
 from adte.models.base import Model
 
 __all__ = [
-    "FeatureStream", "Fewer", "Held", "Image", "Narrowed", "Tick", "part", "shuffle", "silent"
+    "PIXELS", "TOWERS", "FeatureStream", "Fewer", "Held", "Image", "Narrowed", "Tick", "part",
+    "shuffle", "silent",
 ]  # fmt: skip
+
+PIXELS = frozenset({"pixels", "image tower"})  # needs of methods that only images meet,
+TOWERS = PIXELS | {"text tower"}  # and that features without a model do not
 
 Tick: TypeAlias = Callable[[int], object]  # is told how many images were just done
 S = TypeVar("S", bound="FeatureStream")

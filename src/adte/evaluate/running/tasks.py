@@ -19,7 +19,7 @@ from adte.errors import InputError, StateError
 from adte.evaluate.features.arrays import Arrays
 from adte.evaluate.features.cache import extract
 from adte.evaluate.features.live import Live
-from adte.evaluate.features.stream import FeatureStream, Held, Tick, silent
+from adte.evaluate.features.stream import PIXELS, TOWERS, FeatureStream, Held, Tick, silent
 from adte.evaluate.running.protocol import BATCH, Protocol, Run, run
 from adte.evaluate.running.results import Conditions, Record, Results, summarise
 from adte.facts import written
@@ -43,7 +43,6 @@ __all__ = [
 ]
 
 
-TOWERS = {"image tower", "pixels", "text tower"}
 HELD = 1 << 30  # bytes of features that are held in memory rather than in a temporary cache
 
 
@@ -237,7 +236,7 @@ def ticks(stream: FeatureStream, tasks: Sequence[Task]) -> int:
 
 def _shares(stream: FeatureStream, tasks: Sequence[Task]) -> bool:
     """Whether several passes look at features of images, which are then encoded once."""
-    pixels = any(t.create().needs & {"pixels", "image tower"} for t in tasks)
+    pixels = any(t.create().needs & PIXELS for t in tasks)
     return isinstance(stream, Live) and passes(tasks) > 1 and not pixels
 
 
@@ -311,7 +310,7 @@ def method_tasks(
     """Tasks for methods by name; without names, for all that need no image tower, nor what is
     `lacking`.
     """
-    without = lacking | {"image tower", "pixels"}
+    without = lacking | PIXELS
     chosen = list(dict.fromkeys(names)) or [
         n for n in list_methods() if not method_info(n).cls.needs & without
     ]
