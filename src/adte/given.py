@@ -5,7 +5,7 @@ store, one path, or any iterable of images.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -15,7 +15,7 @@ from adte.files.devices import StrPath
 from adte.files.inputs import is_archive
 from adte.images import find_images
 
-__all__ = ["is_collection", "is_flow", "name_of", "named_images"]
+__all__ = ["is_collection", "is_flow", "name_of", "named_images", "refusing"]
 
 
 def named_images(images: StrPath | Iterable[Any]) -> Iterator[tuple[str, Any]]:
@@ -72,9 +72,14 @@ def _inside(path: StrPath) -> Iterator[tuple[str, Any]]:
         if isinstance(source, InputError):
             if Path(name) == Path(path):  # all of it
                 raise source
-            yield name, partial(_refuse, source)
+            yield name, refusing(source)
         else:
             yield name, source
+
+
+def refusing(error: InputError) -> Callable[[], NoReturn]:
+    """In the place of an image that cannot be read: it says so when its turn comes."""
+    return partial(_refuse, error)
 
 
 def _refuse(error: InputError) -> NoReturn:

@@ -25,6 +25,7 @@ from adte.files.inputs import Item
 from adte.files.ledger import Ledger
 from adte.files.outputs import Output, is_stream
 from adte.files.rows import Done, escape_name
+from adte.given import refusing
 from adte.labelling.report import Labelled, Listener, Report, counted
 from adte.labelling.signals import Deferred
 from adte.pipeline import default_group, default_workers
@@ -217,7 +218,7 @@ class Run:
                     continue
                 i = next(number)
                 names[i] = name
-                yield str(i), _raising(source) if isinstance(source, InputError) else source
+                yield str(i), refusing(source) if isinstance(source, InputError) else source
 
         def failed(key: str, error: InputError) -> None:
             errors[int(key)] = error
@@ -357,10 +358,3 @@ class Run:
 
 def _called(path: str) -> str:
     return "standard output" if path == "-" else path
-
-
-def _raising(error: InputError) -> Callable[[], Any]:
-    def source() -> Any:
-        raise error
-
-    return source
