@@ -334,7 +334,9 @@ def method_tasks(
 
 
 def grid(method: str, texts: Iterable[str], protocol: Protocol, seeds: Sequence[int]) -> list[Task]:
-    """Tasks for "name=a,b,c" texts: every combination of the values."""
+    """Tasks for "name=a,b,c" texts: every combination of the values; those that make a method that
+    does not learn, once.
+    """
     names, choices = [], []
     for text in texts:
         name, _, values = text.partition("=")
@@ -347,7 +349,9 @@ def grid(method: str, texts: Iterable[str], protocol: Protocol, seeds: Sequence[
         pairs = dict(zip(names, combination, strict=True))
         options = parse(method_info(method).cls, pairs)
         title = " ".join([method, *(f"{n}={v}" for n, v in pairs.items())])
-        tasks += [Task(method, options, protocol, seed, title) for seed in seeds]
+        learns = create_method(method, **options).stateful
+        orders = seeds if learns else seeds[:1]
+        tasks += [Task(method, options, protocol, seed, title) for seed in orders]
     return tasks
 
 
