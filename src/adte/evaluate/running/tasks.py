@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 import json
 import sys
+import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from itertools import product
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
@@ -216,6 +218,7 @@ def run_tasks(
     known = [None if results is None or again else results.get(key) for key in keys]
     known = [None if record is None or _mended(stream, record) else record for record in known]
     missing = [t for t, record in zip(tasks, known, strict=True) if record is None]
+    _tell_of_changes(stream, [record.path for record in known if record is not None])
     out = []
     with once(stream, missing, tick) as shared:
         for task, key, record in zip(tasks, keys, known, strict=True):
@@ -237,6 +240,20 @@ def _mended(stream: FeatureStream, record: Record) -> bool:
     return isinstance(stream, Live) and any(
         stream.readable(s["position"]) for s in record.conditions.skipped
     )
+
+
+def _tell_of_changes(stream: FeatureStream, runs: Sequence[Path | None]) -> None:
+    """Warn of images that were written after the runs that are taken for theirs."""
+    kept = [path for path in runs if path is not None]
+    if not kept or not isinstance(stream, Live):
+        return
+    if changed := stream.changed(min(path.stat().st_mtime_ns for path in kept)):
+        warnings.warn(
+            f"images are newer ({changed} of {len(stream)}) than their runs in "
+            f"{str(kept[0].parent)!r}, which are taken as they are; run with --again (in Python "
+            "again=True) if they are others by now",
+            stacklevel=3,
+        )
 
 
 def ticks(stream: FeatureStream, tasks: Sequence[Task]) -> int:
