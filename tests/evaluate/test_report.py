@@ -353,6 +353,27 @@ def test_another_stream_of_one_seed_is_no_second_seed(tmp_path):
     assert all(s.reference is not None for s in sections)
 
 
+def test_a_title_says_by_which_options_sections_differ(tmp_path):
+    """They were "no. 1" and "no. 2"."""
+    results = Results(tmp_path)
+    (done,) = run_tasks(stream(), [Task("zero-shot")])
+    c = done.record.conditions
+    others = [
+        replace(c, views={**c.views, "augmix": True}),
+        replace(c, views={**c.views, "scale": [0.5, 1.0]}),
+        replace(c, data={**c.data, "imbalance": "zipf", "ratio": 5.0}),
+    ]
+    for number, told in enumerate((c, *others)):
+        results.put(f"run-{number}", done.run, replace(done.record, conditions=told))
+    usual = "simulated, simulated, 4 views"
+    assert [s.title for s in read_sections([tmp_path])] == [
+        usual,
+        f"{usual}, crop augmix=True",
+        f"{usual}, crop scale=[0.5, 1.0]",
+        f"{usual}, imbalance=zipf, ratio=5.0",
+    ]
+
+
 def test_two_sources_of_a_method_are_two_rows(tmp_path):
     results = Results(tmp_path)
     (done,) = run_tasks(stream(), [Task("zero-shot")])
