@@ -335,6 +335,24 @@ def test_gains_are_not_guessed_where_other_images_were_seen(tmp_path):
     assert all(e.row["gain"] is None and e.row["p"] is None for s in sections for e in s.entries)
 
 
+def test_a_gain_that_is_left_out_is_explained(tmp_path):
+    """A second draw of SE alone took the gain of ADTE away, and nothing said why."""
+    results, held = Results(tmp_path), stream()
+    done = run_tasks(held, [Task("zero-shot"), Task("se"), Task("adte")], results)
+    runs_report([tmp_path])
+    assert "left out" not in (tmp_path / "table.md").read_text("utf-8")
+    for o in done[:2]:
+        told = replace(o.record.conditions, view_seed=1)
+        results.put(f"{o.task.method}-1", o.run, replace(o.record, conditions=told))
+    (section,) = read_sections([tmp_path])
+    gains = {e.row["method"]: e.row["gain"] for e in section.entries}
+    assert gains["adte"] is None
+    assert gains["zero-shot"] is not None
+    runs_report([tmp_path])
+    said = "left out where the two did not run on the same images and views"
+    assert said in (tmp_path / "table.md").read_text("utf-8")
+
+
 def test_another_stream_of_one_seed_is_no_second_seed(tmp_path):
     right = stream()
     wrong = [i._replace(label=(i.label + 1) % 6) for i in right.images()]
