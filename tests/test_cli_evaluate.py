@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import shutil
+import time
 
 import numpy as np
 import pytest
@@ -169,6 +170,26 @@ def test_unreadable_images_are_reported_or_stop_a_strict_run(folder, tmp_path):
     assert result.exit_code == 0, result.output
     assert "skipped 1 image that could not be read, the first: " in result.output
     assert "1.png" in refused("eval", "--data", f"folder:{broken}", *FAST, "--strict")
+
+
+def test_images_that_are_newer_than_what_is_kept_of_them_are_told(folder, tmp_path):
+    """The figures of other pixels were shown again, and nothing said so."""
+    data = shutil.copytree(folder, tmp_path / "data")
+    given = ("--data", f"folder:{data}", *FAST)
+    kept = ("eval", "--method", "se", *given, "--runs", tmp_path / "runs")
+    cached = ("extract", *given, "--out", tmp_path / "cache")
+    foggy = ("--corrupt", "fog", "--no-clean")
+    for verb in (kept, cached, (*kept, *foggy)) * 2:
+        assert "newer" not in call(*verb).stderr
+    later = time.time() + 60
+    os.utime(data / "cat" / "1.png", (later, later))
+    for verb in (kept, (*kept, *foggy)):
+        said = " ".join(call(*verb).stderr.split())
+        assert "note: images are newer (1 of 6) than their runs in " in said
+        assert "run with --again" in said
+    said = " ".join(call(*cached).stderr.split())
+    assert "note: images are newer (1 of 6) than their features in " in said
+    assert "newer" not in call(*kept, "--again").stderr
 
 
 # --------------------------------------------------------------------------- seeds and orders

@@ -27,7 +27,12 @@ from adte.prediction import Prediction, Predictions
 from adte.prior import ClassPrior, PriorOptions
 from adte.state import Entry
 from adte.testing import METHOD_CHECKS as CHECKS
-from adte.testing.methods import check_merge_sums, check_options
+from adte.testing.methods import (
+    check_merge_sums,
+    check_names_say_nothing,
+    check_nothing_hidden,
+    check_options,
+)
 
 LA = [
     (name, place)
@@ -150,6 +155,41 @@ def test_a_field_that_is_no_option_is_found(monkeypatch):
     monkeypatch.setattr("adte.testing.methods.create_method", lambda name: Running(way="last"))
     with pytest.raises(AssertionError, match="field 'way' is no option; declare it as option"):
         check_options("running")
+
+
+class Peeking(Method):
+    """Zero-shot that counts its images in secret, and reads a class from their names."""
+
+    counts: bool = False
+    seen: int = 0
+
+    def decide(self, batch, readouts):
+        if self.counts:
+            self.seen += len(batch)
+            return Predictions(batch.logits[:, 0].float().softmax(-1))
+        named = torch.tensor([[float(key.startswith("cat/"))] for key in batch.keys or [""]])
+        return Predictions((batch.logits[:, 0].float() * (1 + named)).softmax(-1))
+
+
+def test_what_is_kept_in_secret_is_found(monkeypatch):
+    """A counter that matters after a hundred images passed all checks."""
+
+    def counting(name):
+        method = Peeking()
+        method.counts = True
+        return method
+
+    monkeypatch.setattr("adte.testing.methods.create_method", counting)
+    with pytest.raises(AssertionError, match="'seen' is kept of the stream; declare it"):
+        check_nothing_hidden("peeking")
+
+
+def test_an_answer_that_follows_from_a_file_name_is_found(monkeypatch):
+    """The folder of an image is its label, where a set is a folder per class."""
+    monkeypatch.setattr("adte.testing.methods.create_method", lambda name: Peeking())
+    with pytest.raises(AssertionError, match="not equal"):
+        check_names_say_nothing("peeking")
+    check_nothing_hidden("peeking")
 
 
 def test_a_method_that_defines_nothing_says_so():

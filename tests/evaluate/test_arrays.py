@@ -104,6 +104,7 @@ def test_a_file(arrays, tmp_path):
         ({"label": np.array([0.0, 1, 1])}, "a whole number for each"),
         ({"label": np.array([0, 1, 2])}, "label 2 has no class; labels must lie in 0…1"),
         ({"names": np.array(["a"])}, "1 class names for 2 class weights"),
+        ({"names": np.array(["a", "b"], object)}, r"'names' is of Python objects.* dtype=str\)"),
         ({"domains": np.array(["a"])}, "1 domains for 3 images"),
         ({"scale": np.array(-1.0)}, "scale above 0"),
         (
@@ -129,6 +130,12 @@ def test_the_scale_may_be_a_tensor_or_an_array_of_one(arrays):
         assert (recipe.scale, recipe.bias) == (2.0, 0.5)
 
 
+def test_a_scale_that_is_a_logarithm_is_told(arrays):
+    """Figures of features that were not sharpened look like figures."""
+    with pytest.warns(UserWarning, match=r"scale=4.605 looks like the logarithm of CLIP's 100"):
+        from_arrays(*arrays, scale=torch.tensor(100.0).log())
+
+
 def test_what_is_no_such_file(tmp_path):
     with pytest.raises(InputError, match="does not exist"):
         from_npz(tmp_path / "gone.npz")
@@ -142,7 +149,7 @@ def test_what_is_no_such_file(tmp_path):
     with pytest.raises(InputError, match="it has one array without a name"):
         from_npz(tmp_path / "one.npy")
     np.savez(tmp_path / "object.npz", image=np.array([{}], dtype=object))
-    with pytest.raises(InputError, match="cannot read features"):
+    with pytest.raises(InputError, match=r"object.npz': the entry 'image' .* array of numbers"):
         from_npz(tmp_path / "object.npz")
 
 

@@ -336,6 +336,24 @@ def test_gains_are_not_guessed_where_other_images_were_seen(tmp_path):
     assert all(e.row["gain"] is None and e.row["p"] is None for s in sections for e in s.entries)
 
 
+def test_a_gain_that_is_left_out_is_explained(tmp_path):
+    """A second draw of SE alone took the gain of ADTE away, and nothing said why."""
+    results, held = Results(tmp_path), stream()
+    done = run_tasks(held, [Task("zero-shot"), Task("se"), Task("adte")], results)
+    runs_report([tmp_path])
+    assert "left out" not in (tmp_path / "table.md").read_text("utf-8")
+    for o in done[:2]:
+        told = replace(o.record.conditions, view_seed=1)
+        results.put(f"{o.task.method}-1", o.run, replace(o.record, conditions=told))
+    (section,) = read_sections([tmp_path])
+    gains = {e.row["method"]: e.row["gain"] for e in section.entries}
+    assert gains["adte"] is None
+    assert gains["zero-shot"] is not None
+    runs_report([tmp_path])
+    said = "left out where the two did not run on the same images and views"
+    assert said in (tmp_path / "table.md").read_text("utf-8")
+
+
 def test_another_stream_of_one_seed_is_no_second_seed(tmp_path):
     right = stream()
     wrong = [i._replace(label=(i.label + 1) % 6) for i in right.images()]
@@ -352,6 +370,27 @@ def test_another_stream_of_one_seed_is_no_second_seed(tmp_path):
     seeds = {e.row["method"]: e.row["seeds"] for s in sections for e in s.entries}
     assert seeds == {"se": 1, "adte": 2}
     assert all(s.reference is not None for s in sections)
+
+
+def test_a_title_says_by_which_options_sections_differ(tmp_path):
+    """They were "no. 1" and "no. 2"."""
+    results = Results(tmp_path)
+    (done,) = run_tasks(stream(), [Task("zero-shot")])
+    c = done.record.conditions
+    others = [
+        replace(c, views={**c.views, "augmix": True}),
+        replace(c, views={**c.views, "scale": [0.5, 1.0]}),
+        replace(c, data={**c.data, "imbalance": "zipf", "ratio": 5.0}),
+    ]
+    for number, told in enumerate((c, *others)):
+        results.put(f"run-{number}", done.run, replace(done.record, conditions=told))
+    usual = "simulated, simulated, 4 views"
+    assert [s.title for s in read_sections([tmp_path])] == [
+        usual,
+        f"{usual}, crop augmix=True",
+        f"{usual}, crop scale=[0.5, 1.0]",
+        f"{usual}, imbalance=zipf, ratio=5.0",
+    ]
 
 
 def test_two_sources_of_a_method_are_two_rows(tmp_path):

@@ -119,6 +119,14 @@ def test_grid_takes_every_combination():
         grid("adte", ["bta=1"], "online", [0])
 
 
+def test_a_grid_runs_what_does_not_learn_once():
+    tasks = grid("se", ["adjust=none,before"], "online", [0, 1, 2])
+    assert [(t.title, t.seed) for t in tasks] == [
+        ("se adjust=none", 0),
+        *(("se adjust=before", seed) for seed in range(3)),
+    ]
+
+
 def test_methods_for_features_leave_the_image_tower_out():
     names = {t.method for t in method_tasks([], ["online", "two-pass"], [0])}
     assert {"adte", "tda", "tpt"} <= names

@@ -54,7 +54,7 @@ def run_and_show(source: Source, tasks: Sequence[Task], to: dict[str, Any]) -> N
             stream = source.or_bundle(needs)
         if note := unseen(stream):
             console.say(f"note: {note}")
-        with console.progress("encoding", ticks(stream, tasks)) as bar:
+        with console.notes(), console.progress("encoding", ticks(stream, tasks)) as bar:
             done = compare_tasks(
                 stream,
                 tasks,

@@ -163,7 +163,7 @@ def extract(out: str, json_to: str | None, **values: Any) -> None:
         console.say(f"note: {note}")
     size = len(live) * live.views.count * live.model.dim * 2 / 1e6
     click.echo(f"{len(live)} images, {live.views.count} views: about {size:,.0f} MB", err=True)
-    with console.progress("encoding", len(live)) as bar:
+    with console.notes(), console.progress("encoding", len(live)) as bar:
         if cluster is None:
             cache = write_cache(live, out, source.prompt_set, tick=bar.advance)
         else:

@@ -121,6 +121,11 @@ class Dataset(Sequence[Example]):
         """Id and domain of an image, without touching its source."""
         return self.ids[index], self.name if self.domains is None else self.domains[index]
 
+    def file(self, index: int) -> Path | None:
+        """Where an image lies, if that is a file of its own; a corrupted one is made of it."""
+        sources = getattr(self.sources, "sources", self.sources)
+        return sources[index] if isinstance(sources, Files) else None
+
     def __repr__(self) -> str:
         return (
             f"<Dataset {self.name}: {len(self)} images, {len(self.classes)} classes, {self.split}>"

@@ -16,7 +16,7 @@ from adte.evaluate.running.protocol import predictions
 from adte.methods import Method, create_method
 from adte.prediction import Prediction
 from adte.state import Entry, State
-from adte.testing.samples import narrow, one_view, permuted, samples, world
+from adte.testing.samples import CLASSES, narrow, one_view, permuted, samples, world
 
 __all__ = ["CHECKS", "loop"]
 
@@ -81,6 +81,13 @@ def _unfit(entry: Entry, value: torch.Tensor, sizes: dict[str, int]) -> Iterator
         yield value[..., 1:]
 
 
+def _kept(method: Method) -> dict[str, str]:
+    """Numbers, texts, tensors and collections that a method holds beside its state."""
+    plain = (int, float, str, list, tuple, dict, set, torch.Tensor)
+    held = {k: v for k, v in vars(method).items() if isinstance(v, plain)}
+    return {k: repr(v.tolist() if hasattr(v, "tolist") else v) for k, v in held.items()}
+
+
 # --------------------------------------------------------------------------- the checks
 
 
@@ -142,6 +149,31 @@ def check_reset(name: str) -> None:
     method.reset()
     for a, s in zip(first, samples(), strict=True):
         same(a, method.step(s))
+
+
+def check_nothing_hidden(name: str) -> None:
+    """What it keeps of a stream is declared in `entries`: else a reset does not forget it, and no
+    file has it.
+    """
+    one, many = create_method(name), create_method(name)
+    for method, count in ((one, 1), (many, 12)):
+        for sample in samples(count):
+            method.step(sample)
+        method.reset()
+    before, after = _kept(one), _kept(many)
+    hidden = sorted(k for k in before.keys() | after.keys() if before.get(k) != after.get(k))
+    assert not hidden, f"{hidden[0]!r} is kept of the stream; declare it in `entries`"
+
+
+def check_names_say_nothing(name: str) -> None:
+    """What an image is called changes no answer: its folder often has the name of its class."""
+    first, second = create_method(name), create_method(name)
+    plain = [s.batch for s in samples(12)]
+    for i, batch in enumerate(plain):
+        said = CLASSES[i % len(CLASSES)]
+        named = replace(batch, keys=(f"{said}/{said}_{i}.jpg",))
+        for a, b in zip(first.step(batch), second.step(named), strict=True):
+            same(a, b)
 
 
 def check_save_load(name: str) -> None:

@@ -11,7 +11,7 @@ from adte.batch import Sample
 from adte.prompts import class_weights
 from adte.testing.small import SmallModel
 
-__all__ = ["narrow", "one_view", "permuted", "samples", "world"]
+__all__ = ["CLASSES", "narrow", "one_view", "permuted", "samples", "world"]
 
 CLASSES = ("cat", "golden retriever", "car", "oak tree", "bus", "cup of coffee", "fish")
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from copy import copy
 from hashlib import blake2b
+from math import log
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,8 @@ __all__ = ["Arrays", "from_arrays", "from_npz"]
 
 ROWS = 256  # images that are normalised at a time
 NEEDED = "image (N, D) or (N, V, D), text (L, D) and label (N,)"
-ENTRIES = ("image", "text", "label", "names", "scale", "bias", "ids", "domains")
+TEXTS = ("names", "ids", "domains")
+ENTRIES = ("image", "text", "label", "scale", "bias", *TEXTS)
 
 
 class Arrays(FeatureStream):
@@ -118,6 +121,12 @@ def from_arrays(
     scale, bias = _number(scale, "scale"), _number(bias, "bias")
     if not (np.isfinite(scale) and scale > 0 and np.isfinite(bias)):
         raise InputError(f"scale={scale}, bias={bias} cannot be used; give numbers, scale above 0")
+    if abs(scale - log(100)) < 0.01:
+        warnings.warn(
+            f"scale={scale:.4g} looks like the logarithm of CLIP's 100; give exp(scale), as "
+            "model.logit_scale.exp()",
+            stacklevel=2,
+        )
     digest = blake2b(digest_size=8)  # runs of other numbers are other runs
     for tensor in (x, weights):
         digest.update(tensor.numpy().reshape(-1).view(np.uint8).data)
@@ -154,10 +163,12 @@ def from_npz(path: str | os.PathLike[str]) -> Arrays:
         file = np.load(where, allow_pickle=False)
         if isinstance(file, np.lib.npyio.NpzFile):
             with file:
-                found = {k: file[k] for k in ENTRIES if k in file}
+                found = {k: _entry(file, k) for k in ENTRIES if k in file}
                 there = ", ".join(file) or "nothing"
         else:
             there = "one array without a name"
+    except InputError as error:
+        raise InputError(f"in {str(where)!r}: {error}") from error
     except FileNotFoundError as error:
         raise InputError(f"{str(where)!r} does not exist; check the path") from error
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
@@ -178,6 +189,20 @@ def from_npz(path: str | os.PathLike[str]) -> Arrays:
         )
     except (TypeError, ValueError) as error:  # an InputError is one
         raise InputError(f"in {str(where)!r}: {error}") from error
+
+
+def _entry(file: np.lib.npyio.NpzFile, name: str) -> NDArray[Any]:
+    """One array of a file; Python's objects are not loaded, for they may run code."""
+    try:
+        out: NDArray[Any] = file[name]
+    except ValueError as error:
+        if "allow_pickle" not in str(error):
+            raise
+        raise InputError(
+            f"the entry {name!r} is of Python objects, which are not loaded; save it as "
+            f"{'np.array(…, dtype=str)' if name in TEXTS else 'an array of numbers'}"
+        ) from error
+    return out
 
 
 def _number(given: Any, what: str) -> float:

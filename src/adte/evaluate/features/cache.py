@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -122,7 +123,7 @@ def _look(
     if known := (folder / "recipe.json").exists():
         _check_recipe(folder, recipe)
     weighed = _has_weights(folder, prompt_set, live)
-    todo, skipped = [], list[Skipped]()
+    todo, skipped, changed = [], list[Skipped](), 0
     for number, start in enumerate(range(0, len(live), recipe.shard)):
         stop = min(start + recipe.shard, len(live))
         if (path := shards.place(folder, number)).exists():
@@ -137,9 +138,17 @@ def _look(
                 raise _stranger(path)
             if not any(live.readable(s.position) for s in lost):
                 skipped += lost
+                changed += live.changed(path.stat().st_mtime_ns, read)
                 tick(stop - start)
                 continue
         todo.append((path, range(start, stop)))
+    if changed:
+        warnings.warn(
+            f"images are newer ({changed} of {len(live)}) than their features in "
+            f"{str(folder)!r}, which stay as they are; extract into another folder if they are "
+            "others by now",
+            stacklevel=3,
+        )
     return _Lacking(not known, not weighed, todo, skipped)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -107,6 +108,15 @@ class Live(FeatureStream):
             return False
         return True
 
+    def changed(self, since: int, places: Iterable[int] | None = None) -> int:
+        """How many images lie in files that were written after a moment, in ns since the epoch; of
+        all, or of those at some places in the stream.
+        """
+        wanted = self.part if places is None else places
+        rows = self.stream.places if wanted is None else self.stream.places[list(wanted)]
+        files = {self.stream.datasets[k].file(i) for k, i in rows.tolist()}
+        return sum(_written(path) > since for path in files if path is not None)
+
     def images(self) -> Iterator[Image]:
         return (image for _, image in self.numbered())
 
@@ -128,6 +138,14 @@ class Live(FeatureStream):
             id, domain = self.stream.identify(e.key)
             label, group = int(self.stream.labels[e.key]), self.stream.group(e.key)
             yield e.key, Image(e.features, label, id, domain, group, e.pixels)
+
+
+def _written(path: Path) -> int:
+    """When a file was written; 0 for one that cannot be looked at."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def label_space(stream: Stream) -> tuple[Sequence[str], Sequence[str]]:

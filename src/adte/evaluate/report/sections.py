@@ -10,23 +10,27 @@ import json
 import os
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from adte.data import StreamOptions
 from adte.errors import InputError, unknown
 from adte.evaluate.running import figures, metrics
 from adte.evaluate.running.aggregate import aggregate, baseline_of
 from adte.evaluate.running.paired import Drawn, drawn, gain, right, right_over_seeds
 from adte.evaluate.running.results import Conditions, Results
 from adte.evaluate.running.tasks import Outcome, Task
+from adte.facts import written
 from adte.methods import create_method, list_methods
+from adte.views import Views
 
 __all__ = ["Entry", "Section", "read_sections", "told_apart", "with_options"]
 
 SAME = ("model", "fingerprint", "prompts", "preprocess", "order", "part", "images", "classes")
+TITLED = ("count", "order", "seed")  # options of views and streams that titles have, or need not
 SEEDED = ("seed", "digest", "changes")  # what a stream says of itself that follows from its seed
 
 Seed = tuple[int, Drawn]
@@ -170,20 +174,33 @@ def _titled(sections: list[Section]) -> list[Section]:
     for title, group in groups.items():
         told = [_words(s.conditions) for s in group]
         apart = [k for k in told[0] if len({t[k] for t in told}) > 1]
-        more = [", ".join([title, *(words[k] for k in apart)]) for words in told]
+        more = [", ".join([title, *filter(None, (words[k] for k in apart))]) for words in told]
         for i, (s, text) in enumerate(zip(group, more, strict=True), 1):
             titles[id(s)] = text if more.count(text) == 1 else f"{text}, no. {i}"
     return [replace(s, title=titles[id(s)]) for s in sections]
 
 
 def _words(c: Conditions) -> dict[str, str]:
+    """What may tell two sections apart, as a title says it."""
+    name, templates = c.prompts.get("name", "not known"), c.prompts.get("templates") or []
+    splits = dict.fromkeys(str(d.get("split", "")) for d in c.data.get("datasets", []))
     return {
         "images": f"{c.images:,} images",
         "classes": f"{c.classes} classes",
         "order": c.order,
-        "prompts": f"prompts {c.prompts.get('name', 'not known')}",
+        "prompts": f"prompts {name}",
+        "template": repr(templates[0]) if len(templates) == 1 and templates != [name] else "",
+        "stream": _unusual(c.data, asdict(StreamOptions())),
+        "views": _unusual(c.views, written(Views()), "crop "),
+        "split": "; ".join(splits),
         "fingerprint": f"weights {c.fingerprint[:8]}",
     }
+
+
+def _unusual(options: Mapping[str, Any], usual: Mapping[str, Any], kind: str = "") -> str:
+    """Options that are not the defaults, but for those that a title has already."""
+    known = {k: v for k, v in json.loads(json.dumps(usual)).items() if k not in TITLED}
+    return ", ".join(f"{kind}{k}={options[k]}" for k, v in known.items() if options.get(k, v) != v)
 
 
 def _section(outcomes: list[Outcome], baseline: str | None) -> Section:

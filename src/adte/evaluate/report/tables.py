@@ -337,8 +337,10 @@ def rows_table(rows: Sequence[Mapping[str, Any]], title: str = "", best: str = "
     head, *rest = (Column.of(m) for m in list_metrics() if m.plain)
     if _some(rows, "ci95"):
         head = replace(head, interval="ci95", caption=f"{head.caption}; {OVER_SEEDS}")
-    compared = [replace(c, caption=f"{c.caption}, {best}") if best and c.key == "gain_best" else c
-                for c in _over(COMPARED, rows)]  # fmt: skip
+    said = {"gain_best": f", {best}" if best else ""}
+    if sum(_missing(r.get("gain")) for r in rows) > 1:  # the baseline has none either
+        said["gain"] = ", left out where the two did not run on the same images and views"
+    compared = [replace(c, caption=c.caption + said.get(c.key, "")) for c in _over(COMPARED, rows)]
     seeds = replace(SEEDS, shown=any(r.get("seeds") != 1 for r in rows))
     aside = (Column(key, shown=False) for key in ("over", "by_domain", "options"))
     return _known((*NAMES, head, *compared, *rest, seeds, *aside), rows, title)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 import json
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from itertools import product
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
@@ -206,6 +208,7 @@ def run_tasks(
     known = [None if results is None or again else results.get(key) for key in keys]
     known = [None if record is None or _mended(stream, record) else record for record in known]
     missing = [t for t, record in zip(tasks, known, strict=True) if record is None]
+    _tell_of_changes(stream, [record.path for record in known if record is not None])
     out = []
     with once(stream, missing, tick) as shared:
         for task, key, record in zip(tasks, keys, known, strict=True):
@@ -227,6 +230,20 @@ def _mended(stream: FeatureStream, record: Record) -> bool:
     return isinstance(stream, Live) and any(
         stream.readable(s["position"]) for s in record.conditions.skipped
     )
+
+
+def _tell_of_changes(stream: FeatureStream, runs: Sequence[Path | None]) -> None:
+    """Warn of images that were written after the runs that are taken for theirs."""
+    kept = [path for path in runs if path is not None]
+    if not kept or not isinstance(stream, Live):
+        return
+    if changed := stream.changed(min(path.stat().st_mtime_ns for path in kept)):
+        warnings.warn(
+            f"images are newer ({changed} of {len(stream)}) than their runs in "
+            f"{str(kept[0].parent)!r}, which are taken as they are; run with --again (in Python "
+            "again=True) if they are others by now",
+            stacklevel=3,
+        )
 
 
 def ticks(stream: FeatureStream, tasks: Sequence[Task]) -> int:
@@ -324,7 +341,9 @@ def method_tasks(
 
 
 def grid(method: str, texts: Iterable[str], protocol: Protocol, seeds: Sequence[int]) -> list[Task]:
-    """Tasks for "name=a,b,c" texts: every combination of the values."""
+    """Tasks for "name=a,b,c" texts: every combination of the values; those that make a method that
+    does not learn, once.
+    """
     names, choices = [], []
     for text in texts:
         name, _, values = text.partition("=")
@@ -337,5 +356,7 @@ def grid(method: str, texts: Iterable[str], protocol: Protocol, seeds: Sequence[
         pairs = dict(zip(names, combination, strict=True))
         options = parse(method_info(method).cls, pairs)
         title = " ".join([method, *(f"{n}={v}" for n, v in pairs.items())])
-        tasks += [Task(method, options, protocol, seed, title) for seed in seeds]
+        learns = create_method(method, **options).stateful
+        orders = seeds if learns else seeds[:1]
+        tasks += [Task(method, options, protocol, seed, title) for seed in orders]
     return tasks
