@@ -259,7 +259,7 @@ def answered(task: Task) -> Answers:
 def answers(
     source: Source,
     kind: str,
-    named: tuple[str, dict[str, Any]],
+    rule: tuple[str, dict[str, Any]],
     seed: int,
     warm: int = 0,
     limit: int | None = None,
@@ -267,7 +267,7 @@ def answers(
     classes = source.context.class_weights.shape[0]  # type: ignore[union-attr]
     before, source = parted(source, warm)
     order = draw(source, kind, seed)[:limit]
-    method = made(*named, classes)
+    method = made(*rule, classes)
     if warm:
         run(before, np.arange(warm), method)
         method.begin()
@@ -297,7 +297,8 @@ def tabled(source: Source, kind: str, found: dict[str, list[Answers]]) -> list[d
     """One row per method, of what it said of every draw of a stream."""
     rows, first, plain = [], None, None
     for title, draws in found.items():
-        right, sure = (np.concatenate([d[i] for d in draws]) for i in (1, 2))
+        right = np.concatenate([d.right for d in draws])
+        sure = np.concatenate([d.sure for d in draws])
         row: dict[str, Any] = {
             "source": source.name,
             "stream": kind,

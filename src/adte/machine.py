@@ -48,14 +48,14 @@ def threads(count: int) -> Iterator[None]:
 
 
 @contextmanager
-def as_it_is(device: torch.device) -> Iterator[None]:
+def as_it_is(device: torch.device | None = None) -> Iterator[None]:
     """Within the block numbers have the dtype and the device that the code gives them, whatever
-    autocast or default device the caller has set.
+    autocast or default device the caller has set; on the host, and on a device that is named.
     """
     with ExitStack() as stack:
         if torch.get_default_device().type != "cpu":
             stack.enter_context(torch.device("cpu"))
-        for kind in {"cpu", device.type} & {"cpu", "cuda"}:
+        for kind in {"cpu", device.type if device else "cpu"} & {"cpu", "cuda"}:
             if torch.is_autocast_enabled(kind):
                 stack.enter_context(torch.autocast(kind, enabled=False))
         yield

@@ -7,6 +7,8 @@ import json
 import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -115,6 +117,14 @@ def test_a_backup_replaces_nothing(folder, tmp_path):
     assert "itself; give" in ran(folder, "backup", str(folder / "adte.sqlite-wal"), code=2)
     assert "does not exist" in ran(folder, "backup", str(tmp_path / "no" / "copy"), code=2)
     assert sorted(folder.iterdir()) == before
+
+
+def test_a_backup_goes_to_standard_output_and_nothing_else_does(folder):
+    """From within the folder, too, where "-" could pass for a file of it."""
+    command = [sys.executable, "-m", "adte.cli", "state", ".", "backup", "-"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, check=True)
+    assert done.stdout.startswith(b"SQLite format 3")
+    assert f"{len(done.stdout):,} bytes" in done.stderr.decode()
 
 
 def test_a_stream_is_not_merged_into_itself(folder):

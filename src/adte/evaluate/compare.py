@@ -10,8 +10,6 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from adte.data import StreamOptions
 from adte.errors import InputError, brief, unknown
 from adte.evaluate.features.stream import FeatureStream, Tick, silent
@@ -180,7 +178,7 @@ def compare_tasks(
     return Comparison.of(outcomes, stream, baseline)
 
 
-@as_it_is(torch.device("cpu"))
+@as_it_is()
 def compare(
     data: str | Sequence[str] | FeatureStream | None = None,
     methods: str | Task | Method | Sequence[str | Task | Method] | None = None,

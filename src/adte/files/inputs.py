@@ -22,23 +22,25 @@ from adte.files.devices import StrPath
 from adte.files.tars import Header, members
 from adte.images import ARCHIVES, PACKED, find_images, is_image, walk_images
 
-__all__ = ["STDIN", "Item", "expand", "is_archive", "is_pipe", "reason"]
+__all__ = ["STDIN", "Item", "expand", "is_archive", "is_newer", "is_pipe", "reason"]
 
 Source: TypeAlias = Path | bytes | InputError
 Item: TypeAlias = tuple[str, Source]
 
 LIMIT = 1 << 30  # bytes of one image in an archive or from a pipe
-OTHERS = (".7z", ".rar", ".tar.zst", ".tzst", ".tar.lz4", ".tar.lz")
+OTHERS = (  # archives, which are told apart from images
+    ".7z", ".rar", ".tar.zst", ".tzst", ".tar.lz4", ".tar.lz",
+)  # fmt: skip
 STDIN = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 
 
 def expand(inputs: Iterable[StrPath], limit: int = LIMIT) -> Iterator[Item]:
     """Images with their names, in the order of the inputs.
 
-    A file is itself, whatever its suffix. A folder is every image below it, in code-point order of
-    the paths. A .zip or .tar archive is every image in it, in the order of the archive, read as
-    bytes; nothing is unpacked to disk, and ../x.jpg in it has the name of x.jpg. "-" is one image
-    from standard input, and so is a named pipe.
+    A file is itself, whatever its suffix, but for archives of a kind that is not read. A folder is
+    every image below it, in code-point order of the paths. A .zip or .tar archive is every image in
+    it, in the order of the archive, read as bytes; nothing is unpacked to disk, and ../x.jpg in it
+    has the name of x.jpg. "-" is one image from standard input, and so is a named pipe.
 
     Args:
         inputs: paths, or "-".
@@ -78,6 +80,17 @@ def _expand(name: str, limit: int) -> Iterator[Item]:
         yield name, InputError(f"{name!r} is an archive of a kind that is not read; make it a .zip")
     else:
         yield name, Path(name)
+
+
+def is_newer(path: Path, moment: int) -> bool:
+    """Whether a file was written after a moment, in ns since the epoch, and may be another by now.
+
+    One that cannot be looked at is not.
+    """
+    try:
+        return path.stat().st_mtime_ns > moment
+    except OSError:
+        return False
 
 
 # --------------------------------------------------------------------------- folders

@@ -22,6 +22,7 @@ from typing import Any
 
 from adte.errors import InputError
 from adte.files.devices import StrPath
+from adte.files.inputs import is_newer
 from adte.files.outputs import (
     Kept,
     Mark,
@@ -219,10 +220,7 @@ class Ledger:
 
     def is_older(self, image: Path) -> bool:
         """Whether an image file was changed after the last row, and may be another one by now."""
-        try:
-            return image.stat().st_mtime_ns > self._written
-        except OSError:
-            return False
+        return is_newer(image, self._written)
 
     def failures(self, name: str) -> dict[int, str]:
         """What was reported of an image, by the number of the row; asked once too."""

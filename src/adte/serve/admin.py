@@ -103,7 +103,8 @@ def backup(folder: StrPath, file: str) -> dict[str, Any]:
 
     Nothing is written over, and nothing into the folder itself.
     """
-    if os.path.realpath(os.path.dirname(file) or ".") == os.path.realpath(folder):
+    place = os.path.dirname(file) or "."
+    if file != "-" and os.path.realpath(place) == os.path.realpath(folder):
         raise InputError(f"{file!r} is in the folder {str(folder)!r} itself; give another place")
     if os.path.isfile(file):
         raise InputError(f"{file!r} is there already, and a backup replaces nothing; give another "

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from adte.data.streams import Stream
 from adte.errors import InputError
 from adte.evaluate.features.recipe import Recipe
 from adte.evaluate.features.stream import FeatureStream, Image
+from adte.files.inputs import is_newer
 from adte.models.base import Model
 from adte.pipeline import Pipeline
 from adte.views import Views
@@ -115,7 +115,7 @@ class Live(FeatureStream):
         wanted = self.part if places is None else places
         rows = self.stream.places if wanted is None else self.stream.places[list(wanted)]
         files = {self.stream.datasets[k].file(i) for k, i in rows.tolist()}
-        return sum(_written(path) > since for path in files if path is not None)
+        return sum(is_newer(path, since) for path in files if path is not None)
 
     def images(self) -> Iterator[Image]:
         return (image for _, image in self.numbered())
@@ -138,14 +138,6 @@ class Live(FeatureStream):
             id, domain = self.stream.identify(e.key)
             label, group = int(self.stream.labels[e.key]), self.stream.group(e.key)
             yield e.key, Image(e.features, label, id, domain, group, e.pixels)
-
-
-def _written(path: Path) -> int:
-    """When a file was written; 0 for one that cannot be looked at."""
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return 0
 
 
 def label_space(stream: Stream) -> tuple[Sequence[str], Sequence[str]]:

@@ -133,7 +133,7 @@ def _compared(probs: Tensor, labels: Tensor) -> Tensor:
     return torch.stack([c.double() for c in columns])
 
 
-@as_it_is(torch.device("cpu"))
+@as_it_is()
 def run(
     method: Method,
     stream: FeatureStream | Iterable[tuple[Sample, int]],
