@@ -124,7 +124,10 @@ def serve(place: str) -> None:
     import adte.evaluate.running.tasks
     import adte.evaluate.source
     import adte.models.tiny  # noqa: F401
+    from adte.cli._verbs import MODULES
 
+    for module in {*MODULES.values()}:
+        importlib.import_module(f"adte.cli.{module}")
     torch.set_num_threads(1)
     sys.path.remove(str(Path(__file__).parent))
     with socket.socket(socket.AF_UNIX) as door:

@@ -72,19 +72,23 @@ _HOMES = {
     "views": ("Preprocess", "Views"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
-_ROOMS = ("data", "evaluate", "functional", "testing")
+_ROOMS = ("data", "evaluate", "functional", "methods", "models", "testing")
 
 
 def __getattr__(name: str) -> Any:
     """What is asked for is imported then: torch takes seconds, and a client of the service, or
     `adte --help`, does without it.
     """
-    if name in _ROOMS:
-        return import_module(f"adte.{name}")
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(f"adte.{_HOME[name]}"), name)
-    return found
+    if name in _HOME:
+        found = globals()[name] = getattr(import_module(f"adte.{_HOME[name]}"), name)
+        return found
+    if not name.startswith("_"):
+        try:
+            return import_module(f"adte.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != f"adte.{name}":
+                raise
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
