@@ -26,7 +26,7 @@ import torch
 from numpy.typing import NDArray
 from safetensors import safe_open
 
-from adte.data.reading import Skipped
+from adte.data.base import Skipped
 from adte.errors import InputError, StateError
 from adte.evaluate.features import shards
 from adte.evaluate.features.live import Live
