@@ -158,7 +158,7 @@ def _complete(
     """Write what a cache lacks; nothing before all that lies there was looked at."""
     if lacking.recipe:
         text = json.dumps(recipe.to_json(), indent=1, ensure_ascii=False) + "\n"
-        write_whole(folder / "recipe.json", lambda name: Path(name).write_text(text, "utf-8"))
+        write_whole(folder / "recipe.json", text)
     if lacking.weights:
         save_state(
             _weights(folder, prompt_set),

@@ -285,7 +285,7 @@ def save_table(path: str | os.PathLike[str], grids: Grid | Sequence[Grid]) -> Pa
         from adte.evaluate.report.page import page
 
         text = page(grids[0].title or "Results", [g.to_html() for g in grids])
-    return write_whole(path, lambda name: Path(name).write_text(text, "utf-8", newline=""))
+    return write_whole(path, text)
 
 
 # --------------------------------------------------------------------------- rows of methods
