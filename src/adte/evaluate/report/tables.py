@@ -88,11 +88,10 @@ class Column:
     caption: str = ""
 
     @classmethod
-    def of(cls, metric: Metric, interval: str | None = None) -> Column:
+    def of(cls, m: Metric) -> Column:
         """The column of a metric; one without a heading is in the CSV alone."""
-        m = metric
         shown = bool(m.column)
-        return cls(m.name, m.column, m.kind, m.direction, interval, shown, caption=m.caption)
+        return cls(m.name, m.column, m.kind, m.direction, shown=shown, caption=m.caption)
 
     @property
     def is_text(self) -> bool:
