@@ -6,9 +6,9 @@ from pathlib import Path
 
 import torch
 
-from adte.files import load_state, save_state
 from adte.files.ledger import Ledger
 from adte.files.outputs import Output
+from adte.files.states import load_state, save_state
 from adte.labelling.run import Rows
 
 

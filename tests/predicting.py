@@ -14,7 +14,7 @@ from PIL import Image
 
 import adte.given
 from adte.cli import main
-from adte.files import load_state
+from adte.files.states import load_state
 
 CLASSES = ("--classes", "cat, dog, car", "--views", "4", "--workers", "0")
 

@@ -29,7 +29,7 @@ from adte import (
     load_image,
     load_model,
 )
-from adte.files import load_state, save_state
+from adte.files.states import load_state, save_state
 from adte.methods.adte import Adte
 from adte.methods.zero_shot import ZeroShot
 from adte.options import option

@@ -20,6 +20,7 @@ from adte import console
 from adte.cli import main
 from adte.cli._group import Verbs
 from adte.cli._options import Section, options_of
+from adte.cli._verbs import MODULES, VERBS
 from adte.evaluate.running import tasks
 from adte.evaluate.running.results import Results
 from adte.options import option
@@ -81,7 +82,7 @@ def test_an_interrupt_during_the_imports_ends_in_a_word(how, tmp_path):
     words = ["-m", "adte"] if how == "-m" else [str(tmp_path / "adte")]
     env = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONSAFEPATH": "1"}
     done = subprocess.run(
-        [sys.executable, *words, "methods"], capture_output=True, text=True, env=env
+        [sys.executable, *words, "predict"], capture_output=True, text=True, env=env
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
 
@@ -90,9 +91,32 @@ def test_an_interrupt_during_the_imports_ends_in_a_word(how, tmp_path):
 def test_who_imports_the_package_is_interrupted_as_ever(tmp_path):
     (tmp_path / "torch.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    code = "try:\n import adte\nexcept KeyboardInterrupt:\n print('mine')"
+    code = "try:\n import adte.functional\nexcept KeyboardInterrupt:\n print('mine')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
     assert (done.returncode, done.stdout) == (0, "mine\n")
+
+
+@pytest.mark.parametrize("asked", [("--help",), ("--version",), ()], ids=" ".join)
+def test_what_the_program_says_of_itself_needs_no_torch(asked, tmp_path):
+    """Which takes seconds, and so would every Tab key."""
+    (tmp_path / "torch.py").write_text("raise SystemExit('torch was imported')\n")
+    words = {"COMP_WORDS": "adte rep", "COMP_CWORD": "1", "_ADTE_COMPLETE": "bash_complete"}
+    env = {**os.environ, "PYTHONPATH": str(tmp_path), **({} if asked else words)}
+    done = subprocess.run(
+        [sys.executable, "-m", "adte", *asked], capture_output=True, text=True, env=env
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
+    code = "import adte; adte.Client('http://localhost:1'), adte.InputError"
+    subprocess.run([sys.executable, "-c", code], check=True, env=env)
+
+
+def test_verbs_stand_where_the_table_says():
+    for name, module in MODULES.items():
+        verb = main.get_command(click.Context(main), name)
+        assert verb.callback.__module__ == f"adte.cli.{module}"
+    assert main.commands.keys() == MODULES.keys()
+    assert all(line.said.endswith(".") for verbs in VERBS.values() for line in verbs.values())
 
 
 def test_an_interrupt_ends_in_a_sentence(monkeypatch):

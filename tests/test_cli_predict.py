@@ -18,7 +18,7 @@ import torch
 
 from adte import Classifier, InputError
 from adte.console import emit_json
-from adte.files import load_state
+from adte.files.states import load_state
 from adte.labelling import Job, Wanted
 from predicting import (
     CLASSES,

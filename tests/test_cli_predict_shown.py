@@ -16,7 +16,7 @@ import torch
 
 from adte import Classifier
 from adte.cli._screen import TINY
-from adte.files import load_state
+from adte.files.states import load_state
 from adte.prediction import Prediction
 from predicting import call, facts, mixed, picture, predict, rows, seen, settle
 

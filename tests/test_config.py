@@ -10,8 +10,9 @@ import pytest
 
 from adte import InputError
 from adte.cli import main
+from adte.cli._verbs import MODULES
 from adte.config import KEYS, VERBS, find_config, load_config
-from adte.files import load_state
+from adte.files.states import load_state
 from predicting import call, pictures
 
 GOOD = """
@@ -165,8 +166,12 @@ def test_every_key_may_stand_in_every_table(place):
     assert load_config().defaults("serve").keys() == KEYS.keys()
 
 
+def verb(name: str) -> click.Command:
+    return main.get_command(click.Context(main), name)
+
+
 def test_every_verb_that_takes_a_model_has_defaults_of_ones_own():
-    verbs = {n for n, c in main.commands.items() if any("--model" in p.opts for p in c.params)}
+    verbs = {n for n in MODULES if any("--model" in p.opts for p in verb(n).params)}
     assert {"predict", "learn", "paper", "study"} <= verbs
     assert verbs - {"state"} <= set(VERBS)  # whose model is that of the streams
 
@@ -174,8 +179,8 @@ def test_every_verb_that_takes_a_model_has_defaults_of_ones_own():
 def test_every_key_is_an_option_of_some_verb():
     options = {
         name
-        for verb in VERBS
-        for p in main.commands[verb].params
+        for name in VERBS
+        for p in verb(name).params
         if isinstance(p, click.Option)
         for name in (p.name, *(o.removeprefix("--").replace("-", "_") for o in p.opts))
     }

@@ -14,8 +14,8 @@ import pytest
 
 import adte
 from adte import InputError
-from adte.files import load_state
 from adte.files.claims import Lock
+from adte.files.states import load_state
 from adte.labelling import Job, Labelled, Listener, Wanted, run
 from adte.labelling import sorting as sorting_room
 from adte.labelling.signals import Deferred

@@ -94,6 +94,7 @@ def test_rooms_that_documents_name_are_there_once_they_are_asked_for():
     code = (
         "import adte, sys; assert {*adte.__all__, 'evaluate'} <= {*dir(adte)};"
         "assert 'adte.evaluate' not in sys.modules;"
+        "assert {*adte.__all__} == {*adte._HOME, 'functional'}; from adte import *;"
         "adte.evaluate.from_arrays, adte.data.load_dataset, adte.testing.METHOD_CHECKS"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import adte
-from adte.files import load_state
+from adte.files.states import load_state
 from predicting import CLASSES, call, is_clean, picture, settle
 
 

@@ -21,10 +21,9 @@ from adte._version import __version__
 from adte.batch import Batch, Context, Sample
 from adte.calibration import Calibration, calibrate, check_temperature, indices_of, tempered
 from adte.errors import InputError, StateError, brief, unknown
-from adte.files import save_state
 from adte.files.claims import kind_of
 from adte.files.devices import is_special
-from adte.files.states import check_path
+from adte.files.states import check_path, save_state
 from adte.fit import check_fit, check_named, check_weights, damaged, read_learned, read_method
 from adte.given import (
     is_flow,

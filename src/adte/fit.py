@@ -8,7 +8,7 @@ from typing import Any
 
 from adte.errors import InputError, StateError, brief
 from adte.facts import read_state
-from adte.files import load_state
+from adte.files.states import load_state
 from adte.methods import Method, create_method, list_methods
 from adte.methods.registry import method_info
 from adte.models import Model

@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 from adte.errors import InputError, StateError, brief
-from adte.files import load_state, save_state
+from adte.files.states import load_state, save_state
 from adte.models import Model, check_model
 from adte.models.base import check_features
 from adte.options import check, option

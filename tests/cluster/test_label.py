@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from PIL import Image
 
 from adte.cli import main
-from adte.files import load_state
+from adte.files.states import load_state
 
 pytest.importorskip("ray")
 

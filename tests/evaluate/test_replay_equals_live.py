@@ -18,7 +18,7 @@ from adte.evaluate.features.cache import Cache, extract
 from adte.evaluate.features.live import Live
 from adte.evaluate.features.stream import FeatureStream
 from adte.evaluate.running.results import Results
-from adte.files import load_state
+from adte.files.states import load_state
 from adte.methods import Method, Prediction, method_info
 from adte.prompts import class_weights
 from adte.testing import SmallModel

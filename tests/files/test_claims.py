@@ -14,9 +14,10 @@ import pytest
 import torch
 
 from adte import InputError
-from adte.files import claims, save_state
+from adte.files import claims
 from adte.files.claims import Lock, Target, claim, kind_of, own_folder
 from adte.files.rows import Csv, Lines
+from adte.files.states import save_state
 
 if not hasattr(os, "fork"):
     pytest.skip("needs a POSIX system", allow_module_level=True)

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adte import InputError
-from adte.files import load_state
 from adte.files.ledger import Ledger
 from adte.files.outputs import open_output
+from adte.files.states import load_state
 from ledger_run import Run, row
 
 FORMATS = ["a.csv", "a.jsonl", "a.json"]

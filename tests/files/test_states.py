@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adte import InputError, StateError
-from adte.files import FORMAT, load_state, save_state, states
+from adte.files import states
+from adte.files.states import FORMAT, load_state, save_state
 
 
 def test_round_trip(tmp_path):

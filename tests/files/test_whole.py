@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from adte import InputError
-from adte.files import save_state, write_whole
+from adte.files import write_whole
+from adte.files.states import save_state
 
 posix = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs a POSIX system")
 

@@ -1,16 +1,5 @@
-"""The command line: arguments in, calls out. One verb a job."""
+"""The command line: arguments in, calls out. One verb a job, whose module is imported then."""
 
-from adte.cli import (  # noqa: F401  # each adds its verbs
-    bench,
-    demo,
-    evaluate,
-    lists,
-    models_get,
-    paper,
-    predict,
-    report,
-    serve,
-)
 from adte.cli._group import main
 
 __all__ = ["main"]

@@ -9,14 +9,17 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from typing import Any, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from adte import _start
 from adte._version import __version__
 from adte.cli._config import own_defaults
 from adte.cli._outputs import add_force, writable
+from adte.cli._verbs import MODULES, VERBS
 from adte.errors import AdteError, InputError
 from adte.files.whole import reason
 
@@ -148,8 +151,28 @@ class Main(Verbs):
 
     group_class = Verbs
 
-    def main(self, *args: Any, **extra: Any) -> Any:
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(MODULES)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """A verb, whose module is imported now, with all that it needs."""
+        if name in MODULES:
+            import_module(f"adte.cli.{MODULES[name]}")
         _start.done()
+        return super().get_command(ctx, name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(map(len, MODULES))
+        for heading, verbs in VERBS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(width), line.said) for name, line in verbs.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        lines = (pair for verbs in VERBS.values() for pair in verbs.items())
+        found = [CompletionItem(n, help=x.said) for n, x in lines if n.startswith(incomplete)]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
+
+    def main(self, *args: Any, **extra: Any) -> Any:
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):  # a letter that the terminal lacks stops nothing
                 stream.reconfigure(errors="backslashreplace")

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from adte import console
-from adte.cli._group import COUNT, JSON, main
+from adte.cli._group import COUNT, JSON, Verb, main
 from adte.errors import InputError, MissingExtra
 
 
@@ -84,7 +84,7 @@ def _help(option: dict[str, Any]) -> str:
     return f"{option['help']} ({more})" if more else str(option["help"])
 
 
-@main.command()
+@click.command(cls=Verb)
 @click.argument("pattern", default="*")
 @JSON
 def models(pattern: str, json_to: str | None) -> None:

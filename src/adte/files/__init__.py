@@ -13,7 +13,6 @@ outputs   streamed as they come
 ledger    what an output holds already, so that a run goes on exactly
 """
 
-from adte.files.states import FORMAT, load_state, save_state
 from adte.files.whole import make_folder, write_whole
 
-__all__ = ["FORMAT", "load_state", "make_folder", "save_state", "write_whole"]
+__all__ = ["make_folder", "write_whole"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import tempfile
@@ -14,13 +13,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple
 
-from safetensors import SafetensorError, safe_open
-
 from adte.errors import InputError
 from adte.files.devices import StrPath, is_special, is_standard_output, standard_output
 from adte.files.locks import try_lock, unlock
 from adte.files.rows import is_facts, is_rows
-from adte.files.states import KEY, nameable
 from adte.files.whole import make_folder, reason, short, target_of
 
 __all__ = ["Lock", "Target", "claim", "claim_folder", "kind_of", "own_folder"]
@@ -266,13 +262,6 @@ def kind_of(path: StrPath) -> Literal["rows", "facts", "state", "other"] | None:
         return "rows"
     if is_facts(head):
         return "facts"
-    return "state" if _is_state(path) else "other"
+    from adte.files.states import is_state  # with torch, which no name of an output needs
 
-
-def _is_state(path: StrPath) -> bool:
-    try:
-        with nameable(path) as there, safe_open(there, framework="pt") as f:
-            facts = json.loads((f.metadata() or {}).get(KEY, "null"))
-    except (SafetensorError, OSError, ValueError, RecursionError):
-        return False
-    return isinstance(facts, dict) and "method" in facts and "classes" in facts
+    return "state" if is_state(path) else "other"

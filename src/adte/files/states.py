@@ -18,7 +18,7 @@ from adte.errors import InputError, StateError, brief
 from adte.files.devices import StrPath
 from adte.files.whole import write_whole
 
-__all__ = ["FORMAT", "KEY", "as_bytes", "check_path", "load_state", "nameable", "save_state"]
+__all__ = ["FORMAT", "KEY", "as_bytes", "check_path", "is_state", "load_state", "save_state"]
 
 FORMAT = 2  # of state files; 1 was written by adte 0.1 and has neither fingerprint nor seen
 KEY = "adte"  # of the facts in the header
@@ -116,7 +116,7 @@ def load_state(path: StrPath) -> tuple[dict[str, Tensor], dict[str, Any]]:
             f"state file {name!r} cannot be read ({error.strerror}); check its permissions"
         ) from error
     try:
-        with nameable(path) as there, safe_open(there, framework="pt") as f:
+        with _nameable(path) as there, safe_open(there, framework="pt") as f:
             metadata = f.metadata() or {}
             tensors = {k: f.get_tensor(k) for k in f.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
@@ -135,8 +135,18 @@ def load_state(path: StrPath) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return tensors, _read_header(header, name)
 
 
+def is_state(path: StrPath) -> bool:
+    """Whether a file, whatever it is, is a state of a classifier."""
+    try:
+        with _nameable(path) as there, safe_open(there, framework="pt") as f:
+            facts = json.loads((f.metadata() or {}).get(KEY, "null"))
+    except (SafetensorError, OSError, ValueError, RecursionError):
+        return False
+    return isinstance(facts, dict) and "method" in facts and "classes" in facts
+
+
 @contextmanager
-def nameable(path: StrPath) -> Iterator[str]:
+def _nameable(path: StrPath) -> Iterator[str]:
     """A name of a file that is UTF-8, which safetensors wants, whatever the file is called."""
     name = os.fspath(path)
     try:

@@ -21,12 +21,12 @@ import torch
 from adte.classifier import Classifier
 from adte.data.places import expand, is_place, local_path
 from adte.errors import InputError, StateError
-from adte.files import load_state
 from adte.files.claims import Lock, Target, claim, kind_of
 from adte.files.devices import StrPath
 from adte.files.inputs import Item, is_archive, is_pipe
 from adte.files.ledger import Ledger, check_saved
 from adte.files.outputs import Mark, format_of, is_stream, open_output, part_of
+from adte.files.states import load_state
 from adte.files.whole import make_folder
 from adte.fit import check_fit, read_learned, read_method
 from adte.labelling.parquet import is_ours, to_parquet

@@ -9,9 +9,9 @@ from typing import Any
 
 from adte._version import __version__
 from adte.errors import InputError
-from adte.files import save_state
 from adte.files.claims import Lock, Target, claim, kind_of
 from adte.files.devices import StrPath
+from adte.files.states import save_state
 from adte.fit import check_fit, read_learned, read_method
 from adte.labelling.saved import check_file
 

@@ -14,8 +14,8 @@ from typing import Any, Literal
 from adte.classifier import Classifier
 from adte.errors import InputError
 from adte.facts import read_state
-from adte.files import load_state
 from adte.files.devices import StrPath, is_special
+from adte.files.states import load_state
 from adte.methods import create_method
 from adte.models.loading import Loading
 from adte.prompts import SINGLE, Prompts

@@ -34,8 +34,9 @@ from adte.evaluate.features.recipe import DECIDING, Recipe
 from adte.evaluate.features.shards import Growing, Shard
 from adte.evaluate.features.stream import FeatureStream, Image, Tick, silent
 from adte.facts import before
-from adte.files import load_state, save_state, write_whole
+from adte.files import write_whole
 from adte.files.claims import Lock, own_folder
+from adte.files.states import load_state, save_state
 from adte.models.base import Model
 from adte.views import Views
 

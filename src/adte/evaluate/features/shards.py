@@ -22,7 +22,7 @@ from torch import Tensor
 from adte.data.base import Skipped
 from adte.errors import InputError, StateError
 from adte.evaluate.features.stream import Image
-from adte.files import load_state, save_state
+from adte.files.states import load_state, save_state
 
 __all__ = ["Growing", "Shard", "count_of", "load", "place"]
 

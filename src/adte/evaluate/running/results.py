@@ -23,7 +23,8 @@ from adte.errors import InputError, StateError
 from adte.evaluate.running.metrics import Metric, list_metrics
 from adte.evaluate.running.protocol import Run
 from adte.facts import ANY, NUMBER, TEXT, instance, table
-from adte.files import load_state, make_folder, save_state, write_whole
+from adte.files import make_folder, write_whole
+from adte.files.states import load_state, save_state
 
 __all__ = ["FORMAT", "Conditions", "Record", "Results", "summarise"]
 
