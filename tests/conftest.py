@@ -12,6 +12,8 @@ from types import ModuleType
 import pytest
 import torch
 
+from processes import Processes
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -61,6 +63,14 @@ def no_sleep_before_a_run(request: pytest.FixtureRequest, monkeypatch: pytest.Mo
     """
     if request.path.stem not in MEASURING:
         monkeypatch.setattr("adte.machine._return_freed", lambda: None)
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    """Real processes, forked from a warm one."""
+    made = Processes(tmp_path_factory.mktemp("logs"))
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="session")

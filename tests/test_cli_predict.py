@@ -33,7 +33,6 @@ from predicting import (
     seen,
     settle,
 )
-from processes import Processes
 
 
 @pytest.fixture(autouse=True)
@@ -49,13 +48,6 @@ def photo(tmp_path):
 @pytest.fixture
 def photos(tmp_path):
     return mixed(tmp_path / "photos")
-
-
-@pytest.fixture(scope="module")
-def processes(tmp_path_factory):
-    made = Processes(tmp_path_factory.mktemp("logs"))
-    yield made
-    made.close()
 
 
 # --------------------------------------------------------------------------- no option swallows

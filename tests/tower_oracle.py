@@ -123,15 +123,26 @@ def _hooks(m: nn.Module) -> list[int]:
     return [len(v) for k, v in m.__dict__.items() if "hooks" in k and v is not None]
 
 
-def watched(method, model: nn.Module):
-    """The method, whose measure looks at the user's model in the middle of the work."""
+def check_untouched(method, model: nn.Module, images: list[Sample]) -> list[Tensor]:
+    """The user's model is bit-identical before, during and after every image, and what was learned
+    is forgotten: the first answers, which are returned, come again.
+    """
     before, looks = facts(model), []
 
-    class Watching(Entropy):
+    class Watching(Entropy):  # in the middle of the work
         def __call__(self, *args):
             looks.append(1)
             assert facts(model) == before
             return super().__call__(*args)
 
     method.entropy = Watching(**asdict(method.entropy))
-    return method, looks
+    with torch.inference_mode():
+        first = [method.step(s).probs for s in images]
+    assert looks
+    assert facts(model) == before
+    method.reset()
+    assert not method.state_dict()
+    for p, s in zip(first, images, strict=True):
+        assert torch.equal(p, method.step(s).probs)
+    assert facts(model) == before
+    return first

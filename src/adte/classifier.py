@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import asdict, replace
-from difflib import get_close_matches
 from functools import cached_property
 from inspect import signature
 from pathlib import Path
@@ -26,10 +25,17 @@ from adte.files.claims import kind_of
 from adte.files.devices import is_special
 from adte.files.states import check_path, save_state
 from adte.fit import check_fit, check_named, check_weights, damaged, read_learned, read_method
-from adte.given import is_flow, name_of, named_images
+from adte.given import (
+    is_flow,
+    method_given,
+    model_given,
+    name_of,
+    named_images,
+    views_given,
+)
 from adte.machine import as_it_is, pulled
-from adte.methods import Method, create_method
-from adte.models import Model, check_model, load_model
+from adte.methods import Method
+from adte.models import Model, check_model
 from adte.options import at_least
 from adte.pipeline import Pipeline, default_group
 from adte.prediction import Prediction, check_probs
@@ -109,36 +115,11 @@ class Classifier:
         self.classes = check_classes(classes)
         self.prompts = Prompts.of(templates)
         self.auto = isinstance(views, str)
-        if isinstance(views, str):
-            if views != "auto":
-                raise InputError(f"views={views!r} is no number of views; give one, or 'auto'")
-            views = Views(seed=seed)
-        if isinstance(views, Views) and seed not in (0, views.seed):
-            raise InputError(
-                f"seed={seed!r} goes with a number of views; views made ready have their own, as "
-                f"in Views(seed={seed!r})"
-            )
-        self.views = views if isinstance(views, Views) else Views(count=views, seed=seed)
-        if isinstance(method, Method):
-            if options:
-                raise InputError(
-                    f"option {next(iter(options))!r} goes with a method given by name; "
-                    "this one was given ready made"
-                )
-            self.method = method
-        else:
-            try:
-                self.method = create_method(method, **options)
-            except InputError as error:
-                own = [*signature(Classifier).parameters][:-1]  # but for **options
-                for name in options:
-                    if close := get_close_matches(name, own, 1, 0.85):
-                        raise InputError(
-                            f"a classifier has no argument {name!r}; did you mean {close[0]!r}?"
-                        ) from error
-                raise
+        self.views = views_given(views, seed)
+        own = [*signature(Classifier).parameters][:-1]  # but for **options
+        self.method = method_given(method, options, own)
         how = {"weights": weights, "device": device, "dtype": dtype, "tokenizer": tokenizer}
-        self.model = _model(model, runtime, **how)
+        self.model = model_given(model, runtime, **how)
         keep = "pixels" in self.method.needs
         self.pipeline = Pipeline(self.model, self.views, keep_pixels=keep, auto=self.auto)
         with as_it_is(self.model.device):
@@ -509,7 +490,7 @@ class Classifier:
             raise damaged(str(path), error) from error
         how = {"weights": weights, "device": device, "dtype": dtype, "tokenizer": tokenizer}
         try:
-            towers = _model(model or facts["model"], runtime, **how)
+            towers = model_given(model or facts["model"], runtime, **how)
         except InputError as error:
             if not str(error).startswith((f"unknown model {facts['model']!r}", "'wrapped:")):
                 raise
@@ -578,19 +559,6 @@ class Classifier:
             f"Classifier({self.model.name!r}, {len(self.classes)} classes, {state}, "
             f"{self.seen} images seen, {self.method})"
         )
-
-
-def _model(model: str | Model, runtime: str, **how: Any) -> Model:
-    if isinstance(model, str):
-        model = load_model(model, runtime=runtime, **how)
-    elif runtime != "auto" or any(value is not None for value in how.values()):
-        raise InputError(
-            f"{', '.join(how)} and runtime go with a model given by name; this one was given ready "
-            "made"
-        )
-    model = check_model(model)
-    model.require({"text tower", "class weights"}, by="a classifier of class names")
-    return model
 
 
 def _check_way(errors: str) -> None:

@@ -174,12 +174,7 @@ def emit_json(data: Any, path: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()  # what it cannot take is known here, not at the very end
         return
-
-    def write(name: str) -> None:
-        with open(name, "w", encoding="utf-8") as f:
-            f.write(text)
-
-    write_whole(path, write)
+    write_whole(path, text)
 
 
 class Bar:

@@ -1,11 +1,12 @@
-"""What a program gives for images: a folder, an archive, Parquet files, the address of an object
-store, one path, or any iterable of images.
+"""What a program gives a classifier: for images a folder, an archive, Parquet files, the address of
+an object store, one path, or any iterable; a model and a method by name or ready made; views.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -14,8 +15,14 @@ from adte.errors import InputError, brief
 from adte.files.devices import StrPath
 from adte.files.inputs import is_archive
 from adte.images import find_images
+from adte.methods import Method, create_method
+from adte.models import Model, check_model, load_model
+from adte.views import Views
 
-__all__ = ["is_collection", "is_flow", "name_of", "named_images", "refusing"]
+__all__ = [
+    "is_collection", "is_flow", "method_given", "model_given", "name_of", "named_images",
+    "refusing", "views_given",
+]  # fmt: skip
 
 
 def named_images(images: StrPath | Iterable[Any]) -> Iterator[tuple[str, Any]]:
@@ -90,3 +97,60 @@ def _is_pixels(images: Any) -> bool:
     """Whether an array is one image in colour, not a batch."""
     shape: tuple[int, ...] = getattr(images, "shape", ())
     return len(shape) == 3 and 3 in (shape[0], shape[2])
+
+
+# --------------------------------------------------------------------------- views, method, model
+
+
+def views_given(views: int | str | Views, seed: int) -> Views:
+    """The views of a number of them, of "auto", or as they are."""
+    if isinstance(views, str):
+        if views != "auto":
+            raise InputError(f"views={views!r} is no number of views; give one, or 'auto'")
+        return Views(seed=seed)
+    if not isinstance(views, Views):
+        return Views(count=views, seed=seed)
+    if seed not in (0, views.seed):
+        raise InputError(
+            f"seed={seed!r} goes with a number of views; views made ready have their own, as "
+            f"in Views(seed={seed!r})"
+        )
+    return views
+
+
+def method_given(
+    method: str | Method, options: Mapping[str, Any], arguments: Collection[str]
+) -> Method:
+    """The method of a name with its options, or as it is; `arguments` are the classifier's own, of
+    which an option may be a slip.
+    """
+    if isinstance(method, Method):
+        if options:
+            raise InputError(
+                f"option {next(iter(options))!r} goes with a method given by name; "
+                "this one was given ready made"
+            )
+        return method
+    try:
+        return create_method(method, **options)
+    except InputError as error:
+        for name in options:
+            if close := get_close_matches(name, arguments, 1, 0.85):
+                raise InputError(
+                    f"a classifier has no argument {name!r}; did you mean {close[0]!r}?"
+                ) from error
+        raise
+
+
+def model_given(model: str | Model, runtime: str, **how: Any) -> Model:
+    """The model of a name, loaded as it is said how, or as it is; one with a text tower."""
+    if isinstance(model, str):
+        model = load_model(model, runtime=runtime, **how)
+    elif runtime != "auto" or any(value is not None for value in how.values()):
+        raise InputError(
+            f"{', '.join(how)} and runtime go with a model given by name; this one was given ready "
+            "made"
+        )
+    model = check_model(model)
+    model.require({"text tower", "class weights"}, by="a classifier of class names")
+    return model

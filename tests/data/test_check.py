@@ -53,7 +53,13 @@ def test_unreadable_samples_and_other_layouts(tmp_path: Path, plant: Callable) -
     (tmp_path / "dog/1.jpg").write_bytes(b"torn")
     found = statuses("folder", tmp_path)
     assert found["sample"][0] == "wrong"
+    assert "2 of 3 decoded" in found["sample"][1]
     assert "dog/1.jpg" in found["sample"][1]
+    for path in tmp_path.rglob("*.jpg"):
+        path.unlink()
+        path.write_bytes(b"torn")
+    status, said = statuses("folder", tmp_path)["sample"]
+    assert (status, said.partition(",")[0]) == ("wrong", "none of the 3 images could be read")
     wrong = statuses("pets", tmp_path)
     assert wrong["layout"][0] == "wrong"
     assert "looks like folder" in wrong["layout"][1]

@@ -162,7 +162,7 @@ def test_streams_of_the_lab(lab):
     back = [main_stream.classes.index(some.classes[label]) for _, label in some]
     assert set(back) <= set(main_stream.labels.tolist())
     assert [s.logits.shape[0] for s, _ in Fewer(main_stream.first(2), 5)] == [5, 5]
-    shifts = lab.by_domain()
+    shifts = lab.shifts()
     mixed = interleaved({"a": shifts["clean"], "b": shifts["glass_blur/3"]})
     assert len(mixed) == 48
     assert {i.domain for i in mixed.images()} == {"a", "b"}

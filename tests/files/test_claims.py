@@ -18,19 +18,11 @@ from adte.files import claims
 from adte.files.claims import Lock, Target, claim, kind_of, own_folder
 from adte.files.rows import Csv, Lines
 from adte.files.states import save_state
-from processes import Processes
 
 if not hasattr(os, "fork"):
     pytest.skip("needs a POSIX system", allow_module_level=True)
 
 PHOTO = b"\xff\xd8\xff\xe0 a photo"
-
-
-@pytest.fixture(scope="module")
-def processes(tmp_path_factory):
-    server = Processes(tmp_path_factory.mktemp("logs"))
-    yield server
-    server.close()
 
 
 @pytest.fixture

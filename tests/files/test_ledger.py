@@ -20,7 +20,6 @@ from adte.files.ledger import Ledger
 from adte.files.outputs import open_output
 from adte.files.states import load_state
 from ledger_run import Run, row
-from processes import Processes
 
 FORMATS = ["a.csv", "a.jsonl", "a.json"]
 
@@ -400,10 +399,3 @@ def test_each_image_once_after_kill_9(name, processes, tmp_path):
 
 def place_size(path: Path) -> int:
     return max((p.stat().st_size for p in (path, place_of(path)) if p.exists()), default=0)
-
-
-@pytest.fixture(scope="module")
-def processes(tmp_path_factory):
-    server = Processes(tmp_path_factory.mktemp("logs"))
-    yield server
-    server.close()

@@ -59,7 +59,7 @@ def test_class_weights_end_up_further_apart_than_tpts():
     for s in samples:
         e = ours.episode(s.batch)
         start = float(dispersion(e.learner.initial_weights))
-        mine = float(dispersion(ours.tuned(e)[0]))
+        mine = float(dispersion(ours.tune(e)[0]))
         assert mine > max(start, float(dispersion(theirs.tune(theirs.episode(s.batch))[0])))
 
 

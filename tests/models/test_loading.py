@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from adte import Classifier, InputError, load_model
 from adte.cli import main
 from adte.cluster.worker import Tower
-from adte.evaluate.features import bundle
+from adte.evaluate.features.cache import bundle
 from adte.evaluate.source import Source
 from adte.models.loading import Loading
 

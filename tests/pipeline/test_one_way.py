@@ -16,7 +16,8 @@ from adte import Classifier, InputError, Pipeline, Views, create_method, list_me
 from adte.batch import Context
 from adte.data import make_stream
 from adte.data.registry import load_dataset
-from adte.evaluate.features import Live, extract
+from adte.evaluate.features.cache import extract
+from adte.evaluate.features.live import Live
 from adte.evaluate.running.protocol import predictions
 from adte.methods import method_info
 from adte.prompts import class_weights

@@ -155,8 +155,7 @@ def _claim(folder: Path, wanted: list[Study]) -> None:
 
 def _save_tables(path: str, done: list[tuple[Study, Finding]], block: str | None) -> None:
     if Path(path).suffix == ".md":
-        sections = to_markdown(done, block)
-        write_whole(path, lambda n: Path(n).write_text(sections, "utf-8"))
+        write_whole(path, to_markdown(done, block))
         return
     save_table(path, [replace(g, title=f"{s.name}: {g.title}")
                       for s, f in done for g in grids(s, f, block)])  # fmt: skip
@@ -180,7 +179,7 @@ def _page(folder: Path, ours: bool, done: list[tuple[Study, Finding]], settings:
     except MissingExtra as error:
         text = findings_page(title, there.lead, there.done, there.blocks, plots=False)
         click.echo(f"no plots: {error}", err=True)
-    return write_whole(folder / PAGE, lambda n: Path(n).write_text(text, "utf-8"))
+    return write_whole(folder / PAGE, text)
 
 
 def _list(found: list[Any], verb: str, json_to: str | None) -> None:

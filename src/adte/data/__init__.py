@@ -18,11 +18,10 @@ from adte.data import (  # noqa: F401
     huggingface,
     remote,
 )
-from adte.data.base import Dataset, Example
+from adte.data.base import Dataset, Example, Skipped
 from adte.data.check import Finding, check_dataset
 from adte.data.corrupted import corrupted
 from adte.data.get import download
-from adte.data.reading import Images, Skipped, iterate
 from adte.data.registry import (
     DatasetInfo,
     Download,
@@ -41,7 +40,6 @@ __all__ = [
     "Download",
     "Example",
     "Finding",
-    "Images",
     "Skipped",
     "Stream",
     "StreamOptions",
@@ -50,7 +48,6 @@ __all__ = [
     "dataset_info",
     "download",
     "find_images",
-    "iterate",
     "list_datasets",
     "load_dataset",
     "looks_like",

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from adte.errors import InputError
 from adte.templates import SINGLE
 
-__all__ = ["Dataset", "Example", "Files"]
+__all__ = ["Dataset", "Example", "Files", "Skipped"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,16 @@ class Example:
     id: str
     domain: str = ""
     group: int | None = None
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """An image that could not be read."""
+
+    position: int
+    id: str
+    domain: str
+    reason: str
 
 
 @dataclass(frozen=True)

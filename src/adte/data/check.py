@@ -12,9 +12,9 @@ import numpy as np
 from adte.data.base import Dataset
 from adte.data.coop import CoopReader
 from adte.data.names import imagenet_classes
-from adte.data.reading import iterate
 from adte.data.registry import Found, Reader, create_reader, looks_like
 from adte.errors import AdteError, InputError
+from adte.images import load_image
 
 __all__ = ["Finding", "check_dataset"]
 
@@ -132,30 +132,18 @@ def _split_file(name: str, path: Path) -> list[Finding]:
 def _sample(data: Dataset, sample: int, seed: int) -> list[Finding]:
     drawn = np.random.default_rng(seed).permutation(len(data))[: max(sample - 2, 0)]
     places = sorted({0, len(data) - 1, *drawn.tolist()})
-    images = iterate(_Picked(data, places))  # type: ignore[arg-type]
-    try:
-        shapes = [image.shape for _, image in images]
-    except InputError as error:  # none was readable
-        return [Finding("sample", "wrong", str(error))]
-    sides = [side for shape in shapes for side in shape[:2]]
-    text = f"{len(shapes)} of {len(places)} decoded, sides {min(sides)} to {max(sides)} pixels"
-    if images.skipped:
-        text += f"; {images.skipped[0].id}: {images.skipped[0].reason}"
-    return [Finding("sample", "wrong" if images.skipped else "ok", text)]
-
-
-@dataclass(frozen=True)
-class _Picked:
-    """Some places of a data set, as a sequence."""
-
-    data: Dataset
-    places: list[int]
-
-    def __len__(self) -> int:
-        return len(self.places)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.data[self.places[index]]
-
-    def identify(self, index: int) -> tuple[str, str]:
-        return self.data.identify(self.places[index])
+    sides: list[int] = []
+    lost: list[tuple[str, Exception]] = []
+    for i in places:
+        try:
+            sides += load_image(data.sources[i]).shape[:2]
+        except (InputError, OSError) as error:
+            lost.append((data.ids[i], error))
+    if not sides:
+        text = f"none of the {len(places)} images could be read, the first because {lost[0][1]}"
+        return [Finding("sample", "wrong", text)]
+    decoded = len(places) - len(lost)
+    text = f"{decoded} of {len(places)} decoded, sides {min(sides)} to {max(sides)} pixels"
+    if lost:
+        text += f"; {lost[0][0]}: {lost[0][1]}"
+    return [Finding("sample", "wrong" if lost else "ok", text)]

@@ -226,7 +226,8 @@ class Source(Loading):
                     f"{given} needs images, and {name} holds features; leave it out, or extract "
                     "them anew with it"
                 )
-        cache.expect(prompts=None if self.prompts is None else self.prompts.describe())
+        if self.prompts is not None:
+            cache.expect(self.prompts.describe())
 
     def _model(self, usual: str) -> Model:
         if isinstance(self.model, Model):

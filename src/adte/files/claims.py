@@ -258,8 +258,10 @@ def kind_of(path: StrPath) -> Literal["rows", "facts", "state", "other"] | None:
         ) from error
     if not head:
         return None
-    if is_rows(head) or is_facts(head):
-        return "rows" if is_rows(head) else "facts"
+    if is_rows(head):
+        return "rows"
+    if is_facts(head):
+        return "facts"
     from adte.files.states import is_state  # with torch, which no name of an output needs
 
     return "state" if is_state(path) else "other"

@@ -22,7 +22,7 @@ from adte.files.devices import StrPath
 from adte.files.tars import Header, members
 from adte.images import ARCHIVES, PACKED, find_images, is_image, walk_images
 
-__all__ = ["STDIN", "Item", "expand", "is_archive", "is_newer", "is_pipe", "reason"]
+__all__ = ["STDIN", "Item", "expand", "is_archive", "is_newer", "is_pipe", "why"]
 
 Source: TypeAlias = Path | bytes | InputError
 Item: TypeAlias = tuple[str, Source]
@@ -66,7 +66,7 @@ def _expand(name: str, limit: int) -> Iterator[Item]:
     try:
         mode = os.stat(name).st_mode
     except (OSError, ValueError) as error:
-        yield name, InputError(f"cannot open {name!r} ({reason(error)}); check the path")
+        yield name, InputError(f"cannot open {name!r} ({why(error)}); check the path")
         return
     if stat.S_ISDIR(mode):
         yield from _folder(name)
@@ -166,7 +166,7 @@ def _read(file: IO[bytes], said: str, limit: int) -> Source:
     try:
         data = file.read(limit + 1)
     except OSError as error:
-        return InputError(f"cannot read {said} ({reason(error)}); send an image to it")
+        return InputError(f"cannot read {said} ({why(error)}); send an image to it")
     if len(data) > limit:
         return InputError(f"{said} holds more than {_size(limit)}; give smaller images")
     return data or InputError(f"{said} is empty; send an image to it")
@@ -195,22 +195,16 @@ def _archive(name: str, limit: int) -> Iterator[Item]:
         for member, source in reader(name, limit):
             count += 1
             yield f"{name}/{_below(member)}", source
-    except (
-        Exception
-    ) as error:  # by format and damage: BadZipFile, ReadError, zlib.error, EOFError, …
+    except Exception as error:  # by format and damage: BadZipFile, zlib.error, EOFError, …
         after = f" after {count} images" if count else ""
-        yield (
-            name,
-            InputError(
-                f"the archive {name!r} cannot be read{after} ({reason(error)}); make it again"
-            ),
-        )
+        said = f"the archive {name!r} cannot be read{after} ({why(error)}); make it again"
+        yield name, InputError(said)
         return
     if not count:
         yield name, InputError(f"the archive {name!r} holds no image; check what was packed")
 
 
-def reason(error: Exception) -> str:
+def why(error: Exception) -> str:
     """Why something could not be read, in a few words."""
     said = getattr(error, "strerror", None) or " ".join(str(error).split())
     return said or type(error).__name__
@@ -253,7 +247,7 @@ def _zip(name: str, limit: int) -> Iterator[Item]:
                 with archive.open(info) as file:
                     source = _member(file, said, limit)
             except Exception as error:  # an unknown compression, a wrong checksum, …
-                source = _broken(said, error)
+                source = InputError(f"{said} cannot be read ({why(error)}); pack it again")
             yield info.filename, source
 
 
@@ -285,7 +279,3 @@ def _member(file: IO[bytes], said: str, limit: int) -> Source:
 
 def _too_large(said: str, size: int, limit: int) -> InputError:
     return InputError(f"{said} has {size:,} bytes, {_size(limit)} are the limit; make it smaller")
-
-
-def _broken(said: str, error: Exception) -> InputError:
-    return InputError(f"{said} cannot be read ({reason(error)}); pack it again")

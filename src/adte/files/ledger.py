@@ -194,9 +194,7 @@ class Ledger:
             )
         if self._is_list and rows:
             first = b"".join(islice(self._lines(), rows))
-            self._place = write_whole(
-                part_of(self.path), lambda name: Path(name).write_bytes(first)
-            )
+            self._place = write_whole(part_of(self.path), first)
             self._is_list = False
         size = self._ends[rows - 1] if rows else 0
         good = sum(not done.failed for done in self._done[:rows])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from adte.errors import InputError
 from adte.files.devices import StrPath
-from adte.files.inputs import STDIN, reason
+from adte.files.inputs import STDIN, why
 
 __all__ = ["read_classes", "read_list", "read_templates"]
 
@@ -34,7 +34,7 @@ def read_list(path: StrPath) -> list[str]:
                 data = file.read()
     except (OSError, ValueError) as error:
         raise InputError(
-            f"cannot read the list of files {name!r} ({reason(error)}); check it"
+            f"cannot read the list of files {name!r} ({why(error)}); check it"
         ) from error
     data = _utf8(data, f"the list of files {name!r}")
     if b"\0" in data:
@@ -146,8 +146,8 @@ def _lines_in(path: str, said: str, what: str) -> list[str]:
         data = Path(path).read_bytes()
     except (OSError, ValueError) as error:
         missing = isinstance(error, FileNotFoundError)
-        why = "does not exist" if missing else f"cannot be read ({reason(error)})"
-        raise InputError(f"{said} {why}; {mend}") from error
+        lacks = "does not exist" if missing else f"cannot be read ({why(error)})"
+        raise InputError(f"{said} {lacks}; {mend}") from error
     try:
         text = _utf8(data, said).decode()
     except UnicodeDecodeError:

@@ -10,6 +10,7 @@ import stat
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from glob import escape
 from hashlib import blake2b
 from pathlib import Path
@@ -21,14 +22,18 @@ from adte.files.locks import try_lock
 __all__ = ["make_folder", "reason", "short", "target_of", "write_new", "write_whole"]
 
 
-def write_whole(path: StrPath, write: Callable[[str], object], size: int | None = None) -> Path:
-    """Let `write` fill a temporary file, then put it in place; on any error the old file stays.
+def write_whole(
+    path: StrPath, content: str | bytes | Callable[[str], object], size: int | None = None
+) -> Path:
+    """Fill a temporary file, then put it in place; on any error the old file stays.
 
-    A link stays a link: its target is replaced. A FIFO, a device or /dev/stdout is written to.
-    `size`, the bytes to come where known, is named if the disk is full. What a killed writer of
-    the same file left behind goes away.
+    The content is a text, bytes, or what writes it to the file whose name it is told. A link stays
+    a link: its target is replaced. A FIFO, a device or /dev/stdout is written to. `size`, the bytes
+    to come where known, is named if the disk is full. What a killed writer of the same file left
+    behind goes away.
     """
     name = os.fspath(path)
+    write = content if callable(content) else partial(_put, content)
     try:
         if is_special(name):
             _write_through(name, write)
@@ -37,6 +42,10 @@ def write_whole(path: StrPath, write: Callable[[str], object], size: int | None 
     except OSError as error:
         raise InputError(f"cannot write {name!r}: {reason(error, size)}") from error
     return Path(name)
+
+
+def _put(content: str | bytes, name: str) -> None:
+    Path(name).write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 def write_new(target: Path, write: Callable[[str], object]) -> None:

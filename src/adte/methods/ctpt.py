@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from adte.methods.prompt_tuning import Episode, PromptMethod
 from adte.methods.registry import register
+from adte.methods.tpt import TPT
 from adte.options import option
-from adte.prediction import Prediction
 
 __all__ = ["CTPT", "dispersion"]
 
@@ -29,7 +28,7 @@ def dispersion(weights: Tensor) -> Tensor:
 
 @register("ctpt")
 @dataclass(kw_only=True, eq=False)
-class CTPT(PromptMethod):
+class CTPT(TPT):
     """TPT whose loss also drives the class weights apart, for calibration.
 
     The context c starts at "a photo of a".
@@ -57,19 +56,5 @@ class CTPT(PromptMethod):
         50.0, "λ, weight of the dispersion of the class weights; 0 is TPT", low=0
     )
 
-    def adapt(self, e: Episode) -> Prediction:
-        weights, entropy, kept = self.tuned(e)
-        return self.answer(e.take([0]).logits(weights)[0], e.log_prior, entropy, kept)
-
-    def tuned(self, e: Episode) -> tuple[Tensor, Tensor, Tensor]:
-        """Class weights (L, D) of the tuned context, and what `select` said of the first ones."""
-        weights_of = e.learner.class_weights
-        entropy, kept = self.select(e.logits(e.learner.initial_weights), e.log_prior)
-        mine = e.take(kept)
-
-        def loss(context: Tensor) -> Tensor:
-            weights = weights_of(context)
-            of_views = self.loss(mine.logits(weights), e.log_prior)
-            return of_views - self.spread * dispersion(weights)
-
-        return weights_of(self.descend(e.learner.initial, loss)), entropy, kept
+    def penalty(self, weights: Tensor) -> Tensor:
+        return -self.spread * dispersion(weights)

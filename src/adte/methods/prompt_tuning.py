@@ -288,6 +288,10 @@ class PromptMethod(MeasuredMethod):
         log_p = self.log_probs(logits, log_prior, "before", "per-view")
         return self.entropy(marginal(log_p), log_prior)
 
+    def penalty(self, weights: Tensor) -> Tensor | float:
+        """What class weights (L, D) add to the loss by themselves; nothing, unless said."""
+        return 0.0
+
     def descend(
         self, x: Tensor, loss: Callable[[Tensor], Tensor], lr: float | None = None
     ) -> Tensor:
@@ -316,6 +320,7 @@ class PromptMethod(MeasuredMethod):
         mine, weights = e.take(kept), e.learner.class_weights
 
         def loss(context: Tensor) -> Tensor:
-            return self.loss(change(mine.logits(weights(context)), kept), e.log_prior)
+            w = weights(context)
+            return self.loss(change(mine.logits(w), kept), e.log_prior) + self.penalty(w)
 
         return weights(self.descend(e.learner.initial, loss, lr)), entropy, kept

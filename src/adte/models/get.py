@@ -223,5 +223,5 @@ def _to_hub(wanted: Wanted, source: str | None, progress: Progress | None) -> Pa
         shutil.copyfile(found, part)
     os.replace(part, link)  # over a link to what is gone, too
     make_folder(refs.parent)
-    write_whole(refs, lambda name: Path(name).write_text(revision))
+    write_whole(refs, revision)
     return link

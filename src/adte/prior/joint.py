@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -18,11 +18,11 @@ from torch import Tensor
 from adte import bias
 from adte.machine import compiled
 from adte.prior.marginal import Marginal
-from adte.prior.reading import Reading
+from adte.prior.reading import Reading, Shares
 from adte.prior.rule import FLOOR, Rule
 from adte.state import Entry, State
 
-__all__ = ["Joint", "Shares", "shares"]
+__all__ = ["Joint", "shares"]
 
 Array = NDArray[np.float64]
 X = TypeVar("X", Array, Tensor)
@@ -160,14 +160,6 @@ def follower(device: torch.device) -> Follow | None:
 
 
 # --------------------------------------------------------------------------- what is in the stream
-
-
-class Shares(NamedTuple):
-    """The estimated share of every class in a stream, with an interval; (L,) each, float64."""
-
-    share: Tensor
-    low: Tensor
-    high: Tensor
 
 
 def shares(sums: bias.Sums, deviations: float = 1.96) -> Shares:

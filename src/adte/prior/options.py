@@ -12,9 +12,9 @@ from torch import Tensor
 from adte import functional as F
 from adte.options import check, option
 from adte.prior.fixed import FixedPoint
-from adte.prior.joint import Joint, Shares
+from adte.prior.joint import Joint
 from adte.prior.marginal import Marginal
-from adte.prior.reading import Reading
+from adte.prior.reading import Reading, Shares
 from adte.prior.rule import Rule
 from adte.state import Entry, State
 

@@ -1,4 +1,4 @@
-"""What images read of the prior."""
+"""What is read of the prior: by images, and by those who ask what a stream is made of."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-__all__ = ["Reading"]
+__all__ = ["Reading", "Shares"]
 
 
 class Reading(NamedTuple):
@@ -38,3 +38,11 @@ class Reading(NamedTuple):
         if i < self.since:
             return None
         return self.log_prior[i if len(self.log_prior) > 1 else 0]
+
+
+class Shares(NamedTuple):
+    """The estimated share of every class in a stream, with an interval; (L,) each, float64."""
+
+    share: Tensor
+    low: Tensor
+    high: Tensor

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from adte.prior.reading import Reading
+from adte.prior.reading import Reading, Shares
 from adte.state import Entry, State
 
 if TYPE_CHECKING:
-    from adte.prior.joint import Shares
     from adte.prior.options import PriorOptions
 
 __all__ = ["FLOOR", "Rule", "clipped"]

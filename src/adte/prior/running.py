@@ -12,8 +12,8 @@ from adte import state as declared
 from adte.errors import InputError, StateError, brief
 from adte.options import at_least
 from adte.prior.fixed import FixedPoint
-from adte.prior.joint import Shares
 from adte.prior.options import PriorOptions
+from adte.prior.reading import Shares
 from adte.state import State
 
 __all__ = ["ClassPrior"]

@@ -26,7 +26,7 @@ import torch
 from numpy.typing import NDArray
 from safetensors import safe_open
 
-from adte.data.reading import Skipped
+from adte.data.base import Skipped
 from adte.errors import InputError, StateError
 from adte.evaluate.features import shards
 from adte.evaluate.features.live import Live
@@ -159,7 +159,7 @@ def _complete(
     """Write what a cache lacks; nothing before all that lies there was looked at."""
     if lacking.recipe:
         text = json.dumps(recipe.to_json(), indent=1, ensure_ascii=False) + "\n"
-        write_whole(folder / "recipe.json", lambda name: Path(name).write_text(text, "utf-8"))
+        write_whole(folder / "recipe.json", text)
     if lacking.weights:
         save_state(
             _weights(folder, prompt_set),
@@ -337,7 +337,6 @@ class Cache(FeatureStream):
         folder: str | os.PathLike[str] | None = None,
         prompt_set: str = "default",
         model: Model | None = None,
-        order: NDArray[np.int64] | None = None,
     ) -> None:
         self.folder = bundle() if folder is None else Path(folder)
         self.recipe = read_recipe(self.folder)
@@ -353,7 +352,7 @@ class Cache(FeatureStream):
             )
         self._starts = np.cumsum([0, *(shards.count_of(p) for p in self.shards)])
         self._opened: dict[int, Shard] = {}  # checked; shared by the copies in other orders
-        self.order = order
+        self.order: NDArray[np.int64] | None = None  # all of it, as it lies
 
     def _read_weights(self, prompt_set: str) -> None:
         path = _weights(self.folder, prompt_set)
@@ -391,19 +390,15 @@ class Cache(FeatureStream):
             )
         self._model = model
 
-    def expect(self, views: int | None = None, prompts: dict[str, Any] | None = None) -> Cache:
-        """Refuse to stand in for another number of views, or other prompts, than it holds."""
-        for key, there, asked in (
-            ("number of views", self.recipe.views.count, views),
-            ("prompt set", self.recipe.prompts, prompts),
-        ):
-            if asked is not None and _said(there) != _said(asked):
-                raise StateError(
-                    f"the cache {str(self.folder)!r} was made with another {key}: "
-                    f"{_difference(there, asked)}; leave the option out to use what it holds, or "
-                    "extract what you need"
-                )
-        return self
+    def expect(self, prompts: dict[str, Any]) -> None:
+        """Refuse to stand in for other prompts than it holds."""
+        there = self.recipe.prompts
+        if _said(there) != _said(prompts):
+            raise StateError(
+                f"the cache {str(self.folder)!r} was made with another prompt set: "
+                f"{_difference(there, prompts)}; leave the option out to use what it holds, or "
+                "extract what you need"
+            )
 
     def __len__(self) -> int:
         return int(self._starts[-1]) if self.order is None else len(self.order)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adte.data.reading import Skipped
+from adte.data.base import Skipped
 from adte.data.streams import Stream
 from adte.errors import InputError
 from adte.evaluate.features.recipe import Recipe

@@ -19,7 +19,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from adte.data.reading import Skipped
+from adte.data.base import Skipped
 from adte.errors import InputError, StateError
 from adte.evaluate.features.stream import Image
 from adte.files.states import load_state, save_state

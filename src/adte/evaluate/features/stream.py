@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adte.batch import Batch, Context, Sample
-from adte.data.reading import Skipped
+from adte.data.base import Skipped
 from adte.errors import InputError
 from adte.evaluate.features.recipe import Recipe
 from adte.models.base import Model

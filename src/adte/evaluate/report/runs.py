@@ -63,9 +63,8 @@ def runs_report(
         f"<code>{html.escape(for_computing.name)}</code>, for computing, and "
         f"<code>{html.escape(for_documents.name)}</code>, for documents.</p></footer>\n"
     )
-    text = page(title, parts)
     return [
-        write_whole(target, lambda name: Path(name).write_text(text, "utf-8")),
+        write_whole(target, page(title, parts)),
         save_table(for_computing, grids),
         save_table(for_documents, grids),
     ]

@@ -19,7 +19,7 @@ import numpy as np
 from adte.data import StreamOptions
 from adte.errors import InputError, unknown
 from adte.evaluate.running import figures, metrics
-from adte.evaluate.running.aggregate import aggregate, baseline_of
+from adte.evaluate.running.aggregate import aggregate, baseline_of, by_row
 from adte.evaluate.running.paired import Drawn, drawn, gain, right, right_over_seeds
 from adte.evaluate.running.results import Conditions, Results
 from adte.evaluate.running.tasks import Outcome, Task
@@ -206,12 +206,9 @@ def _unusual(options: Mapping[str, Any], usual: Mapping[str, Any], kind: str = "
 def _section(outcomes: list[Outcome], baseline: str | None) -> Section:
     outcomes = sorted(told_apart(outcomes), key=_seed)
     rows = aggregate(outcomes, baseline)
-    groups: dict[tuple[str, str], list[Outcome]] = {}
-    for o in outcomes:
-        groups.setdefault((o.task.name, o.task.protocol), []).append(o)
-    # Both are in order of appearance.
+    groups = by_row(outcomes)  # in the order of the rows
     entries = [Entry(row, group) for row, group in zip(rows, groups.values(), strict=True)]
-    base = baseline_of(list(groups), baseline)
+    base = baseline_of(groups.keys(), baseline)
     reference = next((e for e, row in zip(entries, groups, strict=True) if row == base), None)
     entries.sort(key=lambda e: (-e.row["accuracy"], e.name))
     section = Section(outcomes[0].record.conditions, entries, reference=reference)
@@ -231,11 +228,8 @@ def told_apart(outcomes: list[Outcome]) -> list[Outcome]:
         )
         for o in outcomes
     ]
-    groups: dict[tuple[str, str], list[Outcome]] = {}
-    for o in named:
-        groups.setdefault((o.task.name, o.task.protocol), []).append(o)
     out, seen = [], Counter[Any]()
-    for group in groups.values():
+    for group in by_row(named).values():
         told: list[dict[str, str]] = [{}] * len(group)
         sources = {o.record.conditions.source for o in group}
         if len({_seed(o) for o in group}) < len(group) or len(sources) > 1:

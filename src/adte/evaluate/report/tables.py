@@ -88,11 +88,10 @@ class Column:
     caption: str = ""
 
     @classmethod
-    def of(cls, metric: Metric, interval: str | None = None) -> Column:
+    def of(cls, m: Metric) -> Column:
         """The column of a metric; one without a heading is in the CSV alone."""
-        m = metric
         shown = bool(m.column)
-        return cls(m.name, m.column, m.kind, m.direction, interval, shown, caption=m.caption)
+        return cls(m.name, m.column, m.kind, m.direction, shown=shown, caption=m.caption)
 
     @property
     def is_text(self) -> bool:
@@ -285,7 +284,7 @@ def save_table(path: str | os.PathLike[str], grids: Grid | Sequence[Grid]) -> Pa
         from adte.evaluate.report.page import page
 
         text = page(grids[0].title or "Results", [g.to_html() for g in grids])
-    return write_whole(path, lambda name: Path(name).write_text(text, "utf-8", newline=""))
+    return write_whole(path, text)
 
 
 # --------------------------------------------------------------------------- rows of methods

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from adte.evaluate.running.paired import gain, right_over_seeds
 from adte.evaluate.running.protocol import PROTOCOLS
 from adte.evaluate.running.tasks import Outcome
 
-__all__ = ["aggregate", "baseline_of"]
+__all__ = ["aggregate", "baseline_of", "by_row"]
 
 Row = tuple[str, str]  # title and protocol
 
@@ -29,6 +29,14 @@ def baseline_of(rows: Collection[Row], asked: str | None = None) -> Row | None:
     return next((row for n in wanted for row in ordered if row[0] == n and len(rows) > 1), None)
 
 
+def by_row(outcomes: Iterable[Outcome]) -> dict[Row, list[Outcome]]:
+    """Outcomes by the row that they are of, in order of appearance."""
+    grouped: dict[Row, list[Outcome]] = {}
+    for o in outcomes:
+        grouped.setdefault((o.task.name, o.task.protocol), []).append(o)
+    return grouped
+
+
 def aggregate(outcomes: Sequence[Outcome], baseline: str | None = None) -> list[dict[str, Any]]:
     """Rows over seeds.
 
@@ -37,10 +45,8 @@ def aggregate(outcomes: Sequence[Outcome], baseline: str | None = None) -> list[
     `over` is the title of the baseline, see `baseline_of`, and has its protocol where it ran under
     several.
     """
-    grouped: dict[Row, list[Outcome]] = {}
-    for o in outcomes:
-        grouped.setdefault((o.task.name, o.task.protocol), []).append(o)
-    base = baseline_of(list(grouped), baseline)
+    grouped = by_row(outcomes)
+    base = baseline_of(grouped.keys(), baseline)
     reference = None if base is None else right_over_seeds(grouped[base])
     over = base and (base[0] if [t for t, _ in grouped].count(base[0]) == 1 else ", ".join(base))
     rows = []

@@ -212,7 +212,7 @@ class Results:
         facts = {"format": FORMAT, **replace(record, key=key).to_json()}
         text = json.dumps(facts, indent=1) + "\n"
         path = self.folder / f"{key}.json"
-        write_whole(path, lambda n: Path(n).write_text(text, "utf-8"))
+        write_whole(path, text)
         return Record.from_json(json.loads(text), path)
 
     def run(self, record: Record) -> Run:

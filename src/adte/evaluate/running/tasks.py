@@ -17,7 +17,7 @@ from typing import Any
 from uuid import uuid4
 
 from adte._version import __version__
-from adte.errors import InputError, StateError
+from adte.errors import InputError
 from adte.evaluate.features.arrays import Arrays
 from adte.evaluate.features.cache import extract
 from adte.evaluate.features.live import Live
@@ -99,21 +99,11 @@ LADDER: tuple[Task, ...] = tuple(_ladder())
 
 @dataclass
 class Outcome:
-    """What came of a task: every image's prediction, the record of it, and the method as it ended
-    (None where the run was read back).
-    """
+    """What came of a task: every image's prediction, and the record of it."""
 
     task: Task
     run: Run
     record: Record
-    method: Method | None = None
-
-    @property
-    def learned(self) -> Method:
-        """The method as it ended, for an outcome of this process."""
-        if self.method is None:
-            raise StateError(f"the run {self.task.name!r} was read back and has no method; redo it")
-        return self.method
 
 
 def passes(tasks: Iterable[Task]) -> int:
@@ -168,7 +158,7 @@ def perform(
         stream=_digest(done, stream),
         source=_source(type(method)),
     )
-    return Outcome(task, done, Record(task.name, summarise(done), conditions), method)
+    return Outcome(task, done, Record(task.name, summarise(done), conditions))
 
 
 def check_needs(method: Method, stream: FeatureStream) -> None:

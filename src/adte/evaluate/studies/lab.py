@@ -136,7 +136,7 @@ class Lab:
     def family(self, described: bool = False) -> dict[str, FeatureStream]:
         """ImageNet and its variants by column; on other data, whatever sets there are."""
         if self.small:
-            shifts = self.by_domain("shifts", described)
+            shifts = self.shifts(described)
             out: dict[str, FeatureStream] = {"photographs": self.bundle("replay", described)}
             out |= {name.partition("/")[0]: shifts[name] for name in SHIFTS}
             return self._limited(out)
@@ -147,27 +147,27 @@ class Lab:
     def cross(self, described: bool = False) -> dict[str, FeatureStream]:
         """The ten cross-domain sets; in small, ten themes of twenty classes each."""
         if self.small:
-            return self.groups(10, described)
+            return self.groups(described)
         sets = self.described if described else self.sets
         return self._limited({c: sets[n] for n, c in CROSS.items() if n in sets})
 
-    def groups(self, count: int, described: bool = False) -> dict[str, FeatureStream]:
-        """The bundle cut into label spaces by WordNet order, so neighbours are alike."""
+    def groups(self, described: bool = False) -> dict[str, FeatureStream]:
+        """The bundle cut into ten label spaces by WordNet order, so neighbours are alike."""
 
         def cut() -> dict[str, FeatureStream]:
             held = self.bundle("replay", described)
-            edges = np.linspace(0, len(held.classes), count + 1).astype(int).tolist()
+            edges = np.linspace(0, len(held.classes), 11).astype(int).tolist()
             return {
                 f"{held.classes[a]} …": Held.of(Narrowed(held, range(a, b), f"classes {a}–{b - 1}"))
                 for a, b in pairwise(edges)
             }
 
-        return self._once(f"{count} groups {described}", cut)
+        return self._once(f"groups {described}", cut)
 
-    def by_domain(self, name: str = "shifts", described: bool = False) -> dict[str, FeatureStream]:
-        """A bundle's domains as streams of their own."""
+    def shifts(self, described: bool = False) -> dict[str, FeatureStream]:
+        """The domains of the embedded bundle of shifts as streams of their own."""
         return self._once(
-            f"domains {name} {described}", lambda: domains_of(self.bundle(name, described))
+            f"shifts {described}", lambda: domains_of(self.bundle("shifts", described))
         )
 
     def split(self, name: str) -> dict[str, FeatureStream]:

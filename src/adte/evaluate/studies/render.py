@@ -205,8 +205,7 @@ def keep_findings(
         facts = {"format": FORMAT, "adte": __version__, "study": study.name, "block": block,
                  "lead": lead, "finding": asdict(finding)}  # fmt: skip
         text = json.dumps(facts, indent=1, ensure_ascii=False) + "\n"
-        data = text.encode()
-        write_whole(home / f"{study.name}.json", lambda n, d=data: Path(n).write_bytes(d))  # type: ignore[misc]
+        write_whole(home / f"{study.name}.json", text)
 
 
 def kept_findings(folder: Path, ours: bool) -> Kept:

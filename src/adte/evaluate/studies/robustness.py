@@ -31,7 +31,7 @@ def streams_of(lab: Lab) -> dict[str, FeatureStream]:
     few = sorted(set(stream.labels[drawn["few classes, repeated"][0]].tolist()))
     out["few classes, known"] = Narrowed(stream, few, "few, known")
     if lab.small:
-        shifts = lab.by_domain("shifts")
+        shifts = lab.shifts()
         out |= {d: shifts[d] for d in ("clean", "motion_blur/3", "impulse_noise/3", "brightness/3")}
         out["corruptions mixed"] = interleaved({d: shifts[d] for d in list(shifts)[:6]})
         worse = gradual([d for d in shifts if d.startswith("motion_blur")])

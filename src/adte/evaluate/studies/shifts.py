@@ -21,7 +21,7 @@ SYSTEMS = (("CLIP", "zero-shot"), ("SE", "se"))
 def corrupted(lab: Lab, name: str) -> dict[str, FeatureStream]:
     """The domains "type/severity" of a corrupted set; in small, of the bundle of shifts."""
     if lab.small:
-        return lab.by_domain("shifts")
+        return lab.shifts()
     return lab.require(lab.split(name), f"the set {name!r}")
 
 
@@ -90,7 +90,7 @@ def mixed_stream(lab: Lab) -> Finding:
     """ADTE on every set by itself, and on all of them interleaved at random."""
     names = ("ImageNet-1k", "ImageNet-V", "ImageNet-K", "ImageNet-A", "ImageNet-R")
     if lab.small:
-        shifts = lab.by_domain("shifts")
+        shifts = lab.shifts()
         wanted = ("clean", "brightness/3", "motion_blur/3", "impulse_noise/3", "glass_blur/3")
         streams = {d.partition("/")[0]: shifts[d] for d in wanted}
     else:
@@ -124,7 +124,7 @@ SUCCESSORS = (("siglip2", "SigLIP2"), ("siglip", "SigLIP"), ("eva", "EVA-CLIP"),
 def successors(lab: Lab) -> Finding:
     """Zero-shot and ADTE on the models at hand."""
     if lab.small:
-        streams = {"tiny-longtail, seed 1": lab.by_domain("shifts")["clean"],
+        streams = {"tiny-longtail, seed 1": lab.shifts()["clean"],
                    "tiny-longtail, seed 2": lab.bundle("second")}  # fmt: skip
     else:
         stream = lab.main()
