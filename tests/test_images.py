@@ -63,6 +63,8 @@ def test_links_are_followed_but_not_in_circles(tmp_path: Path) -> None:
     (photos / "gone.jpg").symlink_to(tmp_path / "nowhere.jpg")
     found = [p.relative_to(photos).as_posix() for p in find_images(photos)]
     assert found == ["0.jpg", "gone.jpg", "linked/1.jpg"]
+    with pytest.raises(InputError, match=r"a\.jpg' is an address, and paths are read here; give its b"):
+        load_image("https://example.com/a.jpg")
     with pytest.raises(InputError, match=r"gone.jpg' is not there; check the path"):
         load_image(photos / "gone.jpg")
 
