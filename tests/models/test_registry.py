@@ -85,6 +85,7 @@ def test_names_and_kinds_by_decorator(fresh, tmp_path):
     assert load_model("heavy", dtype="float32").dtype == torch.float32
     assert load_model("heavy", weights="w").name == "heavy w"
     assert load_model("ours:a/b:c", weights="w", tokenizer="t").name == "a/b:c w t"
+    assert load_model("ours:a/b:c").name == "ours:a/b:c"
     assert list_models("*E*")[:2] == ["mine", "heavy"]
     assert "mine" in list_models()
     for name, options, message in (
