@@ -230,8 +230,8 @@ def test_cached_files_are_taken_before_the_hub_is_asked(monkeypatch):
 
 def test_checkpoints_of_many_forms(tmp_path):
     state = {"a": torch.ones(2), "b": torch.zeros(3)}
-    wrapped = [{f"{prefix}{k}": v for k, v in state.items()}
-               for prefix in ("module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module.")]  # fmt: skip
+    ways = ("module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module.")
+    wrapped = [{f"{way}{k}": v for k, v in state.items()} for way in ways]
     for form in (state, {"state_dict": state}, {"model": state}, *wrapped):
         torch.save(form, tmp_path / "w.pt")
         assert _weights.read_checkpoint(tmp_path / "w.pt").keys() == state.keys()
@@ -247,6 +247,6 @@ class Evil:
 
 def test_a_checkpoint_cannot_run_code(tmp_path, capsys):
     torch.save({"a": Evil()}, tmp_path / "evil.pt")
-    with pytest.raises(InputError, match="holds more than tensors.* save its tensors alone"):
+    with pytest.raises(InputError, match=r"holds more than tensors.* save its tensors alone"):
         _weights.read_checkpoint(tmp_path / "evil.pt")
     assert "ran code" not in capsys.readouterr().out
