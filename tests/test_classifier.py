@@ -117,8 +117,9 @@ def test_what_is_neither_names_nor_images_nor_a_number_is_refused(model, photos)
         Classifier(model, classes=None)
     clf = make(model)
     pixels = np.zeros((8, 8, 3), np.uint8)  # each row of which was an image
-    for wrong in (None, b"photos", pixels, torch.from_numpy(pixels).permute(2, 0, 1)):
-        with pytest.raises(InputError, match="is no stream of images; give a folder or a list"):
+    grey, table = pixels[:, :, 0], np.array([["a.jpg", "cat"], ["b.jpg", "dog"]])
+    for wrong in (None, b"photos", pixels, torch.from_numpy(pixels).permute(2, 0, 1), grey, table):
+        with pytest.raises(InputError, match=r"^.* is no stream of images; give a folder"):
             list(clf.stream(wrong))
     for given in ({"batch": "x"}, {"batch": 0}, {"batch": 1.5}, {"workers": None}):
         with pytest.raises(InputError, match="cannot be used; give a whole number, at least"):

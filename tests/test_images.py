@@ -231,6 +231,8 @@ def test_an_image_that_may_not_be_read_says_so(tmp_path, monkeypatch):
 def test_a_folder_is_no_image_and_says_what_takes_one(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"' is a folder; use stream\(\) for its images"):
         load_image(tmp_path)
+    with pytest.raises(InputError, match=r"a\.jpg' is an address, .*; give its bytes"):
+        load_image("https://example.com/a.jpg")
     with pytest.raises(InputError, match=r"'nope.jpg' is not there; check the path"):
         load_image("nope.jpg")
     with pytest.raises(InputError, match=r"^an array of shape"):

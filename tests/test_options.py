@@ -278,3 +278,11 @@ def test_what_is_said_to_have_no_effect_has_none():
         "entropy.q": "kind=tsallis",
         "prior.frequencies": "estimator=joint",
     }
+
+
+def test_options_of_what_is_no_dataclass_are_an_error() -> None:
+    class Forgotten(Knobs):
+        extra: float = option(1.0, "left out by everyone")
+
+    with pytest.raises(InputError, match="Forgotten has the option 'extra' and is no dataclass"):
+        describe(Forgotten)

@@ -112,6 +112,9 @@ def test_classes_have_an_order():
             check_classes(some)
     assert check_classes({"cat": 0, "dog": 1}.keys()) == ["cat", "dog"]
     assert check_classes(range(2)) == ["0", "1"]
+    for table in ({0: "cat", 1: "dog"}, {"cat": 0, "dog": 1}):  # `id2label` gave classes 0 and 1
+        with pytest.raises(InputError, match=r"its keys or its values; pass a list .*values\(\)"):
+            check_classes(table)
 
 
 @pytest.mark.parametrize("other", ["Dog", "DOG ", "do\u0301g"])

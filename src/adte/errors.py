@@ -45,7 +45,7 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> InputError:
 
 
 def brief(value: object) -> str:
-    """A value as it is shown in an error: short, whatever it is."""
+    """A value as it is shown in an error: short and on one line, whatever it is."""
     short = reprlib.Repr()
     short.maxstring = short.maxother = short.maxlong = 60
-    return short.repr(value)
+    return " ".join(line.strip() for line in short.repr(value).splitlines())

@@ -33,8 +33,8 @@ def named_images(images: StrPath | Iterable[Any]) -> Iterator[tuple[str, Any]]:
     if isinstance(images, (str, os.PathLike)):
         return _inside(images)
     try:
-        if isinstance(images, bytes | bytearray | memoryview) or _is_pixels(images):
-            raise TypeError("one image, of which each byte or row would be one")
+        if isinstance(images, bytes | bytearray | memoryview) or _is_whole(images):
+            raise TypeError("one image or table, of which each byte, row or name would be one")
         return ((name_of(i, image), image) for i, image in enumerate(images))
     except TypeError as error:
         raise InputError(
@@ -93,10 +93,10 @@ def _refuse(error: InputError) -> NoReturn:
     raise error
 
 
-def _is_pixels(images: Any) -> bool:
-    """Whether an array is one image in colour, not a batch."""
+def _is_whole(images: Any) -> bool:
+    """Whether an array is one image, grey or in colour, not a batch; or a table of pandas."""
     shape: tuple[int, ...] = getattr(images, "shape", ())
-    return len(shape) == 3 and 3 in (shape[0], shape[2])
+    return len(shape) == 2 or (len(shape) == 3 and 3 in (shape[0], shape[2]))
 
 
 # --------------------------------------------------------------------------- views, method, model

@@ -321,6 +321,8 @@ def _plain_reason(error: Exception, source: Any) -> str:
     if isinstance(error, _NoPixels):
         return str(error)
     if isinstance(error, FileNotFoundError):
+        if "://" in str(source):
+            return "is an address, and paths are read here; give its bytes, or it alone to stream()"
         return "is not there; check the path"
     if isinstance(source, str | os.PathLike):
         if os.path.isdir(source):

@@ -124,6 +124,11 @@ def options(cls: type, defaults: Any = None) -> Iterator[Option]:
 
 
 def _options(cls: type) -> list[Field[Any]]:
+    if lost := [name for name, value in vars(cls).items() if isinstance(value, Field)]:
+        raise InputError(
+            f"{cls.__name__} has the option {lost[0]!r} and is no dataclass; put @dataclass on it, "
+            "as the class that it derives from has it"
+        )
     return [f for f in fields(cls) if "help" in f.metadata]
 
 

@@ -69,6 +69,11 @@ def check_classes(classes: Sequence[str]) -> list[str]:
             f"classes={brief(classes)} have no order, which classes are told apart by; pass a list "
             "of names, as sorted() makes it"
         )
+    if isinstance(classes, Mapping):
+        raise InputError(
+            f"classes={brief(classes)} may mean its keys or its values; pass a list of names, as "
+            "list(x) or list(x.values()) makes it"
+        )
     try:
         given = list(classes)
     except TypeError as error:

@@ -250,6 +250,7 @@ def test_bad_names_and_files(tmp_path, unreachable):
         ("vit-b-32", {}, "did you mean 'ViT-B-32'"),
         ("VIT-l-14/OpenAI", {}, "did you mean 'ViT-L-14/openai'"),
         ("TINY", {}, "did you mean 'tiny'"),
+        (str(tmp_path), {}, f"unknown model .*did you mean 'hf:{tmp_path}'"),
         ("small-ViT-B-16", {"weights": tmp_path / "none.pt"}, "does not exist"),
         ("small-ViT-B-16", {"weights": tmp_path / "broken.pt"}, "not a checkpoint or is damaged"),
         ("ViT-B-16/openai", {}, "get ViT-B-16.pt from https://.*/ViT-B-16.pt elsewhere and "

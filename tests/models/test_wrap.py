@@ -185,6 +185,9 @@ def test_a_transform_that_cuts_from_a_larger_square():
         ({"dim": "16"}, "dim='16'; give it the width"),
         ({"logit_scale": "e"}, "logit_scale='e'; give it the factor"),
         ({"logit_scale": torch.nan}, "logit_scale=nan"),
+        ({"logit_scale": "7"}, "logit_scale='7'; give it the factor"),
+        ({"logit_scale": 0.0}, "logit_scale=0.0"),
+        ({"logit_scale": torch.tensor(-2.0)}, r"logit_scale=tensor\(-2.\)"),
     ],
 )
 def test_what_a_model_of_ones_own_says_is_checked(facts, said):

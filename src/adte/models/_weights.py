@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 from zipfile import ZipFile, is_zipfile
 
@@ -53,6 +54,11 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Tensor]:
         else:
             state = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # the formats raise half a dozen kinds
+        if isinstance(error, UnpicklingError) and is_zipfile(file):
+            raise InputError(
+                f"{str(path)!r} holds more than tensors, such as a whole model, which could run "
+                "code; save its tensors alone: torch.save(model.state_dict(), FILE)"
+            ) from error
         reason = str(error).split("\n")[0]
         raise InputError(
             f"{str(path)!r} is not a checkpoint or is damaged ({reason}); download it again"
@@ -63,8 +69,9 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     if not isinstance(state, Mapping) or not state:
         raise InputError(f"{str(path)!r} holds no named tensors; give a checkpoint of a model")
     tensors = {str(k): v for k, v in state.items() if isinstance(v, Tensor)}
-    if all(k.startswith("module.") for k in tensors):  # saved from a data-parallel wrapper
-        tensors = {k[len("module.") :]: v for k, v in tensors.items()}
+    for prefix in ("module.", "_orig_mod.", "module."):  # data-parallel and torch.compile's, nested
+        if all(k.startswith(prefix) for k in tensors):
+            tensors = {k.removeprefix(prefix): v for k, v in tensors.items()}
     return tensors
 
 

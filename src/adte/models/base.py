@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
-from adte.errors import InputError
+from adte.errors import InputError, brief
 from adte.functional import wide
 from adte.models._weights import fingerprint
 from adte.views import Preprocess
@@ -240,7 +240,8 @@ class FixedClasses(Model):
         missing = next((n for n in names if n not in self.classes), "")
         raise InputError(
             f"class {missing!r} is not among the {len(self.classes)} fixed classes of model "
-            f"{self.name!r}; choose data of its classes, or a vision-language model"
+            f"{self.name!r}, {brief(list(self.classes))}; choose data of its classes, or a "
+            "vision-language model"
         )
 
     def _narrow(self: F, at: list[int]) -> F:

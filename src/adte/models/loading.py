@@ -165,22 +165,13 @@ def load_model(
 
 def _load(name: str, weights: Weights, tokenizer: Any) -> tuple[Model, torch.dtype | None]:
     """The model in float32 on the CPU, and the dtype it runs in unless told."""
+    given = {"weights": weights, "tokenizer": tokenizer}
+    given = {k: v for k, v in given.items() if v is not None}
     if name in NAMES:
         load, own = NAMES[name]
-        given = {"weights": weights, "tokenizer": tokenizer}
-        given = {k: v for k, v in given.items() if v is not None}
         if not given.keys() <= signature(load).parameters.keys():
             raise InputError(f"{name!r} has its weights and tokenizer embedded; pass neither")
-        model = check_model(load(**given))  # a stranger's function may return anything
-        if not given and model.name != name:
-            try:
-                model.name = name
-            except AttributeError as error:
-                raise InputError(
-                    f"the model of {name!r} says that its name is {model.name!r}, which cannot be "
-                    "set; let it say the name that it is registered by"
-                ) from error
-        return model, own
+        return _named(load(**given), "" if given else name), own
     prefix, colon, rest = name.partition(":")
     if prefix == "wrapped" and colon:
         raise InputError(
@@ -188,7 +179,8 @@ def _load(name: str, weights: Weights, tokenizer: Any) -> tuple[Model, torch.dty
             "again and pass the model itself"
         )
     if colon:
-        return KINDS[f"{prefix}:"](rest, weights, tokenizer), None
+        model = KINDS[f"{prefix}:"](rest, weights, tokenizer)
+        return _named(model, "" if given else name), None
     if close := get_close_matches(name.lower(), EMBEDDED, 1, 0.8):  # open_clip takes seconds
         raise InputError(f"unknown model {name!r}; did you mean {close[0]!r}?")
     arch, slash, tag = name.partition("/")
@@ -201,6 +193,22 @@ def _load(name: str, weights: Weights, tokenizer: Any) -> tuple[Model, torch.dty
             f"unknown model {name!r}; take 'tiny', 'hf:…' or 'timm:…', or install open_clip "
             "for names such as 'ViT-B-16/openai': pip install 'adte[clip]'"
         ) from error
+
+
+def _named(given: Any, name: str) -> Model:
+    """What a stranger's function returned, if it is a model, under the name that it is loaded by;
+    its own one, where that is empty.
+    """
+    model = check_model(given)
+    if name and model.name != name:
+        try:
+            model.name = name
+        except AttributeError as error:
+            raise InputError(
+                f"the model of {name!r} says that its name is {model.name!r}, which cannot be "
+                "set; let it say the name that it is registered by"
+            ) from error
+    return model
 
 
 def _text(name: object) -> str:

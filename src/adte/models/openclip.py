@@ -221,7 +221,8 @@ def unknown_model(name: str, open_clip: Any) -> InputError:
     known = {n.lower(): n for n in (*registered(), *pairs)} | models
     close = get_close_matches(name.lower(), known, 1, 0.5)
     close = close or get_close_matches(name.lower().partition("/")[0], models, 1)
-    hint = f" (did you mean {known[close[0]]!r}?)" if close else ""
+    meant = f"hf:{name}" if Path(name).is_dir() else known[close[0]] if close else ""
+    hint = f" (did you mean {meant!r}?)" if meant else ""
     return InputError(f"unknown model {name!r}{hint}; `adte models` lists what there is")
 
 

@@ -50,7 +50,8 @@ def register_models(prefix: str) -> Callable[[L], L]:
     """Decorator of a function for all names with a prefix, such as "hf:".
 
     It is called with what stands behind the prefix, the weights and the tokenizer (None where none
-    were given), and makes a model in float32 on the CPU.
+    were given), and makes a model in float32 on the CPU. With its own weights and tokenizer the
+    model has the whole name, whatever it called itself: states are loaded by it.
     """
     check_name(prefix, '@register_models("my:")')
     if not prefix.endswith(":"):

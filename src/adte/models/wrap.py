@@ -97,13 +97,13 @@ def _odd_fact(model: Any) -> str:
         return f"preprocess={brief(model.preprocess)}; give it an adte.Preprocess, of numbers alone"
     if not isinstance(model.dim, Integral) or model.dim < 1:
         return f"dim={model.dim!r}; give it the width of its features"
+    scale = model.logit_scale
+    said = f"logit_scale={brief(scale)}; give it the factor on the cosine, 100 for CLIP"
     try:
-        scale = model.logit_scale
-        fine = math.isfinite(scale.detach() if isinstance(scale, torch.Tensor) else float(scale))
+        factor = float(scale.detach() if isinstance(scale, torch.Tensor) else scale)
     except (TypeError, ValueError, RuntimeError):
-        fine = False
-    said = f"logit_scale={brief(model.logit_scale)}; give it the factor on the cosine, 100 for CLIP"
-    return "" if fine else said
+        return said
+    return "" if 0 < factor < math.inf and not isinstance(scale, str) else said
 
 
 def _kind(thing: object) -> str:
