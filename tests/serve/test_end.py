@@ -102,10 +102,10 @@ def test_the_drain_ends_the_process_and_every_request_is_told(forge, tmp_path):
     assert "Traceback" not in (tmp_path / "server.log").read_text()
 
 
-@pytest.mark.slow
-def test_a_body_that_never_ends_does_not_hold_up_the_end(forge, tmp_path):
+@pytest.mark.parametrize("drain", [0.1, PATIENCE])
+def test_a_body_that_never_ends_does_not_hold_up_the_end(forge, tmp_path, drain):
     port = free_port()
-    pid = forge.start(tmp_path / "s", port, drain=0.1)
+    pid = forge.start(tmp_path / "s", port, drain=drain, limits={"body_seconds": PATIENCE})
     wait_ready(port)
     client = adte.Client(f"http://127.0.0.1:{port}", retries=0)
     client.create(CLASSES, id="one", views=6)

@@ -22,6 +22,7 @@ from adte.serve.service import Service
 __all__ = ["admin_token", "listen", "serve"]
 
 CONNECTIONS = 1024  # open at a time
+LATE = 0.8  # seconds that bodies have to arrive, once the end has begun
 GRACE = 5  # seconds after the drain in which what was decided is written and answered
 
 
@@ -63,7 +64,9 @@ class _Server(uvicorn.Server):
         self.service, self.drain = service, drain
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        asyncio.get_running_loop().call_later(self.drain, self.service.cut_off)
+        loop = asyncio.get_running_loop()
+        loop.call_later(min(LATE, self.drain), self.service.gate.give_up)
+        loop.call_later(self.drain, self.service.cut_off)
         await super().shutdown(sockets)
 
 
