@@ -31,9 +31,9 @@ def stopping() -> Refused:
     return Refused(503, "stopping", "the server is ending; try again soon", 5)
 
 
-def clipped(name: str) -> str:
+def clipped(name: str, most: int = NAMED) -> str:
     """A name that a stranger sent, short enough to be said in a refusal, with `!r`."""
-    return name if len(name) <= NAMED else f"{name[:NAMED]}…"
+    return name if len(name) <= most else f"{name[:most]}…"
 
 
 @dataclass(frozen=True)
