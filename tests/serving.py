@@ -110,10 +110,8 @@ for line in sys.stdin:
             where = adte.serve.run.listen("127.0.0.1", value["port"])
             limits = Limits(**value.get("limits", {}))
             service = Service(value["folder"], model, limits=limits, **value.get("options", {}))
-            for note in service.notes:
-                print("note:", note, flush=True)
             say = lambda text: print(text, flush=True)
-            adte.serve.run.serve(service, where, say, value.get("drain", 30.0))
+            adte.serve.run.serve(lambda: service, where, say, value.get("drain", 30.0))
             code = 0
         except BaseException as error:
             print(type(error).__name__, error, flush=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import random
 import sys
 import threading
@@ -18,7 +20,7 @@ pytest.importorskip("fastapi")
 from adte import InputError
 from adte.cluster.deploy import application, deployed
 from adte.cluster.worker import Tower
-from serving import classifier, free_port, jpeg, made, small, wait_together
+from serving import PATIENCE, classifier, free_port, jpeg, made, small, wait_together
 
 sys.path.append(str(Path(__file__).parents[1] / "serve"))
 from test_http import (  # noqa: F401  # the same tests, of another house
@@ -51,6 +53,16 @@ def test_answers_are_those_of_a_classifier(open_house):
     assert [p.label for p in found] == [p.label for p in expected]
     assert [p.probs for p in found] == [p.probs.tolist() for p in expected]
     assert stream.predict(images[0], explain=True, thumbnails=8, learn=False).label
+
+
+def test_a_request_has_one_name(open_house):
+    """Ray's proxy gives it back, and ours does not do so again."""
+    line = http.client.HTTPConnection(open_house[0].url.removeprefix("http://"), timeout=PATIENCE)
+    line.request("GET", "/v1/streams/none", headers={"X-Request-ID": "mine"})
+    answer = line.getresponse()
+    assert answer.headers.get_all("x-request-id") == ["mine"]
+    assert json.loads(answer.read())["error"]["request_id"] == "mine"
+    line.close()
 
 
 def test_an_owner_that_is_killed_goes_on(open_house, nodes):

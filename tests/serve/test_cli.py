@@ -66,7 +66,8 @@ def test_the_token_of_the_environment_is_trimmed(monkeypatch):
 
 
 def test_the_address_that_is_listened_on_is_a_known_name(tmp_path, monkeypatch):
-    def answer(service, where, *rest):
+    def answer(load, where, *rest):
+        service = load()
         service.access.check_origin(Headers({"host": f"127.0.0.2:{where.getsockname()[1]}"}))
         service.close()
 

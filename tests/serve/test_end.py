@@ -102,10 +102,10 @@ def test_the_drain_ends_the_process_and_every_request_is_told(forge, tmp_path):
     assert "Traceback" not in (tmp_path / "server.log").read_text()
 
 
-@pytest.mark.slow
-def test_a_body_that_never_ends_does_not_hold_up_the_end(forge, tmp_path):
+@pytest.mark.parametrize("drain", [0.1, PATIENCE])
+def test_a_body_that_never_ends_does_not_hold_up_the_end(forge, tmp_path, drain):
     port = free_port()
-    pid = forge.start(tmp_path / "s", port, drain=0.1)
+    pid = forge.start(tmp_path / "s", port, drain=drain, limits={"body_seconds": PATIENCE})
     wait_ready(port)
     client = adte.Client(f"http://127.0.0.1:{port}", retries=0)
     client.create(CLASSES, id="one", views=6)
@@ -133,7 +133,7 @@ def test_a_request_that_is_cancelled_is_told_so(tmp_path):
         sent.append(message)
 
     scope = {"type": "http", "headers": [(b"host", b"localhost")]}
-    asyncio.run(Shell(cancelled, service)(scope, None, send))
+    asyncio.run(Shell(cancelled, service.access, service.metrics)(scope, None, send))
     assert sent[0]["status"] == 503
     assert json.loads(sent[1]["body"])["error"]["code"] == "stopping"
     service.close()
@@ -144,12 +144,14 @@ def test_a_stream_that_is_being_made_does_not_hold_up_the_end(tmp_path, monkeypa
     service, ended = Service(tmp_path, small()), []
     inside, go = threading.Event(), threading.Event()
     monkeypatch.setattr(Stream, "make", lambda *_: (inside.set(), go.wait(30)))
-    monkeypatch.setattr(run._Server, "run", lambda self, sockets: service.close())
+    monkeypatch.setattr(
+        run._Server, "run", lambda self, sockets: (self.opened.result(30), service.close())
+    )
     monkeypatch.setattr(run.os, "_exit", ended.append)
     jobs = [service.maker.submit(made, service, id, ASKED, None) for id in ("one", "two")]
     assert inside.wait(30)
     with run.listen("127.0.0.1", 0) as where:
-        run.serve(service, where, lambda text: None)
+        run.serve(lambda: service, where, lambda text: None)
     assert ended == [0]
     assert jobs[1].cancelled()
     go.set()
@@ -166,7 +168,7 @@ def test_who_waits_for_a_stream_is_refused_after_the_drain(tmp_path, monkeypatch
     monkeypatch.setattr(run.os, "_exit", ended.append)
     with run.listen("127.0.0.1", 0) as where, ThreadPoolExecutor(3) as pool:
         port = where.getsockname()[1]
-        served = pool.submit(run.serve, service, where, lambda text: None, 0.1)
+        served = pool.submit(run.serve, lambda: service, where, lambda text: None, 0.1)
         client = adte.Client(f"http://127.0.0.1:{port}", retries=0, timeout=PATIENCE)
 
         def create(id: str) -> None:

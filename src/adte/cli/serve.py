@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import click
@@ -18,6 +20,7 @@ from adte.evaluate.source import Source
 from adte.files.claims import Target, claim
 from adte.models.loading import Loading
 from adte.serve.limits import Limits
+from adte.serve.log import FORMATS, log, logged
 
 ADDRESS = Section(
     "Address and tokens",
@@ -54,6 +57,12 @@ SPEED = Section(
     click.option("--drain", default=30.0, type=FINITE, show_default=True, metavar="SECONDS",
                  help="How long the end waits for what is under way."),
 )  # fmt: skip
+LOG = Section(
+    "Log",
+    click.option("--log-format", default="text", type=click.Choice(FORMATS), show_default=True,
+                 help="Of standard error: text, or one JSON object a line, with one for each "
+                 "request."),
+)  # fmt: skip
 LIMITS = options_of(Limits)
 KEPT = options_of(
     Source, only=MODEL_FIELDS,
@@ -79,6 +88,7 @@ ENGINE = Engine("workers", "gpus")
 @Section("Model", MODEL)
 @SPEED
 @Section("Limits", LIMITS)
+@LOG
 @ENGINE
 def serve(**o: Any) -> None:
     """Answer over HTTP: images and class names in, labels out, better by the hour.
@@ -87,6 +97,11 @@ def serve(**o: Any) -> None:
     at `/`, what the service answers to at `/openapi.json`. With --engine ray the tower has
     --cluster-workers replicas, and one owner keeps the streams.
     """
+    with logged(o["log_format"]):
+        _serve(o)
+
+
+def _serve(o: dict[str, Any]) -> None:
     _fastapi()
     from adte.serve.access import Access, is_loopback
     from adte.serve.run import admin_token, listen
@@ -96,7 +111,11 @@ def serve(**o: Any) -> None:
     for name in ("window", "drain"):
         if o[name] < 0:
             raise InputError(f"--{name} {o[name]:g} is negative; give seconds, or 0")
-    cluster, limits = ENGINE.take(o), Limits(**{f.name: o[f.name] for f in LIMITS.fields})
+    cluster = ENGINE.take(o)
+    if cluster is not None and o["log_format"] != "text":
+        raise InputError("--log-format is for one machine, Ray has logs of its own; set "
+                         "RAY_SERVE_LOG_ENCODING=JSON for them")  # fmt: skip
+    limits = Limits(**{f.name: o[f.name] for f in LIMITS.fields})
     local = is_loopback(o["host"])
     token = admin_token(o["token_file"]) if o["tokens"] is not False else None
     required = (not local or token is not None) if o["tokens"] is None else o["tokens"]
@@ -114,16 +133,21 @@ def serve(**o: Any) -> None:
             port = where.getsockname()[1]
         _serve_far(o, cluster, port, limits=limits, access=access)
         return
-    with where:
+
+    def load() -> Service:
         model = Loading.among(o).load(o["model"]).eval()
         model.require({"text tower", "class weights"}, by="the service")
-        service = Service(
+        return Service(
             o["folder"], model, limits=limits, access=access, snapshot=o["snapshot"],
             workers=o["workers"], window=o["window"], disk=o["disk"],
         )  # fmt: skip
-        for note in service.notes:
-            click.echo(f"note: {note}", err=True)
-        answer(service, where, lambda text: click.echo(text, err=True), o["drain"])
+
+    with where:
+        answer(load, where, _say(o["log_format"]), o["drain"], access)
+
+
+def _say(form: str) -> Callable[[str], None]:
+    return log.info if form == "json" else partial(click.echo, err=True)
 
 
 def _serve_far(o: dict[str, Any], cluster: ClusterOptions, port: int, **settings: Any) -> None:
@@ -137,7 +161,7 @@ def _serve_far(o: dict[str, Any], cluster: ClusterOptions, port: int, **settings
     settings |= {name: o[name] for name in ("snapshot", "workers", "window", "disk")}
     tower = Tower.of(model, how)
     app = application(tower, o["folder"], cluster.workers or 1, cluster.gpus, **settings)
-    answer(app, o["host"], port, lambda text: click.echo(text, err=True), cluster, o["drain"])
+    answer(app, o["host"], port, partial(click.echo, err=True), cluster, o["drain"])
 
 
 ACTIONS = {  # and their words

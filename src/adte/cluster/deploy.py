@@ -135,7 +135,7 @@ class Owner:
         self.ending = False
 
     def __serve_build_asgi_app__(self) -> Any:
-        return make_app(self.service)
+        return make_app(self.service, named=False)  # Ray does it
 
     def check_health(self) -> None:
         if not self.service.engine.alive and not self.ending:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import mimetypes
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import resources
@@ -21,11 +22,14 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from adte._version import __version__
-from adte.serve.limits import Refused, stopping
-from adte.serve.routes import open_router, router
+from adte.serve.access import Access
+from adte.serve.limits import Refused, clipped, stopping
+from adte.serve.log import request_id, request_name, requests
+from adte.serve.metrics import Metrics
+from adte.serve.routes import health, open_router, router, tell
 from adte.serve.service import Service
 
-__all__ = ["make_app"]
+__all__ = ["Door", "make_app"]
 
 log = logging.getLogger("adte.serve")
 
@@ -43,11 +47,15 @@ SAFE = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Permissions-Policy": "camera=(self), microphone=(), geolocation=()",
 }
+PROBES = ("/health", "/ready", "/metrics")
 TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".svg": "image/svg+xml"}
 
 
-def make_app(service: Service) -> FastAPI:
-    """The application around a service, which ends with it."""
+def make_app(service: Service, named: bool = True) -> FastAPI:
+    """The application around a service, which ends with it.
+
+    Answers carry the request's id; not `named`, a proxy adds it to them.
+    """
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -70,7 +78,7 @@ def make_app(service: Service) -> FastAPI:
     app.add_exception_handler(Refused, _refused)
     app.add_exception_handler(HTTPException, _other)
     app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_middleware(Shell, service=service)
+    app.add_middleware(Shell, access=service.access, metrics=service.metrics, named=named)
     return app
 
 
@@ -78,17 +86,18 @@ def make_app(service: Service) -> FastAPI:
 
 
 def error(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> Response:
-    text = json.dumps({"error": {"code": code, "message": message}}, ensure_ascii=False)
+    said = {"code": code, "message": message, "request_id": request_id.get()}
+    text = json.dumps({"error": said}, ensure_ascii=False)
     data = text.encode("utf-8", "backslashreplace")
     return Response(data, status, headers, media_type="application/json")
 
 
-def refuse(service: Service, refusal: Refused, headers: dict[str, str] | None = None) -> Response:
+def refuse(metrics: Metrics, refusal: Refused, headers: dict[str, str] | None = None) -> Response:
     """Every refusal is told and counted here."""
     if refusal.status == 500:  # a fault of our own, on another machine
-        service.metrics.count("errors_total")
+        metrics.count("errors_total")
     else:
-        service.metrics.count("refused_total", code=refusal.code)
+        metrics.count("refused_total", code=refusal.code)
     headers = dict(headers or {})
     if refusal.retry_after:
         headers["Retry-After"] = str(refusal.retry_after)
@@ -99,9 +108,14 @@ def refuse(service: Service, refusal: Refused, headers: dict[str, str] | None = 
     return error(refusal.status, refusal.code, str(refusal), headers)
 
 
+def _metrics(request: Request) -> Metrics:
+    found: Metrics = request.app.state.service.metrics
+    return found
+
+
 def _refused(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, Refused)
-    return refuse(request.app.state.service, problem)
+    return refuse(_metrics(request), problem)
 
 
 def _other(request: Request, problem: Exception) -> Response:
@@ -110,30 +124,34 @@ def _other(request: Request, problem: Exception) -> Response:
                   405: ("path", "this path takes other verbs; see /openapi.json")}.get(
         problem.status_code, ("request", "the request cannot be read; check it"))  # fmt: skip
     refusal = Refused(problem.status_code, code, said)
-    return refuse(request.app.state.service, refusal, dict(problem.headers or {}))
+    return refuse(_metrics(request), refusal, dict(problem.headers or {}))
 
 
 def _invalid(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, RequestValidationError)
     first = problem.errors()[0]
     where = ".".join(str(x) for x in first["loc"][:2])
-    return refuse(request.app.state.service, Refused(422, "request", f"{where}: {first['msg']}"))
+    return refuse(_metrics(request), Refused(422, "request", f"{where}: {first['msg']}"))
 
 
 # --------------------------------------------------------------------------- around everything
 
 
 class Shell:
-    """Checks where a request comes from, adds safe headers, counts, and hides what went wrong."""
+    """Names a request and checks where it comes from, adds safe headers, counts, writes its line of
+    the log, and hides what went wrong.
+    """
 
-    def __init__(self, app: ASGIApp, service: Service) -> None:
-        self.app, self.service = app, service
+    def __init__(self, app: ASGIApp, access: Access, metrics: Metrics, named: bool = True) -> None:
+        self.app, self.access, self.metrics, self.named = app, access, metrics, named
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        status = 0
+        status, start, sent = 0, time.perf_counter(), Headers(scope=scope)
+        id = request_name(sent.get("x-request-id"))
+        request_id.set(id)
 
         async def add_headers(message: Message) -> None:
             nonlocal status
@@ -144,27 +162,67 @@ class Shell:
                     headers[name] = value
                 headers.setdefault("Content-Security-Policy", POLICY)
                 headers.setdefault("Cache-Control", "no-store")
+                if self.named:
+                    headers["X-Request-ID"] = id
             await send(message)
 
         try:
-            self.service.access.check_origin(Headers(scope=scope))
+            self.access.check_origin(sent)
             await self.app(scope, receive, add_headers)
         except Refused as refusal:
-            await refuse(self.service, refusal)(scope, receive, add_headers)
+            await refuse(self.metrics, refusal)(scope, receive, add_headers)
         except asyncio.CancelledError:  # the end does not wait for it
             if status:
                 raise
-            await refuse(self.service, stopping())(scope, receive, add_headers)
+            await refuse(self.metrics, stopping())(scope, receive, add_headers)
         except Exception:
-            log.exception("a request failed")
-            self.service.metrics.count("errors_total")
+            log.exception("request %s failed", id)
+            self.metrics.count("errors_total")
             if status:
                 raise
             said = "something went wrong here; the log of the server has it"
             await error(500, "server", said)(scope, receive, add_headers)
         finally:
             route = getattr(scope.get("route"), "path", "other")
-            self.service.metrics.count("requests_total", route=route, status=status)
+            self.metrics.count("requests_total", route=route, status=status)
+            _tell_request(scope, status, time.perf_counter() - start)
+
+
+def _tell_request(scope: Scope, status: int, seconds: float) -> None:
+    """Its line of the log; probes have one only if something is wrong."""
+    method, path = scope.get("method", ""), scope.get("path", "")
+    if not requests.isEnabledFor(logging.INFO) or (path in PROBES and status == 200):
+        return
+    facts = {
+        "method": method,
+        "path": clipped(path, 200),
+        "status": status,
+        "milliseconds": round(1000 * seconds, 1),
+        "stream": clipped(scope.get("path_params", {}).get("id", "")) or None,
+        "client": clipped((scope.get("client") or [""])[0], 64) or None,
+    }
+    requests.info("%s %s %d", method, facts["path"], status, extra={"facts": facts})
+
+
+class Door:
+    """Open from the first moment: says that the service is being loaded, until `app` is its own."""
+
+    def __init__(self, access: Access) -> None:
+        self.app: ASGIApp = Shell(_loading, access, Metrics())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.app(scope, receive, send)
+
+
+async def _loading(scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["path"] == "/health":
+        said = await health()
+    elif scope["path"] == "/ready":
+        said = tell({"status": "loading", "version": __version__}, 503)
+    else:
+        raise Refused(503, "loading", "the model and the streams are being loaded; try again soon",
+                      5)  # fmt: skip
+    await said(scope, receive, send)
 
 
 # --------------------------------------------------------------------------- the page

@@ -12,7 +12,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
 from adte.errors import InputError
-from adte.serve.limits import Entry, Limits, Refused, clipped
+from adte.serve.limits import Entry, Gate, Limits, Refused, clipped
 
 __all__ = ["decoded", "kind_of", "read_body", "read_images", "size_of"]
 
@@ -53,11 +53,13 @@ async def _pieces(request: Request, entry: Entry) -> AsyncGenerator[bytes, None]
         yield piece
 
 
-async def _in_time(work: object, limits: Limits) -> object:
+async def _in_time(work: object, gate: Gate) -> object:
+    seconds = gate.limits.body_seconds
     try:
-        return await asyncio.wait_for(work, limits.body_seconds)  # type: ignore[arg-type]
+        with gate.read():
+            return await asyncio.wait_for(work, seconds)  # type: ignore[arg-type]
     except asyncio.TimeoutError:
-        raise Refused(408, "slow", f"the body took more than {limits.body_seconds:g} s; "
+        raise Refused(408, "slow", f"the body took more than {seconds:g} s; "
                       "send it faster") from None  # fmt: skip
     except ClientDisconnect:
         raise Refused(400, "request", "the connection ended within the body") from None
@@ -69,7 +71,7 @@ async def read_body(request: Request, entry: Entry) -> bytes:
     async def whole() -> bytes:
         return b"".join([piece async for piece in _pieces(request, entry)])
 
-    found = await _in_time(whole(), entry.gate.limits)
+    found = await _in_time(whole(), entry.gate)
     assert isinstance(found, bytes)
     return found
 
@@ -78,7 +80,7 @@ async def read_images(request: Request, entry: Entry) -> list[bytes]:
     """The images of a request: its body, or the files of a form."""
     kind = kind_of(request)
     if kind == "multipart/form-data":
-        images = await _in_time(_form(request, entry), entry.gate.limits)
+        images = await _in_time(_form(request, entry), entry.gate)
         assert isinstance(images, list)
         return images
     if kind.startswith("image/") or kind in ("application/octet-stream", ""):

@@ -36,14 +36,22 @@ class ServiceError(AdteError):
     """The service has refused, or has not answered; `status` and `code` say how.
 
     `key` is the idempotency key that was sent, if any: sent again with it, a request counts once.
+    `request_id` is what the log of the service has it under.
     """
 
-    def __init__(self, status: int, code: str, message: str, key: str | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        key: str | None = None,
+        request_id: str | None = None,
+    ) -> None:
         super().__init__(message)
-        self.status, self.code, self.key = status, code, key
+        self.status, self.code, self.key, self.request_id = status, code, key, request_id
 
-    def __reduce__(self) -> tuple[type, tuple[int, str, str, str | None]]:  # it may cross processes
-        return type(self), (self.status, self.code, str(self), self.key)
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:  # it may cross processes
+        return type(self), (self.status, self.code, str(self), self.key, self.request_id)
 
 
 @dataclass(frozen=True)
@@ -160,7 +168,8 @@ class Client:
     ) -> Any:
         """One request, sent again if need be; JSON, bytes or nothing comes back."""
         seconds = self.timeout if timeout is None else timeout
-        headers = {"Accept": "application/json"}
+        id = secrets.token_hex(8)  # one for all tries
+        headers = {"Accept": "application/json", "X-Request-ID": id}
         if body is not None:
             headers["Content-Type"] = kind
         if key is not None:
@@ -174,12 +183,13 @@ class Client:
                                                  headers, seconds)  # fmt: skip
             except (OSError, http.client.HTTPException) as error:
                 if last:
-                    raise self._silent(error, seconds, key) from error
+                    raise self._silent(error, seconds, key, id) from error
                 time.sleep(min(2.0, 0.1 * 2**attempt))
                 continue
             except ValueError as error:
                 raise InputError(f"the request cannot be sent ({error}); check the token and the "
                                  "key") from error  # fmt: skip
+            id = found.get("x-request-id") or id  # a proxy may give it another
             # A proxy got no answer: ours says nothing above 503, and of a 500 what it is.
             lost = status >= 500 and not (status == 500 and _problem(data))
             if (lost or status in (429, 503)) and not last:
@@ -189,11 +199,11 @@ class Client:
             if 300 <= status < 400:  # what is sent elsewhere may lose its body and its token
                 where = found.get("location") or "another address"
                 raise _refused(status, "address", f"{self.url} leads to {where}; give the client "
-                               "the address that the service itself has", key)  # fmt: skip
-            return _result(status, found.get("content-type", ""), data, key)
+                               "the address that the service itself has", key, id)  # fmt: skip
+            return _result(status, found.get("content-type", ""), data, key, id)
         raise AssertionError
 
-    def _silent(self, error: Exception, seconds: float, key: str | None) -> ServiceError:
+    def _silent(self, error: Exception, seconds: float, key: str | None, id: str) -> ServiceError:
         """What is said where no answer came."""
         if not isinstance(error, TimeoutError):
             said = f"({error or type(error).__name__}); check that it is running"
@@ -201,7 +211,7 @@ class Client:
             said = f"within {seconds:g} s; try again, or give the client a longer timeout"
         else:
             said = f"within {seconds:g} s, and it may have been done"
-        return _refused(0, "connection", f"no answer from {self.url} {said}", key)
+        return _refused(0, "connection", f"no answer from {self.url} {said}", key, id)
 
     def _once(
         self, verb: str, path: str, body: bytes | None, headers: dict[str, str], seconds: float
@@ -238,19 +248,19 @@ class Client:
             line.close()
 
 
-def _result(status: int, kind: str, data: bytes, key: str | None) -> Any:
+def _result(status: int, kind: str, data: bytes, key: str | None, id: str) -> Any:
     if status >= 400:
         problem = _problem(data) or {}  # a proxy has words of its own
         said = problem.get("message", f"the service answered {status}; see its log")
-        raise _refused(status, problem.get("code", "server"), said, key)
+        raise _refused(status, problem.get("code", "server"), said, key, id)
     if kind.startswith("application/json"):
         if (found := _parsed(data)) is None:
             raise _refused(status, "server", f"the service answered {status}, but no JSON that "
-                           "can be read; see its log", key)  # fmt: skip
+                           "can be read; see its log", key, id)  # fmt: skip
         return found
     if kind.startswith("text/html"):
         raise _refused(status, "address", "a web page came in the place of an answer; give "
-                       "the client the address that the service itself has", key)  # fmt: skip
+                       "the client the address that the service itself has", key, id)  # fmt: skip
     return data if data else None
 
 
@@ -267,11 +277,11 @@ def _parsed(data: bytes) -> Any:
     return None
 
 
-def _refused(status: int, code: str, said: str, key: str | None) -> ServiceError:
-    """An error that names the key, where what was asked may have been done."""
+def _refused(status: int, code: str, said: str, key: str | None, id: str) -> ServiceError:
+    """An error that names the request, and the key where what was asked may have been done."""
     if key is not None and (status == 0 or status >= 500):
         said = f"{said}; send it again with key={key!r}, so that it counts once"
-    return ServiceError(status, code, said, key)
+    return ServiceError(status, code, f"{said} (request {id})", key, id)
 
 
 @dataclass(frozen=True)

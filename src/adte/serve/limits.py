@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,9 +31,9 @@ def stopping() -> Refused:
     return Refused(503, "stopping", "the server is ending; try again soon", 5)
 
 
-def clipped(name: str) -> str:
+def clipped(name: str, most: int = NAMED) -> str:
     """A name that a stranger sent, short enough to be said in a refusal, with `!r`."""
-    return name if len(name) <= NAMED else f"{name[:NAMED]}…"
+    return name if len(name) <= most else f"{name[:most]}…"
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,7 @@ class Gate:
         self.limits = limits
         self.images = self.bytes = 0
         self.second = 0.1  # seconds an image takes; told by the engine, for Retry-After
+        self.reading: set[asyncio.Task[object]] = set()  # requests whose bodies are still coming
         self._buckets: dict[str, tuple[float, float]] = {}  # images left, as of when
 
     @contextmanager
@@ -97,6 +99,22 @@ class Gate:
             yield entry
         finally:
             entry.leave()
+
+    @contextmanager
+    def read(self) -> Iterator[None]:
+        """Within the block a request waits for its body, and `give_up` ends it."""
+        task = asyncio.current_task()
+        assert task is not None
+        self.reading.add(task)
+        try:
+            yield
+        finally:
+            self.reading.discard(task)
+
+    def give_up(self) -> None:
+        """Wait for no more bodies; their senders are told as at a cancelled request."""
+        for task in list(self.reading):
+            task.cancel()
 
     def spend(self, stream: str, images: int) -> None:
         """Take images from the allowance of a stream; refuse if there is none left.

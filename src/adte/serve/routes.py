@@ -133,13 +133,13 @@ async def ready(request: Request) -> Response:
     return tell(said, 200 if good else 503)
 
 
-@open_router.get("/metrics", responses={**refused(), 200: {"content": {"text/plain": {}}}})
+@open_router.get("/metrics", responses={**refused(503), 200: {"content": {"text/plain": {}}}})
 async def metrics(request: Request) -> Response:
     """Figures for Prometheus."""
     return Response(for_admin(request).metrics.text(), media_type="text/plain; version=0.0.4")
 
 
-@router.get("/info", response_model=schemas.Info, responses=refused(422))
+@router.get("/info", response_model=schemas.Info, responses=refused(422, 503))
 async def info(request: Request) -> Response:
     """What there is: model, methods, template sets, formats, limits."""
     service = service_of(request)

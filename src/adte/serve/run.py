@@ -9,19 +9,25 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from math import ceil
 from pathlib import Path
 
 import uvicorn
+from starlette.concurrency import run_in_threadpool
 
 from adte.errors import InputError
-from adte.serve.app import make_app
+from adte.serve.access import Access
+from adte.serve.app import Door, make_app
 from adte.serve.service import Service
 
 __all__ = ["admin_token", "listen", "serve"]
 
+log = logging.getLogger("adte.serve")
+
 CONNECTIONS = 1024  # open at a time
+LATE = 0.8  # seconds that bodies have to arrive, once the end has begun
 GRACE = 5  # seconds after the drain in which what was decided is written and answered
 
 
@@ -56,15 +62,31 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """One that cuts off what still waits `drain` seconds after it was asked to end."""
+    """One that listens while its service is loaded.
 
-    def __init__(self, config: uvicorn.Config, service: Service, drain: float) -> None:
+    Asked to end, it soon gives up on bodies that have not arrived, and cuts off what still waits
+    after `drain` seconds.
+    """
+
+    def __init__(self, config: uvicorn.Config, drain: float) -> None:
         super().__init__(config)
-        self.service, self.drain = service, drain
+        self.drain = drain
+        self.opened: Future[Service] = Future()
+
+    @property
+    def service(self) -> Service | None:
+        """The service, once there is one."""
+        loaded = self.opened.done() and self.opened.exception() is None
+        return self.opened.result() if loaded else None
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        asyncio.get_running_loop().call_later(self.drain, self.service.cut_off)
+        if (service := self.service) is not None:
+            loop = asyncio.get_running_loop()
+            loop.call_later(min(LATE, self.drain), service.gate.give_up)
+            loop.call_later(self.drain, service.cut_off)
         await super().shutdown(sockets)
+        if (service := self.service) is not None and not self.force_exit:
+            await run_in_threadpool(service.close)
 
 
 @contextmanager
@@ -85,17 +107,23 @@ def _asked_to_end(server: uvicorn.Server) -> Iterator[None]:
 
 
 def serve(
-    service: Service, where: socket.socket, say: Callable[[str], None], drain: float = 30.0
+    load: Callable[[], Service],
+    where: socket.socket,
+    say: Callable[[str], None],
+    drain: float = 30.0,
+    access: Access | None = None,
 ) -> None:
     """Answer until a signal comes, then finish what is under way.
 
-    After `drain` seconds what still waits for the tower is refused, and nothing is learned from it;
-    so is who waits for a stream that is being made, and the process ends here.
+    The service is loaded by a thread of its own, and probes are answered meanwhile; what it raises
+    is raised here. After `drain` seconds what still waits for the tower is refused, and nothing is
+    learned from it; so is who waits for a stream that is being made, and the process ends here. It
+    does so, too, if the service is still being loaded.
     """
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-    logging.getLogger("python_multipart").setLevel(logging.ERROR)  # senders are told, not we
+    door = Door(access or Access(None, False))
     config = uvicorn.Config(
-        make_app(service),
+        door,
+        log_config=None,  # its lines go where ours go
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -104,13 +132,32 @@ def serve(
         timeout_graceful_shutdown=ceil(drain) + GRACE,
         http="h11",  # the quicker httptools takes headers of any size
         h11_max_incomplete_event_size=64 << 10,
-        lifespan="on",
+        lifespan="off",
     )
     host, port = where.getsockname()[:2]
-    say(f"serving on http://{f'[{host}]' if ':' in host else host}:{port}")
-    server = _Server(config, service, drain)
+    server = _Server(config, drain)
+
+    def open_door() -> None:
+        try:
+            service = load()
+            app = make_app(service)
+        except BaseException as error:
+            server.opened.set_exception(error)
+            server.should_exit = True
+            return
+        server.opened.set_result(service)
+        door.app = app
+        for note in service.notes:
+            log.warning("note: %s", note)
+        say(f"serving on http://{f'[{host}]' if ':' in host else host}:{port}")
+
+    threading.Thread(target=open_door, name="adte-loader", daemon=True).start()
     with _asked_to_end(server):
         server.run(sockets=[where])
+    if not server.opened.done():
+        say("ended while it was being loaded")
+        os._exit(0)  # nothing was acknowledged, and the thread cannot be stopped
+    service = server.opened.result()
     say("ended; what was acknowledged is on the disk")
     if service.making.locked():  # Python would wait for its thread
         os._exit(0)

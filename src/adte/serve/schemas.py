@@ -230,6 +230,7 @@ class Health(Model):
 class Reason(Model):
     code: str
     message: str
+    request_id: str
 
 
 class Error(Model):

@@ -1,0 +1,100 @@
+"""The start of a service: probes are answered while it is loaded."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from email.message import Message
+
+import pytest
+
+import adte
+from adte.serve import run
+from adte.serve.access import Access
+from adte.serve.service import Service
+from serving import PATIENCE, small, wait_ready
+
+
+def ask(port: int, path: str, verb: str = "GET", **headers: str) -> tuple[int, Message, dict]:
+    line = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    try:
+        line.request(verb, path, headers=headers)
+        answer = line.getresponse()
+        return answer.status, answer.headers, json.loads(answer.read() or b"null")
+    finally:
+        line.close()
+
+
+@pytest.fixture
+def servers(monkeypatch):
+    """Those that were begun, which `should_exit` ends."""
+    found: list[run._Server] = []
+    monkeypatch.setattr(run, "_asked_to_end", lambda s: nullcontext(found.append(s)))
+    return found
+
+
+def test_probes_are_answered_while_it_loads(tmp_path, servers):
+    go, said = threading.Event(), list[str]()
+
+    def load() -> Service:
+        assert go.wait(PATIENCE)
+        return Service(tmp_path, small())
+
+    with run.listen("127.0.0.1", 0) as where, ThreadPoolExecutor(1) as pool:
+        port = where.getsockname()[1]
+        served = pool.submit(run.serve, load, where, said.append)
+        assert ask(port, "/health")[0] == 200
+        assert ask(port, "/health", "HEAD")[0] == 200
+        status, headers, body = ask(port, "/ready")
+        assert (status, body["status"], headers["X-Frame-Options"]) == (503, "loading", "DENY")
+        status, headers, body = ask(port, "/v1/streams", "POST")
+        assert (status, headers["Retry-After"], body["error"]["code"]) == (503, "5", "loading")
+        assert ask(port, "/health", Host="elsewhere")[0] == 400
+        assert not said
+        go.set()
+        wait_ready(port)
+        assert ask(port, "/v1/streams")[0] == 200
+        servers[0].should_exit = True
+        served.result(PATIENCE)
+    assert said == [f"serving on http://127.0.0.1:{port}",
+                    "ended; what was acknowledged is on the disk"]  # fmt: skip
+
+
+def test_hosts_are_checked_by_the_access_that_is_given(tmp_path, servers):
+    go = threading.Event()
+    with run.listen("127.0.0.1", 0) as where, ThreadPoolExecutor(1) as pool:
+        access = Access("a-token-of-some-length", True)
+        served = pool.submit(run.serve, lambda: go.wait(PATIENCE) and Service(tmp_path, small()),
+                             where, print, access=access)  # fmt: skip
+        assert ask(where.getsockname()[1], "/health", Host="10.1.2.3:8017")[0] == 200  # a probe
+        servers[0].should_exit = True
+        go.set()
+        served.result(PATIENCE)
+
+
+def test_a_load_that_fails_ends_it_with_the_reason(tmp_path):
+    def load() -> Service:
+        raise adte.InputError("no such weights")
+
+    said = list[str]()
+    with run.listen("127.0.0.1", 0) as where, pytest.raises(adte.InputError, match="no such"):
+        run.serve(load, where, said.append)
+    assert not said
+
+
+def test_an_end_does_not_wait_for_the_load(tmp_path, servers, monkeypatch):
+    def leave(code: int) -> None:
+        raise SystemExit(code)
+
+    monkeypatch.setattr(run.os, "_exit", leave)
+    go, said = threading.Event(), list[str]()
+    with run.listen("127.0.0.1", 0) as where, ThreadPoolExecutor(1) as pool:
+        served = pool.submit(run.serve, lambda: go.wait(PATIENCE) and None, where, said.append)
+        assert ask(where.getsockname()[1], "/ready")[0] == 503
+        servers[0].should_exit = True
+        assert isinstance(served.exception(PATIENCE), SystemExit)
+        assert said == ["ended while it was being loaded"]
+        go.set()
