@@ -116,7 +116,10 @@ def check_fit(what: str, theirs: Facts, ours: Facts) -> None:
             if where is not None
             else f"{len(there)} classes there, {len(here)} here"
         )
-        raise StateError(f"{what} has other classes ({detail}); use the same classes")
+        raise StateError(
+            f"{what} has other classes ({detail}); use the same classes, or learn anew with these, "
+            "as `adte learn` does"
+        )
     weights = theirs.get("fingerprint")
     for key, same in (
         ("model", weights is not None and weights == ours["fingerprint"]),
