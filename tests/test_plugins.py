@@ -183,6 +183,16 @@ for check in MODEL_CHECKS:
     python(site, "-c", code)
 
 
+def test_pytest_shows_what_a_check_compared() -> None:
+    from adte.testing import MODEL_CHECKS, SmallModel
+
+    (facts,) = (check for check in MODEL_CHECKS if check.__name__ == "check_facts")
+    model = SmallModel()
+    model.logit_scale = -3.0
+    with pytest.raises(AssertionError, match=r"0 < -3\.0"):
+        facts(model)
+
+
 @pytest.mark.slow
 def test_a_broken_plug_in_only_warns(site: Path, tmp_path: Path) -> None:
     broken = shutil.copytree(site, tmp_path / "site")

@@ -10,8 +10,13 @@ A package that brings a method runs them in its own tests:
         check("my-method")
 
 Each check takes a registered name (`METHOD_CHECKS`) or a loaded model (`MODEL_CHECKS`), and fails
-by `AssertionError`.
+by `AssertionError`; pytest shows what was compared.
 """
+
+import sys
+
+if "pytest" in sys.modules:
+    sys.modules["pytest"].register_assert_rewrite("adte.testing.methods", "adte.testing.models")
 
 from adte.testing.methods import CHECKS as METHOD_CHECKS
 from adte.testing.models import CHECKS as MODEL_CHECKS
