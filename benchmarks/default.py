@@ -1,6 +1,6 @@
 """The default of `adte` on many streams: what it gains over others, and what each piece gives.
 
-    python benchmarks/default.py SOURCE … [--streams all] [--seeds 1 2 3] [--pieces] [--json FILE]
+    python benchmarks/default.py SOURCE … [--streams all] [--seeds 1-3] [--pieces] [--json FILE]
     python benchmarks/default.py SOURCE … --every   # all methods that features suffice for
 
 SOURCE is a cache (a folder that `adte extract` wrote), a bundle by name (replay, shifts, second),
@@ -26,6 +26,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -358,6 +359,11 @@ def _usual(source: Source) -> tuple[str, ...]:
     return ("full", "sorted", "first 50", "one class") if source.open else STREAMS
 
 
+def _span(text: str) -> range:
+    first, _, last = text.partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -365,7 +371,8 @@ def main() -> None:
     parser.add_argument("sources", nargs="+", metavar="SOURCE")
     parser.add_argument("--streams", nargs="+", default=["all"], metavar="STREAM",
                         help=f"of {', '.join(STREAMS)}, one class")  # fmt: skip
-    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    parser.add_argument("--seeds", nargs="+", type=_span, default=[range(1, 4)],
+                        help="numbers, and spans as in 1-16")  # fmt: skip
     parser.add_argument(
         "--every", action="store_true", help="all methods that features suffice for"
     )
@@ -390,7 +397,7 @@ def main() -> None:
         {
             title: [
                 Task(where, source.name, kind, method, seed, args.warm, args.limit)
-                for seed in args.seeds
+                for seed in chain(*args.seeds)
             ]
             for title, method in apart(source, methods).items()
         }
