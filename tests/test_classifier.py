@@ -140,6 +140,15 @@ def test_a_seed_beside_views_of_their_own_seed_is_refused(model):
     assert make(model, views=Views(count=2, seed=9), seed=9).views.seed == 9
 
 
+def test_a_model_that_lacks_what_the_method_needs_is_refused_at_once():
+    class Plain(SmallModel):
+        offers = SmallModel().offers - {"embeddings"}
+
+    with pytest.raises(InputError, match="method 'tpt' needs embeddings, which model 'small'"):
+        Classifier(Plain(), CLASSES, "tpt")
+    Classifier(Plain(), CLASSES)
+
+
 def test_seed_decides_the_views(model, photos):
     a, b, c = (make(model, seed=s).predict(photos / "00.png").entropy for s in (0, 0, 1))
     torch.testing.assert_close(a, b, rtol=0, atol=0)

@@ -120,6 +120,7 @@ class Classifier:
         self.method = method_given(method, options, own)
         how = {"weights": weights, "device": device, "dtype": dtype, "tokenizer": tokenizer}
         self.model = model_given(model, runtime, **how)
+        self.model.require(self.method.needs, by=f"method {self.method.name!r}")
         keep = "pixels" in self.method.needs
         self.pipeline = Pipeline(self.model, self.views, keep_pixels=keep, auto=self.auto)
         with as_it_is(self.model.device):

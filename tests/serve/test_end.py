@@ -169,6 +169,7 @@ def test_who_waits_for_a_stream_is_refused_after_the_drain(tmp_path, monkeypatch
     with run.listen("127.0.0.1", 0) as where, ThreadPoolExecutor(3) as pool:
         port = where.getsockname()[1]
         served = pool.submit(run.serve, lambda: service, where, lambda text: None, 0.1)
+        wait_ready(port)
         client = adte.Client(f"http://127.0.0.1:{port}", retries=0, timeout=PATIENCE)
 
         def create(id: str) -> None:

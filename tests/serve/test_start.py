@@ -51,7 +51,7 @@ def test_probes_are_answered_while_it_loads(tmp_path, servers):
         status, headers, body = ask(port, "/ready")
         assert (status, body["status"], headers["X-Frame-Options"]) == (503, "loading", "DENY")
         status, headers, body = ask(port, "/v1/streams", "POST")
-        assert (status, headers["Retry-After"], body["error"]["code"]) == (503, "5", "loading")
+        assert (status, headers["Retry-After"], body["error"]["code"]) == (503, "1", "loading")
         assert ask(port, "/health", Host="elsewhere")[0] == 400
         assert not said
         go.set()

@@ -220,8 +220,8 @@ async def _loading(scope: Scope, receive: Receive, send: Send) -> None:
     elif scope["path"] == "/ready":
         said = tell({"status": "loading", "version": __version__}, 503)
     else:
-        raise Refused(503, "loading", "the model and the streams are being loaded; try again soon",
-                      5)  # fmt: skip
+        why = "the model and the streams are being loaded; try again soon"
+        raise Refused(503, "loading", why, retry_after=1)
     await said(scope, receive, send)
 
 
