@@ -24,9 +24,11 @@ def text_of(page: Path) -> str:
 def lines(command: click.Command, *before: str) -> Iterator[tuple[str, ...]]:
     """The words that lead to a command and to all below it."""
     yield before
-    for name, below in getattr(command, "commands", {}).items():
-        if not below.hidden:
-            yield from lines(below, *before, name)
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            if not (below := command.get_command(context, name)).hidden:
+                yield from lines(below, *before, name)
 
 
 @pytest.mark.slow
