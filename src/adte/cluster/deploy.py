@@ -13,7 +13,6 @@ therefore lies on a disk that it finds wherever it comes up.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import threading
@@ -33,12 +32,11 @@ from adte.pipeline import Pipeline
 from adte.serve.app import make_app
 from adte.serve.jobs import Predict
 from adte.serve.limits import Refused
+from adte.serve.log import log
 from adte.serve.service import Service
 from adte.views import Views
 
 __all__ = ["answer", "application", "deployed"]
-
-log = logging.getLogger("adte.serve")
 
 NAME = "adte"
 TRIES = 3  # replicas that may die with an image

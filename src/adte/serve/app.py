@@ -24,14 +24,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from adte._version import __version__
 from adte.serve.access import Access
 from adte.serve.limits import Refused, clipped, stopping
-from adte.serve.log import request_id, request_name, requests
+from adte.serve.log import log, request_id, request_name, requests
 from adte.serve.metrics import Metrics
 from adte.serve.routes import health, open_router, router, tell
 from adte.serve.service import Service
 
 __all__ = ["Door", "make_app"]
-
-log = logging.getLogger("adte.serve")
 
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "

@@ -12,7 +12,6 @@ more is told, when it is full or the first nearly done. So images that come mean
 
 from __future__ import annotations
 
-import logging
 import queue
 import threading
 import time
@@ -30,14 +29,13 @@ from adte.pipeline.way import Prepared
 from adte.serve.jobs import Job, OfStream, Part, Predict, refusal
 from adte.serve.keeper import Call, Keeper
 from adte.serve.limits import Refused, stopping
+from adte.serve.log import log
 from adte.serve.pictures import check_picture, thumbnails
 from adte.serve.streams import Stream
 from adte.views import Crop
 from adte.views.boxes import of_base
 
 __all__ = ["Engine"]
-
-log = logging.getLogger("adte.serve")
 
 MOST = 64  # jobs that are written together
 LEAD = 0.01  # seconds before a GPU is done that it is told what comes next

@@ -10,7 +10,6 @@ however its stream is cut.
 from __future__ import annotations
 
 import json
-import logging
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +25,7 @@ from adte.prediction import Prediction
 from adte.serve.explain import explain
 from adte.serve.jobs import Change, Job, OfStream, Predict, refusal, together
 from adte.serve.limits import Limits, Refused
+from adte.serve.log import log
 from adte.serve.metrics import Metrics
 from adte.serve.packing import pack
 from adte.serve.recovery import recover_all
@@ -35,8 +35,6 @@ from adte.serve.streams import Kept, Stream
 from adte.serve.telling import as_kept, tell_history, tell_predictions, tell_state
 
 __all__ = ["Call", "Keeper", "now"]
-
-log = logging.getLogger("adte.serve")
 
 
 def now() -> str:

@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 
 from adte.errors import AdteError
 
-__all__ = ["FORMATS", "logged", "request_id", "request_name", "requests"]
+__all__ = ["FORMATS", "log", "logged", "request_id", "request_name", "requests"]
 
 FORMATS = ("text", "json")
 SAFE = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")  # of a request's id that a stranger sent

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import socket
@@ -20,11 +19,10 @@ from starlette.concurrency import run_in_threadpool
 from adte.errors import InputError
 from adte.serve.access import Access
 from adte.serve.app import Door, make_app
+from adte.serve.log import log
 from adte.serve.service import Service
 
 __all__ = ["admin_token", "listen", "serve"]
-
-log = logging.getLogger("adte.serve")
 
 CONNECTIONS = 1024  # open at a time
 LATE = 0.8  # seconds that bodies have to arrive, once the end has begun
