@@ -282,3 +282,13 @@ def test_a_folder_in_use_says_to_stop_its_server(tmp_path):
         for attempt in tries:
             with pytest.raises(InputError, match=r"used by another process \(\d+\); stop the serv"):
                 attempt()
+
+
+def test_of_many_streams_an_error_names_some(folder):
+    assert ran(folder, "delete", "gone", code=2).rstrip().endswith("it has: shop")
+    with running(folder) as (client, _):
+        for i in range(12):
+            made(client, f"s{i:02}")
+    said = ran(folder, "delete", "gone", code=2)
+    assert f"s09, … (13 in all, which `adte state {folder}` lists)" in said
+    assert "s10" not in said

@@ -21,6 +21,7 @@ from adte.serve.streams import Stream
 __all__ = ["backup", "delete_", "export_", "import_", "listing", "merge_", "prune", "verify"]
 
 StrPath = str | os.PathLike[str]
+NAMED = 10  # streams that an error lists
 
 
 @contextmanager
@@ -150,9 +151,12 @@ def _recovered(store: Store, id: str, damaged: bool = False, **model: Any) -> St
 def _stored(store: Store, id: str) -> Stored:
     there = {s.id: s for s in store.streams()}
     if id not in there:
+        names = sorted(there)[:NAMED]
+        if len(there) > NAMED:
+            names.append(f"… ({len(there)} in all, which `adte state {store.folder}` lists)")
         raise InputError(
             f"there is no stream {id!r} in {str(store.folder)!r}; it has: "
-            f"{', '.join(sorted(there)) or 'none'}"
+            f"{', '.join(names) or 'none'}"
         )
     return there[id]
 
