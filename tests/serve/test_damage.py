@@ -290,6 +290,26 @@ def test_old_events_are_forgotten(tmp_path):
     store.close()
 
 
+def test_a_key_costs_no_more_beside_many(tmp_path):
+    """What was made with a key is looked through in the order of an index, not sorted anew."""
+    store, steps = Store(tmp_path), 0
+
+    def count() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    with store.group():
+        for i in range(2000):
+            store.keep_answer("", f" key-{i}", i, b"", "[]")
+    store.db.set_progress_handler(count, 100)  # at every hundredth instruction of SQLite
+    with store.group():
+        store.keep_making("one-more", b"", "[]")
+    store.db.set_progress_handler(None, 0)
+    store.close()
+    assert steps < 200
+
+
 def test_kept_answers_are_bounded_by_number_and_bytes(tmp_path, monkeypatch):
     """All probabilities of many classes, for thousands of keys, would fill the disk."""
     monkeypatch.setattr("adte.serve.store.ANSWER_BYTES", 100)

@@ -311,7 +311,7 @@ class Store:
         """Among the answers of no stream, which outlive all of them."""
         self.db.execute("DELETE FROM answers WHERE stream = '' AND key = ?", (key,))
         self.keep_answer("", key, self.events, digest, answer)
-        self.trim("", ANSWERS, HISTORY)
+        self._trim_answers("", ANSWERS)  # they are small
 
     def add_history(self, id: str, rows: list[tuple[Any, ...]]) -> None:
         self.db.executemany("INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -355,15 +355,26 @@ class Store:
 
     def trim(self, id: str, answers: int, history: int) -> None:
         """Forget answers and history but for the last ones."""
-        self.db.execute(
-            "DELETE FROM answers WHERE stream = ? AND seq <= (SELECT max(seq) FROM (SELECT seq, "
-            "row_number() OVER newest AS n, sum(length(answer)) OVER newest AS size FROM answers "
-            "WHERE stream = ? WINDOW newest AS (ORDER BY seq DESC)) "
-            "WHERE n > ? OR (n > 1 AND size > ?))", (id, id, answers, ANSWER_BYTES),
-        )  # fmt: skip
+        self._trim_answers(id, answers)
+        (size,) = self.db.execute(
+            "SELECT total(length(answer)) FROM answers WHERE stream = ?", (id,)
+        ).fetchone()
+        if size > ANSWER_BYTES:  # few have so much, and to find where it begins takes long
+            self.db.execute(
+                "DELETE FROM answers WHERE stream = ? AND seq <= (SELECT max(seq) FROM (SELECT "
+                "seq, row_number() OVER newest AS n, sum(length(answer)) OVER newest AS size "
+                "FROM answers WHERE stream = ? WINDOW newest AS (ORDER BY seq DESC)) "
+                "WHERE n > 1 AND size > ?)", (id, id, ANSWER_BYTES),
+            )  # fmt: skip
         self.db.execute(
             "DELETE FROM history WHERE stream = ? AND seq <= (SELECT seq FROM history "
             "WHERE stream = ? ORDER BY seq DESC, image DESC LIMIT 1 OFFSET ?)", (id, id, history),
+        )  # fmt: skip
+
+    def _trim_answers(self, id: str, most: int) -> None:
+        self.db.execute(
+            "DELETE FROM answers WHERE stream = ? AND seq <= (SELECT seq FROM answers "
+            "WHERE stream = ? ORDER BY seq DESC LIMIT 1 OFFSET ?)", (id, id, most),
         )  # fmt: skip
 
     # ------------------------------------------------------------------ reading
