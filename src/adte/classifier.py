@@ -416,7 +416,7 @@ class Classifier:
             self.seen = 0
 
     @cached_property
-    def _fingerprint(self) -> str:
+    def fingerprint(self) -> str:
         """Of the weights that its classes were encoded with; a busy GPU is asked once."""
         return self.model.fingerprint
 
@@ -426,7 +426,7 @@ class Classifier:
         return {
             "version": __version__,
             "model": self.model.name,
-            "fingerprint": self._fingerprint,
+            "fingerprint": self.fingerprint,
             "classes": self.classes,
             "prompts": asdict(self.prompts),
             "method": self.method.name,
@@ -544,6 +544,13 @@ class Classifier:
         new = object.__new__(type(self))
         with self._lock:
             new.__setstate__(self.__getstate__() | {"method": deepcopy(self.method)})
+        return new
+
+    def anew(self) -> Classifier:
+        """The same weights, classes and settings, and nothing learned; no text is encoded again."""
+        new = object.__new__(type(self))
+        fresh = {"method": self.method.clone(), "frozen": False, "seen": 0, "unread": []}
+        new.__setstate__(self.__getstate__() | fresh | {"_temperature": 1.0})
         return new
 
     def __getstate__(self) -> dict[str, Any]:

@@ -15,7 +15,8 @@ import adte
 from adte.serve import run
 from adte.serve.access import Access
 from adte.serve.service import Service
-from serving import PATIENCE, small, wait_ready
+from adte.testing import SmallModel
+from serving import PATIENCE, jpeg, made, running, small, wait_ready
 
 
 def ask(port: int, path: str, verb: str = "GET", **headers: str) -> tuple[int, Message, dict]:
@@ -98,3 +99,44 @@ def test_an_end_does_not_wait_for_the_load(tmp_path, servers, monkeypatch):
         assert isinstance(served.exception(PATIENCE), SystemExit)
         assert said == ["ended while it was being loaded"]
         go.set()
+
+
+class Counting(SmallModel):
+    """Counts the texts that it encodes, and how often its weights are looked through."""
+
+    texts = looks = 0
+
+    def encode_text(self, texts):
+        self.texts += len(texts)
+        return super().encode_text(texts)
+
+    @property
+    def fingerprint(self) -> str:
+        self.looks += 1
+        return super().fingerprint
+
+
+def test_streams_of_the_same_settings_are_encoded_once(tmp_path):
+    """With thousands of streams a start, and an end, took minutes."""
+    image, answers = jpeg(9), {}
+    with running(tmp_path, model=(model := Counting())) as (client, service):
+        for i in range(4):
+            made(client, f"s{i}").predict_many([jpeg(i), jpeg(i + 1)])
+        made(client, "frozen", protocol="frozen")
+        client.stream("s0").freeze()
+        made(client, "s4").predict(jpeg(1))
+        for id in service.keeper.streams:
+            answers[id] = client.stream(id).predict(image, learn=False, probs=True).probs
+        assert model.texts == 2 * len(client.stream("s0").facts()["classes"])
+        looks = model.looks
+    assert model.looks == looks  # by the snapshots of the end
+    with running(tmp_path, model=(model := Counting())) as (client, service):
+        assert model.texts == 2 * len(client.stream("s0").facts()["classes"])
+        assert [client.stream(f"s{i}").facts()["seen"] for i in range(5)] == [2, 2, 2, 2, 1]
+        for id in answers:
+            assert client.stream(id).predict(image, learn=False, probs=True).probs == answers[id]
+        made(client, "later")
+        assert model.texts == 2 * len(client.stream("s0").facts()["classes"])
+        looks = model.looks
+        client.stream("s1").predict(jpeg(3))
+    assert model.looks == looks

@@ -42,8 +42,10 @@ def made(
     service.keeper.check_new(id)
     try:
         with service.making:
-            stream = Stream.make(id, Settings.of(asked, service.limits), service.model, now(),
-                                 token, service.limits)  # fmt: skip
+            settings = Settings.of(asked, service.limits)
+            others = list(service.keeper.streams.values())
+            like = next((s for s in others if s.settings == settings), next(iter(others), None))
+            stream = Stream.make(id, settings, service.model, now(), token, service.limits, like)
             warm = None
             if asked["state"] is not None:
                 warm = stream.change("state", decoded("state", asked["state"]))

@@ -40,17 +40,24 @@ def recover_all(store: Store, model: Model) -> tuple[dict[str, Stream], list[str
             f"{store.lost} events that were acknowledged are missing: the tail of the log was cut"
         )
     streams: dict[str, Stream] = {}
+    alike: dict[str, Stream] = {}
+    stream = None
     for stored in store.streams():
-        stream, said = recover(store, stored, model)
-        streams[stored.id] = stream
+        like = alike.get(settings := repr(stored.settings), stream)
+        stream, said = recover(store, stored, model, like)
+        streams[stored.id] = alike[settings] = stream
         notes += [f"stream {stored.id!r}: {text}" for text in said]
     return streams, notes
 
 
-def recover(store: Store, stored: Stored, model: Model) -> tuple[Stream, list[str]]:
+def recover(
+    store: Store, stored: Stored, model: Model, like: Stream | None = None
+) -> tuple[Stream, list[str]]:
     """One stream, and what is to be said of it. The store is only read."""
     try:
-        stream = Stream.make(stored.id, stored.settings, model, stored.created, stored.token)
+        stream = Stream.make(
+            stored.id, stored.settings, model, stored.created, stored.token, like=like
+        )
     except AdteError as error:  # its method came from a package that is gone
         raise StateError(
             f"stream {stored.id!r} cannot be made any more: {error}. Install what it was made "

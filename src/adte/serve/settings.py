@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -53,8 +54,9 @@ class Settings:
                              "allowed; use fewer classes or templates")  # fmt: skip
         info = method_info(asked["method"])
         typed = parse(info.cls, {k: _text(v) for k, v in options.items()})
-        return Settings(list(classes), asdict(prompts), info.name, typed, asked["views"],
-                        asked["seed"], asked["protocol"], Views.enlarge)  # fmt: skip
+        kept = json.loads(json.dumps(asdict(prompts)))  # equal to what the store gives
+        return Settings(list(classes), kept, info.name, typed, asked["views"], asked["seed"],
+                        asked["protocol"], Views.enlarge)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -101,23 +101,19 @@ class Stream:
         created: str,
         token: bytes | None,
         limits: Limits | None = None,
+        like: Stream | None = None,
     ) -> Stream:
-        """A stream at its beginning. One that could not predict is refused."""
-        with warnings.catch_warnings():  # of names that repeat; this is the maker's own right
-            warnings.simplefilter("ignore")
-            method = create_method(settings.method, **settings.options)
-            model.require(method.needs, f"method {method.name!r}")
-            clf = Classifier(
-                model,
-                settings.classes,
-                method,
-                templates=Prompts(**settings.prompts),
-                views=Views(settings.views, seed=settings.seed, enlarge=settings.enlarge),
-            )
-        if len(settings.classes) <= SMALL and method.needs <= HOST:
-            vectors = clf.context.class_weights
-            assert vectors is not None
-            clf.context = replace(clf.context, class_weights=vectors.cpu())
+        """A stream at its beginning. One that could not predict is refused.
+
+        `like` is another one of the same model. If it has the same settings, both share the vectors
+        of the classes, and no text is encoded again.
+        """
+        if like is not None and like.settings == settings:
+            clf = like.clf.anew()
+        else:
+            clf = _classifier(settings, model)
+            clf.fingerprint = model.fingerprint if like is None else like.clf.fingerprint
+        method = clf.method
         if settings.protocol == "frozen":
             clf.freeze()
         stream = Stream(id, settings, clf, created, token)
@@ -370,6 +366,25 @@ class _Sizes(dict[str, int]):
 
     def __missing__(self, letter: str) -> int:
         return 64
+
+
+def _classifier(settings: Settings, model: Model) -> Classifier:
+    with warnings.catch_warnings():  # of names that repeat; this is the maker's own right
+        warnings.simplefilter("ignore")
+        method = create_method(settings.method, **settings.options)
+        model.require(method.needs, f"method {method.name!r}")
+        clf = Classifier(
+            model,
+            settings.classes,
+            method,
+            templates=Prompts(**settings.prompts),
+            views=Views(settings.views, seed=settings.seed, enlarge=settings.enlarge),
+        )
+    if len(settings.classes) <= SMALL and method.needs <= HOST:
+        vectors = clf.context.class_weights
+        assert vectors is not None
+        clf.context = replace(clf.context, class_weights=vectors.cpu())
+    return clf
 
 
 def _bytes(data: bytes) -> Tensor:
