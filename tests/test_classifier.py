@@ -406,6 +406,19 @@ def test_a_copy_shares_the_weights_and_learns_by_itself(model, photos, method):
     assert all(torch.equal(a, b) for a, b in zip(ahead, again, strict=True))
 
 
+@pytest.mark.parametrize("method", ["adte", "tda"])
+def test_another_one_begins_anew_with_the_same_class_vectors(model, photos, method):
+    clf, fresh = make(model, method=method), make(model, method=method)
+    clf.predict(photos / "00.png")
+    clf.temperature = 2.0
+    clf.freeze()
+    twin = clf.anew()
+    assert twin.context is clf.context
+    assert (twin.seen, twin.frozen, twin.temperature, clf.seen) == (0, False, 1.0, 1)
+    for path in sorted(photos.iterdir())[:3]:
+        assert torch.equal(twin.predict(path).probs, fresh.predict(path).probs)
+
+
 @pytest.mark.parametrize(("method", "near"), [("adte-tsallis", 1e-7), ("adte", 2e-2)])
 def test_merge_of_two_workers(model, photos, method, near):
     """Exact for a marginal; the joint estimate reads each image by what came before it."""

@@ -333,6 +333,10 @@ def test_links_in_archives_are_named(here):
     got = items(["a.tar"])
     assert [n for n, _ in got] == ["a.tar/b.png", "a.tar/s.png", "a.tar/h.png"]
     assert got[1][1] == "'s.png' in 'a.tar' is a link or a device; pack the image itself"
+    assert str(got[2][1]) == (
+        "'h.png' in 'a.tar' is a hard link to '/etc/passwd'; pack the image itself, as tar "
+        "--hard-dereference does"
+    )
 
 
 def test_encrypted_members_are_named(here):

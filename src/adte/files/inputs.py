@@ -259,7 +259,10 @@ def _tar(name: str, limit: int) -> Iterator[Item]:
                 continue
             said = f"{info.name!r} in {name!r}"
             source: Source
-            if not info.isfile():
+            if info.islnk():
+                mend = "pack the image itself, as tar --hard-dereference does"
+                source = InputError(f"{said} is a hard link to {info.linkname!r}; {mend}")
+            elif not info.isfile():
                 source = InputError(f"{said} is a link or a device; pack the image itself")
             elif info.size > limit:
                 source = _too_large(said, info.size, limit)
