@@ -255,6 +255,7 @@ def _ran(c: Conditions) -> dict[str, str]:
         "dtype": c.dtype,
         "device": c.device,
         "kernel": f"{c.kernel} kernel",
+        "runtime": f"runtime {c.runtime or 'not known'}",
         "options": _short(c.options),
         "source": f"source {c.source[:8]}",
         "adte": f"adte {c.versions.get('adte')}",
