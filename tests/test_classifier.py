@@ -282,6 +282,16 @@ def test_what_was_pickled_before_temperature_was_checked(model):
     assert again.temperature == 2.0
 
 
+@pytest.mark.parametrize("name", ["classes", "method", "model", "prompts", "views"])
+def test_what_a_classifier_is_made_of_cannot_be_changed(model, photos, name):
+    """Labels, facts or counts alone would change: not the class weights, views and state."""
+    clf = make(model)
+    for one in (clf, copy(clf), pickle.loads(pickle.dumps(clf))):
+        with pytest.raises(InputError, match=f"^the {name} of a classifier .* make another"):
+            setattr(one, name, getattr(one, name))
+    assert clf.classes == tuple(CLASSES)
+
+
 def test_a_method_that_is_passed_is_copied(model, photos, tmp_path):
     clf = make(model, method=Adte(adjust="before"))
     clf.predict(photos / "00.png")
@@ -839,7 +849,7 @@ def test_a_photograph_is_not_written_over(model, photos, tmp_path):
     assert photo.read_bytes() == (photos / "00.png").read_bytes()
     clf.save(photo, force=True)
     clf.save(photo)
-    assert Classifier.load(photo, model).classes == CLASSES
+    assert Classifier.load(photo, model).classes == tuple(CLASSES)
 
 
 def test_an_argument_that_is_nearly_one(model):

@@ -45,6 +45,7 @@ from adte.views import Views
 __all__ = ["Classifier", "Share", "Unread"]
 
 Image = Any  # a path, bytes, a PIL image, an array or a tensor: what `load_image` takes
+MADE_OF = frozenset({"classes", "method", "model", "prompts", "views"})
 
 
 class Unread(NamedTuple):
@@ -112,9 +113,8 @@ class Classifier:
         runtime: str = "auto",
         **options: Any,
     ) -> None:
-        self.classes = check_classes(classes)
+        self.classes = tuple(check_classes(classes))
         self.prompts = Prompts.of(templates)
-        self.auto = isinstance(views, str)
         self.views = views_given(views, seed)
         own = [*signature(Classifier).parameters][:-1]  # but for **options
         self.method = method_given(method, options, own)
@@ -122,7 +122,8 @@ class Classifier:
         self.model = model_given(model, runtime, **how)
         self.model.require(self.method.needs, by=f"method {self.method.name!r}")
         keep = "pixels" in self.method.needs
-        self.pipeline = Pipeline(self.model, self.views, keep_pixels=keep, auto=self.auto)
+        auto = isinstance(views, str)
+        self.pipeline = Pipeline(self.model, self.views, keep_pixels=keep, auto=auto)
         with as_it_is(self.model.device):
             vectors = class_weights(self.model, self.classes, self.prompts)
         self.context = Context.of(self.model, vectors, self.classes)
@@ -360,6 +361,11 @@ class Classifier:
         return found
 
     @property
+    def auto(self) -> bool:
+        """Whether as many views are drawn as the answer needs."""
+        return self.pipeline.auto
+
+    @property
     def temperature(self) -> float:
         """Of confidence, 1 as the method has it; `calibrate` finds a better one."""
         return self._temperature
@@ -427,7 +433,7 @@ class Classifier:
             "version": __version__,
             "model": self.model.name,
             "fingerprint": self.fingerprint,
-            "classes": self.classes,
+            "classes": list(self.classes),
             "prompts": asdict(self.prompts),
             "method": self.method.name,
             "options": self.method.params,
@@ -501,7 +507,7 @@ class Classifier:
             ) from error
         clf = cls(towers, facts["classes"], own, templates=prompts, views=views)
         check_weights(str(path), facts, clf.facts)
-        clf.auto = clf.pipeline.auto = facts["auto"]
+        clf.pipeline.auto = facts["auto"]
         clf.method.load_state_dict(tensors, {"L": len(clf.classes)})
         clf.frozen, clf.seen = facts["frozen"], facts["seen"]
         clf.temperature = facts["temperature"]
@@ -560,6 +566,15 @@ class Classifier:
         self._temperature = state.get("temperature", 1.0)  # as it was pickled before 0.2.0
         self.__dict__.update({k: v for k, v in state.items() if k != "temperature"})
         self._lock = threading.RLock()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Class weights, pipeline and state are made of the rest, and would not follow it."""
+        if name in MADE_OF and name in self.__dict__:
+            raise InputError(
+                f"the {name} of a classifier cannot be changed, since what it has learned and made "
+                "of them would not follow; make another Classifier"
+            )
+        super().__setattr__(name, value)
 
     def __repr__(self) -> str:
         state = "frozen" if self.frozen else "learning"

@@ -190,6 +190,17 @@ def test_pets_go_by_class_number(home: str, tmp_path: Path, plant: Callable, wri
     assert len(load_dataset(f"pets:{tmp_path}", complete=False, check_files=False)) == 3
 
 
+@pytest.mark.parametrize("text", [b"caf\xe9_1 1 1 1\n", b"Abyssinian_1\n", b"Abyssinian_1 x 1 1\n"])
+def test_a_damaged_list_is_named(text: bytes, tmp_path: Path, plant: Callable) -> None:
+    plant(tmp_path, ["images/Abyssinian_1.jpg", "annotations/test.txt"])
+    (tmp_path / "annotations/test.txt").write_bytes(text)
+    with pytest.raises(InputError, match=r"Pets in .* cannot be read \(\w+Error: .*; unpack the"):
+        load_dataset(f"pets:{tmp_path}")
+    assert looks_like(tmp_path) == "folder"
+    with pytest.raises(InputError, match="does not hold Stanford Cars"):
+        load_dataset(f"cars:{tmp_path}")
+
+
 def test_pets_of_tpt_have_images_directly(tmp_path: Path, plant: Callable, write: Write) -> None:
     plant(tmp_path, ["OxfordPets/Abyssinian_201.jpg"])
     file = write(tmp_path / "data_splits/split_zhou_OxfordPets.json",

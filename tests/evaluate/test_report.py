@@ -442,11 +442,19 @@ def test_a_dollar_in_a_name_is_a_dollar(tmp_path):
     assert r">a $\frac$ of b$</text>" in text
 
 
-def test_what_ran_twice_is_told_apart(tmp_path):
-    for dtype in ("float32", "bfloat16"):
-        run_tasks(stream(dtype=dtype), [Task("se")], Results(tmp_path))
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"dtype": ("float32", "bfloat16")}, {"se, float32", "se, bfloat16"}),
+        ({"runtime": ("torch", "float8")}, {"se, runtime torch", "se, runtime float8"}),
+    ],
+)
+def test_what_ran_twice_is_told_apart(how, said, tmp_path):
+    for name, values in how.items():
+        for value in values:
+            run_tasks(stream(**{name: value}), [Task("se")], Results(tmp_path))
     (section,) = read_sections([tmp_path])
-    assert {e.row["method"] for e in section.entries} == {"se, float32", "se, bfloat16"}
+    assert {e.row["method"] for e in section.entries} == said
     assert all(e.row["seeds"] == 1 for e in section.entries)
 
 

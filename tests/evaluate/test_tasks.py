@@ -38,6 +38,7 @@ def test_a_record_says_what_was_done(cache):
     assert conditions.images == 20
     assert (conditions.dtype, conditions.device) == ("float32", "cpu")
     assert conditions.kernel in KERNELS
+    assert conditions.runtime == "torch"
     assert (conditions.view_seed, conditions.order_seed) == (0, 0)
     facts = json.loads(json.dumps(record.to_json()))
     assert facts["protocol"]["versions"].keys() == {"adte", "torch", "python"}

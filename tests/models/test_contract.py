@@ -110,6 +110,17 @@ def test_features_of_fixed_classes_are_logits():
         model.choose(["red", "pink"])
 
 
+def test_a_name_of_two_fixed_classes_says_neither():
+    model, x = Colours(), torch.randn(2, 3, 4, 4)
+    model.classes = ("red", "blue", "blue")
+    z = model.encode_image(x)
+    assert torch.equal(model.choose(model.classes).encode_image(x), z)
+    assert torch.equal(model.choose(["blue", "red"], ["g", "r"]).encode_image(x), z[:, [1, 0]])
+    assert torch.equal(model.choose(["red"]).encode_image(x), z[:, :1])
+    with pytest.raises(InputError, match=r"2 classes of model 'colours' are called 'blue'; .* 'g'"):
+        model.choose(["blue", "red"])
+
+
 # --------------------------------------------------------------------------- fingerprints
 
 

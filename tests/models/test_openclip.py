@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import copy
 import os
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -290,3 +292,13 @@ def test_listing_knows_every_pair():
     names = list_models("vit-b-16*")
     assert {"ViT-B-16/openai", "ViT-B-16-SigLIP2/webli"} <= set(names)
     assert len(list_models()) == len(open_clip.list_pretrained()) + 2
+
+
+def test_listing_imports_no_networks():
+    code = (
+        "import sys, adte; print(*adte.list_models()); assert 'torchvision' not in sys.modules; "
+        "import adte.models.openclip as o; o.import_open_clip(); print(*adte.list_models())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    light, whole = done.stdout.splitlines()
+    assert light == whole

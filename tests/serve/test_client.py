@@ -139,6 +139,11 @@ def test_a_forked_process_has_a_line_of_its_own(stream):
     assert client._local.line is line  # the child has left it as it was
 
 
+def test_a_client_stays_with_its_service():
+    with pytest.raises(AttributeError, match="url"):
+        Client("http://127.0.0.1:1").url = "http://127.0.0.1:2"
+
+
 def test_a_client_crosses_processes(stream):
     given = Client(stream.client.url, "a token", retries=2, timeout=7.0)
     given.info()

@@ -26,8 +26,15 @@ def test_sizes_that_the_guide_tells_fit_the_limits():
 def test_no_more_pixels_than_pillow_opens():
     assert 2 * Image.MAX_IMAGE_PIXELS == PIXELS
     Limits(max_pixels=PIXELS)
-    with pytest.raises(InputError, match="more than Pillow opens; give at most"):
+    with pytest.raises(InputError, match=f"must be at least 1 and at most {PIXELS}"):
         Limits(max_pixels=PIXELS + 1)
+
+
+@pytest.mark.parametrize("wrong", [{"queue": 0}, {"queue": 1.5}, {"rate": -1}, {"body_seconds": 0}])
+def test_limits_are_held_to_their_bounds(wrong):
+    assert Limits(rate=0) == Limits()
+    with pytest.raises(InputError, match=f"{next(iter(wrong))}=.* of the service "):
+        Limits(**wrong)
 
 
 def test_a_rate_starves_nobody(monkeypatch):

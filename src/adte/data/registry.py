@@ -20,7 +20,7 @@ from typing import Any, ClassVar, TypeVar
 from urllib.parse import unquote
 
 from adte.data.base import Dataset
-from adte.errors import InputError, brief
+from adte.errors import AdteError, InputError, brief
 from adte.options import build, check, describe, option, parse
 from adte.registry import Registry
 from adte.templates import SINGLE
@@ -153,7 +153,15 @@ class Reader(ABC):
                 f"{str(root)!r} does not hold {self.info.title} in a layout that adte knows "
                 f"({'; '.join(self.info.layouts)}){self._hint(root)}"
             )
-        data = self.read(root, found)
+        try:
+            data = self.read(root, found)
+        except AdteError:
+            raise
+        except (ValueError, LookupError, OSError) as error:  # of a list or table that is damaged
+            raise InputError(
+                f"{self.info.title} in {str(root)!r} ({found.layout}) cannot be read "
+                f"({type(error).__name__}: {error}); {self.mend}"
+            ) from error
         self._assert(data, root, found)
         return data
 
@@ -235,6 +243,8 @@ def looks_like(root: Path, but: str = "") -> str | None:
                 known = cls().recognise(root)
             except InputError:  # it is this set, with something amiss
                 known = True
+            except (ValueError, LookupError, OSError):  # some file of a like name
+                known = False
             if known:
                 return name
     return None

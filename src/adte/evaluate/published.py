@@ -14,7 +14,7 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Any, TypeAlias
 
-from adte.errors import InputError, unknown
+from adte.errors import unknown
 
 __all__ = ["Cell", "Published", "PublishedRow", "list_published", "published"]
 
@@ -47,48 +47,27 @@ class Published:
     rows: tuple[PublishedRow, ...]
     units: tuple[str, ...]
 
-    @property
-    def blocks(self) -> tuple[str, ...]:
-        """The blocks of rows, in order; none for most tables."""
-        return tuple(dict.fromkeys(r.block for r in self.rows if r.block is not None))
-
-    def row(self, name: str, block: str | None = None) -> PublishedRow:
-        """The row of that name; `block` is needed only where several blocks have one."""
-        if block is not None and block not in self.blocks:
-            raise unknown(f"block of the paper's table {self.name!r}", block, self.blocks)
-        rows = [r for r in self.rows if block in (None, r.block)]
-        found = [r for r in rows if r.name == name]
-        if not found:
-            raise unknown(f"row of the paper's table {self.name!r}", name, {r.name for r in rows})
-        if len(found) > 1:
-            raise InputError(
-                f"the paper's table {self.name!r} has {len(found)} rows {name!r}; "
-                f"say which block: {', '.join(str(r.block) for r in found)}"
-            )
-        return found[0]
-
     def cell(self, row: str, column: str, block: str | None = None) -> Cell:
-        """What the paper prints there, in the column's unit.
+        """What the paper prints there, in the column's unit; None where it prints nothing.
+
+        `block` is needed only where several blocks have a row of that name.
 
         >>> published("ood").cell("ADTE", "IN-A", "ViT-B/16 templates")
         65.5
         """
-        return self.row(row, block).cells[self._index(column)]
+        found = [r for r in self.rows if r.name == row and block in (None, r.block)]
+        known = found and column in self.columns
+        return found[0].cells[self.columns.index(column)] if known else None
 
     def percent(self, column: str) -> bool:
         """Whether the column's cells are percentages."""
-        return self.units[self._index(column)] == "percent"
+        return self.units[self.columns.index(column)] == "percent"
 
     def fraction(self, cell: Cell, column: str) -> Cell:
         """A cell of that column with percentages as fractions."""
         if cell is None or not self.percent(column):
             return cell
         return tuple(x / 100 for x in cell) if isinstance(cell, tuple) else cell / 100
-
-    def _index(self, column: str) -> int:
-        if column not in self.columns:
-            raise unknown(f"column of the paper's table {self.name!r}", column, self.columns)
-        return self.columns.index(column)
 
 
 @lru_cache(maxsize=1)

@@ -75,7 +75,7 @@ class Calibrating:
     def _labels(self, clf: Classifier) -> list[str | int]:
         """By index where both have the same classes, which may share names; by name otherwise."""
         names = self._set.classes
-        if list(names) == clf.classes:
+        if tuple(names) == clf.classes:
             return [e.label for e in self.examples]
         if missing := next((names[e.label] for e in self.examples
                             if names[e.label] not in clf.classes), None):  # fmt: skip

@@ -232,11 +232,22 @@ class FixedClasses(Model):
         return torch.eye(self.dim)
 
     def choose(self: F, names: Sequence[str], ids: Sequence[str] = ()) -> F:
-        """The same model for some of its classes, in this order, found by id, else by name."""
+        """The same model for some of its classes, in this order, found by id, else by name.
+
+        A name that several of its classes have says none of them, but where all are asked for.
+        """
         for wanted, known in ((ids, self.ids), (names, self.classes)):
             place = {k: i for i, k in enumerate(known)}
-            if wanted and all(w in place for w in wanted):
-                return self._narrow([place[w] for w in wanted])
+            if not wanted or not all(w in place for w in wanted):
+                continue
+            if tuple(wanted) == known:
+                return self._narrow([*range(len(known))])
+            if shared := next((w for w in wanted if known.count(w) > 1), None):
+                raise InputError(
+                    f"{known.count(shared)} classes of model {self.name!r} are called {shared!r}; "
+                    f"ask for them by id, such as {self.ids[known.index(shared)]!r}"
+                )
+            return self._narrow([place[w] for w in wanted])
         missing = next((n for n in names if n not in self.classes), "")
         raise InputError(
             f"class {missing!r} is not among the {len(self.classes)} fixed classes of model "

@@ -13,10 +13,14 @@ Reference: `mlfoundations/open_clip`.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -52,7 +56,23 @@ def import_open_clip() -> Any:
 
 def open_clip_names() -> list[str]:
     """Every "architecture/tag" that open_clip can load."""
-    return [f"{arch}/{tag}" for arch, tag in import_open_clip().list_pretrained()]
+    return [f"{arch}/{tag}" for arch, tag in _listing().list_pretrained()]
+
+
+def _listing() -> Any:
+    """What of open_clip knows its tags: a module that needs no networks, which take long to import.
+
+    Its package is imported first by rule. So it is taken from one of another name, with its place.
+    """
+    if "open_clip" in sys.modules or (spec := find_spec("open_clip")) is None:
+        return import_open_clip()
+    package = ModuleType("_open_clip_listing")
+    package.__path__ = spec.submodule_search_locations or []
+    sys.modules[package.__name__] = package
+    try:
+        return import_module(f"{package.__name__}.pretrained")
+    except ImportError:
+        return import_open_clip()
 
 
 class OpenClip(Model):

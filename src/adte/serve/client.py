@@ -107,8 +107,13 @@ class Client:
             raise InputError(f"retries={retries} is negative; give 0 or more")
         if timeout is not None and timeout <= 0:
             raise InputError(f"timeout={timeout:g} leaves no time; give more than 0 seconds")
-        self.url, self.token, self.retries, self.timeout = url, token, retries, timeout
+        self._url, self.token, self.retries, self.timeout = url, token, retries, timeout
         self._parts, self._local = parts, threading.local()
+
+    @property
+    def url(self) -> str:
+        """Where the service is; for another one make another client."""
+        return self._url
 
     def __reduce__(self) -> tuple[Any, ...]:  # without the connections
         make = partial(type(self), retries=self.retries, timeout=self.timeout)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from adte.errors import AdteError, InputError, unknown
-from adte.options import option
+from adte.options import check, option
 
 __all__ = ["FORMATS", "Entry", "Gate", "Limits", "Refused", "clipped", "stopping"]
 
@@ -40,30 +40,26 @@ def clipped(name: str, most: int = NAMED) -> str:
 class Limits:
     """What strangers may ask for."""
 
-    max_bytes: int = option(16 << 20, "bytes of a request's body")
-    max_pixels: int = option(40_000_000, "pixels of an image, as its header declares them")
-    max_images: int = option(16, "images of a request")
-    max_views: int = option(256, "views of a stream")
-    max_classes: int = option(10_000, "classes of a stream")
-    max_prompts: int = option(100_000, "prompts of a stream: classes times templates")
-    max_streams: int = option(256, "streams")
-    max_state: int = option(64 << 20, "bytes of a stream's state")
-    rate: float = option(0.0, "images per second for each stream; 0 sets no limit")
-    queue: int = option(64, "images that may wait; more are answered 429")
-    queue_bytes: int = option(256 << 20, "bytes of requests that may wait; more are answered 429")
-    body_seconds: float = option(30.0, "seconds that a request's body may take")
+    max_bytes: int = option(16 << 20, "bytes of a request's body", low=1)
+    max_pixels: int = option(
+        40_000_000, "pixels of an image, as its header declares them", low=1, high=PIXELS
+    )
+    max_images: int = option(16, "images of a request", low=1)
+    max_views: int = option(256, "views of a stream", low=1)
+    max_classes: int = option(10_000, "classes of a stream", low=1)
+    max_prompts: int = option(100_000, "prompts of a stream: classes times templates", low=1)
+    max_streams: int = option(256, "streams", low=1)
+    max_state: int = option(64 << 20, "bytes of a stream's state", low=1)
+    rate: float = option(0.0, "images per second for each stream; 0 sets no limit", low=0)
+    queue: int = option(64, "images that may wait; more are answered 429", low=1)
+    queue_bytes: int = option(
+        256 << 20, "bytes of requests that may wait; more are answered 429", low=1
+    )
+    body_seconds: float = option(30.0, "seconds that a request's body may take", above=0)
     formats: str = option("jpeg,png,webp,gif,bmp", f"image formats, of {', '.join(FORMATS)}")
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if isinstance(value, int) and value < 1:
-                raise InputError(f"{name}={value} allows nothing; give at least 1")
-        if not (self.rate >= 0 and self.body_seconds > 0):
-            raise InputError("rate and body_seconds cannot be negative; give more than 0")
-        if self.max_pixels > PIXELS:
-            raise InputError(
-                f"max_pixels={self.max_pixels} is more than Pillow opens; give at most {PIXELS}"
-            )
+        check(self, "the service")
         if not self.allowed:
             raise InputError(f"formats names none; give some of {', '.join(FORMATS)}")
         for name in self.allowed:

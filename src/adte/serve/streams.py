@@ -24,7 +24,7 @@ from adte.methods import create_method
 from adte.methods.selector import Selector
 from adte.methods.tracking import PriorMethod
 from adte.models.base import Model
-from adte.prediction import Prediction
+from adte.prediction import Prediction, check_probs
 from adte.prompts import Prompts
 from adte.serve.limits import FORMATS, Limits
 from adte.serve.packing import dump, load_into, pack, unpack
@@ -141,7 +141,7 @@ class Stream:
         twin = self.clf.method.clone()
         twin.load_state_dict(self.clf.method.state_dict())
         for _ in range(2):  # before and after it has learned
-            _check(list(twin.step(batch)))
+            check_probs(twin.name, twin.step(batch).probs, (1, batch.classes))
 
     # ------------------------------------------------------------------ predicting
 
@@ -153,7 +153,7 @@ class Stream:
                 return self._each_anew(batch)
             finally:
                 self.clf.seen = seen
-        return _check(self.clf.step(batch, learn=False))
+        return self.clf.step(batch, learn=False)
 
     @property
     def joins(self) -> bool:
@@ -167,7 +167,7 @@ class Stream:
         method, seen = self.clf.method, self.clf.seen
         before = None if self.clf.frozen else method.state_dict()
         try:
-            return _check(self.clf.step(batch))
+            return self.clf.step(batch)
         except InputError:
             if before is not None:
                 method.load_state_dict(before)
@@ -204,7 +204,7 @@ class Stream:
             for image in batch:
                 method.load_state_dict(state)
                 found += self.clf.step(image)
-            return _check(found)
+            return found
         except InputError:
             self.clf.seen = seen
             raise
@@ -372,7 +372,6 @@ def _classifier(settings: Settings, model: Model) -> Classifier:
     with warnings.catch_warnings():  # of names that repeat; this is the maker's own right
         warnings.simplefilter("ignore")
         method = create_method(settings.method, **settings.options)
-        model.require(method.needs, f"method {method.name!r}")
         clf = Classifier(
             model,
             settings.classes,
@@ -389,11 +388,3 @@ def _classifier(settings: Settings, model: Model) -> Classifier:
 
 def _bytes(data: bytes) -> Tensor:
     return torch.frombuffer(bytearray(data), dtype=torch.uint8)
-
-
-def _check(found: list[Prediction]) -> list[Prediction]:
-    """Probabilities that are numbers; otherwise an option or a state is to blame."""
-    if not all(bool(torch.isfinite(p.probs).all()) for p in found):
-        raise InputError("the method's probabilities are no numbers with these options and this "
-                         "state; choose other options or reset the stream")  # fmt: skip
-    return found

@@ -11,6 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from adte.data import StreamOptions
 from adte.errors import InputError, unknown
 from adte.evaluate.running import figures, metrics
 from adte.evaluate.running.aggregate import aggregate, baseline_of, by_row
-from adte.evaluate.running.paired import Drawn, drawn, gain, right, right_over_seeds
+from adte.evaluate.running.paired import Drawn, Item, drawn, gain, right, right_over_seeds
 from adte.evaluate.running.results import Conditions, Results
 from adte.evaluate.running.tasks import Outcome, Task
 from adte.facts import written
@@ -53,6 +54,11 @@ class Entry:
     def first(self) -> Outcome:
         """The run of the lowest seed."""
         return self.outcomes[0]
+
+    @cached_property
+    def right(self) -> dict[Item, float] | None:
+        """How often each item was right, over its seeds; see `right_over_seeds`."""
+        return right_over_seeds(self.outcomes)
 
     @property
     def ours(self) -> bool:
@@ -249,6 +255,7 @@ def _ran(c: Conditions) -> dict[str, str]:
         "dtype": c.dtype,
         "device": c.device,
         "kernel": f"{c.kernel} kernel",
+        "runtime": f"runtime {c.runtime or 'not known'}",
         "options": _short(c.options),
         "source": f"source {c.source[:8]}",
         "adte": f"adte {c.versions.get('adte')}",
@@ -281,7 +288,7 @@ def _against(entry: Entry, other: Entry | None, key: str) -> dict[str, Any]:
     names = (f"gain{key}", f"gain{key}_ci95", f"p{key}")
     if other is None or other is entry:
         return dict.fromkeys(names)
-    found = gain(right_over_seeds(entry.outcomes), right_over_seeds(other.outcomes))
+    found = gain(entry.right, other.right)
     if found is None:
         return dict.fromkeys(names)  # not the same images, such as where some were skipped
     return dict(zip(names, (*found, _p(entry, other)), strict=True))

@@ -97,7 +97,7 @@ class Conditions:
     Attributes:
         protocol, method, options: what ran; stateful: whether it learns from the stream.
         model, fingerprint: the tower and its weights; dtype, device: how and where it ran.
-        kernel: what resized the crops.
+        kernel, runtime: what resized the crops, and what computed the tower.
         prompts, views, preprocess, data: as each of them describes itself.
         order, order_seed: how the stream was ordered, and which shuffle of it this was.
         view_seed: seed of the crops.
@@ -116,6 +116,7 @@ class Conditions:
     dtype: str = ""
     device: str = ""
     kernel: str = ""
+    runtime: str = ""
     prompts: dict[str, Any] = field(default_factory=dict)
     views: dict[str, Any] = field(default_factory=dict)
     view_seed: int = 0

@@ -143,6 +143,7 @@ def perform(
         dtype=r.dtype,
         device=r.device,
         kernel=r.kernel,
+        runtime=r.runtime,
         prompts=r.prompts,
         views=written(r.views),
         view_seed=r.views.seed,

@@ -158,15 +158,10 @@ class Study:
 
     def beside(self, finding: Finding, row: Row, column: str) -> Cell:
         """The published cell beside one of ours, in our units."""
-        table = self.published
-        column = finding.like.get(column, column)
-        if table is None or column not in table.columns:
+        table, column = self.published, finding.like.get(column, column)
+        if table is None:
             return None
-        name = row.like or row.name
-        found = [r for r in table.rows if r.name == name and row.block in (None, r.block)]
-        if not found:
-            return None
-        return table.fraction(found[0].cells[table.columns.index(column)], column)
+        return table.fraction(table.cell(row.like or row.name, column, row.block), column)
 
 
 STUDIES: Registry[Study] = Registry("study")
