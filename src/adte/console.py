@@ -6,7 +6,7 @@ import json
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -210,6 +210,7 @@ def progress(description: str, total: int | None, show: bool = True) -> Iterator
         TimeRemainingColumn(),
     )
     place = out if out.is_terminal else err
-    show = show and place.is_terminal  # elsewhere it would leave empty lines
-    with Progress(*columns, console=place, transient=True, disable=not show) as shown:
-        yield Bar(shown, description, total)
+    show = show and place.is_terminal
+    bar = Progress(*columns, console=place, transient=True, disable=not show)
+    with bar if show else nullcontext():  # one that is not shown leaves an empty line in rich 13
+        yield Bar(bar, description, total)

@@ -182,6 +182,32 @@ def test_an_answer_that_a_proxy_lost_is_asked_for_again(stream, monkeypatch):
     client.close()
 
 
+LOADING = (503, {"retry-after": "1"}, b'{"error": {"code": "loading", "message": "it loads"}}')
+
+
+@pytest.mark.parametrize("timeout", [60.0, None])
+def test_a_service_that_starts_is_waited_for(stream, monkeypatch, timeout):
+    client = Client(stream.client.url, retries=1, timeout=timeout)
+    once, starting = client._once, [LOADING] * 20
+    waited = []
+    monkeypatch.setattr(client, "_once", lambda *r: starting.pop() if starting else once(*r))
+    monkeypatch.setattr("time.sleep", waited.append)
+    assert client.stream(stream.id).facts()["id"] == stream.id
+    assert (len(waited), starting) == (20, [])
+    client.close()
+
+
+@pytest.mark.parametrize(("retries", "tries"), [(0, 1), (2, 3)])
+def test_but_not_for_longer_than_its_timeout_nor_without_retries(monkeypatch, retries, tries):
+    client, asked, now = Client(retries=retries, timeout=30.0), [], [0.0, *[31.0] * 9]
+    monkeypatch.setattr(client, "_once", lambda *request: asked.append(request) or LOADING)
+    monkeypatch.setattr("time.monotonic", lambda: now.pop(0))
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    with pytest.raises(ServiceError, match="it loads"):
+        client.streams()
+    assert len(asked) == tries
+
+
 def test_a_fault_that_the_service_tells_of_is_not_asked_for_again(stream, monkeypatch):
     client = Client(stream.client.url)
     said, kind = b'{"error": {"code": "server", "message": "a fault"}}', "application/json"

@@ -79,7 +79,8 @@ class Client:
     Args:
         url: where the service is.
         token: the administrator's or a stream's.
-        retries: how often a request is sent again.
+        retries: how often a request is sent again. While the service is starting that does not
+            count: it is waited for as long as `timeout`, unless this is 0.
         timeout: seconds for each; a stream that is made has ten minutes at least.
 
     >>> client = Client("http://127.0.0.1:8017")                     # doctest: +SKIP
@@ -181,7 +182,8 @@ class Client:
             headers["Idempotency-Key"] = key
         if token or self.token:
             headers["Authorization"] = f"Bearer {token or self.token}"
-        for attempt in range(self.retries + 1):
+        attempt, begun = 0, time.monotonic()
+        while True:
             last = attempt == self.retries
             try:
                 status, found, data = self._once(verb, self._parts.path.rstrip("/") + path, body,
@@ -190,23 +192,30 @@ class Client:
                 if last:
                     raise self._silent(error, seconds, key, id) from error
                 time.sleep(min(2.0, 0.1 * 2**attempt))
+                attempt += 1
                 continue
             except ValueError as error:
                 raise InputError(f"the request cannot be sent ({error}); check the token and the "
                                  "key") from error  # fmt: skip
             id = found.get("x-request-id") or id  # a proxy may give it another
+            problem = (_problem(data) if status >= 500 else None) or {}
+            starting = (
+                self.retries
+                and problem.get("code") == "loading"
+                and (seconds is None or time.monotonic() < begun + seconds)
+            )
             # A proxy got no answer: ours says nothing above 503, and of a 500 what it is.
-            lost = status >= 500 and not (status == 500 and _problem(data))
-            if (lost or status in (429, 503)) and not last:
+            lost = status >= 500 and not (status == 500 and problem)
+            if (lost or status in (429, 503)) and (starting or not last):
                 wait = found.get("retry-after") or ""
                 time.sleep(min(30, int(wait)) if wait.isdecimal() else 1)
+                attempt += not starting
                 continue
             if 300 <= status < 400:  # what is sent elsewhere may lose its body and its token
                 where = found.get("location") or "another address"
                 raise _refused(status, "address", f"{self.url} leads to {where}; give the client "
                                "the address that the service itself has", key, id)  # fmt: skip
             return _result(status, found.get("content-type", ""), data, key, id)
-        raise AssertionError
 
     def _silent(self, error: Exception, seconds: float, key: str | None, id: str) -> ServiceError:
         """What is said where no answer came."""
