@@ -279,7 +279,8 @@ def _read(source: Any, fraction: Callable[[int, int], int] | None) -> Picture:
     if isinstance(source, bytes | bytearray | memoryview):
         name, opened = f"these {len(source)} bytes", lambda: Image.open(io.BytesIO(source))
     elif isinstance(source, str | os.PathLike):
-        name, opened = repr(os.fspath(source)), lambda: Image.open(source)
+        path = os.fspath(source)  # what Pillow 10 did not ask for
+        name, opened = repr(path), lambda: Image.open(path)
     elif isinstance(source, Image.Image):
         name, opened = f"this {source.mode} image", lambda: _again(source, fraction)
     else:
