@@ -560,7 +560,7 @@ class Classifier:
         return new
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k != "_lock"}
+        return {k: v for k, v in self.__dict__.copy().items() if k != "_lock"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._temperature = state.get("temperature", 1.0)  # as it was pickled before 0.2.0
