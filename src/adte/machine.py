@@ -53,7 +53,7 @@ def as_it_is(device: torch.device | None = None) -> Iterator[None]:
     autocast or default device the caller has set; on the host, and on a device that is named.
     """
     with ExitStack() as stack:
-        if torch.get_default_device().type != "cpu":
+        if torch.empty(0).device.type != "cpu":  # torch 2.4 names no device of a `with`
             stack.enter_context(torch.device("cpu"))
         for kind in {"cpu", device.type if device else "cpu"} & {"cpu", "cuda"}:
             if torch.is_autocast_enabled(kind):

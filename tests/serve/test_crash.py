@@ -77,7 +77,7 @@ class Load:
             try:
                 return stream.predict_many(images, probs=True, key=key)
             except ServiceError as error:
-                if error.code != "connection" or time.monotonic() > until:
+                if error.code not in ("connection", "loading") or time.monotonic() > until:
                     raise
                 time.sleep(0.02)
 

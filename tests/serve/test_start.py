@@ -70,9 +70,11 @@ def test_hosts_are_checked_by_the_access_that_is_given(tmp_path, servers):
         access = Access("a-token-of-some-length", True)
         served = pool.submit(run.serve, lambda: go.wait(PATIENCE) and Service(tmp_path, small()),
                              where, print, access=access)  # fmt: skip
-        assert ask(where.getsockname()[1], "/health", Host="10.1.2.3:8017")[0] == 200  # a probe
-        servers[0].should_exit = True
+        port = where.getsockname()[1]
+        assert ask(port, "/health", Host="10.1.2.3:8017")[0] == 200  # a probe
         go.set()
+        wait_ready(port)  # an end before that ends this process
+        servers[0].should_exit = True
         served.result(PATIENCE)
 
 
