@@ -100,3 +100,12 @@ def test_rooms_that_documents_name_are_there_once_they_are_asked_for():
         "assert not (hasattr(adte, 'nothing') or hasattr(adte, '_nothing'))"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_tuples_with_names_have_no_other_base():
+    """Python 3.10 refuses such a class, and with it the whole package."""
+    for path in ROOT.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"), feature_version=(3, 10))):
+            if isinstance(node, ast.ClassDef) and len(node.bases) > 1:
+                bases = [ast.unparse(base) for base in node.bases]
+                assert "NamedTuple" not in bases, f"{path}: {node.name}"

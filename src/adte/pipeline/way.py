@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -43,7 +43,8 @@ Prepared = Tensor | Shown | Picture
 _Group = list[tuple[K, Prepared | InputError]]
 
 
-class Encoded(NamedTuple, Generic[K]):
+@dataclass(frozen=True, eq=False)
+class Encoded(Generic[K]):
     """One image behind the tower: its key, features (V, D) float16, pixels if they were kept."""
 
     key: K
