@@ -13,14 +13,16 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
-from adte import Classifier, Pipeline, Sample, Views, create_method, list_methods
+from adte import Classifier, Pipeline, Sample, Views, create_method, list_methods, machine
 from adte.batch import Batch, Context
 from adte.bench.views import photo
 from adte.data import Dataset, make_stream
+from adte.errors import InputError
 from adte.evaluate.features.cache import Cache, extract
 from adte.evaluate.features.live import Live
 from adte.evaluate.running.tasks import Task, perform
 from adte.machine import PeakMemory
+from adte.methods import method_info
 from adte.prior import ClassPrior, PriorOptions
 from adte.prior.joint import follower
 from adte.prompts import class_weights
@@ -32,6 +34,9 @@ from adte.views import Preprocess, base_view, load_picture
 from adte.views.boxes import of_base
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+
+
+INNER = {"image tower", "text tower", "embeddings"}  # what a method may compute in
 
 
 def on_gpu(sample: Sample, model: torch.nn.Module) -> Sample:
@@ -157,6 +162,50 @@ def test_calibrated_on_the_gpu_as_on_the_cpu():
     got, want = there.predict(images), here.predict(images)
     for p, q in zip(got, want, strict=True):
         assert p.confidence == pytest.approx(q.confidence, abs=0.02)
+
+
+@pytest.fixture
+def narrow(monkeypatch):
+    """CUDA as a device without float64 and without kernels of ours, as Apple's GPUs are."""
+    monkeypatch.setattr(machine, "_WIDE", ("cpu",))
+    monkeypatch.setenv("ADTE_VIEWS", "float")
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in list_methods() if not method_info(n).cls.needs & INNER]
+)
+def test_methods_are_beside_a_tower_whose_device_knows_no_float64(name, narrow):
+    model, names = SmallModel(), ["cat", "dog", "car"]
+    sources = [photo(40 + i, 60, seed=i) for i in range(6)]
+    want = [p.probs for p in Classifier(model, names, name, views=6).stream(sources, batch=4)]
+    there = copy.deepcopy(model).cuda()
+    clf = Classifier(there, names, name, views=6)
+    got = [p.probs for p in clf.stream(sources, batch=4)]
+    assert {v.device.type for v in clf.method.state_dict().values()} <= {"cpu"}
+    torch.testing.assert_close(torch.stack(got), torch.stack(want), rtol=5e-3, atol=5e-3)
+
+
+def test_a_method_within_a_tower_is_refused_where_there_is_no_float64(narrow):
+    for name in ("tpt", "tent"):
+        with pytest.raises(InputError, match="device='cpu'"):
+            Classifier(SmallModel().cuda(), ["cat", "dog"], name)
+
+
+def test_extract_and_auto_views_beside_such_a_tower(narrow, tmp_path):
+    model, names = SmallModel().cuda(), ("cat", "dog", "car")
+    pictures = Dataset(
+        name="pictures", classes=names, class_ids=names,
+        sources=[photo(30, 40, seed=i) for i in range(9)],
+        labels=np.arange(9) % 3, ids=[f"{i:03d}" for i in range(9)], split="made up",
+    )  # fmt: skip
+    weights = class_weights(model, names)
+    live = Live(model, weights, make_stream(pictures, order="file"), Views(count=5), workers=2)
+    cache = extract(live, tmp_path / "cache", shard=4)
+    replayed = perform(Cache(cache.folder, model=model), Task("adte"))
+    clf = Classifier(model, names, views=Views(count=5))
+    assert replayed.run.predicted.tolist() == [p.index for p in clf.stream(pictures.sources)]
+    auto = Classifier(model, names, views="auto")
+    assert all(p.probs.device.type == "cpu" for p in auto.stream(pictures.sources))
 
 
 def test_peak_memory_is_the_devices_own():

@@ -16,6 +16,11 @@ from adte.machine import PeakMemory, resident
 MB = 1 << 20
 
 
+def test_methods_compute_beside_the_model_where_there_is_float64() -> None:
+    assert [machine.head_device(d).type for d in ("cpu", "mps", "xpu")] == ["cpu"] * 3
+    assert machine.head_device("cuda:1") == torch.device("cuda:1")
+
+
 def touch(megabytes: int) -> torch.Tensor:
     return torch.ones(megabytes * MB, dtype=torch.uint8)
 

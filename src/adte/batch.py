@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from adte.errors import InputError, brief
+from adte.machine import head_device
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -50,7 +51,8 @@ class Context:
     def of(model: Model, class_weights: Tensor, classes: Sequence[str]) -> Context:
         """That of a model with class weights of its text tower."""
         scale, bias = float(model.logit_scale), float(model.logit_bias)
-        return Context(class_weights.to(model.device), scale, model, classes, bias, model.unit)
+        place = head_device(model.device)
+        return Context(class_weights.to(place), scale, model, classes, bias, model.unit)
 
     def same(self, other: Context) -> bool:
         """Whether both mean the same model, names and weights."""

@@ -27,12 +27,13 @@ from typing import Any, TypeVar
 
 import torch
 
-__all__ = ["PeakMemory", "as_it_is", "compiled", "pulled", "resident", "threads"]
+__all__ = ["PeakMemory", "as_it_is", "compiled", "head_device", "pulled", "resident", "threads"]
 
 T = TypeVar("T")
 
 log = logging.getLogger("adte")
 
+_WIDE = ("cpu", "cuda")  # devices that know float64
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
@@ -45,6 +46,16 @@ def threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def head_device(device: torch.device | str) -> torch.device:
+    """Where methods compute that work on the features of a model on `device`: beside it.
+
+    That is on the CPU for devices other than CUDA's, such as Apple's GPUs, `mps`: they know no
+    float64, in which priors are counted. The towers, where nearly all of the time goes, stay there.
+    """
+    place = torch.device(device)
+    return place if place.type in _WIDE else torch.device("cpu")
 
 
 @contextmanager

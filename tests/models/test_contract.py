@@ -62,6 +62,15 @@ def test_offers_follow_from_what_is_defined(model, offers):
             model.require({"logits", need}, by="method 'x'")
 
 
+def test_a_device_without_float64_holds_the_towers_and_no_method_within_them(monkeypatch):
+    monkeypatch.setattr(SmallModel, "device", torch.device("mps"))
+    SmallModel().require({"logits", "features", "class weights", "text tower"})
+    for need in ("image tower", "embeddings"):
+        message = r"method 'x' computes within the model, .* on mps, .*; choose device='cpu'"
+        with pytest.raises(InputError, match=message):
+            SmallModel().require({"features", need}, by="method 'x'")
+
+
 @pytest.mark.parametrize("check", CHECKS, ids=lambda c: c.__name__)
 @pytest.mark.parametrize("name", ["small", "timm"])
 def test_conformance(name, check):

@@ -18,6 +18,7 @@ import torch
 from adte.cluster.connect import ClusterOptions, gave_up, places
 from adte.cluster.worker import Chunk, Encoder, Work, unfit
 from adte.errors import InputError
+from adte.machine import head_device
 from adte.pipeline import Encoded, Pipeline
 
 __all__ = ["Pool", "Pooled"]
@@ -117,7 +118,7 @@ class Pooled(Pipeline):
                 keys[number] = key
                 yield number, source
 
-        device = self.model.device
+        device = head_device(self.model.device)
         for number, found in self.pool(numbered()):
             key = keys.pop(number)
             if not isinstance(found, InputError):

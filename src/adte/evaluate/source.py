@@ -13,6 +13,7 @@ from adte.evaluate.features.arrays import Arrays, from_npz
 from adte.evaluate.features.cache import Cache
 from adte.evaluate.features.live import Live, label_space
 from adte.evaluate.features.stream import PIXELS, TOWERS, FeatureStream
+from adte.machine import head_device
 from adte.methods import Method
 from adte.models import Model
 from adte.models.base import fitted
@@ -173,7 +174,7 @@ class Source(Loading):
                         f"{asked!r}; leave --{key} out, or extract them anew"
                     )
             if self.device is not None:
-                cache.class_weights = cache.class_weights.to(self.device)
+                cache.class_weights = cache.class_weights.to(head_device(self.device))
         return cache.first(self.asked("stream").get("limit"))
 
     def _given(self, stream: Arrays, name: str, needs: frozenset[str]) -> FeatureStream:
@@ -197,7 +198,7 @@ class Source(Loading):
                 "are as they are; leave it out (--shuffle and --seeds reorder a stream)"
             )
         if self.device is not None:
-            stream.class_weights = stream.class_weights.to(self.device)
+            stream.class_weights = stream.class_weights.to(head_device(self.device))
         return stream.first(limit)
 
     def _check_cache(self, cache: Cache, name: str) -> None:

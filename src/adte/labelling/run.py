@@ -28,6 +28,7 @@ from adte.files.rows import Done, escape_name
 from adte.given import refusing
 from adte.labelling.report import Labelled, Listener, Report, counted
 from adte.labelling.signals import Deferred
+from adte.machine import head_device
 from adte.pipeline import default_group, default_workers
 from adte.prediction import Prediction
 
@@ -124,7 +125,7 @@ class _Learned(NamedTuple):
 
 def behind(clf: Classifier) -> int:
     """Groups whose rows may wait for the next one's learning."""
-    return 0 if clf.model.device.type == "cpu" else 1
+    return 0 if head_device(clf.model.device).type == "cpu" else 1
 
 
 class Run:

@@ -154,10 +154,10 @@ def fingerprint(module: nn.Module) -> str:
         if tensor.is_meta:
             continue
         flat = tensor.detach().flatten()
-        some = flat[:: max(1, flat.numel() // SAMPLED) | 1]  # an odd step meets every column
+        some = flat[:: max(1, flat.numel() // SAMPLED) | 1].cpu()  # an odd step meets every column
         if some.is_floating_point():
             # NaN has many forms, and a cast may take one for another.
             some = some.float().nan_to_num(0.0, float("inf"), -float("inf"))
             some = some.to(torch.bfloat16).view(torch.int16)
-        digest.update(some.to(torch.int64).cpu().numpy().tobytes())
+        digest.update(some.to(torch.int64).numpy().tobytes())
     return digest.hexdigest()

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from adte.errors import InputError, brief
 from adte.functional import wide
+from adte.machine import head_device
 from adte.models._weights import fingerprint
 from adte.views import Preprocess
 
@@ -24,6 +25,7 @@ __all__ = ["FixedClasses", "Model", "check_features", "fitted"]
 
 F = TypeVar("F", bound="FixedClasses")
 
+_INNER = {"image tower", "embeddings"}  # what a method computes in, rather than with
 _ALWAYS = {"logits", "pixels"}  # what a method may need and every model leads to
 _SAFE = (torch.float32, torch.float64, torch.bfloat16)  # casts that leave a fingerprint as it is
 
@@ -89,6 +91,11 @@ class Model(nn.Module):
         """Refuse, in one sentence, if it does not offer all that something needs."""
         if lacking := sorted(set(needs) - self.offers - _ALWAYS):
             raise self._without(" and ".join(lacking), by)
+        if head_device(self.device) != self.device and not _INNER.isdisjoint(needs):
+            raise InputError(
+                f"{by} computes within the model, which cannot be done on {self.device}, a device "
+                "without float64; choose device='cpu', or a method that needs features alone"
+            )
 
     def _without(self, what: str, by: str) -> InputError:
         return InputError(

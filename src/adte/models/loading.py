@@ -66,9 +66,14 @@ def find_device(given: torch.device | str) -> torch.device:
         reason = "there is none of this name" if reason.startswith("Expected one of") else reason
         raise InputError(
             f"device={str(given)!r} cannot be used here ({reason}); "
-            f"choose {'cuda or ' if torch.cuda.is_available() else ''}cpu"
+            f"choose {' or '.join([*_accelerators(), 'cpu'])}"
         ) from error
     return place
+
+
+def _accelerators() -> list[str]:
+    found = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    return [name for name, there in found.items() if there]
 
 
 def default_dtype(device: torch.device) -> torch.dtype:

@@ -21,6 +21,7 @@ from torch import Tensor
 from adte.batch import Batch, Context
 from adte.errors import InputError, brief
 from adte.images import Picture, load_image
+from adte.machine import head_device
 from adte.models import check_model
 from adte.models.base import Model, check_features
 from adte.pipeline.overlap import overlapped
@@ -58,8 +59,8 @@ def default_workers() -> int:
 
 
 def default_group(model: Model) -> int:
-    """Images a pass through the tower. One at a time on a CPU, where more gain nothing."""
-    return 1 if model.device.type == "cpu" else GROUP
+    """Images a pass through the tower. One at a time but on CUDA; on a CPU more gain nothing."""
+    return GROUP if model.device.type == "cuda" else 1
 
 
 @dataclass(eq=False)
@@ -186,7 +187,7 @@ class Pipeline:
 
     @torch.no_grad()
     def encode(self, pixels: Tensor, size: int | None = None) -> Tensor:
-        """Pixels (B, V, 3, S, S) to features (B, V, D), float16, where the model is.
+        """Pixels (B, V, 3, S, S) to features (B, V, D), float16, beside the model.
 
         `size` images go through the tower together, by default as many as pay there.
         """
@@ -202,7 +203,7 @@ class Pipeline:
                 rows, which = _distinct(rows)
             found = self.model.encode_image(rows)
             found = check_features(self.model, "encode_image", found, len(rows))
-            features = found.half().contiguous()
+            features = found.to(head_device(found.device), torch.float16).contiguous()
             features = features if which is None else features[which]
             out.append(features.view(size, views, -1)[: images - start])
         return torch.cat(out)

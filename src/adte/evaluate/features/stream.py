@@ -22,6 +22,7 @@ from adte.batch import Batch, Context, Sample
 from adte.data.base import Skipped
 from adte.errors import InputError
 from adte.evaluate.features.recipe import Recipe
+from adte.machine import head_device
 from adte.models.base import Model
 
 __all__ = [
@@ -107,9 +108,9 @@ class FeatureStream(ABC):
 
     @property
     def context(self) -> Context:
-        """What methods are told of the stream, on the model's device where there is a model."""
-        if self.model is not None and self.class_weights.device != self.model.device:
-            self.class_weights = self.class_weights.to(self.model.device)
+        """What methods are told of the stream, beside the model where there is one."""
+        if self.model is not None:
+            self.class_weights = self.class_weights.to(head_device(self.model.device))
         r = self.recipe
         return Context(self.class_weights, r.scale, self.model, list(r.classes), r.bias, r.unit)
 

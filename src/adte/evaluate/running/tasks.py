@@ -176,6 +176,8 @@ def check_needs(method: Method, stream: FeatureStream) -> None:
             f"{stream.recipe.model!r} of fixed classes does not have; choose a vision-language "
             "model"
         )
+    if stream.model is not None:
+        stream.model.require(method.needs, by=f"method {method.name!r}")
 
 
 def run_tasks(

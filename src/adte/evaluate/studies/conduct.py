@@ -24,6 +24,7 @@ from adte.evaluate.source import DEFAULT_MODEL, Source
 from adte.evaluate.studies.lab import BLOCKS, PRESETS, Lab
 from adte.evaluate.studies.robustness import robust_facts
 from adte.evaluate.studies.study import Finding, Study, find_study, studies
+from adte.machine import head_device
 from adte.models import Model
 from adte.models.loading import Loading
 from adte.prompts import Prompts
@@ -77,8 +78,10 @@ class Settings(Loading):
 
     def _opened(self, prompt_set: str) -> dict[str, Cache]:
         caches = {n: Cache(f, prompt_set) for n, f in self.caches.items()}
-        for cache in caches.values() if self.device else ():
-            cache.class_weights = cache.class_weights.to(self.device)  # batches follow them
+        if self.device:
+            place = head_device(self.device)
+            for cache in caches.values():
+                cache.class_weights = cache.class_weights.to(place)  # batches follow them
         return caches
 
 
