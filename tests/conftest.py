@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -50,6 +52,24 @@ def script_of() -> Callable[[str], ModuleType]:
         return module
 
     return load
+
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Real Chromium, driven by Playwright."""
+    driver = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+    binary = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if binary is None:
+        pytest.skip("needs Chromium")
+    with driver.sync_playwright() as play:
+        found = play.chromium.launch(
+            executable_path=binary, args=["--no-sandbox"], timeout=300_000
+        )
+        yield found
+        found.close()
 
 
 MEASURING = {"test_machine", "test_scale", "test_cuda", "test_cost"}  # what memory is held

@@ -14,7 +14,7 @@ ROOT = Path(adte.__file__).parent
 # From the ground up: a room may import itself and the rooms of lower floors.
 FLOORS = (
     ("errors", "_start", "_version"),
-    ("options", "registry", "machine", "images", "templates", "prediction"),
+    ("options", "registry", "machine", "images", "templates", "prediction", "page"),
     ("state", "functional", "files", "config"),
     ("bank", "views", "bias"),
     ("prior", "rendering"),

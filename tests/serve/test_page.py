@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -28,21 +27,16 @@ pytest.importorskip("fastapi", reason="needs the extra serve")
 pytest.importorskip("playwright.sync_api", reason="needs playwright, which drives a browser")
 pytest.importorskip("axe_playwright_python", reason="needs axe, which looks for faults")
 
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import sync_playwright
-
 import adte
-from adte.evaluate.report.page import COLOURS
+from adte.page import COLOURS
 from adte.serve.access import Access
+from browsing import SIZES, faults
 from painting import FRUIT, painted
 from serving import PATIENCE, free_port, running, wait_ready
 
 pytestmark = pytest.mark.slow
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 CLASSES = ["lemon", "orange", "pomegranate", "banana", "goldfish", "teapot"]
 OTHERS = CLASSES[::-1]  # a test that teaches the page's own stream shares its names with no other
-SERIOUS = ("serious", "critical")
-SIZES = {"desktop": (1280, 1000), "phone": (390, 844)}
 HAND_OVER = """([files, how]) => {
   const data = new DataTransfer();
   for (const [name, type, text] of files)
@@ -87,19 +81,6 @@ def server(browser, tmp_path_factory) -> Iterator[Server]:
     found.end(signal.SIGTERM)
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    binary = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if binary is None:
-        pytest.skip("needs Chromium")
-    with sync_playwright() as driver:
-        found = driver.chromium.launch(
-            executable_path=binary, args=["--no-sandbox"], timeout=1000 * PATIENCE
-        )
-        yield found
-        found.close()
-
-
 @contextmanager
 def opened(browser, url: str, size: str = "desktop", scheme: str = "light") -> Iterator[Any]:
     """The page in a window of its own; whatever its console says against it is an error."""
@@ -131,11 +112,6 @@ def answered(page) -> str:
     page.wait_for_selector("#answer[aria-busy=false]")
     page.wait_for_selector("#fact-stream")
     return page.inner_text("#label")
-
-
-def faults(page) -> list[tuple[str, str]]:
-    found = Axe().run(page).response["violations"]
-    return [(f["id"], f["nodes"][0]["html"]) for f in found if f["impact"] in SERIOUS]
 
 
 def stream_of(page) -> str:

@@ -20,6 +20,7 @@ VERBS = {
         "predict": Line("predict", "Label images: files, folders, archives."),
         "learn": Line("predict", "Learn from unlabelled images, into a state to begin with."),
         "calibrate": Line("predict", "Make confidence mean what it says, with some labels."),
+        "look": Line("predict", "See the labels on one page, and check some by eye."),
         "merge": Line("predict", "Make one state of several."),
         "undo": Line("predict", "Take back what `predict --sort-into` did."),
     },

@@ -1,4 +1,4 @@
-"""`predict`, `learn`, `merge`, `calibrate` and `undo`."""
+"""`predict`, `learn`, `merge`, `calibrate`, `look` and `undo`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 from adte import console
 from adte.cli._group import AGAIN, COUNT, JSON, SET, main, read_settings
 from adte.cli._options import FINITE, Count, Engine, Section, options_of, was_given
+from adte.cli._outputs import check_writable, writable
 from adte.cli._source import ALLOW_MISSING, DESCRIPTIONS, check_missing
 from adte.errors import InputError
 from adte.facts import VIEWS, WORD
@@ -279,6 +280,42 @@ def calibrate(**o: Any) -> None:
     click.echo(f"wrote {o['state']}", err=True)
     if unread:
         raise click.exceptions.Exit(2)
+
+
+@main.command()
+@click.argument("labels", metavar="LABELS")
+@click.option("--out", metavar="FILE.html", callback=writable,
+              help="The page; beside LABELS by default, as in labels.html.")  # fmt: skip
+@click.option("--state", metavar="FILE",
+              help="The state of LABELS, if not the one beside them.")  # fmt: skip
+@click.option("--images", default=500, type=COUNT, show_default=True,
+              help="Pictures at most; the least sure of each label come first.")  # fmt: skip
+@click.option("--check", default=50, type=click.IntRange(0, 10_000), show_default=True,
+              help="Images to check by eye, drawn at random.")  # fmt: skip
+@click.option("--side", default=160, type=click.IntRange(16, 1024), show_default=True,
+              help="Pixels of a picture's longer side.")  # fmt: skip
+@click.option("-q", "--quiet", is_flag=True, help="Only errors and the name of the page.")
+def look(quiet: bool, **o: Any) -> None:
+    """See the labels that `adte predict --out LABELS` gave: one HTML page with small pictures.
+
+    Images are grouped by label, the least sure first. Fifty, drawn at random, can be checked by
+    eye: the page counts how many labels are right, and saves what was said as checked.csv, with
+    which `adte calibrate csv:checked.csv --state LABELS.adte` makes confidence mean what it says.
+    The page needs no network and no server; nothing is learned and no label is changed.
+    """
+    from adte.labelling import Look
+
+    asked = Look(**o)
+    check_writable(click.get_current_context(), "--out", asked.page)
+    with console.progress("reading", len(asked.shown), not quiet) as bar:
+        done = asked.run(bar.advance)
+    if done.missing:
+        some = "1 image has" if done.missing == 1 else f"{done.missing} images have"
+        click.echo(f"note: {some} no picture: gone, unreadable or not on this machine", err=True)
+    if not quiet:
+        said = f"{done.shown:,} of {done.images:,} images shown, {done.check} to check"
+        click.echo(f"wrote {done.page}: {said}", err=True)
+    console.out.print(done.page, markup=False, soft_wrap=True)
 
 
 @main.command()

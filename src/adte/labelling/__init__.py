@@ -2,6 +2,7 @@
 
 from adte.labelling.calibrating import Calibrating
 from adte.labelling.job import Job
+from adte.labelling.looking import Look, Looked
 from adte.labelling.merging import merge_states
 from adte.labelling.report import Labelled, Listener, Report
 from adte.labelling.saved import Wanted
@@ -12,6 +13,8 @@ __all__ = [
     "Job",
     "Labelled",
     "Listener",
+    "Look",
+    "Looked",
     "Report",
     "Undone",
     "Wanted",

@@ -10,10 +10,10 @@ from numpy.typing import ArrayLike
 
 from adte.errors import MissingExtra
 from adte.evaluate.features.stream import FeatureStream
-from adte.evaluate.report.page import COLOURS, figure, legend
 from adte.evaluate.report.tables import Column, Grid
 from adte.evaluate.running.tasks import Outcome
 from adte.methods import Method, create_method
+from adte.page import COLOURS, figure, legend
 
 __all__ = ["lessons"]
 

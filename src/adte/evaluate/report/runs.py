@@ -12,12 +12,12 @@ from urllib.parse import quote
 
 from adte._version import __version__
 from adte.errors import MissingExtra
-from adte.evaluate.report.page import page
 from adte.evaluate.report.sections import Entry, Section, read_sections
 from adte.evaluate.report.tables import Column, Grid, rows_table, save_table
 from adte.evaluate.running.metrics import list_metrics
 from adte.files import write_whole
 from adte.files.devices import is_special
+from adte.page import page
 
 __all__ = ["report_files", "runs_report"]
 

@@ -281,7 +281,7 @@ def save_table(path: str | os.PathLike[str], grids: Grid | Sequence[Grid]) -> Pa
     elif suffix in (".md", ".markdown"):
         text = "\n".join(g.to_markdown() for g in grids)
     else:
-        from adte.evaluate.report.page import page
+        from adte.page import page
 
         text = page(grids[0].title or "Results", [g.to_html() for g in grids])
     return write_whole(path, text)

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from adte._version import __version__
-from adte.evaluate.report.page import COLOURS, figure, legend, page
 from adte.evaluate.report.tables import Column, Grid, Kind
 from adte.evaluate.studies.study import Cell, Figure, Finding, Study, studies
 from adte.facts import instance
 from adte.files import make_folder, write_whole
+from adte.page import COLOURS, figure, legend, page
 
 __all__ = ["Kept", "findings_page", "grids", "keep_findings", "kept_findings", "to_markdown"]
 

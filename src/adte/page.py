@@ -1,7 +1,8 @@
 """A self-contained HTML page: its style, and matplotlib drawings as inline SVG.
 
-Nothing is loaded from elsewhere and no script runs. Colours are CSS variables, in drawings too, so
-that the page follows the reader's light or dark setting; print is always light.
+Nothing is loaded from elsewhere, and no script runs but one that a page brings. Colours are CSS
+variables, in drawings too, so that the page follows the reader's light or dark setting; print is
+always light.
 """
 
 from __future__ import annotations
@@ -172,11 +173,12 @@ def legend(ax: Any) -> None:
                borderpad=0.1)  # fmt: skip
 
 
-def page(title: str, parts: Sequence[str]) -> str:
-    """The whole page."""
+def page(title: str, parts: Sequence[str], style: str = "", script: str = "") -> str:
+    """The whole page; with a style of its own beside ours, and a script, where it needs them."""
+    script = f"<script>\n{script}</script>\n" if script else ""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{html.escape(title)}</title><style>{STYLE}</style></head>\n"
-        f"<body><h1>{html.escape(title)}</h1>\n{''.join(parts)}</body></html>\n"
+        f"<title>{html.escape(title)}</title><style>{STYLE}{style}</style></head>\n"
+        f"<body><h1>{html.escape(title)}</h1>\n{''.join(parts)}{script}</body></html>\n"
     )

@@ -1,0 +1,77 @@
+"""Rows of an output, read back by whoever wants all of what they say."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from adte.errors import InputError
+from adte.files.devices import StrPath
+from adte.files.outputs import format_of, part_of
+from adte.files.rows import COLUMNS, is_rows, unescape_name
+from adte.files.whole import reason
+
+__all__ = ["read_rows"]
+
+HEAD = 1 << 20  # bytes that tell whether a file is of our making
+
+
+def read_rows(path: StrPath) -> Iterator[dict[str, Any]]:
+    """The rows of a .csv, .jsonl or .json as `adte.files.rows` has them, in order.
+
+    A torn last line, as a run leaves it that goes on or was killed, is no row. Those of a JSON list
+    that is not put together yet are found, too.
+    """
+    name, fmt = os.fspath(path), format_of(path, None)
+    place = Path(name)
+    if fmt == "json" and not place.exists():
+        place = part_of(path)
+    try:
+        with place.open("rb") as file:
+            head = file.read(HEAD)
+            if head and not is_rows(head):
+                raise InputError(
+                    f"{name!r} holds no rows of `adte predict --out`, or another program has saved "
+                    "it since; give the file as it was written"
+                )
+            file.seek(0)
+            columns = _cells(file.readline()) if fmt == "csv" else []
+            for number, line in enumerate(file, 1 + bool(columns)):
+                if line in (b"[\n", b"]\n") or not line.endswith(b"\n"):
+                    continue
+                try:
+                    yield _from_csv(columns, line) if columns else _from_json(line)
+                except (ValueError, KeyError, TypeError, RecursionError, csv.Error) as error:
+                    raise InputError(
+                        f"line {number} of {name!r} is damaged; take it out, or label anew with "
+                        "adte predict --force"
+                    ) from error
+    except OSError as error:
+        raise InputError(f"cannot read {name!r}: {reason(error)}") from error
+
+
+def _cells(line: bytes) -> list[str]:
+    return next(csv.reader([line.decode().removesuffix("\n")], strict=True), [])
+
+
+def _from_csv(columns: list[str], line: bytes) -> dict[str, Any]:
+    found = dict(zip(columns, _cells(line), strict=True))
+    best = [(found[c], found[f"probability_{c[6:]}"]) for c in columns if c.startswith("class_")]
+    return {
+        **{c: unescape_name(found[c]) or None for c in COLUMNS},
+        "confidence": float(found["confidence"]) if found["confidence"] else None,
+        "index": int(found["index"]) if found["index"] else None,
+        "learned": found["learned"] == "true",
+        "top": [{"class": unescape_name(c), "probability": float(p)} for c, p in best if c],
+    }
+
+
+def _from_json(line: bytes) -> dict[str, Any]:
+    row = json.loads(line.removesuffix(b"\n").removesuffix(b","))
+    best = [{**t, "class": unescape_name(t["class"])} for t in row.get("top") or []]
+    texts = {c: unescape_name(row[c]) if row[c] else None for c in ("path", "label", "error")}
+    return {**row, **texts, "top": best}

@@ -1,0 +1,96 @@
+const cards = [...document.querySelectorAll("#check .card")];
+const classes = new Set([...document.querySelectorAll("#classes option")].map((o) => o.value));
+const NONE = "none of them";
+const key = "adte look " + cards.map((c) => c.dataset.path + c.dataset.label).join("\n");
+const storage = { // a browser may forbid it to files
+  get() { try { return JSON.parse(localStorage.getItem(key)) || {}; } catch { return {}; } },
+  set(value) { try { localStorage.setItem(key, JSON.stringify(value)); } catch { /* not kept */ } },
+};
+let said = storage.get(); // what an image is, by its path
+
+function percent(x) { return `${Math.round(100 * x)} %`; }
+
+/* The interval of a share of n, 95 %, by Wilson. */
+function interval(right, n) {
+  const z = 1.96, p = right / n, middle = p + z * z / (2 * n), all = 1 + z * z / n;
+  const far = z * Math.sqrt(p * (1 - p) / n + z * z / (4 * n * n));
+  return [(middle - far) / all, (middle + far) / all];
+}
+
+function show() {
+  let right = 0, sure = 0, done = 0;
+  for (const card of cards) {
+    const { path, label, confidence } = card.dataset, is = said[path];
+    const good = is === label;
+    card.classList.toggle("right", good);
+    card.classList.toggle("wrong", is !== undefined && !good);
+    card.querySelector("button").setAttribute("aria-pressed", good);
+    const input = card.querySelector("input");
+    if (is !== undefined) input.value = good ? "" : is;
+    if (is === undefined) continue;
+    done += 1, right += good, sure += Number(confidence);
+  }
+  let text = `None of ${cards.length} checked yet.`;
+  if (done) {
+    const [low, high] = interval(right, done);
+    text = `${done} of ${cards.length} checked: ${right} right, ${percent(right / done)} `
+      + `(${percent(low)} to ${percent(high)}); they say ${percent(sure / done)} on average.`;
+  }
+  document.querySelector("#score").textContent = text;
+  const table = cards.some((c) => ![undefined, NONE].includes(said[c.dataset.path]));
+  document.querySelector("#save").disabled = !table;
+  document.querySelector("#clear").disabled = !done;
+}
+
+function say(path, is) {
+  if (is === undefined) delete said[path];
+  else said[path] = is;
+  storage.set(said);
+  show();
+}
+
+for (const card of cards) {
+  const { path, label, number } = card.dataset;
+  const small = document.querySelector(`#image-${number}`);
+  if (small) card.querySelector("img").src = small.src;
+  card.querySelector("button").addEventListener("click", () => {
+    card.querySelector("input").setCustomValidity("");
+    say(path, said[path] === label ? undefined : label);
+  });
+  card.querySelector("input").addEventListener("change", ({ target }) => {
+    const is = target.value.trim();
+    const known = is === "" || classes.has(is);
+    target.setCustomValidity(known ? "" : "choose a class of the list, or none of them");
+    if (known) say(path, is === "" ? undefined : is);
+    else target.reportValidity();
+  });
+}
+
+function cell(text) { return /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text; }
+
+document.querySelector("#save")?.addEventListener("click", () => {
+  const rows = cards.map((c) => [c.dataset.path, said[c.dataset.path]])
+    .filter(([, is]) => is !== undefined && is !== NONE);
+  const text = [["path", "label"], ...rows].map((r) => r.map(cell).join(",") + "\n").join("");
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
+  link.download = "checked.csv";
+  link.click();
+  URL.revokeObjectURL(link.href);
+});
+
+document.querySelector("#clear")?.addEventListener("click", () => {
+  said = {};
+  for (const card of cards) card.querySelector("input").value = "";
+  storage.set(said);
+  show();
+});
+
+const slider = document.querySelector("#up-to");
+slider.addEventListener("input", () => {
+  document.querySelector("output[for=up-to]").textContent = `${slider.value} %`;
+  for (const card of document.querySelectorAll("details .card"))
+    card.hidden = 100 * Number(card.dataset.confidence) > Number(slider.value);
+});
+
+if (cards.length) show();
