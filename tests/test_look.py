@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from adte import InputError
+from adte import InputError, console
 from adte.files.reading import read_rows
 from adte.files.rows import Csv
 from adte.labelling import Look
@@ -194,3 +194,12 @@ def test_rows_say_the_same_in_every_format():
     )
     assert len(first) == 6
     assert all(json.loads(json.dumps(rows)) == first for rows in others)
+
+
+def test_who_labels_at_a_terminal_is_told_of_the_page(monkeypatch):
+    pictures(Path("photos"), 2)
+    assert "adte look" not in predict("photos", "--out", "a.csv").output
+    monkeypatch.setattr(console.err, "_force_terminal", True)
+    assert "adte look 'b c.csv'" in predict("photos", "--out", "b c.csv").output
+    assert "adte look" not in predict("photos", "--out", "d.csv", "-q").output
+    assert "adte look" not in predict("photos", "--out", "-").output

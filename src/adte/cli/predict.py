@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from typing import Any
 
@@ -108,6 +109,7 @@ def predict(**o: Any) -> None:
     """
     from adte.cli._screen import Screen
     from adte.files.devices import is_standard_output
+    from adte.files.outputs import is_stream
     from adte.labelling import Job
 
     if o["quiet"] and o["verbose"]:
@@ -128,6 +130,8 @@ def predict(**o: Any) -> None:
 
             job = ClusterJob(inputs, _wanted(o), **asked, cluster=cluster)
         _run(job, screen)
+    if o["out"] and not (o["quiet"] or is_stream(o["out"])) and console.err.is_terminal:
+        console.say(f"see them on one page: adte look {shlex.quote(o['out'])}")
 
 
 def _run(job: Any, screen: Any) -> None:
