@@ -595,7 +595,7 @@ BAD = {
     "log": (["eval", "--data", "FOLDER", "--log", "paper"], "unknown log"),
     "runs": (["eval", "--data", "FOLDER", "--runs", "FILE"], "a file is in the way"),
     "json": (["eval", "--data", "FOLDER", "--json", "/nowhere/x.json"], "/nowhere"),
-    "table": (["eval", "--data", "FOLDER", "--table", "x.xlsx"], ".csv, .md or .html"),
+    "table": (["eval", "--data", "FOLDER", "--table", "x.xlsx"], ".csv, .md, .html or .tex"),
     "table folder": (["eval", "--data", "FOLDER", "--table", "/nowhere/x.md"], "/nowhere"),
     "no cache": (["replay", "/nowhere"], "recipe.json"),
     "sweep": (["sweep", "beta"], "NAME=VALUES"),

@@ -221,7 +221,7 @@ def test_outputs_are_checked_before_any_work(tmp_path):
     for args, message in (
         (("--json", tmp_path / "no" / "x.json"), "does not exist"),
         (("--json", "/dev/null/x.json"), "/dev/null"),
-        (("--table", tmp_path / "x.xlsx"), ".csv, .md or .html"),
+        (("--table", tmp_path / "x.xlsx"), ".csv, .md, .html or .tex"),
     ):
         result = call("eval", *missing, *args)
         assert result.exit_code == 2

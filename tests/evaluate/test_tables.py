@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
+import subprocess
 
 import pytest
 
@@ -160,7 +162,9 @@ def test_suffix_decides_the_format(tmp_path):
     page = save_table(tmp_path / "t.html", grid).read_text("utf-8")
     assert page.startswith("<!doctype html>")
     assert grid.to_html() in page
-    with pytest.raises(InputError, match=r"t\.xlsx.*\.csv, \.md or \.html"):
+    two = save_table(tmp_path / "t.tex", [grid, grid]).read_text("utf-8")
+    assert two == f"{grid.to_latex()}\n{grid.to_latex()}"
+    with pytest.raises(InputError, match=r"t\.xlsx.*\.csv, \.md, \.html or \.tex"):
         save_table(tmp_path / "t.xlsx", grid)
     assert not (tmp_path / "t.xlsx").exists()
 
@@ -202,3 +206,32 @@ def test_names_are_no_markup_in_markdown():
     assert text.splitlines() == [
         "### one # two", "", r"| a\*b | p |", "|:--|--:|", r"| \<b> \`c\`\\\| | < 0.001 |",
     ]  # fmt: skip
+
+
+def test_names_are_no_commands_in_latex():
+    columns = (Column("name", "100 %"), Column("gain", "a_b", "points"))
+    rows = [{"name": "\\input{x}$^2$ ~#&", "gain": -0.021}, {"name": "se", "gain": 0.0}]
+    lines = Grid(columns, rows, "one_two").to_latex().splitlines()
+    assert r"100 \% & a\_b \\" in lines
+    assert (
+        r"\textbackslash{}input\{x\}\$\textasciicircum{}2\$ \textasciitilde{}\#\& & $-$2.1 \\"
+        in lines
+    )
+    assert r"\caption{one\_two.}" in lines
+
+
+def test_latex_compiles(tmp_path):
+    if shutil.which("pdflatex") is None:
+        pytest.skip("needs LaTeX")
+    odd = Grid(
+        [Column("name", "a & b"), UP], [{"name": "\\x{}_^~<>#$%…—±×−→", "accuracy": 0.5}], "odd"
+    )
+    text = "\n".join(g.to_latex() for g in (rows_table(ROWS, "one"), odd))
+    whole = (
+        rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{text}\end{{document}}"
+    )
+    (tmp_path / "t.tex").write_text(whole, "utf-8")
+    done = subprocess.run(
+        ["pdflatex", "-halt-on-error", "t.tex"], cwd=tmp_path, capture_output=True
+    )
+    assert done.returncode == 0, done.stdout.decode("utf-8", "replace")

@@ -22,6 +22,7 @@ _OURS = (
     rb'\[\n  \{\n    "(name|what|study)": ',
     rb"\[\]\n$",
     rb"(table,|method,protocol,)",
+    rb"% needs \\\\usepackage",
     rb"(### [^\n]*\n\n)?\| (method| ) \|",
     rb"## [^\n]*\n\n`[\w-]+`: ",
     rb'\{\n "format": \d+,\n "adte": "[^"]*",\n "study": ',

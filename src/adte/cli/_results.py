@@ -27,7 +27,7 @@ RUN_OPTIONS = (
     click.option("--skip-existing/--again", "skip", default=True, show_default=True,
                  help="Whether runs that --runs holds already are taken from there."),
     click.option("--table", "table_to", metavar="FILE", callback=table_file,
-                 help="Write the table too: .csv, .md or .html."),
+                 help="Write the table too: .csv, .md, .html, or .tex for a paper."),
     click.option("--log", "log_to", metavar="WHERE",
                  help="Log every run to tensorboard:FOLDER or wandb:PROJECT."),
     JSON,

@@ -61,7 +61,7 @@ OPTIONS = (
                  type=click.Choice(["online", "two-pass"]), help="How methods that learn see it."),
     click.option("--jobs", default=None, type=COUNT, help="Studies at once.  [default: cores]"),
     click.option("--table", "table_to", metavar="FILE", callback=table_file,
-                 help="All tables: .md, .csv or .html."),
+                 help="All tables: .md, .csv, .html or .tex."),
     JSON,
 )  # fmt: skip
 

@@ -104,7 +104,7 @@ class Comparison(list[dict[str, Any]]):
         )
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the table as .csv, .md or .html."""
+        """Write the table as .csv, .md, .html or .tex."""
         return save_table(path, self.grid)
 
     def to_json(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""Tables of results: one value, written as Markdown, CSV or HTML.
+"""Tables of results: one value, written as Markdown, CSV, HTML or LaTeX.
 
-Markdown and HTML are for reading: percent with one decimal, the best figure of a column bold and
+All but CSV are for reading: percent with one decimal, the best figure of a column bold and
 the second in italics or underlined. CSV is for computing: fractions, in full precision. Headings,
 directions and captions of figures are those of the metrics.
 """
@@ -172,6 +172,53 @@ class Grid:
     def to_csv(self) -> str:
         return _csv([self])
 
+    def to_latex(self) -> str:
+        """A `table` for a paper, with the rules of the package booktabs.
+
+        >>> columns = (Column("method"), Column("accuracy", "acc. %", "percent", best="up"))
+        >>> rows = [{"method": "se", "accuracy": 0.504}, {"method": "a_b", "accuracy": 0.5149}]
+        >>> print(Grid(columns, rows).to_latex(), end="")
+        % needs \\usepackage{booktabs}
+        \\begin{table}
+        \\centering
+        \\begin{tabular}{lr}
+        \\toprule
+        method & acc. \\% \\\\
+        \\midrule
+        se & \\underline{50.4} \\\\
+        a\\_b & \\textbf{51.5} \\\\
+        \\bottomrule
+        \\end{tabular}
+        \\end{table}
+        """
+        marks = {"": "{}", "best": r"\textbf{{{}}}", "second": r"\underline{{{}}}"}
+
+        def cell(text: str, interval: str, mark: Mark, column: Column) -> str:
+            shown = _latex(text) if column.is_text else _latex(text).replace("-", "$-$")
+            around = f" {{\\scriptsize {_latex(interval)}}}".replace("-", "$-$") if interval else ""
+            return marks[mark].format(shown) + around
+
+        rows = [
+            [cell(*figure, column) for figure, column in zip(row, self.shown, strict=True)]
+            for row in self.cells()
+        ]
+        said = " ".join(x for x in (self.title and f"{self.title}.", self.caption) if x)
+        lines = [
+            r"% needs \usepackage{booktabs}",
+            r"\begin{table}",
+            r"\centering",
+            rf"\begin{{tabular}}{{{''.join('l' if c.is_text else 'r' for c in self.shown)}}}",
+            r"\toprule",
+            " & ".join(_latex(c.title or c.key) for c in self.shown) + r" \\",
+            r"\midrule",
+            *(" & ".join(row) + r" \\" for row in rows),
+            r"\bottomrule",
+            r"\end{tabular}",
+            *([rf"\caption{{{_latex(said)}}}"] if said else []),
+            r"\end{table}",
+        ]
+        return "\n".join(lines) + "\n"
+
     def to_html(self) -> str:
         """A table in a box of its own that scrolls; the first column heads the rows.
 
@@ -219,6 +266,18 @@ def _markdown(text: str) -> str:
     return re.sub(r"([\\`*|]|<(?! ))", r"\\\1", " ".join(text.split("\n")))
 
 
+_LATEX = {
+    **{c: f"\\{c}" for c in "&%$#_{}"}, "\\": r"\textbackslash{}", "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}", "\n": " ",
+    "…": r"\,\ldots\,", "—": "---", "±": r"$\pm$", "×": r"$\times$", "−": "$-$", "→": r"$\to$",
+}  # fmt: skip
+
+
+def _latex(text: str) -> str:
+    """A text as LaTeX prints it, whatever signs it has."""
+    return "".join(_LATEX.get(c, c) for c in text)
+
+
 def _minus(text: str) -> str:
     return text.replace("-", "−")
 
@@ -264,22 +323,24 @@ def _raw(value: Any) -> Any:
 def check_suffix(path: str | os.PathLike[str]) -> str:
     """The suffix of a table's file, if its format is known."""
     suffix = Path(path).suffix.lower()
-    if suffix not in (".csv", ".md", ".markdown", ".html", ".htm"):
+    if suffix not in (".csv", ".md", ".markdown", ".html", ".htm", ".tex"):
         raise InputError(
             f"cannot tell the format of the table {str(path)!r} from its suffix; "
-            "name it .csv, .md or .html"
+            "name it .csv, .md, .html or .tex"
         )
     return suffix
 
 
 def save_table(path: str | os.PathLike[str], grids: Grid | Sequence[Grid]) -> Path:
-    """Write one table or several to a file, in the format of its suffix: .csv, .md or .html."""
+    """Write one table or several to a file, in the format of its suffix: .csv, .md, .html, .tex."""
     grids = [grids] if isinstance(grids, Grid) else list(grids)
     suffix = check_suffix(path)
     if suffix == ".csv":
         text = _csv(grids)
     elif suffix in (".md", ".markdown"):
         text = "\n".join(g.to_markdown() for g in grids)
+    elif suffix == ".tex":
+        text = "\n".join(g.to_latex() for g in grids)
     else:
         from adte.page import page
 
