@@ -22,7 +22,7 @@ _OURS = (
     rb'\[\n  \{\n    "(name|what|study)": ',
     rb"\[\]\n$",
     rb"(table,|method,protocol,)",
-    rb"% needs \\\\usepackage",
+    rb"% needs \\usepackage\{booktabs\}\n",
     rb"(### [^\n]*\n\n)?\| (method| ) \|",
     rb"## [^\n]*\n\n`[\w-]+`: ",
     rb'\{\n "format": \d+,\n "adte": "[^"]*",\n "study": ',
