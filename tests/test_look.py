@@ -130,6 +130,7 @@ def test_what_is_gone_is_said_and_what_is_unsure_has_its_guess():
     assert "2 images have no picture" in done.stderr
     assert page().count("no picture") == 2
     assert "4 without a label" in page()
+    assert "<td>100.0 %</td>" in page()
     best = {row["path"]: row["top"][0]["class"] for row in read_rows("labels.csv")}
     assert all(f"<em>{guess}?</em>" in page() for guess in best.values())
 

@@ -119,7 +119,7 @@ def _overview(groups: Sequence[Group], total: int) -> str:
     rows = "".join(
         f'<tr><th scope="row"><a href="#label-{i}">{_text(g.title)}</a></th><td>{g.size:,}</td>'
         f'<td class="bar"><span style="width:{100 * g.size / most:.1f}%"></span></td>'
-        f"<td>{_percent(g.size / total)}</td><td>{_percent(g.confidence)}</td></tr>\n"
+        f"<td>{100 * g.size / total:.1f} %</td><td>{_percent(g.confidence)}</td></tr>\n"
         for i, g in enumerate(groups)
     )
     return (
