@@ -75,7 +75,7 @@ def test_the_least_sure_of_each_label_come_first_and_all_are_counted():
         there = [name for name, _ in shown if name in sure]
         assert there == sorted(sure, key=lambda name: sure[name])[: len(there)]
         assert there, "every label has its least sure one"
-    assert "4 of the 12 have a picture here" in page()
+    assert "4 of the 12 images are shown" in page()
     assert "by eye" not in page()
 
 

@@ -1,16 +1,22 @@
-"""The page of `adte look` in real Chromium: labels are checked, saved, and calibrated with."""
+"""The page of `adte look` in real Chromium: labels are checked, saved, and calibrated with.
+
+Its photograph goes to the folder that ADTE_PHOTOGRAPHS names; that of the guide was made so.
+"""
 
 from __future__ import annotations
 
 import csv
+import os
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 pytest.importorskip("playwright.sync_api", reason="needs playwright, which drives a browser")
 pytest.importorskip("axe_playwright_python", reason="needs axe, which looks for faults")
 
-from browsing import faults
+from browsing import SIZES, faults, small
+from painting import FRUIT, painted
 from predicting import CLASSES, call, pictures, predict, settle
 
 pytestmark = pytest.mark.slow
@@ -43,7 +49,7 @@ def test_checked_by_eye_saved_and_calibrated_with(browser, tmp_path, monkeypatch
     asked.nth(21).locator("input").fill("none of them")
     asked.nth(21).locator("input").blur()
     score = window.inner_text("#score")
-    assert score.startswith("22 of 22 checked: 20 right, 91 % (72 % to 97 %)")
+    assert score.startswith("22 of 22 checked: 20 right, 91 % (95 % interval: 72 % to 97 %)")
     with window.expect_download() as found:
         window.click("#save")
     assert found.value.suggested_filename == "checked.csv"
@@ -63,3 +69,30 @@ def test_checked_by_eye_saved_and_calibrated_with(browser, tmp_path, monkeypatch
     done = call("calibrate", "csv:checked.csv", "--state", "labels.csv.adte", *CLASSES[2:])
     assert done.exit_code == 0, done.output
     assert "21" in done.output
+
+
+@pytest.mark.parametrize(("size", "scheme"), [("desktop", "light"), ("phone", "dark")])
+def test_photograph_of_the_page(size, scheme, browser, tmp_path, monkeypatch):
+    settle(monkeypatch, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    Path("photos").mkdir()
+    for i in range(16):
+        kind = list(FRUIT)[i % 3]
+        Path("photos", f"{kind}-{i:02d}.jpg").write_bytes(painted(kind, seed=i))
+    names = "lemon, orange, pomegranate, teapot"
+    call("predict", "photos", "--classes", names, "--views", 8, "--out", "labels.csv", "-q")
+    call("look", "labels.csv", "--check", 12)
+    width, height = SIZES[size]
+    window = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+    page = window.new_page()
+    page.goto((tmp_path / "labels.html").as_uri())
+    for i in range(4):
+        page.locator("#check .card").nth(i).get_by_role("button").click()
+    assert faults(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    page.evaluate("document.activeElement.blur(); scrollTo(0, 0)")
+    page.screenshot(path=tmp_path / "screen.png")
+    if size == "desktop" and "ADTE_PHOTOGRAPHS" in os.environ:
+        folder = Path(os.environ["ADTE_PHOTOGRAPHS"])
+        with Image.open(tmp_path / "screen.png") as screen:
+            small(screen.convert("RGB")).save(folder / "look.png", optimize=True)

@@ -61,7 +61,8 @@ code { font: .9em ui-monospace, "SF Mono", Menlo, monospace; overflow-wrap: anyw
    stay at the edges, the upper two move with the table and cover them at its ends. */
 .wide { overflow-x: auto; margin: 1rem 0; --shade: color-mix(in srgb, var(--ink) 42%, transparent);
         background: linear-gradient(to right, var(--paper) .8rem, transparent) left / 1.6rem 100%,
-                    linear-gradient(to left, var(--paper) .8rem, transparent) right / 1.6rem 100%,
+                    linear-gradient(to left, var(--paper) calc(.8rem + 2px), transparent)
+                      right -2px top 0 / 1.6rem 100%,  /* a part of a pixel would stay */
                     linear-gradient(to right, var(--shade), transparent) left / .8rem 100%,
                     linear-gradient(to left, var(--shade), transparent) right / .8rem 100%;
         background-repeat: no-repeat; background-attachment: local, local, scroll, scroll }

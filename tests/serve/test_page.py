@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image, ImageColor
+from PIL import Image
 
 pytest.importorskip("fastapi", reason="needs the extra serve")
 pytest.importorskip("playwright.sync_api", reason="needs playwright, which drives a browser")
@@ -30,7 +30,7 @@ pytest.importorskip("axe_playwright_python", reason="needs axe, which looks for 
 import adte
 from adte.page import COLOURS
 from adte.serve.access import Access
-from browsing import SIZES, faults
+from browsing import SIZES, faults, small
 from painting import FRUIT, painted
 from serving import PATIENCE, free_port, running, wait_ready
 
@@ -386,16 +386,6 @@ def screens(page, folder: Path) -> Image.Image:
         with Image.open(folder / "screen.png") as screen:
             whole.paste(screen, (i * (width + 24), 0))
     return whole
-
-
-def small(image: Image.Image) -> Image.Image:
-    """With 256 colours, those of the house among them."""
-    house = [ImageColor.getrgb(c) for pair in COLOURS.values() for c in pair]
-    many = image.quantize(160).getpalette()[: 3 * 160]
-    rare = image.quantize(64, Image.Quantize.MAXCOVERAGE).getpalette()[: 3 * 64]
-    palette = Image.new("P", (1, 1))
-    palette.putpalette([*many, *rare, *(level for colour in house for level in colour)])
-    return image.quantize(palette=palette, dither=Image.Dither.NONE)
 
 
 def test_photographs_of_the_page(server, browser, tmp_path):

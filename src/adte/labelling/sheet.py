@@ -123,7 +123,7 @@ def _overview(groups: Sequence[Group], total: int) -> str:
         for i, g in enumerate(groups)
     )
     return (
-        '<h2>What there is</h2>\n<div class="wide full" tabindex="0"><table>'
+        '<h2>Labels</h2>\n<div class="wide full" tabindex="0"><table>'
         "<caption>Images by label</caption><thead><tr>"
         '<th scope="col">label</th><th scope="col">images</th>'
         '<th scope="col"></th><th scope="col">share</th><th scope="col">mean confidence</th></tr>'
@@ -147,12 +147,12 @@ def _check(cards: Sequence[Card], classes: Sequence[str], state: str | None) -> 
     command = ["adte", "calibrate", "csv:checked.csv", "--state", state or "FILE.adte"]
     return (
         f'<section id="check"><h2>Check {len(cards)} by eye</h2>\n'
-        "<p>They were drawn at random, so the share of them that is right is about that of all "
-        "images. Say of each whether its label is right, or what it is.</p>\n"
+        "<p>These images were drawn at random, so the share of right labels among them is an "
+        "estimate for all images. Say for each whether its label is right, or what it shows.</p>\n"
         '<p class="lead" id="score" role="status"></p>\n'
         '<p class="screen"><button type="button" id="save" disabled>Save checked.csv</button> '
-        '<button type="button" id="clear" disabled>Begin anew</button></p>\n'
-        "<p>With some fifty checked, confidence can be made to mean what it says:</p>\n"
+        '<button type="button" id="clear" disabled>Start over</button></p>\n'
+        "<p>With about fifty images checked, you can calibrate the confidence:</p>\n"
         f"<p><code>{_text(' '.join(map(shlex.quote, command)))}</code></p>\n"
         f'<datalist id="classes"><option value="none of them"></option>{options}</datalist>\n'
         f'<ol class="cards">\n{items}</ol></section>\n'
@@ -160,10 +160,11 @@ def _check(cards: Sequence[Card], classes: Sequence[str], state: str | None) -> 
 
 
 def _pictures(groups: Sequence[Group], total: int, shown: int) -> str:
-    some = "" if shown == total else f" {shown:,} of the {total:,} have a picture here."
+    some = "" if shown == total else f" {shown:,} of the {total:,} images are shown."
     parts = [
-        f"<h2>Pictures</h2>\n<p>The least sure of each label come first.{some}</p>\n"
-        '<p class="screen"><label>Show those up to <input type="range" id="up-to" min="0" '
+        "<h2>Pictures</h2>\n"
+        f"<p>Within each label, the least confident images come first.{some}</p>\n"
+        '<p class="screen"><label>Show images of up to <input type="range" id="up-to" min="0" '
         'max="100" value="100"> <output for="up-to">100 %</output> confidence</label></p>\n'
     ]
     for i, g in enumerate(groups):

@@ -34,7 +34,8 @@ function show() {
   if (done) {
     const [low, high] = interval(right, done);
     text = `${done} of ${cards.length} checked: ${right} right, ${percent(right / done)} `
-      + `(${percent(low)} to ${percent(high)}); they say ${percent(sure / done)} on average.`;
+      + `(95 % interval: ${percent(low)} to ${percent(high)}). `
+      + `Their mean confidence is ${percent(sure / done)}.`;
   }
   document.querySelector("#score").textContent = text;
   const table = cards.some((c) => ![undefined, NONE].includes(said[c.dataset.path]));
