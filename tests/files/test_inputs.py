@@ -79,7 +79,7 @@ def test_what_is_not_there_is_named_and_the_rest_goes_on(here):
     assert isinstance(got[1][1], Path)
     assert "holds no image" in str(got[2][1])
     assert "cannot open 'none/'" in str(got[3][1])
-    assert "null byte" in str(got[4][1])
+    assert "embedded null" in str(got[4][1])
 
 
 def test_archives_in_a_folder_are_said(here):
@@ -312,10 +312,10 @@ def test_a_member_that_is_larger_than_it_says(here):
 
 @pytest.mark.parametrize("name", ["a.tar", "a.tar.gz"])
 def test_a_member_of_absurd_size_is_not_read(name, here):
-    with tarfile.open(name, "w:gz" if name.endswith("gz") else "w") as t:
-        info = tarfile.TarInfo("big.png")
-        info.size = 1 << 50
-        t.addfile(info)
+    info = tarfile.TarInfo("big.png")
+    info.size = 1 << 50
+    data = info.tobuf() + bytes(1024)
+    Path(name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
     got = items([name])
     assert "has 1,125,899,906,842,624 bytes, 1 GiB are the limit" in str(got[0][1])
     assert "cannot be read after 1 images" in str(got[1][1])

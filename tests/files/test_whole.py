@@ -46,7 +46,7 @@ def test_places_that_cannot_be_written(tmp_path):
         write_whole(tmp_path / "no" / "file", lambda name: None)
     with pytest.raises(InputError, match="empty name"):
         write_whole("", lambda name: None)
-    with pytest.raises(InputError, match="null byte"):
+    with pytest.raises(InputError, match="embedded null"):
         write_whole(str(tmp_path / "a\0b"), lambda name: None)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
 import sys
@@ -32,6 +33,12 @@ def lived(folder: Path, images: int = 20, crash: bool = True, every: int = 4) ->
         if crash:
             shutil.copytree(folder / "alive", folder / "dead")
     return folder / ("dead" if crash else "alive")
+
+
+def open_files(folder: Path) -> list[str]:
+    """What this process has open there, where the system says so."""
+    there = [os.path.realpath(link) for link in Path("/proc/self/fd").glob("*")]
+    return [name for name in there if Path(name).is_relative_to(folder.resolve())]
 
 
 def expected(images: int) -> list[float]:
@@ -202,10 +209,13 @@ def test_a_database_that_cannot_be_read_is_refused(tmp_path, where):
     data = bytearray((folder / NAME).read_bytes())
     data[where : where + 4000] = b"\xff" * 4000
     (folder / NAME).write_bytes(data)
-    with pytest.raises(StateError, match=r"damaged|no database|format"):
+    with pytest.raises(StateError, match=r"damaged|no database|format") as held:
         Service(folder, small())
     with pytest.raises(StateError):
         Service(folder, small())  # and the lock is free again
+    with pytest.raises(StateError):
+        admin.listing(folder)
+    assert open_files(folder) == [], held  # though its frames are held
 
 
 def test_another_model_is_refused(tmp_path):
@@ -406,8 +416,9 @@ def test_a_disk_that_fails_is_no_damage(tmp_path, monkeypatch):
             Service(folder, small())
     (folder / MARK).unlink()
     (folder / MARK).mkdir()
-    with pytest.raises(InputError, match=r"cannot use the database in .*; see that"):
+    with pytest.raises(InputError, match=r"cannot use the database in .*; see that") as held:
         Service(folder, small())
+    assert open_files(folder) == [], held
     (folder / MARK).rmdir()
     with running(folder) as (client, _):
         assert client.stream("shop").facts()["seen"] == 3

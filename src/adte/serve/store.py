@@ -17,7 +17,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -145,11 +145,11 @@ class Store:
                 f"{str(folder)!r} holds no state of a service; give the folder of `adte serve "
                 "--state`"
             )
-        self._lock: Lock | None = None
+        self._held = ExitStack()  # what is open, to be closed with the store or a start that fails
         self._asking = threading.Lock()  # held by who looks at what is written, beside the writer
         if not reading:
             own_folder(folder, NAME, f"{NAME}*", MARK)
-            self._lock = _locked(self.path)
+            self._held.callback(_locked(self.path).release)
         marked = self._marked()  # first: a server beside us goes on
         try:
             if not reading:
@@ -160,17 +160,19 @@ class Store:
             self.lost = max(0, marked - self.events)
             if not reading:
                 (self.folder / MARK).touch(0o600)
-                self._mark = (self.folder / MARK).open("r+b", buffering=0)
+                mark = (self.folder / MARK).open("r+b", buffering=0)
+                self._mark = self._held.enter_context(mark)
         except (sqlite3.Error, OSError) as error:
-            self._release()
+            self._held.close()
             raise trouble(self.folder, error) from error
         except BaseException:
-            self._release()
+            self._held.close()
             raise
 
     def _connect(self, mode: str) -> sqlite3.Connection:
         where = f"{self.path.resolve().as_uri()}?mode={mode}"
-        return sqlite3.connect(where, uri=True, isolation_level=None, check_same_thread=False)
+        db = sqlite3.connect(where, uri=True, isolation_level=None, check_same_thread=False)
+        return self._held.enter_context(closing(db))
 
     def _look(self) -> sqlite3.Connection:
         """One that only reads; SQLite would write beside a database, which a backup may forbid."""
@@ -191,13 +193,11 @@ class Store:
             db = self._look() if reading else self._connect("rwc")
             form = db.execute("PRAGMA user_version").fetchone()[0]
             if form > FORMAT:
-                db.close()
                 raise StateError(
                     f"{str(self.path)!r} has format {form}, this version of adte reads formats up "
                     f"to {FORMAT}; use the version that wrote it"
                 )
             if db.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
-                db.close()
                 raise sqlite3.DatabaseError("its pages do not fit together")
             if not reading:
                 db.execute("PRAGMA journal_mode=WAL")
@@ -212,7 +212,6 @@ class Store:
                     size = db.execute("PRAGMA page_size").fetchone()[0]
                     db.execute(f"PRAGMA max_page_count={max(1, most // size)}")
             elif form == 0:
-                db.close()
                 raise StateError(f"{str(self.path)!r} is no database of adte; check the path")
         finally:
             os.umask(old)
@@ -225,15 +224,7 @@ class Store:
                 self._beside.close()
         with suppress(sqlite3.Error):
             self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        self.db.close()
-        if self._lock is not None:
-            self._mark.close()
-        self._release()
-
-    def _release(self) -> None:
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
+        self._held.close()
 
     # ------------------------------------------------------------------ writing
 

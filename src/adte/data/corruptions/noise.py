@@ -16,7 +16,7 @@ def gaussian_noise(x: Floats, rng: np.random.Generator, sigma: float) -> Floats:
 
 def shot_noise(x: Floats, rng: np.random.Generator, photons: float) -> Floats:
     """Pois(cx)/c, with c photons at full white."""
-    counts = rng.poisson(x * np.float32(photons / 255)).astype(np.float32)
+    counts: Floats = rng.poisson(x * np.float32(photons / 255)).astype(np.float32)
     return counts * np.float32(255 / photons)
 
 
