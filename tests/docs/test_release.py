@@ -56,7 +56,11 @@ def test_the_wheel_is_whole_and_small(wheel):
     assert not [n for n in ours if "plugin/" in n or "test_" in n or "conftest" in n]
     stray = [n for n in ours if n.endswith((".pyc", ".png", ".html"))]
     assert stray == ["adte/serve/page/index.html"]
-    packaged = {p.relative_to(ROOT / "src").as_posix() for p in (ROOT / "src/adte").rglob("*.py")}
+    packaged = {
+        p.relative_to(ROOT / "src").as_posix()
+        for kind in ("*.py", "*.js", "*.css")
+        for p in (ROOT / "src/adte").rglob(kind)
+    }
     assert packaged <= ours
     assert {n for n in ours if n.endswith(".safetensors")}
 
@@ -82,9 +86,10 @@ def test_the_wheel_works_in_a_venv_of_its_own(wheel, tmp_path):
     code = "import importlib.util as u; print(u.find_spec('adte').origin)"  # without its imports
     assert Path(call(python, "-c", code, **here).strip()).is_relative_to(packages)
     out = call(scripts / "adte", "predict", "photo.png", "--classes", "cat, dog", "--views", "4",
-               "--no-bars", **here)  # fmt: skip
+               "--no-bars", "--out", "labels.csv", **here)  # fmt: skip
     assert out.startswith("photo.png")
     assert "%" in out
+    assert call(scripts / "adte", "look", "labels.csv", **here) == "labels.html\n"
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: p.relative_to(ROOT).as_posix())
