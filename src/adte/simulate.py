@@ -32,20 +32,22 @@ class SimulatedStream:
     [(4, 5), (4, 5), (4, 5)]
     """
 
-    classes: int = option(100, "number of classes L", low=1)
-    images: int = option(1000, "length of the stream", low=1)
-    views: int = option(64, "views an image V", low=1)
-    dim: int = option(64, "width D of the features", low=1)
+    classes: int = option(100, "number of classes", low=1)
+    images: int = option(1000, "number of images", low=1)
+    views: int = option(64, "views per image", low=1)
+    dim: int = option(64, "dimension of the features", low=1)
     imbalance: float = option(
-        20.0, "prior of the most over that of the least favoured class", low=1
+        20.0, "prior of the most favoured class over that of the least favoured", low=1
     )
-    shared: float = option(1.5, "noise that the views of an image share, against a unit signal")
-    private: float = option(1.5, "noise of each view")
-    scale: float = option(12.0, "factor on the cosine")
+    shared: float = option(1.5, "noise that all views of an image share, for a signal of 1")
+    private: float = option(1.5, "noise that each view has of its own, for a signal of 1")
+    scale: float = option(12.0, "factor that turns cosines into logits")
     labels: Literal["balanced", "long-tailed", "sorted"] = option(
-        "balanced", "the stream's own labels: uniform at random, drawn by the prior, or in order"
+        "balanced",
+        "true labels: each class equally often, in random order (balanced) or class by class "
+        "(sorted), or drawn from the prior (long-tailed)",
     )
-    seed: int = option(0, "seed of everything")
+    seed: int = option(0, "seed of all random draws")
 
     def __post_init__(self) -> None:
         check(self, "the simulated stream")

@@ -30,11 +30,12 @@ SEED = click.IntRange(min=0, max=2**63 - 1)  # what every log and file can hold
 
 JSON = click.option(
     "--json", "json_to", default=None, metavar="[FILE.json]", callback=writable,
-    help="Write the same facts as JSON to FILE.json, or to standard output if no file is given.",
+    help="Write the results as JSON to FILE.json, or to standard output if no file is named.",
 )  # fmt: skip
 SET = click.option(
     "--set", "settings", multiple=True, metavar="NAME=VALUE",
-    help="Option of the method, as in base=5; may be repeated. `adte methods NAME` lists them.",
+    help="Set an option of the method, such as base=5; repeat for more. `adte methods NAME` lists "
+    "the options.",
 )  # fmt: skip
 
 
@@ -204,7 +205,7 @@ class Main(Verbs):
 
 EPILOG = """
 \b
-The Tab key completes verbs and options once the shell knows how:
+To complete commands and options with the Tab key, tell your shell once:
   bash  eval "$(_ADTE_COMPLETE=bash_source adte)"     in ~/.bashrc
   zsh   eval "$(_ADTE_COMPLETE=zsh_source adte)"      in ~/.zshrc
   fish  _ADTE_COMPLETE=fish_source adte | source      in ~/.config/fish/config.fish

@@ -47,23 +47,31 @@ class StreamOptions:
     """What a stream is made from, besides the data."""
 
     order: Literal["file", "shuffled", "class-ordered", "correlated"] = option(
-        "shuffled", "order of the images within a domain"
+        "shuffled",
+        "order of the images within a domain: as in the set (file), at random (shuffled), class by "
+        "class (class-ordered), or in runs of one class (correlated)",
     )
     domains: Literal["sequence", "mixed", "gradual"] = option(
-        "sequence", "domains one after the other, in one shuffle, or by rising and falling severity"
+        "sequence",
+        "order of the domains: one after the other (sequence), in one shuffle (mixed), or by "
+        "rising and falling severity (gradual)",
     )
     imbalance: Literal["none", "exponential", "zipf"] = option(
-        "none", "how classes are thinned out"
+        "none", "leave images out so that some classes are rarer, by an exponential or Zipf law"
     )
-    ratio: float = option(10.0, "images of the most over those of the least frequent class", low=1)
+    ratio: float = option(
+        10.0, "with imbalance, size of the most frequent class over that of the rarest", low=1
+    )
     delta: float = option(
-        0.1, "concentration δ of the correlated order; small makes long runs", above=0
+        0.1, "concentration δ of the correlated order; smaller makes longer runs", above=0
     )
     labels: Literal["own", "shared"] = option(
-        "own", "each set keeps its label space, or all are mapped to the union by class id"
+        "own",
+        "with several sets: each keeps its own classes (own), or all are mapped to the union of "
+        "their classes, by class id (shared)",
     )
-    limit: int | None = option(None, "keep the first images of the stream only", low=1)
-    seed: int = option(0, "seed of everything", low=0)
+    limit: int | None = option(None, "use only this many images, the first of the stream", low=1)
+    seed: int = option(0, "seed of all random choices", low=0)
 
     def __post_init__(self) -> None:
         check(self, "a stream")

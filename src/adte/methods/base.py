@@ -38,7 +38,7 @@ __all__ = ["ORDER", "AdaptingMethod", "Method"]
 
 MANY = 64  # images that `step_many` and `predict_many` put together
 
-ORDER = "online, whether an image is predicted before or after it is learned from"
+ORDER = "whether an image is predicted before it is learned from, or after"
 
 
 @dataclass(kw_only=True, eq=False)

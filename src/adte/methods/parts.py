@@ -41,33 +41,36 @@ class Entropy:
     """
 
     kind: Literal["shannon", "tsallis", "adaptive"] = option(
-        "shannon", "measure of uncertainty: Shannon's, Tsallis', or ADTE's with the class prior"
+        "shannon",
+        "entropy of a view: Shannon's, Tsallis' with one q, or ADTE's with a q for each class, "
+        "from the class prior (adaptive)",
     )
     q: float = option(
         0.5,
-        "q > 0 of the Tsallis entropy; below 1 it favours surer views",
+        "parameter q of the Tsallis entropy; values below 1 favour surer views",
         above=0,
         only=("kind", "tsallis"),
     )
-    alpha: float = option(0.01, "lower end of the interval of q", only=ADAPTIVE)
-    beta: float = option(0.9, "upper end of the interval of q", only=ADAPTIVE)
+    alpha: float = option(0.01, "smallest q of a class", only=ADAPTIVE)
+    beta: float = option(0.9, "largest q of a class", only=ADAPTIVE)
     rule: Literal["minmax", "zscore", "decimal", "sigmoid"] = option(
-        "minmax", "how the log prior is brought into the interval of q", only=ADAPTIVE
+        "minmax", "how the log prior is mapped to the interval from alpha to beta", only=ADAPTIVE
     )
     direction: Literal["released", "paper"] = option(
         "released",
-        "who gets the large q: favoured classes (released) or neglected ones (paper)",
+        "which classes get the larger q: favoured ones (released) or neglected ones (paper)",
         only=ADAPTIVE,
     )
     form: Literal["paper", "vanishing"] = option(
         "vanishing",
-        "Σ (P^q − P)/(1−q), which is zero on a certain view, or the paper's Σ P^q/(1−q)",
+        "formula: Σ (P^q − P)/(1−q), which is zero for a certain view (vanishing), or Σ P^q/(1−q) "
+        "(paper)",
         only=ADAPTIVE,
     )
     few: int = option(
         20,
-        "number of classes up to which the interval of q is narrowed, in proportion, towards beta: "
-        "among few classes one class's q would decide by itself; 0 never narrows it",
+        "number of classes up to which alpha is moved towards beta, as among few classes the q of "
+        "one would decide alone; 0 never moves it",
         low=0,
         only=ADAPTIVE,
     )
@@ -122,8 +125,8 @@ class Selection:
     tensor([1, 3])
     """
 
-    ratio: float = option(0.1, "share of the views to keep, at least one view")
-    count: int | None = option(None, "number of views to keep, instead of the ratio")
+    ratio: float = option(0.1, "share of the views to keep; at least one view is kept")
+    count: int | None = option(None, "number of views to keep, instead of a share")
 
     def __post_init__(self) -> None:
         check(self, "the choice of views")
@@ -151,12 +154,12 @@ class Weighing(Selection):
 
     soft: float = option(
         0.0,
-        "weigh the kept views by exp(−H/soft), where that is above 0; else they count alike",
+        "weight the kept views by exp(−entropy/soft); with 0 all count alike",
         low=0,
     )
     base: float = option(
         0.0,
-        "number of classes at which the base view by itself makes half of the answer",
+        "weight of the base view by itself: it makes base/(base + number of classes) of the answer",
         low=0,
     )
 
@@ -183,8 +186,8 @@ class Adjustment:
 
     place: Literal["none", "before", "per-view", "after"] = option(
         "none",
-        "logit adjustment z − τ·log p̃: of every view before selection, of each kept view before "
-        "the average, or of the averaged distribution",
+        "where the log of the class prior p̃ is subtracted from the logits, z − τ·log p̃: in every "
+        "view before selection (before), in each kept view (per-view), or in the average (after)",
     )
     tau: float = option(
         1.0, "strength τ of the logit adjustment", only=("place", "before", "per-view", "after")

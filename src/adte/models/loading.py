@@ -243,18 +243,24 @@ def list_models(pattern: str = "*") -> list[str]:
 class Loading:
     """Plain data, so that a worker can be told. What loads a model inherits its options."""
 
-    weights: str | None = option(None, "a checkpoint file, or 'random'")
-    device: str | None = option(None, "where it runs, such as cpu or cuda; the best by default")
+    weights: str | None = option(
+        None, "checkpoint file to load instead of the model's own, or 'random' for untrained"
+    )
+    device: str | None = option(
+        None, "device to run the model on, such as cpu or cuda; by default CUDA if there is one"
+    )
     dtype: str | None = option(
-        None, "of its weights, float32 or bfloat16; what the processor does best by default"
+        None,
+        "number type of the model, float32 or bfloat16; by default bfloat16 if the device computes "
+        "in it",
     )
     tokenizer: str | None = option(
-        None, "a folder with the tokenizer's files, where the model's own cannot be downloaded"
+        None, "folder with the tokenizer's files, if the model's own cannot be downloaded"
     )
     runtime: Runtime = option(  # noqa: RUF009
         "auto",
-        "what computes the image tower: the library (torch), a faster forward (fast), the same "
-        "compiled, with float8 products, or OpenVINO; auto is fast on CUDA, torch elsewhere",
+        "code that computes the image tower: the library's (torch), our faster one (fast), that "
+        "one compiled or in float8, or OpenVINO; auto is fast on CUDA and torch elsewhere",
     )
 
     def check(self) -> None:

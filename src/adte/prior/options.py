@@ -37,63 +37,72 @@ class PriorOptions:
 
     estimator: Literal["fixed-point", "marginal", "joint"] = option(
         "marginal",
-        "the plain mean of all predictions; the fixed point of the bank's matrix; or bias and "
-        "frequencies told apart",
+        "how the prior is estimated: the mean of all predictions (marginal); the fixed point of "
+        "the bank's matrix (fixed-point); or with the model's bias told apart from the stream's "
+        "class frequencies (joint)",
     )
     frequencies: Literal["auto", "equal", "as-they-come"] = option(
         "auto",
-        "what is known of the classes in the stream: nothing (auto); that they are "
-        "about equally frequent (equal); that the model has no bias (as-they-come)",
+        "what is known beforehand: nothing (auto); that the classes of the stream are about "
+        "equally frequent (equal); that the model has no bias (as-they-come)",
         only=("estimator", "joint"),
     )
-    smoothing: float = option(1.0, "uniform predictions that are added to every class's own", low=0)
+    smoothing: float = option(
+        1.0, "uniform predictions added per class, which keep an early estimate even", low=0
+    )
     smoothing_total: float = option(
-        20.0, "uniform predictions that are added in all, at least, however few the classes", low=0
+        20.0, "smallest number of uniform predictions added in all, for few classes", low=0
     )
     clip: float = option(
         2.0,
-        "robust deviations from the median beyond which the bias is cut, so that classes the "
-        "stream repeats do not pass for favoured ones; 0 cuts nothing",
+        "robust deviations from the median at which the bias of a class is cut off, so that a "
+        "class that the stream repeats does not pass for a favoured one; 0 cuts nothing",
         low=0,
     )
     item: Literal["base", "mean-logits", "soft"] = option(
         "base",
-        "what the prior learns from an image: its base view, the mean logits of all views, or the "
-        "mean of all weighed by exp(−entropy)",
+        "what the prior learns from an image: its base view (base), the mean logits of all views "
+        "(mean-logits), or their mean weighted by exp(−entropy) (soft)",
     )
-    warmup: int = option(0, "images to learn from before the prior is used, at least one", low=0)
+    warmup: int = option(0, "images to learn from before the prior is used; 0 counts as 1", low=0)
     bank: Literal["all", "gap", "gap-larger", "fifo", "reservoir"] = option(
         "all",
-        "which items the fixed point is of: all, as running sums; or, for a class that is full, "
-        "a new one in the place of that with the smallest gap (gap, as released; gap-larger: if "
-        "its own gap is larger), of the oldest (fifo) or of a random one (reservoir)",
+        "predictions that the fixed point is computed from: all, as running sums; or a few per "
+        "class, where in a full class a new one replaces that with the smallest gap between its "
+        "top two logits (gap, as released; gap-larger: only if the new gap is larger), the oldest "
+        "(fifo) or a random one (reservoir)",
         only=FIXED,
     )
     size: int = option(
         10,
-        "items a class the bank keeps",
+        "predictions per class that the bank keeps",
         low=1,
         only=("bank", "gap", "gap-larger", "fifo", "reservoir"),
     )
     threshold: float = option(
-        0.0, "smallest top-1 minus top-2 logit that the bank admits", only=FIXED
+        0.0, "smallest gap between the top two logits that the bank admits", only=FIXED
     )
     norm: Literal["l1", "l2"] = option(
-        "l1", "norm of the iteration: l1 (paper), l2 (released)", only=FIXED
+        "l1", "norm of the iteration: l1 as in the paper, l2 as in the released code", only=FIXED
     )
     eps: float = option(
-        1e-4, "the iteration stops when it changes by no more than this", low=0, only=FIXED
+        1e-4,
+        "the iteration stops when a step changes the estimate by no more than this",
+        low=0,
+        only=FIXED,
     )
-    max_iter: int = option(500, "most steps of one solution", low=1, only=FIXED)
+    max_iter: int = option(500, "maximum number of steps of the iteration", low=1, only=FIXED)
     damping: float = option(
         0.0, "share of the uniform distribution mixed into the matrix", low=0, high=1, only=FIXED
     )
     empty: Literal["uniform", "zero"] = option(
-        "uniform", "column of a class without items: uniform, or zero as released", only=FIXED
+        "uniform",
+        "matrix column of a class without predictions: uniform, or zero as released",
+        only=FIXED,
     )
     noise: float = option(
         0.0,
-        "share of pseudo-labels replaced by random ones (noise study)",
+        "share of pseudo-labels that are replaced by random ones, for studies of noise",
         low=0,
         high=1,
         only=FIXED,

@@ -38,22 +38,26 @@ class Views:
     torch.Size([4, 3, 8, 8])
     """
 
-    count: int = option(64, "views an image, the base view among them", low=1)
+    count: int = option(64, "views per image, the base view included", low=1)
     scale: tuple[float, float] = option(
-        (0.08, 1.0), "area of a crop, as a share of the image", above=0, high=1
+        (0.08, 1.0), "smallest and largest area of a crop, as a share of the image", above=0, high=1
     )
-    ratio: tuple[float, float] = option((3 / 4, 4 / 3), "width of a crop over its height", above=0)
+    ratio: tuple[float, float] = option(
+        (3 / 4, 4 / 3), "smallest and largest ratio of a crop's width to its height", above=0
+    )
     enlarge: float = option(
         2.0,
-        "most that crops of an image below the model's input are enlarged; 0: as any other, as "
-        "published",
+        "how many times crops of images smaller than the model's input may be enlarged; 0 crops "
+        "them like any other, as published",
         low=0,
         before=0.0,
     )
     flip: float = option(0.5, "probability that a crop is mirrored", low=0, high=1)
-    interpolation: Literal["bilinear", "bicubic"] = option("bilinear", "filter of the crops")
-    augmix: bool = option(False, "mix chains of distortions into the crops, as TPT does")
-    seed: int = option(0, "seed of the crops; an image's own key is added to it")
+    interpolation: Literal["bilinear", "bicubic"] = option(
+        "bilinear", "filter that resizes the crops"
+    )
+    augmix: bool = option(False, "mix random distortions into the crops (AugMix), as TPT does")
+    seed: int = option(0, "seed of the crops; the key of each image is added to it")
 
     def __post_init__(self) -> None:
         check(self, "the views")

@@ -19,15 +19,21 @@ FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BI
 class Preprocess:
     """What a model expects of its input; the defaults are CLIP's."""
 
-    size: int = option(224, "side of the square input", low=1)
-    mean: tuple[float, float, float] = option((0.48145466, 0.4578275, 0.40821073), "channel means")
-    std: tuple[float, float, float] = option(
-        (0.26862954, 0.26130258, 0.27577711), "and deviations", above=0
+    size: int = option(224, "side of the square input, in pixels", low=1)
+    mean: tuple[float, float, float] = option(
+        (0.48145466, 0.4578275, 0.40821073), "mean of each colour channel, of values in 0…1"
     )
-    interpolation: Literal["bilinear", "bicubic"] = option("bicubic", "filter of the base view")
-    resize: Literal["shortest", "squash"] = option("shortest", "centre square, or squashed whole")
+    std: tuple[float, float, float] = option(
+        (0.26862954, 0.26130258, 0.27577711), "standard deviation of each channel", above=0
+    )
+    interpolation: Literal["bilinear", "bicubic"] = option(
+        "bicubic", "filter that resizes the base view"
+    )
+    resize: Literal["shortest", "squash"] = option(
+        "shortest", "base view: the central square (shortest), or the whole image squashed (squash)"
+    )
     crop: float = option(
-        1.0, "share of that square's side that the base view shows", above=0, high=1
+        1.0, "share of the square's side that the base view shows", above=0, high=1
     )
 
     def __post_init__(self) -> None:
