@@ -25,7 +25,10 @@ __all__ = ["SimulatedStream"]
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedStream:
-    """An iterable of (sample, label), the same at every pass.
+    """A simulated stream of (sample, label) pairs whose class prior is known.
+
+    It serves to compare estimates of the prior with the truth. It can be iterated over as often as
+    you like, and is the same each time.
 
     >>> stream = SimulatedStream(classes=5, images=3, views=4)
     >>> [tuple(sample.logits.shape) for sample, label in stream]
@@ -58,14 +61,14 @@ class SimulatedStream:
 
     @cached_property
     def prior(self) -> Tensor:
-        """π (L,), float64: exponential from most to least favoured, over shuffled classes."""
+        """The true class prior π (L,), float64: it falls exponentially over shuffled classes."""
         rank = torch.randperm(self.classes, generator=self._generator(1)).double()
         pi = self.imbalance ** (-rank / max(self.classes - 1, 1))
         return pi / pi.sum()
 
     @cached_property
     def class_weights(self) -> Tensor:
-        """Unit class vectors (L, D + 1); the last axis is the common direction."""
+        """Unit vectors of the classes (L, D + 1); the last axis is the common direction."""
         w = normalize(torch.randn(self.classes, self.dim, generator=self._generator(2)), dim=-1)
         log_pi = self.prior.log()
         lean = ((log_pi - log_pi.mean()) / self.scale).float().clamp(-0.9, 0.9)[:, None]

@@ -44,7 +44,10 @@ TRIES = 10  # draws of the Dirichlet order before the best one is taken
 
 @dataclass(frozen=True, kw_only=True)
 class StreamOptions:
-    """What a stream is made from, besides the data."""
+    """Options of how data sets become a stream: order, domains, imbalance, length.
+
+    The same options, data and seed always give the same stream.
+    """
 
     order: Literal["file", "shuffled", "class-ordered", "correlated"] = option(
         "shuffled",
@@ -79,13 +82,16 @@ class StreamOptions:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Stream(Sequence[Example]):
-    """Examples in order, from one or several sets; iterate as often as you like.
+    """A sequence of labelled images in a certain order, from one or several data sets.
+
+    `make_stream` makes one. It can be iterated over as often as you like.
 
     Attributes:
-        datasets: where they come from; options: how they were ordered.
-        places: (N, 2) data set and index in it, of each.
-        maps: for each set, its labels in the stream's label space; None leaves them.
-        classes, class_ids: of the one label space; None where each set keeps its own.
+        datasets: the data sets that the images come from.
+        options: how they were ordered.
+        places: for each image, the number of its data set and its index there (N, 2).
+        maps: for each data set, the stream's label of each of its labels; None leaves them.
+        classes, class_ids: names and ids of the stream's classes; None if each set keeps its own.
     """
 
     datasets: tuple[Dataset, ...]
@@ -114,19 +120,19 @@ class Stream(Sequence[Example]):
         return f"<Stream of {len(self)} images from {names}: {self.options}>"
 
     def identify(self, index: int) -> tuple[str, str]:
-        """Id and domain of an image, without touching its source."""
+        """Id and domain of an image, without reading it."""
         k, i = map(int, self.places[index])
         return self.datasets[k].identify(i)
 
     def group(self, index: int) -> int:
-        """The group of an image, −1 for none, without touching its source."""
+        """Group of an image, without reading it; −1 for none."""
         k, i = map(int, self.places[index])
         groups = self.datasets[k].groups
         return -1 if groups is None else int(groups[i])
 
     @cached_property
     def labels(self) -> Ints:
-        """(N,) in the stream's label space."""
+        """Label of each image (N,), among the stream's classes."""
         out = np.empty(len(self), np.int64)
         for k, (data, labels) in enumerate(zip(self.datasets, self.maps, strict=True)):
             own = data.labels[self.places[self.places[:, 0] == k, 1]]

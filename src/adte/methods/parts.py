@@ -24,17 +24,17 @@ ADAPTIVE = ("kind", "adaptive")
 
 @dataclass(frozen=True, kw_only=True)
 class Entropy:
-    """How unsure a prediction is.
+    """The measure of how unsure a prediction is.
 
       shannon   −Σ P log P
       tsallis   Σ (P^q − P)/(1 − q), one q for all classes
       adaptive  Σ (P^{q_l} − P)/(1 − q_l), q_l from the class prior; Shannon's until it is known
 
-    The adaptive measure is ADTE's, in the form that vanishes where a prediction is certain. The
-    paper's own (`form="paper"`), Σ P^{q_l}/(1 − q_l), never falls below 1/(1 − α) > 1: nothing
-    would pass a threshold in nats such as ln 2. Measures differ in size, so thresholds in nats are
-    multiplied by `scale`, the measure of the uniform distribution over ln L, which is 1 for
-    Shannon's. Among few classes one class's q would decide by itself, so α comes near β there.
+    The adaptive measure is ADTE's, in the form that is zero for a certain prediction. The paper's
+    own form (`form="paper"`), Σ P^{q_l}/(1 − q_l), never falls below 1/(1 − α) > 1, so nothing
+    would pass a threshold such as ln 2. Measures differ in size: a threshold in nats is multiplied
+    by `scale`, the measure of the uniform distribution over ln L, which is 1 for Shannon's. Among
+    few classes the q of one class would decide alone, so there α is moved towards β.
 
     >>> Entropy(kind="tsallis", q=0.5)(torch.tensor([0.5, 0.5]).log())
     tensor(0.8284)
@@ -81,11 +81,11 @@ class Entropy:
 
     @property
     def adaptive(self) -> bool:
-        """Whether it reads the class prior."""
+        """Whether the measure depends on the class prior."""
         return self.kind == "adaptive"
 
     def class_q(self, log_prior: Tensor | None) -> Tensor | None:
-        """q, where the adaptive entropy is in force.  (…, L) → (…, L)"""
+        """The q of each class from the log prior; None if q is not adaptive.  (…, L) → (…, L)"""
         if not self.adaptive or log_prior is None:
             return None
         classes = log_prior.shape[-1]
@@ -96,9 +96,12 @@ class Entropy:
     def __call__(
         self, log_p: Tensor, log_prior: Tensor | None = None, p: Tensor | None = None
     ) -> Tensor:
-        """Uncertainty, low = sure.  (…, L), prior (L,) or one that broadcasts → (…)
+        """The uncertainty of log-probabilities; low is sure.  (…, L) → (…)
 
-        `p` is exp(log p), where it is known.
+        Args:
+            log_p: log-probabilities.
+            log_prior: log of the class prior (L,), or of a shape that broadcasts.
+            p: exp(log_p), if it is known already.
         """
         if self.kind == "tsallis":
             return F.tsallis(log_p, self.q)
@@ -108,7 +111,7 @@ class Entropy:
         return F.adaptive_tsallis(log_p, q, self.form, check=self.beta > 0.99)
 
     def scale(self, classes: int, log_prior: Tensor | None = None) -> float:
-        """By what a threshold in nats is multiplied for this measure: H(uniform) / ln L."""
+        """The factor for thresholds in nats: this measure of the uniform distribution over ln L."""
         adaptive = self.adaptive and log_prior is not None
         if classes == 1 or not (adaptive or self.kind == "tsallis"):
             return 1.0
@@ -119,7 +122,7 @@ class Entropy:
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Which views count: a share `ratio` of them, those of lowest uncertainty.
+    """The choice of views: a share `ratio` of them, those of lowest uncertainty.
 
     >>> Selection(ratio=0.5)(torch.tensor([0.9, 0.1, 0.5, 0.2]))
     tensor([1, 3])
@@ -133,20 +136,24 @@ class Selection:
         F.keep_count(self.count or 1, self.ratio, self.count)
 
     def number(self, views: int) -> int:
+        """How many of so many views are kept."""
         return F.keep_count(views, self.ratio, self.count)
 
     def __call__(self, entropy: Tensor) -> Tensor:
-        """The views to keep, surest first; ties go to the lower index.  (…, V) → (…, K)"""
+        """Indices of the views to keep, surest first, from their entropies.  (…, V) → (…, K)
+
+        Ties go to the lower index.
+        """
         return F.rank_views(entropy)[..., : self.number(entropy.shape[-1])]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Weighing(Selection):
-    """Which views count, and how much: the surer the more.
+    """The choice of views, and the weight of each.
 
-    Those kept count alike, or with `soft` by w ∝ exp(−H/soft). With `base` the base view's own
-    answer is mixed in, with a share base/(base + L): what a crop leaves out matters more where
-    there are few classes L to tell apart.
+    Kept views count alike, or with `soft` by weights w ∝ exp(−H/soft), so that surer views count
+    more. With `base` the answer of the base view alone is mixed in, with a share base/(base + L):
+    what a crop leaves out matters more if there are few classes L.
 
     >>> Weighing(base=10.0).base_share(classes=40)
     0.2
@@ -164,13 +171,13 @@ class Weighing(Selection):
     )
 
     def base_share(self, classes: int) -> float:
-        """How much of the answer is the base view's own."""
+        """The share of the base view's own answer, for so many classes."""
         return self.base / (self.base + classes)
 
     def mean(self, p: Tensor, entropy: Tensor, kept: Tensor) -> Tensor:
-        """The distributions p as one, by the weights of those kept.  (…, V, L), (…, V) → (…, L)
+        """The weighted mean of the kept distributions.  (…, V, L), (…, V) → (…, L)
 
-        p is used up, see `weighed_sum`.
+        p may be changed in place, see `weighed_sum`.
         """
         if kept.shape[-1] < p.shape[-2]:
             p, entropy = F.take_views(p, kept), entropy.gather(-1, kept)
@@ -179,9 +186,10 @@ class Weighing(Selection):
 
 @dataclass(frozen=True, kw_only=True)
 class Adjustment:
-    """Logit adjustment z − τ·log p̃, and where it begins to act.
+    """Logit adjustment z − τ·log p̃ by the class prior p̃, and where it is applied.
 
-    `before` the views are measured, on each kept view (`per-view`), or on the answer (`after`).
+    `before`: to all views, before their entropy is measured. `per-view`: to each kept view.
+    `after`: to the averaged answer.
     """
 
     place: Literal["none", "before", "per-view", "after"] = option(
@@ -198,10 +206,11 @@ class Adjustment:
 
     @property
     def active(self) -> bool:
+        """Whether logits are adjusted at all."""
         return self.place != "none"
 
     def __call__(self, logits: Tensor, log_prior: Tensor | None, *places: str) -> Tensor:
-        """z − τ·log p̃ if the adjustment has begun at one of the places, else z.  (…, L)"""
+        """Adjust the logits if `place` is one of these places, else return them.  (…, L)"""
         if log_prior is None or self.place not in places:
             return logits
         return logits - self.tau * log_prior.to(logits)

@@ -29,10 +29,11 @@ FIXED = ("estimator", "fixed-point")
 
 @dataclass(frozen=True, kw_only=True)
 class PriorOptions:
-    """What decides the estimate; the estimate itself is its `rule`.
+    """Options of how the class prior is estimated.
 
-    The defaults are the plain ones; `adte` sets the joint estimate, and `adte-paper`,
-    `adte-released` and `frolic` what was published.
+    The class prior says which classes a model's predictions favour. The defaults here are the
+    plainest; the method `adte` sets the joint estimate, and `adte-paper`, `adte-released` and
+    `frolic` set what was published. `adte methods NAME` lists the options with their defaults.
     """
 
     estimator: Literal["fixed-point", "marginal", "joint"] = option(
@@ -114,19 +115,19 @@ class PriorOptions:
 
     @cached_property
     def rule(self) -> Rule:
-        """The estimate, as functions of a declared state."""
+        """The estimator, as functions of a state."""
         return RULES[self.estimator](self)
 
     def entries(self) -> dict[str, Entry]:
-        """What is kept: linear in the classes, but for the fixed point."""
+        """The entries of the state; all but the fixed point's grow linearly with the classes."""
         return {"seen": Entry((), torch.int64)} | self.rule.entries()
 
     def evidence(self, logits: Tensor) -> Tensor:
-        """What images say: float64 log-probabilities of their items.  (B, V, L) → (B, L)"""
+        """What the prior learns from images, as float64 log-probabilities.  (B, V, L) → (B, L)"""
         return self.weighed(logits)[0]
 
     def weighed(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """The same, and the weights of the views in it.  (B, V, L) → (B, L), (B, V)"""
+        """The same as `evidence`, and the weights of the views.  (B, V, L) → (B, L), (B, V)"""
         logits = logits.detach()
         if self.item == "soft" and logits.shape[1] > 1:
             parts = [F.soft_mean(logits[i]) for i in F.pieces(logits)]
@@ -142,39 +143,39 @@ class PriorOptions:
         return F.log_probs(logits[:, 0]).double(), weights
 
     def scan(self, state: State, items: Tensor, learn_first: bool = False) -> Reading:
-        """Take in items (B, L) in order, in place; what each image reads of the prior by then."""
+        """Learn from items (B, L) in order, in place; return what each image reads of the prior."""
         early = max(self.warmup, 1) - int(state["seen"]) - learn_first  # images that come too early
         return self.rule.scan(state, items, learn_first)._replace(since=max(0, early))
 
     def read(self, state: State) -> Reading:
-        """What any image reads of a state that does not change."""
+        """Return what any image reads of a state that does not change."""
         early = int(state["seen"]) < max(self.warmup, 1)
         return self.rule.read(state)._replace(since=NEVER if early else 0)
 
     def learn(self, state: State, items: Tensor) -> None:
-        """Take in items (B, L) in order, in place."""
+        """Learn from items (B, L) in order, in place."""
         self.rule.learn(state, items)
 
     def observe(self, state: State, log_p: Tensor, label: int | None = None) -> bool:
-        """Take in one prediction (L,), in place; True if it is kept."""
+        """Learn from one prediction (L,), in place; return whether it is kept."""
         return self.rule.observe(state, log_p, label)
 
     def refresh(self, state: State) -> None:
-        """After loading or merging: make what is derived anew, in place."""
+        """Compute derived entries again, in place, after loading or merging."""
         self.rule.refresh(state)
 
     def begin(self, state: State) -> None:
-        """Make it, in place, what another stream begins with: what the model favours stays.
+        """Turn a state, in place, into what another stream begins with.
 
-        How often classes came is forgotten, where the joint estimate tells the two apart; the
-        other estimates do not.
+        With the joint estimate, the model's bias stays and the class frequencies are forgotten; the
+        other estimates do not tell them apart, and keep everything.
         """
         self.rule.begin(state)
 
     def log_prior(self, state: State) -> Tensor:
-        """log p̃ (L,), float64, finite; uniform before anything was seen."""
+        """The log prior (L,), float64 and finite; uniform before anything was seen."""
         return self.rule.log_prior(state)
 
     def shares(self, state: State) -> Shares | None:
-        """The share of every class in what was seen, with an interval; the joint estimate's."""
+        """The share of every class in the stream, with an interval; only of the joint estimate."""
         return self.rule.shares(state)

@@ -31,7 +31,10 @@ MARGIN = 1.5  # decoded pixels for one of a view, along the shortest side of any
 
 @dataclass(frozen=True)
 class Views:
-    """Random views of an image: call it with an image and a `Preprocess`.
+    """How views of an image are made: the image itself (base view) and random crops of it.
+
+    Call it with an image and a `Preprocess` to get the views as a tensor. The same options, seed
+    and image always give the same views.
 
     >>> image = np.full((40, 60, 3), 128, np.uint8)
     >>> Views(count=4)(image, Preprocess(size=8), key="photo.jpg").shape
@@ -74,12 +77,17 @@ class Views:
         device: torch.device | str | None = None,
         some: range | None = None,
     ) -> Tensor:
-        """The views (count, 3, S, S) in float32, normalised, of whatever `load_image` reads.
+        """Make the views of an image.
 
         Args:
-            key: names the image; None takes a digest of it: see `Picture.identity`.
-            device: where to resize the crops and leave the views; None stays on the CPU.
-            some: only these of the views, of which 0 is the base view; all by default.
+            image: an image, as `load_image` takes it.
+            preprocess: the model's input size and normalisation.
+            key: name of the image, on which its crops depend; by default a digest of the image.
+            device: device to make the views on; by default the CPU.
+            some: range of the views to make, where 0 is the base view; by default all.
+
+        Returns:
+            Normalised views (count, 3, S, S) in float32.
         """
         picture = load_picture(image, preprocess, self)
         fitted = self.fitted(picture.height, picture.width, preprocess)
@@ -102,11 +110,11 @@ class Views:
         return out
 
     def fitted(self, height: int, width: int, preprocess: Preprocess) -> Views:
-        """The views of an image of this size.
+        """The options that are used for an image of this size.
 
-        An image whose shorter side is below the model's input is enlarged in every view, and a
-        small crop of it is a blur. So its crops have at least (S / `enlarge`)² pixels, or are the
-        largest that `ratio` allows, and the sharper filter.
+        An image whose shorter side is below the model's input S is enlarged in every view, and a
+        small crop of it would be a blur. So its crops have at least (S / `enlarge`)² pixels, or are
+        the largest that `ratio` allows, and are resized with the sharper filter.
 
         >>> Views().fitted(300, 400, Preprocess()) == Views()
         True

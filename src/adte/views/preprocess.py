@@ -17,7 +17,10 @@ FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BI
 
 @dataclass(frozen=True)
 class Preprocess:
-    """What a model expects of its input; the defaults are CLIP's."""
+    """How pixels are prepared for a model: size, resizing and normalisation.
+
+    The defaults are those of CLIP.
+    """
 
     size: int = option(224, "side of the square input, in pixels", low=1)
     mean: tuple[float, float, float] = option(
@@ -41,10 +44,10 @@ class Preprocess:
 
     @property
     def whole(self) -> int:
-        """Side of the square from which the base view is cut."""
+        """Side of the square that the base view is cut from, in pixels."""
         return int(self.size / self.crop + 1e-6)
 
     def normalise(self, levels: Tensor) -> Tensor:
-        """Grey levels 0…255 (…, 3, H, W) to what the model expects, in place."""
+        """Normalise pixel values 0…255 (…, 3, H, W), in place."""
         mean, std = levels.new_tensor([self.mean, self.std])[..., None, None]  # (3, 1, 1)
         return levels.mul_(1 / (255 * std)).sub_(mean / std)
