@@ -347,8 +347,8 @@ class Classifier:
             )
         if batch.classes != len(self.classes):
             raise InputError(
-                f"a batch of {batch.classes} classes came to a classifier of {len(self.classes)}; "
-                "give one of its own encode()"
+                f"a batch of {batch.classes} classes was given to a classifier of "
+                f"{len(self.classes)}; give one that its own encode() made"
             )
         with self._lock, as_it_is(self.model.device):
             if self.frozen or not learn:

@@ -197,9 +197,9 @@ class Main(Verbs):
             how, code = (
                 ("terminated", 143) if isinstance(error, Terminated) else ("interrupted", 130)
             )
-            goes_on = "the same command goes on from it where it can"
+            goes_on = "the same command continues from them where it can"
             again = ctx.meta.get(AGAIN, goes_on)
-            click.echo(f"{how}; what was written is whole, and {again}", err=True)
+            click.echo(f"{how}; the files written so far are complete, and {again}", err=True)
             ctx.exit(code)
 
 
@@ -240,6 +240,6 @@ def read_settings(method: str, texts: tuple[str, ...]) -> dict[str, Any]:
     if not made.stateful:
         idle |= {name: "adjust=before" for name in found if name.startswith("prior.")}
     for name, mend in idle.items():
-        said = f"{name} has no effect on {method} as it is set; it has with {mend}"
+        said = f"{name} has no effect on {method} with these options; it needs {mend}"
         click.echo(f"note: {said}", err=True)
     return found

@@ -235,7 +235,7 @@ def register_dataset(info: DatasetInfo) -> Callable[[R], R]:
     """
     if not isinstance(info, DatasetInfo):
         raise InputError(
-            f"{brief(info)} is no card of a data set; write @register_dataset(DatasetInfo(…))"
+            f"{brief(info)} is not a DatasetInfo; write @register_dataset(DatasetInfo(…))"
         )
 
     def add(cls: R) -> R:

@@ -55,7 +55,9 @@ class Calibrating:
         shuffled = random.Random(0).sample(examples, len(examples))  # as images come in use
         self.examples: list[Example] = shuffled[: self.limit]
         if (count := len(self.examples)) < FEW:
-            warnings.warn(f"{count} images are few to calibrate with; fifty do", stacklevel=3)
+            warnings.warn(
+                f"{count} images are few to calibrate with; give fifty or more", stacklevel=3
+            )
 
     def run(self, tick: Callable[[int], object]) -> tuple[Calibration, list[Unread]]:
         """Calibrate and save the state.

@@ -146,8 +146,8 @@ class Job:
         ours = is_ours(out)  # of an earlier run, and may go: its rows are in OUT.jsonl, too
         if ours and not self.force and not os.path.exists(f"{out}.jsonl"):
             raise InputError(
-                f"{out!r} holds rows, but {f'{out}.jsonl'!r}, from which they are gone on with, is "
-                "gone; put it back, give another --out, or --force to begin again"
+                f"{out!r} holds rows, but {f'{out}.jsonl'!r}, from which a run continues, is gone; "
+                "put it back, give another --out, or --force to begin again"
             )
         read = [n for n in map(local_path, self.inputs) if not (ours and os.path.isdir(n))]
         replace(self, inputs=read, force=self.force or ours)._claim(rows._keep())
@@ -160,10 +160,10 @@ class Job:
     def _check(self) -> None:
         if not 0 <= self.min_confidence <= 1:
             raise InputError(
-                f"a confidence of {self.min_confidence} cannot be asked for; give 0 to 1"
+                f"a confidence of {self.min_confidence} is not between 0 and 1; give 0 to 1"
             )
         if self.wait < 0:
-            raise InputError(f"a wait of {self.wait:g} s cannot be kept; give 0 or more")
+            raise InputError(f"a wait of {self.wait:g} s is not possible; give 0 or more")
         if self.start is not None:  # also where it is not needed any more
             load_state(self.start)
 
@@ -259,11 +259,11 @@ class Job:
         except StateError as error:
             said, _, _ = str(error).rpartition("; ")
             raise InputError(
-                f"{said}, and {state!r} goes on; leave --start out, or give a new {new}"
+                f"{said}, and {state!r} is continued; leave --start out, or give a new {new}"
             ) from error
         listener.note(
-            f"--start {self.start!r} is not used: {state!r} is there and goes on as it is; a new "
-            f"{new} begins with it"
+            f"--start {self.start!r} is not used: {state!r} exists and is continued; give a new "
+            f"{new} to begin with it"
         )
 
     def _marks(self, clf: Classifier, keep: Saved) -> dict[str, Any]:
@@ -316,16 +316,16 @@ class Job:
         if self.freeze and learned:
             listener.note(
                 f"{counted(learned, 'image')} of {self.out!r} {'was' if learned == 1 else 'were'} "
-                "learned from before; --freeze holds for the others"
+                "learned from in an earlier run; --freeze applies to the others"
             )
         if lost and clf.seen and not clf.frozen:
             said = f"{self.out!r} is gone or empty, but its state has seen {clf.seen} images"
             if self.state is None:
                 raise InputError(
-                    f"{said}, which would be learned again; give --force to begin anew, or --state "
-                    f"{self.out}.adte to go on from what was learned"
+                    f"{said}, which would be learned from again; give --force to start over, or "
+                    f"--state {self.out}.adte to continue from what was learned"
                 )
-            listener.note(f"{said}; those that come again are learned again")
+            listener.note(f"{said}; images that are given again are learned from again")
 
     # ------------------------------------------------------------------ after the work
 

@@ -49,7 +49,7 @@ def merge_states(states: Sequence[StrPath], out: StrPath, force: bool = False) -
         known.append(theirs)
     if any(other["temperature"] != facts["temperature"] for other in known):
         warnings.warn(
-            f"the states have other temperatures; that of {os.fspath(states[0])!r} is kept, "
+            f"the states have different temperatures; that of {os.fspath(states[0])!r} is kept, "
             f"{facts['temperature']:.3g}",
             stacklevel=2,
         )

@@ -121,7 +121,7 @@ class ECALP(Method):
         super().__post_init__()
         if self.images > self.size:
             raise InputError(
-                f"images={self.images} nearest of size={self.size} cannot be; choose fewer"
+                f"images={self.images} is more than the size={self.size} kept; choose fewer"
             )
 
     # ------------------------------------------------------------------ state

@@ -67,7 +67,7 @@ class Selector(EntropyMethod):
         super().__post_init__()
         if self.aggregate != "probs" and (self.keep.soft or self.keep.base):
             raise InputError(
-                f"aggregate={self.aggregate!r} knows no weights; set soft and base to 0, or choose "
+                f"aggregate={self.aggregate!r} has no weights; set soft and base to 0, or choose "
                 "aggregate='probs'"
             )
 

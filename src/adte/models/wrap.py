@@ -73,7 +73,9 @@ def check_model(given: Any) -> Model:
     """Return a `Model` as it is; raise an `InputError` that says what to do for anything else."""
     if isinstance(given, Model):
         if "_modules" not in vars(given):
-            raise InputError(f"{_kind(given)} is not set up; call super().__init__() in its own")
+            raise InputError(
+                f"{_kind(given)} is not set up; call super().__init__() in its __init__"
+            )
         if lacking := [fact for fact in FACTS if not hasattr(given, fact)]:
             raise InputError(
                 f"{_kind(given)} does not say its {' and '.join(lacking)}; give it what adte.Model "

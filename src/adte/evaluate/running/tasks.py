@@ -239,8 +239,8 @@ def _tell_of_changes(stream: FeatureStream, runs: Sequence[Path | None]) -> None
     if changed := stream.changed(min(path.stat().st_mtime_ns for path in kept)):
         warnings.warn(
             f"images are newer ({changed} of {len(stream)}) than their runs in "
-            f"{str(kept[0].parent)!r}, which are taken as they are; run with --again (in Python "
-            "again=True) if they are others by now",
+            f"{str(kept[0].parent)!r}, which are used as they are; run with --again (in Python "
+            "again=True) if the images have changed",
             stacklevel=3,
         )
 
