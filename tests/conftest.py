@@ -65,9 +65,7 @@ def browser() -> Iterator[Any]:
     if binary is None:
         pytest.skip("needs Chromium")
     with driver.sync_playwright() as play:
-        found = play.chromium.launch(
-            executable_path=binary, args=["--no-sandbox"], timeout=300_000
-        )
+        found = play.chromium.launch(executable_path=binary, args=["--no-sandbox"], timeout=300_000)
         yield found
         found.close()
 
