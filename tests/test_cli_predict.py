@@ -579,7 +579,7 @@ def test_another_confidence_is_refused(photos):
 def test_a_frozen_run_says_what_was_learned_before(photos):
     predict(photos / "000.png", "--out", "o.csv")
     result = predict(photos, "--out", "o.csv", "--freeze")
-    assert "note: 1 image of 'o.csv' was learned from before; --freeze" in result.stderr
+    assert "note: 1 image of 'o.csv' was learned from in an earlier run; --freeze" in result.stderr
     assert seen(Path("o.csv.adte")) == 1
 
 

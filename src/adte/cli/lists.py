@@ -64,8 +64,8 @@ def _one_method(row: dict[str, Any]) -> None:
     if parts := _parts(row):
         first = parts[0]
         how = (
-            f" An option of a part is set by its name, or as {first['name']}."
-            f"{first['options'][-1]['name']}; {first['name']}=… sets the part's first."
+            f" Set an option of a part by its name, or as {first['name']}."
+            f"{first['options'][-1]['name']}; {first['name']}=… sets the part's first option."
         )
     console.table(
         f"{row['name']}: {row['summary']}",
@@ -155,7 +155,9 @@ def _one_set(row: dict[str, Any]) -> None:
     facts += [[k, _count(row[k])] for k in ("images", "classes") if row[k] is not None]
     facts += [["layout", layout] for layout in row["layouts"]]
     facts += [["template", t] for t in row["templates"]]
-    facts += [[f"option {o['name']}", f"{o['help']} [{o['default']}]"] for o in row["options"]]
+    for o in row["options"]:
+        usual = "" if o["default"] is None else f" ({o['default']} by default)"
+        facts.append([f"option {o['name']}", f"{o['help']}{usual}"])
     facts += [["--data", row["usage"]]]
     console.table(row["name"], ("", ""), facts, text=True)
 

@@ -99,7 +99,9 @@ class DeYO(NormTuner):
         0.25, "share of the normalisation layers, from the last, that are not tuned", low=0, below=1
     )
     adaptive_where: Literal["everywhere", "loss", "literal"] = option(
-        "everywhere", "what another entropy than Shannon's replaces"
+        "everywhere",
+        "where an entropy other than Shannon's is used: in filter, weight and loss (everywhere), "
+        "in the loss alone (loss), or everywhere in the paper's own form (literal)",
     )
 
     def layers(self, norms: list[list[str]]) -> list[list[str]]:

@@ -257,7 +257,7 @@ class Loading:
     """
 
     weights: str | None = option(
-        None, "checkpoint file to load instead of the model's own, or 'random' for untrained"
+        None, "checkpoint file to load instead of the model's own weights, or 'random'"
     )
     device: str | None = option(
         None, "device to run the model on, such as cpu or cuda; by default CUDA if there is one"
