@@ -675,6 +675,7 @@ def test_lists():
     assert "imagenet-a" in call("datasets").output
     assert json.loads(call("datasets", "pets", "--json").output)[0]["images"] == 3669
     assert "folder:PATH?option=value" in call("datasets", "folder").output.replace("\n", "")
+    assert "(auto by default)" in call("datasets", "pets").output  # no markup of rich
     assert "tiny" in call("models", "tiny").output
 
 
