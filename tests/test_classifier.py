@@ -257,7 +257,7 @@ def test_answers_that_are_no_probabilities_are_no_predictions(model, photos):
 def test_a_batch_of_another_classifier_teaches_nothing(model, photos):
     clf = make(model)
     (batch,) = Classifier(model, CLASSES[:2], views=8).encode([("a", photos / "00.png")])
-    with pytest.raises(InputError, match="of 2 classes came to a classifier of 4; give one of its"):
+    with pytest.raises(InputError, match="of 2 classes was given to a classifier of 4; give one"):
         clf.step(batch)
     clf.predict(photos / "00.png")
     assert clf.seen == 1

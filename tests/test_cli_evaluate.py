@@ -562,10 +562,12 @@ def test_settings_reach_the_method(cache):
 def test_settings_without_an_effect_are_noted(cache):
     done = call("replay", cache, "--set", "q=0.1", "--set", "clip=1.5")
     assert done.exit_code == 0, done.output
-    assert "entropy.q has no effect on adte as it is set; it has with kind=tsallis" in done.stderr
+    assert (
+        "entropy.q has no effect on adte with these options; it needs kind=tsallis" in done.stderr
+    )
     assert "clip" not in done.stderr
     done = call("replay", cache, "--method", "se", "--set", "clip=1.5")
-    assert "prior.clip has no effect on se as it is set" in done.stderr
+    assert "prior.clip has no effect on se with these options" in done.stderr
 
 
 # --------------------------------------------------------------------------- bad input
@@ -673,6 +675,7 @@ def test_lists():
     assert "imagenet-a" in call("datasets").output
     assert json.loads(call("datasets", "pets", "--json").output)[0]["images"] == 3669
     assert "folder:PATH?option=value" in call("datasets", "folder").output.replace("\n", "")
+    assert "(auto by default)" in call("datasets", "pets").output  # no markup of rich
     assert "tiny" in call("models", "tiny").output
 
 

@@ -64,7 +64,7 @@ def test_sigterm_ends_in_a_sentence_and_leaves_whole_runs(tmp_path):
         process.kill()
     assert process.returncode == 143
     assert out == ""
-    assert err.startswith("terminated; what was written is whole")
+    assert err.startswith("terminated; the files written so far are complete")
     assert err.count("\n") == 1
     assert len(list(Results(runs))) >= 2  # each is read and checked
     left = [p.name for p in runs.iterdir() if p.suffix not in (".json", ".safetensors")]
@@ -126,7 +126,7 @@ def test_an_interrupt_ends_in_a_sentence(monkeypatch):
     monkeypatch.setattr("adte.evaluate.running.tasks.perform", stop)
     result = call("compare", "--methods", "se", "--limit", 2)
     assert result.exit_code == 130
-    assert result.stderr.startswith("interrupted; what was written is whole")
+    assert result.stderr.startswith("interrupted; the files written so far are complete")
 
 
 def test_a_terminal_without_the_letters_stops_nothing():

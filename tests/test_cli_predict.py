@@ -579,7 +579,7 @@ def test_another_confidence_is_refused(photos):
 def test_a_frozen_run_says_what_was_learned_before(photos):
     predict(photos / "000.png", "--out", "o.csv")
     result = predict(photos, "--out", "o.csv", "--freeze")
-    assert "note: 1 image of 'o.csv' was learned from before; --freeze" in result.stderr
+    assert "note: 1 image of 'o.csv' was learned from in an earlier run; --freeze" in result.stderr
     assert seen(Path("o.csv.adte")) == 1
 
 
@@ -636,7 +636,7 @@ def test_no_state_where_nothing_was_learned(photos):
     [
         (("learn", "--state", "s.adte"), "would learn the first 2 images again; give those that"),
         (("predict", "--state", "s.adte"), "would learn the first 2 images again; give those that"),
-        (("predict", "--out", "o.csv"), "goes on from it where it can"),
+        (("predict", "--out", "o.csv"), "continues from them where it can"),
     ],
     ids=["learn", "state", "out"],
 )
@@ -675,7 +675,7 @@ def test_a_reader_who_left_is_told_what_the_same_command_does(photos, monkeypatc
     streamed = predict(photos, "--out", "-", "--state", "s.adte")
     assert "the same command learns again what it had learned by then" in streamed.stderr
     kept = predict(photos, "--out", "o.csv", "--state", "t.adte")
-    assert "the same command goes on from there" in kept.stderr
+    assert "the same command continues from there" in kept.stderr
 
 
 def test_no_image_is_blamed_for_a_kernel_that_there_is_not(photos, monkeypatch):

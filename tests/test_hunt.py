@@ -165,7 +165,7 @@ hunt(
     photo("--views", "1000000000000", says="is not in the range"),
     *(photo("--min-confidence", value, says="Invalid value for '--min-confidence'")
       for value in ("nan", "inf", "-inf", "x", "")),
-    *(photo("--min-confidence", value, says="cannot be asked for; give 0 to 1")
+    *(photo("--min-confidence", value, says="is not between 0 and 1; give 0 to 1")
       for value in ("-0.1", "1.1", "1e30")),
     *(photo("--wait", value, says="Invalid value for '--wait'") for value in ("nan", "inf", "x")),
     photo("--wait", "-1", says="a wait of -1 s"),

@@ -781,7 +781,7 @@ def test_a_warm_start_leaves_its_state_alone(tmp_path):
     assert float(theirs["prior.answers"].sum()) == pytest.approx(4)
     again = predict(tmp_path / "in", "--start", warm, "--out", out)  # all done: nothing learned
     assert is_clean(again)
-    assert f"--start '{warm}' is not used: '{out}.adte' is there and goes on" in again.stderr
+    assert f"--start '{warm}' is not used: '{out}.adte' exists and is continued" in again.stderr
     assert seen(Path(f"{out}.adte")) == 4
     wrong = call("predict", tmp_path / "in", "--start", warm, "--classes", "a, b", "--out", "x.csv")
     assert wrong.exit_code == 2

@@ -79,6 +79,8 @@ def test_of_several_temperatures_the_first_stays_and_frozen_parts_make_a_frozen_
         clf.temperature = temperature
         clf.save(name)
     result = call("merge", *names, "--out", "new.adte")
-    assert "note: the states have other temperatures; that of '1.adte' is kept, 2" in result.output
+    assert (
+        "note: the states have different temperatures; that of '1.adte' is kept, 2" in result.output
+    )
     facts = load_state("new.adte")[1]
     assert (facts["temperature"], facts["frozen"], facts["seen"]) == (2.0, True, 4)

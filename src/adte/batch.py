@@ -29,12 +29,18 @@ __all__ = ["Batch", "Context", "Sample"]
 
 @dataclass(frozen=True, eq=False)
 class Context:
-    """What holds for all images of a stream.
+    """What all images of a stream have in common: the model and its class weights.
+
+    The logits of an image are scale · features · class_weightsᵀ + bias.
 
     Attributes:
-        class_weights: (L, D) unit vectors; logits = scale · features · class_weightsᵀ + bias.
-        unit: whether features are unit vectors; those of a model with fixed classes are its logits.
-        model: the towers, and classes: the names; only for methods that declare the need.
+        class_weights: unit vectors of the classes (L, D).
+        scale: factor on the cosine, 100 for CLIP.
+        model: the model, for methods that need one of its towers.
+        classes: names of the classes, for methods that need them.
+        bias: number added to every logit.
+        unit: whether features are unit vectors. The features of a model with fixed classes are not:
+            they are its logits.
     """
 
     class_weights: Tensor | None = None
@@ -49,13 +55,13 @@ class Context:
 
     @staticmethod
     def of(model: Model, class_weights: Tensor, classes: Sequence[str]) -> Context:
-        """That of a model with class weights of its text tower."""
+        """The context of a model and of class weights made with its text tower."""
         scale, bias = float(model.logit_scale), float(model.logit_bias)
         place = head_device(model.device)
         return Context(class_weights.to(place), scale, model, classes, bias, model.unit)
 
     def same(self, other: Context) -> bool:
-        """Whether both mean the same model, names and weights."""
+        """Whether both have the same model, class names and class weights."""
         return self is other or (
             self.model is other.model
             and self.class_weights is other.class_weights
@@ -66,11 +72,16 @@ class Context:
     def batch(
         self, features: Tensor, pixels: Tensor | None = None, keys: tuple[str, ...] = ()
     ) -> Batch:
-        """A batch from encoded features (B, V, D), in the precision that a cache keeps.
+        """Make a batch from encoded features (B, V, D).
 
-        Features are rounded to float16 and brought back to unit length, whether they come from the
-        tower or from a cache, so that both give the same numbers. On a CPU the logits of each image
-        are a product of their own, whose numbers do not depend on its company.
+        Features are rounded to float16, the precision of a cache, and brought back to unit length.
+        So they give the same numbers whether they come from the image tower or from a cache. On a
+        CPU the logits of an image do not depend on the other images of the batch.
+
+        Args:
+            features: features of V views of B images.
+            pixels: views of the images (B, V, 3, H, W), for methods that need them.
+            keys: a name for every image, or none.
         """
         if self.class_weights is None:
             raise InputError(
@@ -104,15 +115,17 @@ class Context:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Some images of a stream, in order. Labels never reach a method.
+    """Some encoded images of a stream, in order: what a method sees of them, without labels.
+
+    Arrays and nested lists are converted to tensors. B is the number of images, V that of views,
+    L that of classes, D the dimension of features.
 
     Attributes:
-        logits: (B, V, L); view 0 is the base view.
-        features: (B, V, D) unit vectors.
-        pixels: (B, V, 3, H, W) normalised, where a method asked for them.
-        keys: a name for every image, or nothing.
-
-    Arrays and nested lists are made tensors.
+        logits: logits of every view (B, V, L); view 0 is the base view.
+        features: features of every view (B, V, D), unit vectors; None if there are none.
+        pixels: normalised views (B, V, 3, H, W), for methods that need them.
+        context: the model and class weights that the images have in common.
+        keys: a name for every image, or none.
     """
 
     logits: Tensor
@@ -174,10 +187,11 @@ class Batch:
 
     @property
     def classes(self) -> int:
+        """Number of classes."""
         return self.logits.shape[-1]
 
     def require(self, name: str) -> Any:
-        """A part that a method cannot do without."""
+        """An attribute that a method needs; an `InputError` if it is None."""
         value = getattr(self, name) if hasattr(self, name) else getattr(self.context, name)
         if name == "classes":
             value = self.context.classes
@@ -189,7 +203,7 @@ class Batch:
         return value
 
     def check(self) -> None:
-        """Refuse NaN and infinity, with one question to the device for the whole batch."""
+        """Raise an `InputError` if any value is NaN or infinite."""
         # The extremes of what holds a NaN are NaN: no copy of 5 MB an image at 20,000 classes.
         ends = [
             torch.stack(x.detach().aminmax()).float()
@@ -211,7 +225,7 @@ class Batch:
 
     @staticmethod
     def join(parts: Sequence[Batch]) -> Batch:
-        """Batches of one shape and one context, one after the other."""
+        """Put batches of the same shape and context together, in order."""
         first = parts[0]
         if len(parts) == 1:
             return first
@@ -225,7 +239,7 @@ class Batch:
 
     @staticmethod
     def runs(parts: Iterable[Batch], most: int) -> Iterator[Batch]:
-        """Neighbours of like shape, dtype, device and context, joined up to `most` images."""
+        """Join neighbouring batches that fit together, up to `most` images each."""
         group: list[Batch] = []
         for p in parts:
             if group and (sum(map(len, group)) + len(p) > most or not _alike(group[0], p)):
@@ -270,15 +284,21 @@ def _read(owner: Batch | Context | Sample, *names: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """One image of a person who brings logits of their own: tensors, arrays or nested lists.
+    """One image, given by logits of your own; what it holds may be tensors, arrays or nested lists.
+
+    Logits are enough for many methods; `adte methods` lists what each needs. If features are given,
+    logits = scale · features · class_weightsᵀ + bias.
 
     Attributes:
-        logits: (V, L); view 0 is the base view.
-        features: (V, D) unit vectors, and class_weights: (L, D) unit vectors, where a method needs
-            them; then logits = scale · features · class_weightsᵀ + bias.
+        logits: logits of every view (V, L); view 0 is the base view.
+        features: features of every view (V, D), unit vectors.
+        class_weights: unit vectors of the classes (L, D).
+        scale: factor on the cosine, 100 for CLIP.
+        pixels: normalised views (V, 3, H, W).
+        model: the model, for methods that need one of its towers.
+        classes: names of the classes, for methods that need them.
+        bias: number added to every logit.
         unit: whether features are unit vectors, as in `Context`.
-        pixels: (V, 3, H, W) normalised, and model and classes (names): only for methods that
-            declare the need of a tower.
     """
 
     logits: Tensor
@@ -316,7 +336,7 @@ class Sample:
 
     @property
     def batch(self) -> Batch:
-        """A batch of one."""
+        """The image as a batch of one."""
         lone = (None if x is None else x[None] for x in (self.logits, self.features, self.pixels))
         logits, features, pixels = lone
         assert logits is not None

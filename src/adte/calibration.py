@@ -38,24 +38,31 @@ SURE = 1e-6  # no answer is taken to be surer than 1 less this
 
 
 class Threshold(NamedTuple):
-    """Of the images: those at least so sure, and how many of their answers are wrong."""
+    """What a threshold on confidence would do to the labelled images.
+
+    Attributes:
+        min_confidence: the threshold.
+        labelled: share of the images that would get a label.
+        wrong: share of those labels that are wrong; None if there are none.
+    """
 
     min_confidence: float
     labelled: float
-    wrong: float | None  # where there are none
+    wrong: float | None
 
 
 class Calibration(NamedTuple):
-    """What labelled images said of confidence.
+    """The result of `Classifier.calibrate`.
 
     Attributes:
-        temperature: that confidence is changed with from here on.
-        images: that it rests on.
-        accuracy: of their answers.
-        before, after: their mean confidence, as the method has it and with the temperature.
-        thresholds: what a least confidence would leave of them, with the temperature.
-        zero_shot: the accuracy of the model by itself, where it is known: whether the method helps
-            on images of this kind.
+        temperature: the temperature that probabilities have from now on.
+        images: number of labelled images it is based on.
+        accuracy: share of the answers to them that are right.
+        before, after: mean confidence of these answers, without and with the temperature.
+        thresholds: for several values of min_confidence, the share of images that would get a
+            label, and the share of wrong ones among those, with the temperature.
+        zero_shot: accuracy of the model by itself on the same images, if known. It shows whether
+            the method helps on images of this kind.
     """
 
     temperature: float

@@ -49,14 +49,14 @@ MADE_OF = frozenset({"classes", "method", "model", "prompts", "views"})
 
 
 class Unread(NamedTuple):
-    """An image that could not be read, and why."""
+    """An image that could not be read (`source`), and why (`reason`)."""
 
     source: str
     reason: str
 
 
 class Share(NamedTuple):
-    """How much of a stream is of a class, and between what it lies with 95 % confidence."""
+    """The estimated share of a class in the stream, with a 95 % interval from `low` to `high`."""
 
     label: str
     share: float
@@ -69,28 +69,39 @@ class Share(NamedTuple):
 
 
 class Classifier:
-    """A classifier that gets better while it is used.
+    """An image classifier that learns from the images it classifies, without labels.
 
-    It may be used from several threads: images are encoded side by side, and what they teach is
-    taken in one after the other, in the order in which they get there.
+    It can be used from several threads. Images are encoded in parallel; learning from them happens
+    one at a time, in the order in which their encoding ends.
 
     Args:
-        model: a name for `load_model`, or a `Model` in evaluation mode.
-        classes: class names; classes are told apart by index, so names may repeat.
-        method: a name for `create_method`, or a `Method`.
-        templates: prompt templates with {} for the name, a set's name ("seven"), or `Prompts`
-            with descriptions; their vectors are averaged.
-        views: how many views, or a `Views` with all its options. "auto" draws twelve, then four at
-            a time up to 64, and stops when the answer cannot change much: about a third of them, a
-            little accuracy (docs/guides/speed.md). Images are then worked on one at a time.
-        seed: of the views. The views of an image depend on it and on the pixels alone, so the
-            answer does not depend on batch, order or worker, except through what was learned.
-        weights, device, dtype, tokenizer, runtime: as `load_model` takes them, when the model is
-            given by name.
-        options: of the method, when it is given by name.
+        model: name of a model, as `load_model` takes it, or a `Model` in evaluation mode.
+        classes: class names. Classes are identified by index, so names may repeat.
+        method: name of a method, as `create_method` takes it, or a `Method`.
+        templates: prompt templates with {} for the class name, the name of a template set such as
+            "seven", or `Prompts` with descriptions. The vectors of all prompts of a class are
+            averaged.
+        views: number of views per image, or a `Views` with all its options. With "auto", twelve
+            are drawn, then four at a time up to 64, until the answer can hardly change. That takes
+            about a third of the views and costs a little accuracy (docs/guides/speed.md); images
+            are then processed one at a time.
+        seed: seed of the views. The views of an image depend only on the image itself and the
+            seed. So batch size, order and worker make no difference to an answer, except through
+            what was learned before it.
+        weights, device, dtype, tokenizer, runtime: passed to `load_model` if the model is given by
+            name.
+        options: options of the method, if it is given by name.
 
     Attributes:
-        unread: the images that the last call with errors="skip" left out.
+        classes: class names.
+        model, method, prompts, views: what the classifier was made from.
+        seen: number of images learned from so far.
+        frozen: whether learning is switched off.
+        unread: images that the last call with errors="skip" left out, as (source, reason).
+
+    Raises:
+        InputError: if an argument cannot be used, or the method needs what the model does not
+            offer.
 
     >>> clf = Classifier("tiny", classes=["cat", "dog", "car"])      # doctest: +SKIP
     >>> clf.predict("photo.jpg").label                               # doctest: +SKIP
@@ -150,12 +161,24 @@ class Classifier:
     def predict(
         self, image: Any, errors: Literal["raise", "skip"] = "raise", *, learn: bool = True
     ) -> Any:
-        """Predict one image, or each of a list or of a batch (N, H, W, 3), and learn from it.
+        """Predict an image, or each image of a list, and learn from it.
 
-        A list is learned whole or not at all: where one of its images ends in an error, nothing has
-        changed. With errors="skip" images that cannot be read are left out and listed in `unread`;
-        one image by itself is an error still. With learn=False nothing is learned. With
-        views="auto" other threads wait for the whole list.
+        A list is learned from as a whole or not at all: if one of its images raises an error,
+        nothing has changed. With views="auto", other threads wait until the whole list is done.
+
+        Args:
+            image: anything that `load_image` takes, a list of such images, or an array
+                (N, H, W, 3).
+            errors: "raise" stops at an image that cannot be read. "skip" leaves it out of the
+                answer and lists it in `unread`; a single image that cannot be read is always an
+                error.
+            learn: with False, nothing is learned.
+
+        Returns:
+            A `Prediction` for a single image, else a list of them.
+
+        Raises:
+            InputError: if an image cannot be read.
         """
         if isinstance(image, (list, tuple)) or getattr(image, "ndim", 0) == 4:
             with self._whole(self._batches(image, 1, 0, errors)) as batches:
@@ -172,14 +195,19 @@ class Classifier:
         errors: Literal["raise", "skip"] = "raise",
         learn: bool = True,
     ) -> Iterator[Prediction]:
-        """Predictions for a folder, an archive, Parquet files or an address of an object store
-        (s3://…), or for any iterable of images, in order.
+        """Predict many images in order, one `Prediction` at a time, and learn from each.
 
         Args:
-            batch: images that are worked on together; the predictions are the same.
-            workers: threads that decode and crop ahead.
-            errors: stop at an image that cannot be read, or leave it out and list it in `unread`.
-            learn: from each image, after it is predicted.
+            images: a folder, an archive, Parquet files, an address in an object store (s3://…), or
+                any iterable of images as `load_image` takes them.
+            batch: images to process together; it does not change the predictions.
+            workers: threads that decode and crop in advance.
+            errors: "raise" stops at an image that cannot be read; "skip" leaves it out and lists it
+                in `unread`.
+            learn: with False, nothing is learned.
+
+        Yields:
+            A `Prediction` for each image; its `source` is the image's name.
         """
         for some in self._batches(images, batch, workers, errors):
             yield from self.step(some, learn)
@@ -187,10 +215,21 @@ class Classifier:
     predict_many = stream
 
     def learn(self, images: Any, errors: Literal["raise", "skip"] = "raise") -> int:
-        """Learn from an image, a list, or what `stream` takes without predicting; how many it was.
+        """Learn from images without predicting them.
 
-        A list is learned whole or not at all, as in `predict`; a folder, a generator and the like
-        is learned as it comes, and where it ends in an error `seen` says how many images that was.
+        A list is learned from as a whole or not at all, as in `predict`. A folder or a generator is
+        learned from image by image; after an error, `seen` says how many were taken in.
+
+        Args:
+            images: an image, a list of images, or anything that `stream` takes.
+            errors: "raise" stops at an image that cannot be read; "skip" leaves it out and lists it
+                in `unread`.
+
+        Returns:
+            The number of images that were learned from.
+
+        Raises:
+            InputError: if the classifier is frozen, or an image cannot be read.
         """
         if self.frozen:
             raise InputError("this classifier is frozen; call unfreeze() before learn()")
@@ -223,7 +262,7 @@ class Classifier:
                 raise
 
     def sample(self, image: Image) -> Sample:
-        """What the method sees of an image: logits and features of its views."""
+        """Encode an image into what a method sees of it: logits and features of its views."""
         return Sample.of(self._alone(image))
 
     def _alone(self, image: Image) -> Batch:
@@ -267,7 +306,15 @@ class Classifier:
         workers: int = 0,
         failed: Callable[[str, InputError], None] | None = None,
     ) -> Iterator[Batch]:
-        """Batches of at most `size` images, for `step`, of (key, source) pairs."""
+        """Encode images, given as (key, image) pairs, into batches for `step`.
+
+        Args:
+            items: pairs of a name and an image as `load_image` takes it.
+            size: most images in a batch.
+            workers: threads that decode and crop in advance.
+            failed: called with the name and the error of an image that cannot be read; without it
+                the error is raised.
+        """
         pipeline = replace(self.pipeline, workers=workers)
         batches = pipeline.batches(items, self.context, size, failed, self._log_prior)
         return pulled(batches, self.model.device)
@@ -282,15 +329,17 @@ class Classifier:
             return None if prior is None else prior.log_prior
 
     def step(self, batch: Batch, learn: bool = True) -> list[Prediction]:
-        """Predict the images of an encoded batch and learn from them, unless frozen."""
+        """Predict the images of a batch from `encode`, and learn from them.
+
+        Nothing is learned if the classifier is frozen or `learn` is False.
+        """
         return self.start(batch, learn)()
 
     def start(self, batch: Batch, learn: bool = True) -> Callable[[], list[Prediction]]:
-        """`step`, whose predictions are fetched by the call that is returned.
+        """Do the same as `step`, but return a function that fetches the predictions.
 
-        What is learned is learned at once. On a GPU who fetches later need not wait for it: beside
-        a busy tower the many small kernels of a method take their time; answers that are no
-        probabilities are then refused when they are fetched.
+        Learning happens at once. On a GPU, fetching later avoids waiting while the image tower is
+        busy; a method's answers that are not probabilities are then refused when they are fetched.
         """
         if not isinstance(batch, Batch):
             raise InputError(
@@ -298,8 +347,8 @@ class Classifier:
             )
         if batch.classes != len(self.classes):
             raise InputError(
-                f"a batch of {batch.classes} classes came to a classifier of {len(self.classes)}; "
-                "give one of its own encode()"
+                f"a batch of {batch.classes} classes was given to a classifier of "
+                f"{len(self.classes)}; give one that its own encode() made"
             )
         with self._lock, as_it_is(self.model.device):
             if self.frozen or not learn:
@@ -333,15 +382,23 @@ class Classifier:
         errors: Literal["raise", "skip"] = "raise",
         tick: Callable[[int], object] = lambda images: None,
     ) -> Calibration:
-        """Make confidence mean what it says, with labelled images of the kind to come: fifty do.
+        """Calibrate confidences on some labelled images of the kind to come; fifty are enough.
 
-        From here on probabilities are those of one `temperature` for all classes, so that labels
-        are as they were. It is saved with the state. Nothing else is learned from the images.
+        Afterwards, of the answers given with a confidence of 0.8 about 80 % are right. All
+        probabilities are changed by one `temperature`, which leaves the labels as they are and is
+        saved with the state. Nothing else is learned from the images.
 
         Args:
-            labels: of the images, names of classes or their indices.
-            workers, errors: as of `stream`.
-            tick: is told how many images were just read.
+            images: labelled images, as `load_image` takes them.
+            labels: the true class of each image, by name or index.
+            workers, errors: as in `stream`.
+            tick: called with the number of images that were just read.
+
+        Returns:
+            What was found: the temperature, the accuracy and the confidence before and after.
+
+        Raises:
+            InputError: if a label is not one of the classes, or no image can be read.
         """
         if isinstance(images, (str, bytes, os.PathLike)):
             raise InputError(f"{brief(images)} is no list of images; give one, with their labels")
@@ -362,12 +419,15 @@ class Classifier:
 
     @property
     def auto(self) -> bool:
-        """Whether as many views are drawn as the answer needs."""
+        """Whether the number of views depends on the image (views="auto")."""
         return self.pipeline.auto
 
     @property
     def temperature(self) -> float:
-        """Of confidence, 1 as the method has it; `calibrate` finds a better one."""
+        """The temperature of the probabilities: 1 leaves them as the method gives them.
+
+        `calibrate` sets it.
+        """
         return self._temperature
 
     @temperature.setter
@@ -376,10 +436,14 @@ class Classifier:
 
     @property
     def shares(self) -> list[Share]:
-        """What the images so far are made of: the share of every class, largest first.
+        """The estimated share of every class among the images so far, largest first.
 
-        Better than counting labels, since the model's bias is taken out and what is unsure of an
-        image counts in part. The interval knows nothing of errors that all images share.
+        This is better than counting labels: the model's bias is taken out, and an unsure image
+        counts in part for several classes. The interval does not cover errors that all images
+        share.
+
+        Raises:
+            InputError: if no image was seen yet, or the method does not estimate shares.
         """
         with self._lock:
             prior = getattr(self.method, "class_prior", None)
@@ -397,25 +461,30 @@ class Classifier:
     # ------------------------------------------------------------------ state
 
     def freeze(self) -> Classifier:
-        """Stop learning: from here on `predict` leaves the state as it is."""
+        """Stop learning: from now on `predict` leaves the state as it is.
+
+        Returns:
+            The classifier itself.
+        """
         self.frozen = True
         return self
 
     def unfreeze(self) -> Classifier:
-        """Learn again."""
+        """Start learning again after `freeze`; returns the classifier itself."""
         self.frozen = False
         return self
 
     def reset(self) -> None:
-        """Forget what was learned from the stream; the temperature came from labels, and stays."""
+        """Forget what was learned from images. The temperature, which comes from labels, stays."""
         with self._lock:
             self.method.reset()
             self.seen = 0
 
     def begin(self) -> None:
-        """Begin another stream with what was learned: the model's bias stays, and what classes look
-        like; how often they came is of the last stream, and forgotten. `adte` tells the two apart;
-        other methods keep all.
+        """Begin another stream with what was learned from the last one.
+
+        With the method `adte`, the model's bias and what the classes look like are kept; how often
+        each class came is forgotten. Other methods cannot tell these apart and keep everything.
         """
         with self._lock:
             self.method.begin()
@@ -423,12 +492,12 @@ class Classifier:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of the weights that its classes were encoded with; a busy GPU is asked once."""
+        """Digest of the weights of the model, by which saved states are matched to it."""
         return self.model.fingerprint
 
     @property
     def facts(self) -> dict[str, Any]:
-        """All but the model's weights and what was learned, fit for JSON."""
+        """Everything but the model's weights and what was learned, as values for JSON."""
         return {
             "version": __version__,
             "model": self.model.name,
@@ -445,10 +514,20 @@ class Classifier:
         }
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False, **more: Any) -> Path:
-        """Write all but the model's weights to one file. A failed save leaves the old one.
+        """Save the classifier to one file: settings and what was learned, not the model's weights.
 
-        A file that is no state is not written over, unless `force` says so. `more` are facts for
-        the header, such as the outputs that `adte.files.ledger` keeps there.
+        If saving fails, the old file stays.
+
+        Args:
+            path: file to write, such as "shop.adte".
+            force: overwrite a file that is not a saved state.
+            more: further facts for the file's header, as values for JSON.
+
+        Returns:
+            The path that was written.
+
+        Raises:
+            InputError: if the file is not a saved state and `force` is False, or cannot be written.
         """
         check_path(path)
         if not force and not is_special(path) and kind_of(path) not in (None, "state"):
@@ -482,10 +561,19 @@ class Classifier:
         tokenizer: Any = None,
         runtime: str = "auto",
     ) -> Classifier:
-        """A classifier as it was saved.
+        """Load a classifier that `save` wrote.
 
-        Pass the model where its name cannot be loaded here, and the method where it is not
-        registered, both as they were; the method is copied.
+        Args:
+            path: the saved file.
+            model: the model itself, needed only if its name cannot be loaded here, as for one from
+                `wrap`. It must be the one that was used.
+            method: the method, needed only if it is not registered. It must be as it was; a copy
+                is used.
+            weights, device, dtype, tokenizer, runtime: passed to `load_model`.
+
+        Raises:
+            StateError: if the file is damaged, or does not fit the model or method.
+            InputError: if the file or the model cannot be loaded.
         """
         tensors, facts = read_learned(path)
         if model is not None:
@@ -514,7 +602,11 @@ class Classifier:
         return clf
 
     def load_state(self, path: str | os.PathLike[str]) -> None:
-        """Take over what another classifier of the same kind has learned."""
+        """Replace what was learned by the state in a file that `save` wrote.
+
+        Raises:
+            StateError: if the file is of another model, other classes, or another method.
+        """
         tensors, facts = read_learned(path)
         check_fit(repr(str(path)), facts, self.facts)
         with self._lock:
@@ -522,11 +614,15 @@ class Classifier:
             self.seen, self.temperature = facts["seen"], facts["temperature"]
 
     def merge(self, other: Classifier) -> None:
-        """Take in what a classifier of the same kind learned elsewhere.
+        """Add what another classifier of the same kind has learned.
 
-        The marginal and the plain fixed point are then those of one stream after the other. What
-        the default learns of an image depends a little on those before it; merged sums are nearly
-        those of one stream. The temperature stays this one's.
+        With a prior that is the mean of predictions, or a plain fixed point, the result is that of
+        one stream after the other. What the default learns from an image depends a little on
+        earlier ones, so for it the result is nearly that. This classifier's temperature stays.
+
+        Raises:
+            StateError: if the two differ in model, classes, prompts, views, method or options, or
+                if this classifier is frozen.
         """
         if not isinstance(other, Classifier):
             raise InputError(
@@ -553,7 +649,10 @@ class Classifier:
         return new
 
     def anew(self) -> Classifier:
-        """The same weights, classes and settings, and nothing learned; no text is encoded again."""
+        """A classifier of the same model, classes and settings that has learned nothing.
+
+        No text is encoded again.
+        """
         new = object.__new__(type(self))
         fresh = {"method": self.method.clone(), "frozen": False, "seen": 0, "unread": []}
         new.__setstate__(self.__getstate__() | fresh | {"_temperature": 1.0})

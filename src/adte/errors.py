@@ -10,19 +10,23 @@ __all__ = ["AdteError", "InputError", "MissingExtra", "StateError", "brief", "un
 
 
 class AdteError(Exception):
-    """Base of every error that `adte` raises on purpose."""
+    """Base class of all errors that `adte` raises on purpose."""
 
 
 class InputError(AdteError, ValueError):
-    """What was passed in cannot be used."""
+    """An input cannot be used; the message names it and says what to do. Also a `ValueError`."""
 
 
 class StateError(AdteError):
-    """A saved state does not fit: other classes, another method, another version."""
+    """A saved state cannot be used: it is damaged, or of other classes, another model, another
+    method or a newer version.
+    """
 
 
 class MissingExtra(AdteError, ImportError):
-    """An optional dependency is not installed."""
+    """An optional package is not installed; the message says how to install it. Also an
+    `ImportError`.
+    """
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         super().__init__(

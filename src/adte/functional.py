@@ -55,17 +55,17 @@ _MOST, _MOST_ON_HOST = 1 << 25, 1 << 18
 
 
 def wide(x: Tensor) -> Tensor:
-    """In float32 or wider."""
+    """The tensor in float32, or as it is if that is float32 or float64."""
     return x if x.dtype in (torch.float32, torch.float64) else x.float()
 
 
 def log_probs(logits: Tensor) -> Tensor:
-    """Log-softmax over classes, in float32 or wider.  (…, L) → (…, L)"""
+    """Log-probabilities of logits: log-softmax, in float32 or wider.  (…, L) → (…, L)"""
     return torch.log_softmax(wide(logits), dim=-1)
 
 
 def pieces(logits: Tensor) -> Iterator[slice]:
-    """Which of the images (B, V, L) to work on at once, for the memory that it takes."""
+    """Slices of a batch (B, V, L) that are small enough to be worked on at once."""
     most = _MOST_ON_HOST if logits.is_cpu else _MOST
     size = max(1, most // (logits.shape[1] * logits.shape[2]))
     for start in range(0, len(logits), size):
@@ -84,7 +84,7 @@ def _check_classes(values: Tensor, log_p: Tensor, name: str) -> None:
 
 
 def shannon(log_p: Tensor, p: Tensor | None = None) -> Tensor:
-    """Shannon entropy −Σ P log P in nats, with P itself where it is known.  (…, L) → (…)
+    """Shannon entropy −Σ P log P in nats; `p` is P itself, if it is known.  (…, L) → (…)
 
     >>> shannon(torch.tensor([0.5, 0.5]).log())
     tensor(0.6931)
@@ -94,11 +94,11 @@ def shannon(log_p: Tensor, p: Tensor | None = None) -> Tensor:
 
 
 def tsallis(log_p: Tensor, q: float | Tensor) -> Tensor:
-    """Tsallis entropy Σ (P^q − P)/(1 − q), q > 0; Shannon where q = 1.  (…, L) → (…)
+    """Tsallis entropy Σ (P^q − P)/(1 − q) for q > 0; Shannon's for q = 1.  (…, L) → (…)
 
-    With one q this is (Σ P^q − 1)/(1 − q). With a q for every class, (L,), it is the form that
-    vanishes on one-hot distributions. Each term is computed as P^min(q,1) · φ(|1−q|, log P) with
-    φ(d, x) = −expm1(d·x)/d, which has no cancellation and passes smoothly through q = 1.
+    With one q this is (Σ P^q − 1)/(1 − q). With a q for every class (L,), it is the form that is
+    zero on one-hot distributions. Each term is computed as P^min(q,1) · φ(|1−q|, log P) with
+    φ(d, x) = −expm1(d·x)/d, which has no cancellation and is smooth at q = 1.
 
     >>> tsallis(torch.tensor([0.5, 0.5]).log(), 2.0)
     tensor(0.5000)
@@ -119,10 +119,14 @@ def adaptive_tsallis(
 ) -> Tensor:
     """ADTE's entropy with a q for every class, 0 < q < 1.  (…, L), (L,) or (…, L) → (…)
 
-    `paper`: Σ P^q / (1 − q), the paper's Eq. (7). A view that is certain of class l scores
-    1/(1 − q_l), not 0, so the entropy itself prefers the classes of small q.
-    `vanishing`: Σ (P^q − P)/(1 − q), zero on every one-hot distribution.
-    `check=False` asks the device nothing: for a q of `q_from_prior`, which is at most 0.99.
+    Args:
+        log_p: log-probabilities.
+        q: the q of each class, as `q_from_prior` gives it.
+        form: "paper" is Σ P^q / (1 − q), the paper's Eq. (7). There a view that is certain of class
+            l scores 1/(1 − q_l), not 0, so the entropy itself prefers classes of small q.
+            "vanishing" is Σ (P^q − P)/(1 − q), which is zero on every one-hot distribution.
+        check: whether to check the values of q. False saves waiting for a GPU, and is for a q that
+            is known to be at most 0.99.
     """
     if form not in ("paper", "vanishing"):
         raise unknown("entropy form", form, ("paper", "vanishing"))
@@ -146,7 +150,9 @@ def adaptive_tsallis(
 
 
 def correction(p: Tensor, q: float | Tensor) -> Tensor:
-    """F(p, q) = p^q/(1 − q) + p log p: how far Tsallis lifts one class's share over Shannon's."""
+    """F(p, q) = p^q/(1 − q) + p log p: how much a class adds to the Tsallis entropy (in the paper's
+    form) beyond what it adds to Shannon's.
+    """
     log_p = wide(p).log().clamp_min(_LOG_ZERO)
     return (q * log_p).exp() / (1 - q) + log_p.exp() * log_p
 
@@ -171,10 +177,11 @@ def q_from_prior(
     rule: QRule = "minmax",
     direction: QDirection = "released",
 ) -> Tensor:
-    """A class-specific q in [α, β] from the log of the estimated class prior.  (…, L) → (…, L)
+    """The q of each class, in [α, β], from the log of the estimated class prior.  (…, L) → (…, L)
 
-    `direction`: `released` gives favoured (head) classes β and tail classes α, as the release
-    does; `paper` gives head classes α and tail classes β, as the paper's text says.
+    `direction` says which classes get the large q: "released" gives favoured (head) classes β and
+    tail classes α, as the release does; "paper" gives head classes α and tail classes β, as the
+    paper's text says.
 
     `rule` maps x = ±log p̃ to u in [0, 1], and q = α + (β − α)·u:
       minmax   (x − min)/(max − min); a flat prior gives u = 0, so q = α for every class
@@ -220,7 +227,7 @@ def check_interval(alpha: float, beta: float) -> None:
 
 
 def keep_count(views: int, ratio: float = 0.1, count: int | None = None) -> int:
-    """How many of `views` to keep: `count`, or ⌊ratio · views⌋, never fewer than one."""
+    """How many of `views` views to keep: `count`, or ⌊ratio · views⌋, but at least one."""
     if views < 1:
         raise InputError(f"views={views}: there is nothing to keep; make at least one view")
     if count is not None:
@@ -236,17 +243,18 @@ def keep_count(views: int, ratio: float = 0.1, count: int | None = None) -> int:
 
 
 def rank_views(entropy: Tensor) -> Tensor:
-    """View indices, most confident first; ties go to the lower index.  (…, V) → (…, V)"""
+    """Indices of the views, most confident first; ties go to the lower index.  (…, V) → (…, V)"""
     return entropy.argsort(dim=-1, stable=True)
 
 
 def take_views(x: Tensor, index: Tensor) -> Tensor:
-    """The rows of x named by index.  (…, V, L), (…, K) → (…, K, L)"""
+    """The views of x with these indices.  (…, V, L), (…, K) → (…, K, L)"""
     return x.gather(-2, index.unsqueeze(-1).expand(*index.shape, x.shape[-1]))
 
 
 def soft_weights(entropy: Tensor, tau: float = 1.0) -> Tensor:
-    """Weights of all views, w ∝ exp(−H/τ): the surer, the more.  (…, V) → (…, V)
+    """Weights of views by their entropy, w ∝ exp(−H/τ), so that surer ones count more.
+    (…, V) → (…, V)
 
     >>> soft_weights(torch.tensor([0.0, 0.6931, 2.0]))
     tensor([0.6115, 0.3058, 0.0828])
@@ -258,7 +266,9 @@ def soft_weights(entropy: Tensor, tau: float = 1.0) -> Tensor:
 
 
 def soft_mean(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Log of Σ w_v P_v over the views, and w ∝ exp(−H(P_v)).  (…, V, L) → (…, L), (…, V)"""
+    """Log of the weighted mean Σ w_v P_v of the views, with w ∝ exp(−H(P_v)), and the weights w.
+    (…, V, L) → (…, L), (…, V)
+    """
     z = wide(logits)
     z = (z - z.amax(-1, keepdim=True)).clamp_min_(_LOG_ZERO)
     e = z.exp()
@@ -269,33 +279,42 @@ def soft_mean(logits: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def weighed_sum(weights: Tensor, x: Tensor) -> Tensor:
-    """Σ w_v x_v over the views.  (…, V), (…, V, L) → (…, L)
+    """The weighted sum Σ w_v x_v over the views.  (…, V), (…, V, L) → (…, L)
 
-    Not a product of matrices, whose numbers would depend on how many images come at once. x is
-    used up: it is worked on in place, unless a gradient needs it.
+    It is not a product of matrices, whose result would depend on how many images come at once. x is
+    changed in place, unless a gradient needs it.
     """
     scale = weights.unsqueeze(-1)
     return (x * scale if x.requires_grad or scale.requires_grad else x.mul_(scale)).sum(-2)
 
 
 def mean_probs(log_p: Tensor) -> Tensor:
-    """Log of the mean distribution of the views.  (…, K, L) → (…, L)"""
+    """Log of the mean of the views' probabilities.  (…, K, L) → (…, L)"""
     log_p = wide(log_p)
     return log_p.exp().mean(-2).clamp_min(torch.finfo(log_p.dtype).tiny).log()
 
 
 def mean_logits(logits: Tensor) -> Tensor:
-    """Log-probabilities of the mean logits, the normalised geometric mean.  (…, K, L) → (…, L)"""
+    """Log-probabilities of the mean of the views' logits.  (…, K, L) → (…, L)
+
+    It is the normalised geometric mean of their probabilities.
+    """
     return log_probs(wide(logits).mean(-2))
 
 
 def vote(log_p: Tensor, order: Tensor, keep: int) -> Tensor:
-    """Zero's aggregation: each kept view votes for its top class.  (…, V, L), (…, V) → (…, L)
+    """Shares of votes, where each kept view votes for its top class, as in the method Zero.
+    (…, V, L), (…, V) → (…, L)
 
-    Softmax at temperature → 0 is a vote. A tie is settled by the remaining views in order of
-    confidence: the first whose top class is among the tied ones adds a vote. If none is, the tied
-    class that scores highest in the most confident unused view wins (in the most confident view,
-    if all were kept). Returns shares of the votes cast.
+    It is the mean of softmax at a temperature near 0. A tie is settled by the remaining views in
+    order of confidence: the first whose top class is among the tied ones adds a vote. If there is
+    none, the tied class that scores highest in the most confident unused view wins (in the most
+    confident view, if all were kept).
+
+    Args:
+        log_p: log-probabilities of the views.
+        order: indices of the views, most confident first, as `rank_views` gives them.
+        keep: how many of them vote.
     """
     log_p = wide(log_p)
     keep_count(order.shape[-1], count=keep)
@@ -324,10 +343,11 @@ def vote(log_p: Tensor, order: Tensor, keep: int) -> Tensor:
 
 
 def adjust(logits: Tensor, log_prior: Tensor, tau: float = 1.0) -> Tensor:
-    """Logit adjustment: log-probabilities of z − τ·log p̃.  (…, L), (L,) → (…, L)
+    """Logit adjustment: log-probabilities of z − τ·log p̃, for a class prior p̃.
+    (…, L), (L,) → (…, L)
 
-    Where it is applied decides the answer: on all views before the entropy, on the kept views
-    before they are averaged, or on the averaged distribution. `methods.parts` names the places.
+    It can be applied to all views before their entropy is measured, to the kept views before they
+    are averaged, or to the averaged distribution, with different results.
     """
     logits = wide(logits)
     _check_classes(log_prior, logits, "the prior")

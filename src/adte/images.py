@@ -92,9 +92,10 @@ def _suffix(name: str) -> str:
 
 
 def find_images(path: str | os.PathLike[str]) -> list[Path]:
-    """The image itself, or every image below a folder, in code-point order of the paths.
+    """List the images below a folder, or the one image that `path` is.
 
-    Hidden files and folders are left out. A folder that cannot be listed is an error.
+    Paths come sorted by code point. Hidden files and folders are left out. A folder that cannot be
+    listed is an error.
     """
     if not os.fspath(path):
         raise InputError("an empty path was given; name an image or a folder, '.' for this one")
@@ -244,12 +245,17 @@ class Picture(NamedTuple):
 
 
 def load_image(source: Any) -> Pixels:
-    """Any image as contiguous RGB bytes (H, W, 3), turned the way its EXIF orientation says.
+    """Load an image as a contiguous uint8 array (H, W, 3) in RGB.
+
+    The EXIF orientation is applied, transparent parts become white, and 16-bit values become 8-bit.
 
     Args:
-        source: a path, encoded bytes, a Pillow image, a uint8 array (H, W), (H, W, C) or a uint8
-            tensor (C, H, W), (H, W, C), or a function that gives one of them; what is transparent
-            is laid on white, 16 bits become 8.
+        source: a path, the bytes of an image file, a Pillow image, a uint8 array (H, W) or
+            (H, W, C), a uint8 tensor (C, H, W) or (H, W, C), or a function that returns one of
+            these.
+
+    Raises:
+        InputError: if it cannot be read as an image.
 
     >>> load_image(np.zeros((2, 3), np.uint8)).shape
     (2, 3, 3)

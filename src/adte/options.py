@@ -79,11 +79,21 @@ def option(
     before: Any = MISSING,
     only: tuple[str, ...] = (),
 ) -> Any:
-    """A dataclass field that carries its own help, and the bounds that `check` holds it to.
+    """Declare an option: a dataclass field with a default, a help text and bounds.
 
-    `only` is the name of another option beside it, and the values of that with which this one is
-    read: ("kind", "tsallis"). An option that came after a release is given by name alone, and has
-    `before`, the value that held until then: a file that does not name the option means that.
+    Methods and readers declare their options so. The help text is shown by `adte methods NAME` and
+    the like; the bounds are checked when an instance is made.
+
+    Args:
+        default: the default value.
+        help: what the option does, as a phrase without capital letter and full stop.
+        low, high: smallest and largest value allowed.
+        above, below: bounds that a value must not reach.
+        before: for an option that was added after a release, the value that held until then. Saved
+            files that do not name the option mean this value. Such an option can only be given by
+            name.
+        only: another option and the values of it with which this one has an effect, such as
+            ("kind", "tsallis").
     """
     metadata = {"help": help, "bounds": Bounds(low, high, above, below), "only": only}
     if before is MISSING:
@@ -92,7 +102,12 @@ def option(
 
 
 def part(default: Any, help: str) -> Any:
-    """A dataclass field that holds a part; `default` is a frozen instance of its dataclass."""
+    """Declare a part: a dataclass field that holds another dataclass of options.
+
+    Args:
+        default: a frozen instance of that dataclass.
+        help: what the part is for.
+    """
     return field(default=default, metadata={"help": help, "part": type(default)})
 
 

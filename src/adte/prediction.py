@@ -18,18 +18,20 @@ __all__ = ["Prediction", "Predictions", "check_probs"]
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """A decision and what explains it.
+    """The answer for one image, and what explains it.
+
+    L is the number of classes, V that of views. What a method does not provide is None.
 
     Attributes:
-        probs: (L,) float32 or wider.
-        index: the most probable class; label: its name, where names are known.
-        entropy: (V,) of every view, by the method's own measure.
+        probs: probabilities of the classes (L,), float32 or wider.
+        entropy: uncertainty of every view (V,), by the method's own measure.
         kept: indices of the views that were used, most confident first.
-        q: (L,) the class-specific q, for adaptive methods.
-        prior: (L,) the class prior that was in force, if one was.
-        scores: (L,) one score a class, for methods that allow several labels at once.
-        source: the image's name: its path or key, where it has one.
-        classes: the names of all classes, where they are known.
+        q: the q of each class (L,), for methods with an adaptive Tsallis entropy.
+        prior: the class prior that was used (L,).
+        scores: a score for each class (L,), for methods that allow several labels at once.
+        label: name of the most probable class, if names are known.
+        source: name of the image: its path or key, if it has one.
+        classes: names of all classes, if they are known.
     """
 
     probs: Tensor
@@ -44,21 +46,23 @@ class Prediction:
 
     @property
     def index(self) -> int:
+        """Index of the most probable class."""
         return int(self.probs.argmax())
 
     @property
     def confidence(self) -> float:
+        """Probability of the most probable class."""
         return float(self.probs.detach().max())
 
     def top(self, k: int = 5) -> list[tuple[int, float]]:
-        """The k most probable classes with their probabilities."""
+        """The k most probable classes as (index, probability), best first."""
         if not hasattr(k, "__index__") or k < 0:
             raise InputError(f"the {k!r} most probable classes cannot be given; ask for 0 or more")
         values, indices = self.probs.topk(min(int(k), self.probs.numel()))
         return list(zip(indices.tolist(), values.tolist(), strict=True))
 
     def best(self, k: int = 5) -> list[tuple[str, float]]:
-        """The names of the k most probable classes with their probabilities."""
+        """The k most probable classes as (name, probability), best first."""
         return [(self._name(i), x) for i, x in self.top(k)]
 
     def _name(self, index: int) -> str:
@@ -68,7 +72,7 @@ class Prediction:
         return f"class {index}" if lone is None else lone
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON can say it: numbers, texts and lists; None where there is nothing."""
+        """Everything as values for JSON: numbers, texts, lists, and None for what is missing."""
         tensors = ("probs", "entropy", "kept", "q", "prior", "scores")
         lists = {n: None if (x := getattr(self, n)) is None else x.tolist() for n in tensors}
         return {
@@ -106,9 +110,19 @@ class Prediction:
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """The predictions of a batch, one row an image; a sequence of `Prediction`.
+    """The answers for a batch of images, one row per image.
 
-    `known` says of which images q and prior were in force; True stands for all.
+    It is a sequence of `Prediction`: it has a length, and can be indexed, sliced and iterated over.
+    A method's `decide` returns it. Attributes are as those of `Prediction`, with B images in front.
+
+    Attributes:
+        probs: probabilities (B, L).
+        entropy: uncertainty of every view (B, V).
+        kept: indices of the views that were used (B, K).
+        q: the q of each class (B, L).
+        prior: the class prior that was used (B, L).
+        scores: a score for each class (B, L).
+        known: for each image, whether `q` and `prior` were used; True stands for all.
     """
 
     probs: Tensor  # (B, L)
@@ -142,7 +156,7 @@ class Predictions:
         return (self[i] for i in range(len(self)))
 
     def sent(self) -> Callable[[], Predictions]:
-        """The same on its way to the host, all at once; the call waits until it is there."""
+        """Start copying all tensors to the CPU; the returned function waits for them."""
         if self.probs.device.type != "cuda":
             return lambda: self
         there = {n: x for n in _ROWS if (x := getattr(self, n)) is not None}
@@ -158,7 +172,7 @@ class Predictions:
 
     @staticmethod
     def stack(rows: Sequence[Prediction]) -> Predictions:
-        """The predictions of single images, of one shape, as those of a batch."""
+        """Put the predictions of single images, all of the same shape, together as a batch."""
         parts = []
         for r in rows:
             row: dict[str, Any] = {n: x[None] for n in _ROWS if (x := getattr(r, n)) is not None}
@@ -167,7 +181,7 @@ class Predictions:
 
     @staticmethod
     def join(parts: Sequence[Predictions]) -> Predictions:
-        """The predictions of neighbouring batches as one."""
+        """Put the predictions of several batches together, in order."""
         if len(parts) == 1:
             return parts[0]
         out: dict[str, Any] = {}

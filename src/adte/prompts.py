@@ -209,19 +209,23 @@ def match_descriptions(table: Descriptions, classes: Sequence[str]) -> list[Sequ
 
 @dataclass(frozen=True)
 class Prompts:
-    """What is said of each class.
+    """The prompts of each class: templates with its name, or sentences that describe it.
 
     >>> Prompts(("a {}.", "the {}.")).texts(["polar_bear"])
     [['a polar bear.', 'the polar bear.']]
     """
 
     templates: tuple[str, ...] = option(SINGLE, "texts with {} for the class name")
-    descriptions: Mapping[str, Sequence[str]] | None = option(None, "sentences by name or index")
-    use: Literal["templates", "descriptions", "both"] | None = option(
-        None, "which to say; by default the descriptions where there are any"
+    descriptions: Mapping[str, Sequence[str]] | None = option(
+        None, "sentences that describe each class, by its name or index"
     )
-    allow_missing: bool = option(False, "classes without descriptions fall back to templates")
-    name: str = option("", "what the prompts are called in reports")
+    use: Literal["templates", "descriptions", "both"] | None = option(
+        None, "which of them to use; by default the descriptions, if there are any"
+    )
+    allow_missing: bool = option(
+        False, "use the templates for classes without descriptions, instead of an error"
+    )
+    name: str = option("", "name of the prompts in reports")
 
     def __post_init__(self) -> None:
         if self.use is None:
@@ -239,14 +243,16 @@ class Prompts:
         use: Use | None = None,
         allow_missing: bool = False,
     ) -> Prompts:
-        """Prompts from names and files.
+        """Make prompts from template sets and files of descriptions.
 
         Args:
-            templates: a set's name, one template or several; `Prompts` are taken as they are.
-            descriptions: a file, "tiny-imagenet", or a mapping.
-            use: by default the descriptions alone where they are given, as in CuPL; "both" adds
-                the templates to them.
-            allow_missing: let classes without descriptions fall back to the templates.
+            templates: name of a template set, one template or several; `Prompts` are returned as
+                they are.
+            descriptions: a JSON file, "tiny-imagenet" for those of the package, or a mapping from
+                class names to sentences.
+            use: "templates", "descriptions" or "both"; by default only the descriptions if they are
+                given, as in CuPL.
+            allow_missing: use the templates for classes without descriptions, instead of an error.
         """
         if isinstance(templates, Prompts) and descriptions is None:
             return templates
@@ -260,7 +266,11 @@ class Prompts:
         return cls(chosen, table, use, allow_missing, label)  # type: ignore[arg-type]
 
     def texts(self, classes: Sequence[str]) -> list[list[str]]:
-        """The prompts of each class, in order."""
+        """The prompts of each class, in the order of the classes.
+
+        Raises:
+            InputError: if classes have no descriptions and `allow_missing` is False.
+        """
         names = [c.replace("_", " ") for c in classes]
         filled = [[t.replace("{}", n) for t in self.templates] for n in names]
         if self.use == "templates" or self.descriptions is None:
@@ -284,7 +294,7 @@ class Prompts:
         warnings.warn(f"{what}; these use the templates", stacklevel=4)
 
     def describe(self) -> dict[str, Any]:
-        """The facts that a result records of its prompts."""
+        """Facts about the prompts, as results record them."""
         table = self.descriptions or {}
         digest = sha256(json.dumps({k: list(v) for k, v in table.items()}).encode()).hexdigest()
         return {
@@ -350,12 +360,23 @@ def class_weights(
     *,
     cache: str | os.PathLike[str] | None = None,
 ) -> Tensor:
-    """Unit class vectors (L, D), float32: each prompt's unit vector, averaged, made unit.
+    """Compute the weight vector of each class from its prompts.
+
+    Each prompt is encoded into a unit vector; those of a class are averaged, and the mean is scaled
+    to unit length.
 
     Args:
-        templates: templates, a set's name, or `Prompts`.
-        cache: folder in which to keep the result; by default the one that the environment
-            variable ADTE_CACHE names, if any. A change of weights, dtype or prompts is a new entry.
+        model: a model with a text tower.
+        classes: class names.
+        templates: templates with {} for the name, the name of a template set, or `Prompts`.
+        cache: folder to keep the result in; by default the one that the environment variable
+            ADTE_CACHE names, if any. Other weights, dtypes or prompts have entries of their own.
+
+    Returns:
+        Unit vectors (L, D), float32.
+
+    Raises:
+        InputError: if the model has no text tower.
     """
     if "text tower" not in check_model(model).offers:
         raise InputError(

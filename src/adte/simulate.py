@@ -25,27 +25,32 @@ __all__ = ["SimulatedStream"]
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedStream:
-    """An iterable of (sample, label), the same at every pass.
+    """A simulated stream of (sample, label) pairs whose class prior is known.
+
+    It serves to compare estimates of the prior with the truth. It can be iterated over as often as
+    you like, and is the same each time.
 
     >>> stream = SimulatedStream(classes=5, images=3, views=4)
     >>> [tuple(sample.logits.shape) for sample, label in stream]
     [(4, 5), (4, 5), (4, 5)]
     """
 
-    classes: int = option(100, "number of classes L", low=1)
-    images: int = option(1000, "length of the stream", low=1)
-    views: int = option(64, "views an image V", low=1)
-    dim: int = option(64, "width D of the features", low=1)
+    classes: int = option(100, "number of classes", low=1)
+    images: int = option(1000, "number of images", low=1)
+    views: int = option(64, "views per image", low=1)
+    dim: int = option(64, "dimension of the features", low=1)
     imbalance: float = option(
-        20.0, "prior of the most over that of the least favoured class", low=1
+        20.0, "prior of the most favoured class over that of the least favoured", low=1
     )
-    shared: float = option(1.5, "noise that the views of an image share, against a unit signal")
-    private: float = option(1.5, "noise of each view")
-    scale: float = option(12.0, "factor on the cosine")
+    shared: float = option(1.5, "noise that all views of an image share, for a signal of 1")
+    private: float = option(1.5, "noise that each view has of its own, for a signal of 1")
+    scale: float = option(12.0, "factor that turns cosines into logits")
     labels: Literal["balanced", "long-tailed", "sorted"] = option(
-        "balanced", "the stream's own labels: uniform at random, drawn by the prior, or in order"
+        "balanced",
+        "true labels: each class equally often, in random order (balanced) or class by class "
+        "(sorted), or drawn from the prior (long-tailed)",
     )
-    seed: int = option(0, "seed of everything")
+    seed: int = option(0, "seed of all random draws")
 
     def __post_init__(self) -> None:
         check(self, "the simulated stream")
@@ -56,14 +61,14 @@ class SimulatedStream:
 
     @cached_property
     def prior(self) -> Tensor:
-        """π (L,), float64: exponential from most to least favoured, over shuffled classes."""
+        """The true class prior π (L,), float64: it falls exponentially over shuffled classes."""
         rank = torch.randperm(self.classes, generator=self._generator(1)).double()
         pi = self.imbalance ** (-rank / max(self.classes - 1, 1))
         return pi / pi.sum()
 
     @cached_property
     def class_weights(self) -> Tensor:
-        """Unit class vectors (L, D + 1); the last axis is the common direction."""
+        """Unit vectors of the classes (L, D + 1); the last axis is the common direction."""
         w = normalize(torch.randn(self.classes, self.dim, generator=self._generator(2)), dim=-1)
         log_pi = self.prior.log()
         lean = ((log_pi - log_pi.mean()) / self.scale).float().clamp(-0.9, 0.9)[:, None]

@@ -34,23 +34,26 @@ LIMIT = 2 << 30  # bytes; a state that would be larger is refused before it is m
 
 @dataclass(frozen=True)
 class Entry:
-    """One tensor of a state.
+    """The declaration of one tensor that a method keeps in its state.
 
     Attributes:
-        shape: sizes and letters; None where the model decides. So for `dtype`.
-        reduce: how the entries of two streams become one.
-          sum      added
-          mean     averaged, weighted by the counter that `by` names
-          keep     the receiver's own; the other's where it has none yet
-          same     both must be equal: what came with the model and not from the stream
-          trim     slots (L, M, …) of both, sorted by the entry that `by` names, the first M stay
-          tail     rows (N, …) of both one after the other, the last `most` stay
-          derived  computed from the others, by `Method.refresh`; neither saved nor merged
-          or a function of (name, ours, theirs), for what is none of these.
-        fill: the value before anything was seen.
-        most: rows at most, for `tail`.
-        shift: a counter that counts for later in the stream: what is merged in comes after it all,
-            so that much is taken off its ranks first.
+        shape: sizes, as numbers or as letters: L classes, D feature dimensions. None if the model
+            decides.
+        dtype: dtype of the tensor; None if the model decides.
+        reduce: how the entries of two streams are merged.
+          sum      they are added
+          mean     they are averaged, weighted by the counter that `by` names
+          keep     the receiver keeps its own, or takes the other's if it has none yet
+          same     both must be equal: it came with the model and not from the stream
+          trim     slots (L, M, …) of both are sorted by the entry that `by` names, the first M stay
+          tail     rows (N, …) of both follow each other, the last `most` stay
+          derived  it is computed from other entries by `Method.refresh`; neither saved nor merged
+          or a function of (name, ours, theirs), for anything else.
+        fill: value before anything was seen.
+        by: name of another entry, for `mean` and `trim`.
+        most: maximum number of rows, for `tail`.
+        shift: name of a counter of images, for ranks by age: what is merged in counts as later, so
+            the counter is subtracted from its ranks first.
     """
 
     shape: tuple[int | str, ...] | None

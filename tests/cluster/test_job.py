@@ -78,7 +78,7 @@ def test_notes_come(kind):
     notes = Notes()
     kind(images, WANTED, out="o.csv", freeze=True).run(notes)
     (said,) = notes.said
-    assert "1 image of 'o.csv' was learned from before" in said
+    assert "1 image of 'o.csv' was learned from in an earlier run" in said
 
 
 # --------------------------------------------------------------------------- a job that is refused

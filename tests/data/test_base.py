@@ -128,7 +128,7 @@ def test_unknown_names_and_options_are_errors(tmp_path: Path) -> None:
 
 
 def test_only_a_reader_with_a_card_is_registered() -> None:
-    with pytest.raises(InputError, match=r"Reader.* is no card of a data set"):
+    with pytest.raises(InputError, match=r"Reader.* is not a DatasetInfo"):
         register_dataset(Reader)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"dict.* is no class of readers"):
         register_dataset(DatasetInfo("own", "mine"))(dict)  # type: ignore[type-var]

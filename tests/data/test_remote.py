@@ -147,7 +147,9 @@ def test_archives_of_a_place_that_are_not_read_are_said(tmp_path):
     pack(tmp_path / "a.tar", {"0.png": photo(0)})
     (tmp_path / "b.tgz").write_bytes(b"")
     place = tmp_path.as_uri()
-    with pytest.warns(UserWarning, match=r"1 such as '.*b\.tgz'; of an object store \.tar and"):
+    with pytest.warns(
+        UserWarning, match=r"1 such as '.*b\.tgz'; in an object store only \.tar and"
+    ):
         assert len(list(expand([place]))) == 1
 
 

@@ -411,7 +411,7 @@ def test_a_mended_image_is_taken_in(tmp_path):
     cache = extract(stream, folder, shard=4)
     assert stream.skipped == cache.skipped == []
     assert [i.id for i in cache.images()] == [i.id for i in whole.images()]
-    with pytest.raises(StateError, match="made anew meanwhile; open the cache again"):
+    with pytest.raises(StateError, match="replaced while it was read; open the cache again"):
         list(early.images())
     changed = [p.name for p in folder.glob("shard-*") if p.stat().st_mtime_ns != before[p.name]]
     assert changed == ["shard-00000.safetensors"]

@@ -92,7 +92,7 @@ def test_archives_in_a_folder_are_said(here):
     assert name == "shards"
     assert said == f"the folder 'shards' holds archives and no image (.parquet 1, {kinds}); {mend}"
     shutil.copy("photos/a.png", "shards")
-    noted = re.escape(f"archives in 'shards' are passed over ({kinds}); {mend}")
+    noted = re.escape(f"archives in 'shards' are skipped ({kinds}); {mend}")
     with pytest.warns(UserWarning, match=noted):
         assert [n for n, _ in items(["shards"])] == [os.path.join("shards", "a.png")]
 

@@ -104,7 +104,7 @@ def test_a_file_without_its_mark_is_refused(tmp_path, monkeypatch):
 
 def test_comments_among_class_names_are_counted(tmp_path):
     (tmp_path / "names").write_text("# animals\ncat\n  # more\n\ndog\n")
-    with pytest.warns(UserWarning, match=r"begin with # are comments and passed over: 2"):
+    with pytest.warns(UserWarning, match=r"begin with # are comments, and skipped: 2"):
         assert read_classes(f"@{tmp_path / 'names'}") == ["cat", "dog"]
 
 
@@ -145,7 +145,7 @@ def test_class_names_that_cannot_be_read(tmp_path):
 def test_templates_of_a_file(tmp_path):
     path = tmp_path / "templates.txt"
     path.write_bytes("\ufeffa photo of a {}.\r\n\r\n# a comment\r\nart of the {}.".encode())
-    with pytest.warns(UserWarning, match="begin with # are comments and passed over: 1"):
+    with pytest.warns(UserWarning, match="begin with # are comments, and skipped: 1"):
         found = read_templates(["a bad photo of a {}.", f"@{path}"])
     assert found == ["a bad photo of a {}.", "a photo of a {}.", "art of the {}."]
     path.write_text("\n")

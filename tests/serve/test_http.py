@@ -373,7 +373,7 @@ def test_no_text_is_encoded_for_a_stream_that_cannot_be(open_house, monkeypatch)
     monkeypatch.setattr(Stream, "make", lambda *_: pytest.fail("minutes, for many names"))
     with pytest.raises(ServiceError, match="there is a stream 'shop' already"):
         made(client, "shop")
-    with pytest.raises(ServiceError, match="state goes on and start begins; give one of them"):
+    with pytest.raises(ServiceError, match="state and start were both given; give one of them"):
         made(client, "both", state="", start="")
 
 

@@ -30,11 +30,12 @@ SEED = click.IntRange(min=0, max=2**63 - 1)  # what every log and file can hold
 
 JSON = click.option(
     "--json", "json_to", default=None, metavar="[FILE.json]", callback=writable,
-    help="Write the same facts as JSON to FILE.json, or to standard output if no file is given.",
+    help="Write the results as JSON to FILE.json, or to standard output if no file is named.",
 )  # fmt: skip
 SET = click.option(
     "--set", "settings", multiple=True, metavar="NAME=VALUE",
-    help="Option of the method, as in base=5; may be repeated. `adte methods NAME` lists them.",
+    help="Set an option of the method, such as base=5; repeat for more. `adte methods NAME` lists "
+    "the options.",
 )  # fmt: skip
 
 
@@ -196,15 +197,15 @@ class Main(Verbs):
             how, code = (
                 ("terminated", 143) if isinstance(error, Terminated) else ("interrupted", 130)
             )
-            goes_on = "the same command goes on from it where it can"
+            goes_on = "the same command continues from them where it can"
             again = ctx.meta.get(AGAIN, goes_on)
-            click.echo(f"{how}; what was written is whole, and {again}", err=True)
+            click.echo(f"{how}; the files written so far are complete, and {again}", err=True)
             ctx.exit(code)
 
 
 EPILOG = """
 \b
-The Tab key completes verbs and options once the shell knows how:
+To complete commands and options with the Tab key, tell your shell once:
   bash  eval "$(_ADTE_COMPLETE=bash_source adte)"     in ~/.bashrc
   zsh   eval "$(_ADTE_COMPLETE=zsh_source adte)"      in ~/.zshrc
   fish  _ADTE_COMPLETE=fish_source adte | source      in ~/.config/fish/config.fish
@@ -239,6 +240,6 @@ def read_settings(method: str, texts: tuple[str, ...]) -> dict[str, Any]:
     if not made.stateful:
         idle |= {name: "adjust=before" for name in found if name.startswith("prior.")}
     for name, mend in idle.items():
-        said = f"{name} has no effect on {method} as it is set; it has with {mend}"
+        said = f"{name} has no effect on {method} with these options; it needs {mend}"
         click.echo(f"note: {said}", err=True)
     return found

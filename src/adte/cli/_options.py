@@ -181,14 +181,17 @@ class Engine(Section):
 
     Args:
         fields: of `ClusterOptions`, those that the verb uses beside the address.
+        helps: other help texts than theirs.
     """
 
-    def __init__(self, *fields: str) -> None:
+    def __init__(self, *fields: str, **helps: str) -> None:
         names = {"address": "cluster", **{name: f"cluster-{name}" for name in fields}}
-        self.cluster = options_of(ClusterOptions, only=names, prefix="cluster_", names=names)
+        self.cluster = options_of(
+            ClusterOptions, only=names, prefix="cluster_", names=names, helps=helps
+        )
         engine = click.option(
             "--engine", default="local", type=click.Choice(["local", "ray"]), show_default=True,
-            help="Where it runs: here, or on a Ray cluster, with the same results.",
+            help="Run on this machine, or on a Ray cluster with the same results.",
         )  # fmt: skip
         super().__init__("Engine", engine, self.cluster)
 

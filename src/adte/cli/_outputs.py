@@ -84,7 +84,7 @@ def add_force(params: list[click.Parameter]) -> None:
     ):
         params.append(click.Option(
             ["--force"], is_flag=True, is_eager=True, expose_value=False, callback=_remember,
-            help="Write over files that are not of adte's making.",
+            help="Overwrite files that adte did not write.",
         ))  # fmt: skip
 
 

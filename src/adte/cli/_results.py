@@ -23,11 +23,11 @@ KEYS = ("runs", "skip", "table_to", "log_to", "json_to")
 
 RUN_OPTIONS = (
     click.option("--runs", metavar="FOLDER",
-                 help="Keep one JSON per run there, for `adte report` and to go on from."),
+                 help="Save each run there as a JSON file, for `adte report`, and to resume."),
     click.option("--skip-existing/--again", "skip", default=True, show_default=True,
-                 help="Whether runs that --runs holds already are taken from there."),
+                 help="Reuse the runs that --runs already holds, or do them again."),
     click.option("--table", "table_to", metavar="FILE", callback=table_file,
-                 help="Write the table too: .csv, .md, .html, or .tex for a paper."),
+                 help="Also write the table to FILE: .csv, .md, .html, or .tex for a paper."),
     click.option("--log", "log_to", metavar="WHERE",
                  help="Log every run to tensorboard:FOLDER or wandb:PROJECT."),
     JSON,

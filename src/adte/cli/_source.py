@@ -25,17 +25,17 @@ CROPS = {"scale": "crop-scale", "ratio": "crop-ratio", "enlarge": "crop-enlarge"
          "flip": "crop-flip", "interpolation": "crop-filter"}  # fmt: skip
 TEMPLATE = click.option(
     "--template", "templates", multiple=True, metavar="SET|TEXT|@FILE",
-    help="Template set (single, seven, eighty, …), a text with {} for the class name, or @FILE "
-    "with one per line; texts may be repeated. By default the data set's own.",
+    help="Prompt template: the name of a set (single, seven, eighty, …), a text with {} for the "
+    "class name (repeat for more), or @FILE with one text per line.  [default: the data set's own]",
 )  # fmt: skip
 DESCRIPTIONS = click.option(
     "--descriptions", metavar="FILE",
-    help="Sentences that say what each class looks like, as JSON {name: [sentence, …]}; the form "
-    "of CuPL's files.",
+    help="JSON file of sentences that describe each class, {name: [sentence, …]}, as CuPL has "
+    "them; used instead of the templates.",
 )  # fmt: skip
 ALLOW_MISSING = click.option(
     "--allow-missing", is_flag=True,
-    help="Let classes that --descriptions lacks use the templates.",
+    help="Use the templates for classes that have no sentence in --descriptions.",
 )  # fmt: skip
 
 
@@ -58,13 +58,14 @@ class SourceOptions:
         self.stream = options_of(
             StreamOptions, only=("limit",) if replay else None, prefix="stream_",
             names={"seed": "stream-seed"}, seed=None,
-            helps={"seed": "seed of the order alone; that of --seed by default"},
+            helps={"seed": "seed of the order of the images alone; by default that of --seed"},
         )  # fmt: skip
         self.views = options_of(
             Views, only=("count",) if replay else None, prefix="view_",
             names={"count": "views", "seed": "view-seed", **CROPS},
-            helps={"count": "views per image; 64 by default, a cache has its own number",
-                   "seed": "seed of the crops alone; that of --seed by default"},
+            helps={"count": "views per image, the image itself (base view) among them; by "
+                            "default 64, or as many as the cache has",
+                   "seed": "seed of the random crops alone; by default that of --seed"},
             count=None, seed=None,
         )  # fmt: skip
         self.sections = (

@@ -18,18 +18,20 @@ from adte.serve import load
 
 MODEL = options_of(
     Source, only=("model", "weights", "device", "dtype"), model=DEFAULT_MODEL,
-    helps={"model": "see `adte models`",
-           "weights": "a checkpoint file, or 'random': speed needs no trained ones"},
+    helps={"model": "model to measure; `adte models` lists them",
+           "weights": "checkpoint file, or 'random', which is enough to measure speed"},
 )  # fmt: skip
-RUNTIME = options_of(Source, only=("runtime",), helps={"runtime": "what computes the image tower"})
+RUNTIME = options_of(
+    Source, only=("runtime",), helps={"runtime": "code that computes the image tower"}
+)
 
 HELP = {
-    "batch": "Images at once.",
+    "batch": "Images to process at a time.",
     "classes": "Number of classes.",
-    "folder": "Where images lie; made-up JPEGs by default.",
+    "folder": "Folder of images; by default JPEGs are made up.",
     "images": "Number of images.",
-    "method": "See `adte methods`.",
-    "repeats": "Calls, for the median.",
+    "method": "Method to measure; `adte methods` lists them.",
+    "repeats": "Calls to take the median of.",
     "views": "Views per image.",
 }
 KNOWN = "Number of classes; 200 by default."
@@ -73,20 +75,22 @@ def _numbers(ctx: click.Context, param: click.Parameter, text: str) -> list[int]
 
 @main.group()
 def bench() -> None:
-    """Measure speed and memory on this machine, candidates in turns, medians.
+    """Measure speed and memory on this machine.
+
+    Candidates take turns, so that other load hurts all alike; figures are medians.
 
     \b
-    adte bench rate       JPEG to label: ours, the usual way, the tower, the limit
-    adte bench growth     the time of an image by views, classes and stream, drawn
-    adte bench stream     a million images: is their time flat, and the memory?
-    adte bench views      64 views of a photo, beside Pillow view by view
-    adte bench head       ADTE's entropy, selection and mean, beside Shannon's
-    adte bench step       a method's whole step on an image's features
-    adte bench prior      one more item for the class prior, beside starting anew
-    adte bench encode     images per second through the image tower, by batch
+    adte bench rate       images per second from JPEG to label, and the limit
+    adte bench growth     time per image as views, classes and the stream grow
+    adte bench stream     time and memory over a stream of a million images
+    adte bench views      making 64 views of a photo, compared with Pillow
+    adte bench head       ADTE's entropy, selection and mean, compared with Shannon's
+    adte bench step       a method's whole step on the features of an image
+    adte bench prior      updating the class prior, compared with rebuilding it
+    adte bench encode     images per second through the image tower, by batch size
     adte bench pipeline   decode, views, encode, method: where the time goes
     adte bench cost       zero-shot, Zero, ADTE and TPT: seconds and peak memory
-    adte bench serve      the service under load, beside the bare pipeline
+    adte bench serve      the service under load, compared with the bare pipeline
     """
 
 
@@ -135,15 +139,18 @@ def _said(text: str) -> None:
 @MODEL
 @RUNTIME
 @flags(
-    rate.run, "views", "method", "images", "folder", batch="Images at once, ours.",
-    workers="Threads that decode and crop, both.", classes=KNOWN, repeats="Turns, for the median.",
+    rate.run, "views", "method", "images", "folder", batch="Images to process at a time, our way.",
+    workers="Threads that decode and crop, both ways.", classes=KNOWN,
+    repeats="Turns to take the median of.",
 )  # fmt: skip
 @JSON
 def bench_rate(json_to: str | None, **options: Any) -> None:
-    """Images a second from JPEG to label: the usual way, ours, the tower alone and the limit.
+    """Measure images per second from JPEG to label: the usual way, our way, the image tower alone,
+    and the limit of the machine.
 
-    The usual way is Pillow view by view, one image at a time through the library's tower in
-    float32. The limit is the rate of matrix products here over the tower's operations.
+    The usual way makes each view with Pillow, and sends one image at a time through the library's
+    tower in float32. The limit is how many passes of the tower fit into the rate at which this
+    machine multiplies matrices.
     """
     result = rate.run(report=_said, **options)
     _show(f"{_title(result)}, {result['method']}, runtime {result['runtime']}", result, json_to)
@@ -153,13 +160,14 @@ def bench_rate(json_to: str | None, **options: Any) -> None:
 @MODEL
 @RUNTIME
 @flags(
-    growth.run, "views", "repeats", classes="Numbers of classes.",
+    growth.run, "views", "repeats", classes="Numbers of classes, separated by commas.",
     images="Length of the simulated stream.",
 )  # fmt: skip
-@click.option("--plot", type=click.Path(dir_okay=False), help="Draw it: an SVG, PNG or PDF file.")
+@click.option("--plot", type=click.Path(dir_okay=False),
+              help="Also draw a plot, as an SVG, PNG or PDF file.")  # fmt: skip
 @JSON
 def bench_growth(plot: str | None, json_to: str | None, **options: Any) -> None:
-    """The time of an image as views, classes and the stream grow."""
+    """Measure the time per image as the number of views, of classes and of images grows."""
     result = growth.run(report=_said, **options)
     if plot:
         growth.draw(result, plot)
@@ -167,10 +175,10 @@ def bench_growth(plot: str | None, json_to: str | None, **options: Any) -> None:
 
 
 @bench.command("stream")
-@flags(stream.run, "classes", "views", "batch", "method", images="Its length.")
+@flags(stream.run, "classes", "views", "batch", "method", images="Length of the stream.")
 @JSON
 def bench_stream(json_to: str | None, **options: Any) -> None:
-    """A long simulated stream: time of an image and memory at 1,000, 10,000, … images.
+    """Measure time per image and memory over a long stream, after 1,000, 10,000, … images.
 
     Features are simulated; a million images take a few minutes.
     """
@@ -180,10 +188,13 @@ def bench_stream(json_to: str | None, **options: Any) -> None:
 
 
 @bench.command("views")
-@flags(views.run, "repeats", image="A photo; a made-up one of 500×375 by default.")
+@flags(views.run, "repeats", image="Photo to use; by default one of 500×375 is made up.")
 @JSON
 def bench_views(json_to: str | None, **options: Any) -> None:
-    """64 views of a photo: ours beside Pillow view by view, the same crops, one thread."""
+    """Measure making 64 views of a photo, compared with Pillow view by view.
+
+    Both make the same crops, on one thread.
+    """
     result = views.run(**options)
     height, width = result["image"]
     result["meaning"] += f" (pixels differ by {result['max_level_error']:.2f} of 255 levels)"
@@ -194,26 +205,36 @@ def bench_views(json_to: str | None, **options: Any) -> None:
 @flags(head.run, "views", "classes", "repeats")
 @JSON
 def bench_head(json_to: str | None, **options: Any) -> None:
-    """Entropy, selection and mean of one image's logits: ADTE beside Shannon, one thread."""
+    """Measure entropy, selection and mean of one image's logits, ADTE's compared with Shannon's.
+
+    On one thread.
+    """
     result = head.run(**options)
     _show(f"{result['views']} × {result['classes']} logits, one thread", result, json_to)
 
 
 @bench.command("step")
-@flags(step.run, "views", "classes", "batch", "repeats", dim="Width of the features.")
+@flags(step.run, "views", "classes", "batch", "repeats", dim="Dimension of the features.")
 @JSON
 def bench_step(json_to: str | None, **options: Any) -> None:
-    """Predict and learn from an image's features: SE, the paper's ADTE, the default, one thread."""
+    """Measure predicting and learning from an image's features: SE, the paper's ADTE, the default.
+
+    On one thread.
+    """
     result = step.run(**options)
     many = f"{result['batch']} images at once" if result["batch"] > 1 else "one at a time"
     _show(f"{result['views']} views, {result['classes']:,} classes, {many}", result, json_to)
 
 
 @bench.command("prior")
-@flags(prior.run, "classes", "repeats", size="Bank items per class.")
+@flags(prior.run, "classes", "repeats", size="Items per class in the bank.")
 @JSON
 def bench_prior(json_to: str | None, **options: Any) -> None:
-    """One more item for the class prior: updated and warm beside rebuilt and cold, one thread."""
+    """Measure adding one item to the class prior: updated from the last solution, compared with
+    rebuilt from the start.
+
+    On one thread.
+    """
     result = prior.run(**options)
     _show(f"{result['classes']} classes, {result['size']} items each", result, json_to)
 
@@ -221,10 +242,10 @@ def bench_prior(json_to: str | None, **options: Any) -> None:
 @bench.command("encode")
 @MODEL
 @RUNTIME
-@flags(encode.run, "views", "repeats", batches="Images at once.")
+@flags(encode.run, "views", "repeats", batches="Images to encode at a time, separated by commas.")
 @JSON
 def bench_encode(json_to: str | None, **options: Any) -> None:
-    """Images per second through the image tower, by how many go through it together.
+    """Measure images per second through the image tower, by how many go through it together.
 
     A large model on a CPU takes long: `--model ViT-B-16 --weights random --batches 1,2`.
     """
@@ -238,7 +259,7 @@ def bench_encode(json_to: str | None, **options: Any) -> None:
 @flags(pipeline.run, "views", "method", "images", "batch", "folder", classes=KNOWN)
 @JSON
 def bench_pipeline(json_to: str | None, **options: Any) -> None:
-    """The whole way of an image, and each stage's share of the time."""
+    """Measure the whole way of an image, and each stage's share of the time."""
     result = pipeline.run(**options)
     _show(f"{_title(result)}, {result['method']}", result, json_to)
 
@@ -246,15 +267,17 @@ def bench_pipeline(json_to: str | None, **options: Any) -> None:
 @bench.command("cost")
 @MODEL
 @flags(
-    cost.run, "views", classes=KNOWN, repeats="Turns; 7 for tiny, 2 for other models.",
-    chunks="TPT's gradient in chunks, too.",
+    cost.run, "views", classes=KNOWN,
+    repeats="Turns to take the median of; by default 7 for tiny, 2 for other models.",
+    chunks="Also measure TPT with its gradient in chunks.",
 )  # fmt: skip
 @JSON
 def bench_cost(json_to: str | None, **options: Any) -> None:
-    """What an image costs under zero-shot, Zero, ADTE and TPT: seconds and peak memory.
+    """Measure what an image costs under zero-shot, Zero, ADTE and TPT: seconds and peak memory.
 
-    All include encoding the views. Ratios are over zero-shot, in the last rows over all at once.
-    `--model ViT-B-16 --weights random` takes minutes on a CPU; `--classes 1000` is ImageNet's.
+    All include encoding the views. Ratios are to zero-shot; in the table of TPT's gradient, to the
+    gradient all at once. `--model ViT-B-16 --weights random` takes minutes on a CPU; `--classes
+    1000` is ImageNet's number.
     """
     result = cost.run(report=_said, **options)
     if json_to != "-":
@@ -272,13 +295,15 @@ def bench_cost(json_to: str | None, **options: Any) -> None:
 @bench.command("serve")
 @MODEL
 @flags(
-    load.run, "views", clients="That ask at a time.", streams="That they ask.",
-    images="Images of a turn.", turns="Turns, for the median.",
+    load.run, "views", clients="Clients that ask at the same time.",
+    streams="Streams that they ask.",
+    images="Images per turn.", turns="Turns to take the median of.",
 )  # fmt: skip
-@click.option("--soak", "minutes", type=float, help="Load for so many minutes, with memory.")
+@click.option("--soak", "minutes", type=float,
+              help="Run for this many minutes, and watch the memory.")  # fmt: skip
 @JSON
 def bench_serve(json_to: str | None, minutes: float | None, **options: Any) -> None:
-    """The service under load beside the bare pipeline, in turns; latencies p50, p95 and p99."""
+    """Measure the service under load, in turns with the bare pipeline: latencies p50, p95, p99."""
     if minutes is None:
         result = load.run(**options)
         _show(f"{_title(result)}, {result['streams']} streams", result, json_to)

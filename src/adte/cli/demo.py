@@ -10,18 +10,20 @@ from adte.cli._group import COUNT, JSON, main
 
 @main.command()
 @click.option("--out", default="adte-demo", show_default=True, metavar="FOLDER",
-              help="Folder for report.html and the runs.")  # fmt: skip
-@click.option("--limit", type=COUNT, help="Use only the first images.")
+              help="Folder to write report.html and the runs to.")  # fmt: skip
+@click.option("--limit", type=COUNT, help="Use only this many images, from the first on.")
 @click.option(
-    "--cache", metavar="FOLDER", help="Features of `tiny-longtail` instead of the bundle's."
+    "--cache",
+    metavar="FOLDER",
+    help="Cache of features made with `tiny-longtail`, to use instead of the embedded bundle.",
 )
 @JSON
 def demo(out: str, limit: int | None, cache: str | None, json_to: str | None) -> None:
-    """The main job: compare the methods on real photographs, and write a report.
+    """Compare the methods on real photographs, and write a report: the place to start.
 
-    Replays features of 64 views of held-out photographs, made with the embedded model
-    `tiny-longtail`, whose training was imbalanced in a known way. Needs no network, and no labels
-    but to score.
+    The demo uses features of 64 views of 1,200 held-out photographs, made with the embedded model
+    `tiny-longtail`, whose training set was imbalanced in a known way. It needs no network. Labels
+    are used for scoring only.
     """
     from adte.cli._outputs import check_writable
     from adte.evaluate.demo import length, run_demo

@@ -19,30 +19,36 @@ from adte.simulate import SimulatedStream
 SOURCE, CACHE = SourceOptions(), SourceOptions(replay=True)
 SIMULATED = options_of(SimulatedStream)
 
-METHOD = click.option("--method", default="adte", show_default=True, help="See `adte methods`.")
+METHOD = click.option(
+    "--method", default="adte", show_default=True,
+    help="Method to evaluate; `adte methods` lists them.",
+)  # fmt: skip
 PROTOCOL = click.option(
     "--protocol", default="online", show_default=True,
-    type=click.Choice(["online", "two-pass", "episodic", "frozen"]), help="How the stream is used.",
+    type=click.Choice(["online", "two-pass", "episodic", "frozen"]),
+    help="How the method learns: from each image as it comes (online), from all in a first pass "
+    "(two-pass), from one image alone (episodic), or not at all (frozen).",
 )  # fmt: skip
 SHUFFLE = click.option(
     "--shuffle", default=0, type=SEED, show_default=True,
-    help="Which shuffle of the stream; 0 takes it as it comes.",
+    help="Number of a shuffle of the stream; 0 keeps its own order.",
 )  # fmt: skip
 SEEDS = click.option(
     "--seeds", default=1, type=COUNT, show_default=True, metavar="N",
-    help="Shuffles of the stream, 0 to N−1, for methods that learn.",
+    help="Run methods that learn on N orders: the stream's own, and shuffles 1 to N−1.",
 )  # fmt: skip
 METHODS = click.option(
     "--methods", "names", metavar="NAMES", multiple=True,
-    help="Methods with commas between them, or repeated; all that features suffice for by default.",
+    help="Methods, separated by commas; may be repeated.  [default: all that do not run the image "
+    "tower again]",
 )  # fmt: skip
 PROTOCOLS = click.option(
     "--protocols", multiple=True, default=("online",), show_default=True, metavar="NAMES",
-    help="Of online, two-pass, episodic and frozen, with commas between them, or repeated.",
+    help="Protocols, separated by commas: online, two-pass, episodic, frozen; may be repeated.",
 )  # fmt: skip
 BASELINE = click.option(
     "--baseline", metavar="ROW",
-    help="The row that gains are over; by default se, or where that does not run zero-shot.",
+    help="Row that gains are measured against.  [default: se, or zero-shot if se is not run]",
 )  # fmt: skip
 RUN = Section("Method", METHOD, PROTOCOL, SHUFFLE, SET)
 ENGINE = Engine()  # tasks go wherever there is room
@@ -55,7 +61,9 @@ WORKERS = Engine("workers", "decoders", "gpus", "chunk")
 @run_options
 @ENGINE
 def eval_(**values: Any) -> None:
-    """Evaluate one method on labelled images, or on features (--data cache:FOLDER, npz:FILE)."""
+    """Evaluate one method on labelled images, as in `adte eval --data folder:labelled`, or on
+    features that were computed before (--data cache:FOLDER or npz:FILE).
+    """
     source = SOURCE.take(values)
     if not source.data:
         raise InputError("no data was given; name it as in --data folder:PATH")
@@ -69,7 +77,10 @@ def eval_(**values: Any) -> None:
 @run_options
 @ENGINE
 def replay(cache: str, **values: Any) -> None:
-    """Run a method on the features in CACHE: the same as `eval --data cache:CACHE`."""
+    """Evaluate a method on the features in the folder CACHE, which `adte extract` made.
+
+    It is the same as `adte eval --data cache:CACHE`.
+    """
     _one(CACHE.take(values, data=(f"cache:{cache}",)), **values)
 
 
@@ -100,10 +111,11 @@ def _run(source: Any, tasks: Any, values: dict[str, Any]) -> None:
 @run_options
 @ENGINE
 def compare(names: tuple[str, ...], protocols: tuple[str, ...], seeds: int, **values: Any) -> None:
-    """Compare methods on one stream, by default the embedded bundle.
+    """Compare several methods on one stream of labelled images.
 
-    Methods that tune prompts or towers take seconds an image; --limit and --methods shorten the
-    run. With --runs FOLDER an interrupted comparison goes on where it was.
+    Without --data the stream is the embedded bundle: features of 1,200 photographs. Methods that
+    tune prompts or towers take seconds per image; --limit and --methods make the run shorter. With
+    --runs FOLDER an interrupted comparison continues where it stopped.
     """
     from adte.evaluate.compare import tasks_for
 
@@ -127,7 +139,11 @@ def _words(texts: Sequence[str]) -> Any:
 def sweep(
     grid_texts: tuple[str, ...], method: str, protocol: Any, seeds: int, **values: Any
 ) -> None:
-    """Run a method over every combination of option values, as in `adte sweep base=0,5,10`."""
+    """Evaluate a method with every combination of the given option values.
+
+    For example, `adte sweep base=0,5,10 soft=0,1` makes six runs. Without --data they are on the
+    embedded bundle.
+    """
     from adte.evaluate.running.tasks import grid
 
     for text in grid_texts:
@@ -139,13 +155,16 @@ def sweep(
 
 @main.command()
 @SOURCE
-@click.option("--out", required=True, metavar="FOLDER", help="The cache; resumed if unfinished.")
+@click.option("--out", required=True, metavar="FOLDER",
+              help="Folder of the cache; an unfinished one is continued.")  # fmt: skip
 @JSON
 @WORKERS
 def extract(out: str, json_to: str | None, **values: Any) -> None:
-    """Encode the views of a data set once, into a cache that `replay` and `compare` read.
+    """Encode the views of a data set once, into a cache of features.
 
-    --data may be parquet:PLACE or remote:s3://… too; see the guide to clusters.
+    `adte replay`, and other commands with --data cache:FOLDER, then need not encode them again.
+    Data in an object store can be given too, as parquet:PLACE or remote:s3://…; see the guide
+    "Past one machine".
     """
     from adte.evaluate.features.cache import begun
     from adte.evaluate.features.cache import extract as write_cache
@@ -188,7 +207,10 @@ def extract(out: str, json_to: str | None, **values: Any) -> None:
 @SIMULATED
 @JSON
 def simulate(json_to: str | None, **values: Any) -> None:
-    """Run the methods on a simulated stream whose class prior is known."""
+    """Run the methods on a simulated stream whose class prior is known.
+
+    No images and no model are needed: features are drawn at random around class vectors.
+    """
     from adte.evaluate.compare import Comparison, Listener, compare_tasks
     from adte.evaluate.features.recipe import Recipe
     from adte.evaluate.features.stream import Given

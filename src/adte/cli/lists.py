@@ -31,7 +31,7 @@ def methods(name: str | None, json_to: str | None) -> None:
         "Methods",
         ("name", "needs", "keeps state", "options", "what it does"),
         facts,
-        "Options: of its own + of the parts that it holds. `adte methods NAME` shows them, and the "
+        "Options: the method's own + those of its parts. `adte methods NAME` shows them, and the "
         "method's reference.",
         text=True,
     )
@@ -64,8 +64,8 @@ def _one_method(row: dict[str, Any]) -> None:
     if parts := _parts(row):
         first = parts[0]
         how = (
-            f" An option of a part is set by its name, or as {first['name']}."
-            f"{first['options'][-1]['name']}; {first['name']}=… sets the part's first."
+            f" Set an option of a part by its name, or as {first['name']}."
+            f"{first['options'][-1]['name']}; {first['name']}=… sets the part's first option."
         )
     console.table(
         f"{row['name']}: {row['summary']}",
@@ -90,8 +90,8 @@ def _help(option: dict[str, Any]) -> str:
 def models(pattern: str, json_to: str | None) -> None:
     """List the models whose name matches PATTERN, such as 'ViT*'.
 
-    Names of the Hugging Face hub (hf:ID or hf:FOLDER) and of timm (timm:NAME) work too, but are too
-    many to list.
+    Models of the Hugging Face hub (hf:ID or hf:FOLDER) and of timm (timm:NAME) can be used too, but
+    are too many to list.
     """
     from adte.models import list_models
 
@@ -121,7 +121,7 @@ def _no_model(pattern: str) -> InputError:
 @click.argument("name", required=False)
 @JSON
 def datasets(name: str | None, json_to: str | None) -> None:
-    """List the data sets, or say how to get the set NAME and how it must lie on disk."""
+    """List the data sets, or show how to get the set NAME and how its files must be laid out."""
     from adte.data import dataset_info, list_datasets
 
     rows = [dataset_info(n).row() for n in ([name] if name else list_datasets())]
@@ -155,7 +155,9 @@ def _one_set(row: dict[str, Any]) -> None:
     facts += [[k, _count(row[k])] for k in ("images", "classes") if row[k] is not None]
     facts += [["layout", layout] for layout in row["layouts"]]
     facts += [["template", t] for t in row["templates"]]
-    facts += [[f"option {o['name']}", f"{o['help']} [{o['default']}]"] for o in row["options"]]
+    for o in row["options"]:
+        usual = "" if o["default"] is None else f" ({o['default']} by default)"
+        facts.append([f"option {o['name']}", f"{o['help']}{usual}"])
     facts += [["--data", row["usage"]]]
     console.table(row["name"], ("", ""), facts, text=True)
 
@@ -168,12 +170,13 @@ def data() -> None:
 @data.command()
 @click.argument("name")
 @click.argument("path")
-@click.option("--sample", default=32, type=COUNT, show_default=True, help="Images to decode.")
+@click.option("--sample", default=32, type=COUNT, show_default=True,
+              help="Number of images to decode.")  # fmt: skip
 @JSON
 def check(name: str, path: str, sample: int, json_to: str | None) -> None:
-    """Verify layout, counts, class order and a sample of the set NAME at PATH.
+    """Check the data set NAME at PATH: its layout, counts, class order and a sample of its images.
 
-    The reader's options may follow PATH, as in --data: PATH?option=value.
+    Options of its reader can follow PATH, as in --data: PATH?option=value.
     """
     from adte.data import check_dataset
     from adte.data.registry import settings
@@ -194,10 +197,13 @@ def check(name: str, path: str, sample: int, json_to: str | None) -> None:
 @data.command()
 @click.argument("name")
 @click.argument("folder")
-@click.option("--mirror", help="Address of a folder with the same files.")
-@click.option("--keep", is_flag=True, help="Leave the archives after unpacking.")
+@click.option("--mirror", help="Download from this address instead, a folder with the same files.")
+@click.option("--keep", is_flag=True, help="Keep the archives after unpacking.")
 def get(name: str, folder: str, mirror: str | None, keep: bool) -> None:
-    """Download the set NAME into FOLDER: resumable, checksummed, unpacked."""
+    """Download the data set NAME into FOLDER, verify its checksums and unpack it.
+
+    A download that was interrupted continues where it stopped.
+    """
     from adte.data import download
 
     with console.progress(name, 1) as bar:

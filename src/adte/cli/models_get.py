@@ -20,7 +20,9 @@ class Listed(Verbs):
 
 @main.group("models", cls=Listed)
 def models() -> None:
-    """List models, or get the weights of one: `adte models [PATTERN]`, `adte models get NAME`."""
+    """List the models (`adte models [PATTERN]`), or download the weights of one (`adte models get
+    NAME`).
+    """
 
 
 models.add_command(listing, "list")
@@ -32,18 +34,18 @@ models.add_command(listing, "list")
     "--from",
     "source",
     metavar="URL|FILE|FOLDER",
-    help="A copy: the file, a folder that holds it, or the address of such a folder.",
+    help="Take the weights from here: a file, a folder that holds it, or such a folder's address.",
 )
 @click.option(
     "--to",
     metavar="FILE",
-    help="Write it there, for --weights, and not to the cache where it is looked for.",
+    help="Write the weights to FILE, to be given as --weights, and not to the usual cache.",
 )
 def get(name: str, source: str | None, to: str | None) -> None:  # fmt: skip
     """Download the weights of the open_clip model NAME, such as ViT-B-16/openai.
 
-    A download that stopped goes on where it was, and is checked where a checksum is published. The
-    addresses are those that open_clip publishes.
+    The addresses are those that open_clip publishes. A download that was interrupted continues
+    where it stopped. Where a checksum is published, the file is verified.
     """
     from adte.models.get import get_model
 

@@ -35,33 +35,38 @@ from adte.views import Views
 PAGE = "index.html"
 SOURCE = options_of(
     Source, only=("data", *MODEL, "batch", "workers", "strict"),
-    helps={"data": "your data, as in imagenet:PATH or cache:FOLDER; may be repeated; without it, "
-                   "the embedded model and its bundles",
-           "model": "with --data, see `adte models`; `tiny` by default"},
+    helps={"data": "your data, as in imagenet:PATH or cache:FOLDER; repeat for more sets; without "
+                   "it, the embedded bundles are used",
+           "model": "model to use with --data; `adte models` lists them; `tiny` by default"},
 )  # fmt: skip
 VIEWS = options_of(
     Views, only=("count",), names={"count": "views"}, prefix="view_", count=None,
-    helps={"count": "with --data, views per image; 64 by default"},
+    helps={"count": "views per image to use with --data; 64 by default"},
 )  # fmt: skip
 OPTIONS = (
     click.argument("names", nargs=-1, metavar="[NAME...|all]"),
-    click.option("--list", "listing", is_flag=True, help="Say what there is."),
+    click.option("--list", "listing", is_flag=True, help="List the studies and exit."),
     click.option("--preset", default=None, metavar="small|tiny|full",
-                 help="How much data: small (default without --data), tiny for a quick look, "
-                 "full (default with --data)."),
+                 help="How much data to use: tiny for a quick look, small (default without "
+                 "--data), full (default with --data)."),
     click.option("--out", default=None, metavar="FOLDER",
-                 help="Where the page, tables and runs go.  [default: adte-paper or adte-study]"),
+                 help="Folder for the page, tables and runs.  [default: adte-paper or adte-study]"),
     SOURCE,
     VIEWS,
-    click.option("--descriptions", metavar="FILE", help="Sentences per class, for CuPL's rows."),
+    click.option("--descriptions", metavar="FILE",
+                 help="JSON file of sentences that describe each class, for the rows of CuPL; "
+                 "needs --data."),
     click.option("--variant", default="adte-tsallis", show_default=True,
                  type=click.Choice(["adte", "adte-tsallis", "adte-paper", "adte-released"]),
-                 help="What stands for ADTE in the paper's studies."),
+                 help="Method that stands for ADTE in the paper's studies."),
     click.option("--protocol", default="online", show_default=True,
-                 type=click.Choice(["online", "two-pass"]), help="How methods that learn see it."),
-    click.option("--jobs", default=None, type=COUNT, help="Studies at once.  [default: cores]"),
+                 type=click.Choice(["online", "two-pass"]),
+                 help="Whether methods that learn do so in the one pass that predicts (online), or "
+                 "in a first pass (two-pass)."),
+    click.option("--jobs", default=None, type=COUNT,
+                 help="Studies to run in parallel.  [default: one per CPU core, at most 9]"),
     click.option("--table", "table_to", metavar="FILE", callback=table_file,
-                 help="All tables: .md, .csv, .html or .tex."),
+                 help="Also write all tables to FILE: .md, .csv, .html or .tex."),
     JSON,
 )  # fmt: skip
 
@@ -75,13 +80,13 @@ def study_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @main.command()
 @study_options
 def paper(**options: Any) -> None:
-    """Run the paper's tables and figures by name, ours beside the published.
+    """Reproduce tables and figures of the paper by NAME, with our numbers beside the published.
 
-    Without --data every study runs in small, on the embedded model and its bundles, and the
-    published numbers are shown for orientation: they are of another model and other data. With
-    --data and --model it runs on what you have, and the difference to the published is shown where
-    the model is the paper's. `adte paper all` writes one page; runs are kept, so that an
-    interrupted one goes on.
+    Without --data every study runs in small, on the embedded bundles. The published numbers are
+    then shown for orientation only: they are for another model and other data. With --data and
+    --model the studies run on your data; if the model is one of the paper's, the difference to the
+    published numbers is shown. `adte paper all` runs everything. The results go on one page. Runs
+    are saved, so that an interrupted command continues where it stopped.
     """
     _studies(ours=False, **options)
 
@@ -89,7 +94,11 @@ def paper(**options: Any) -> None:
 @main.command("study")
 @study_options
 def study_(**options: Any) -> None:
-    """Run our own studies by name: what the paper leaves open, and what holds where."""
+    """Run our own studies by NAME: questions that the paper leaves open, and on which streams its
+    claims hold.
+
+    `adte study --list` names them, and `adte study all` runs them all.
+    """
     _studies(ours=True, **options)
 
 

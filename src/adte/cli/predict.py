@@ -20,68 +20,82 @@ from adte.models.loading import Loading
 CLASSIFIER = Section(
     "Classes, model and method",
     click.option("--classes", metavar="NAMES",
-                 help="Names with commas between them, or @FILE with one name per line, where "
-                 "lines that begin with # are comments."),
+                 help='Class names, separated by commas as in "cat, dog, car", or @FILE with one '
+                 "name per line; lines that start with # are ignored."),
     click.option("--model", default="tiny", show_default=True,
-                 help="The model, see `adte models`; `tiny` needs no network and is for "
-                 "demonstrations."),
+                 help="Model to classify with; `adte models` lists them. `tiny` needs no network "
+                 "and is for demonstrations."),
     options_of(Loading),
     click.option("--template", "templates", multiple=True, metavar="SET|TEXT|@FILE",
-                 help="Template set (single, seven, eighty, …), a text with {} for the class name, "
-                 "or @FILE with one per line; texts may be repeated.  [default: a photo of a {}.]"),
+                 help="Prompt template: the name of a set (single, seven, eighty, …), a text with "
+                 "{} for the class name (repeat for more), or @FILE with one text per line.  "
+                 "[default: a photo of a {}.]"),
     DESCRIPTIONS,
     ALLOW_MISSING,
-    click.option("--method", default="adte", show_default=True, help="See `adte methods`."),
+    click.option("--method", default="adte", show_default=True,
+                 help="Adaptation method; `adte methods` lists them."),
     SET,
     click.option("--views", default=64, type=Count(1, VIEWS), show_default=True,
-                 metavar="N|auto", help="Views per image; auto draws no more of 64 than the answer "
-                 "needs."),
+                 metavar="N|auto", help="Views per image: the image itself and random crops of it. "
+                 "auto draws up to 64, and stops once the answer is settled."),
     click.option("--seed", default=0, type=click.IntRange(0, WORD - 1), show_default="0",
-                 metavar="INTEGER", help="Seed of the views."),
+                 metavar="INTEGER", help="Seed of the random crops."),
 )  # fmt: skip
 SHOWN = Section(
     "What is shown",
-    click.option("--top", default=5, type=COUNT, show_default=True, help="Classes per image."),
+    click.option("--top", default=5, type=COUNT, show_default=True,
+                 help="Number of classes to report per image, the most probable first."),
     click.option("--min-confidence", default=0.0, type=FINITE, metavar="0…1",
-                 help="An image below it gets no label; its best guess is kept in the row."),
-    click.option("--bars/--no-bars", default=None, help="Bars for each image.  [default: for one]"),
-    click.option("-q", "--quiet", is_flag=True, help="Only errors and the summary."),
-    click.option("-v", "--verbose", is_flag=True, help="The best classes of each image."),
+                 help="Give no label to images below this confidence; their rows keep the best "
+                 "guess.  [default: 0]"),
+    click.option("--bars/--no-bars", default=None,
+                 help="Show the probabilities of each image as bars.  [default: for a single image "
+                 "only]"),
+    click.option("-q", "--quiet", is_flag=True, help="Print only errors and the summary."),
+    click.option("-v", "--verbose", is_flag=True,
+                 help="Also print the best classes of each image."),
 )  # fmt: skip
 OUTPUTS = Section(
     "Outputs",
     click.option("--out", metavar="FILE",
-                 help="A row per image as it comes: .csv, .jsonl, .json or .parquet, - for "
-                 "standard output. The same command goes on where it was interrupted."),
+                 help="Write a row per image to FILE (.csv, .jsonl, .json or .parquet), or to "
+                 "standard output with -. After an interruption the same command continues."),
     JSON,
     click.option("--state", metavar="FILE",
-                 help="Go on from what was learned, if the file exists, and save it there. "
-                 "[default: beside --out, as OUT.adte]"),
-    click.option("--freeze", is_flag=True, help="Predict without learning; --state is only read."),
+                 help="File for what is learned: loaded if it exists, then updated.  [default: "
+                 "OUT.adte, beside --out]"),
+    click.option("--freeze", is_flag=True,
+                 help="Predict without learning; --state is read, not written."),
     click.option("--start", metavar="FILE",
-                 help="A state to begin from where --state does not exist yet, such as one of "
-                 "`adte learn`: what it knows of the model, not how often classes came. It is "
-                 "only read."),
+                 help="State to start from if --state does not exist yet, such as one made by "
+                 "`adte learn`: what it knows about the model, not how often each class came. "
+                 "It is read, not written."),
     click.option("--force", is_flag=True,
-                 help="Write over files that are not of adte's making, and begin --out anew."),
+                 help="Overwrite files that adte did not write, and start --out over."),
     click.option("--sort-into", metavar="FOLDER",
-                 help="Sort the images into a folder per label; `adte undo FOLDER/undo.csv` takes "
-                 "it back."),
+                 help="Sort the images into one folder per label below FOLDER; `adte undo "
+                 "FOLDER/undo.csv` reverses it."),
     click.option("--sort", type=click.Choice(["copy", "link", "move"]), default="copy",
-                 show_default=True, help="How they are sorted."),
+                 show_default=True, help="Copy the images when sorting, link to them, or move "
+                 "them."),
     click.option("--wait", default=60.0, type=FINITE, metavar="SECONDS", show_default=True,
-                 help="How long to wait for another process that uses the state."),
+                 help="How long to wait while another process uses the state."),
+)  # fmt: skip
+WORKERS = click.option(
+    "--workers", type=click.IntRange(0, 256),
+    help="Threads that decode images in advance.  [default: one per CPU core but one, at most 8]",
 )  # fmt: skip
 SPEED = Section(
     "Speed",
-    click.option("--batch", type=COUNT, help="Images at a time; the labels are the same."),
-    click.option("--workers", type=click.IntRange(0, 256), help="Threads that decode ahead."),
+    click.option("--batch", type=COUNT, help="Images to process at a time; it does not change the "
+                 "labels.  [default: 16 on CUDA, else 1]"),
+    WORKERS,
 )  # fmt: skip
 ENGINE = Engine("workers", "gpus", "chunk")
 FILES_FROM = click.option(
     "--files-from",
     metavar="LIST",
-    help="Names of more images from a file, one per line; - for standard input.",
+    help="Read names of further images from LIST, one per line, or from standard input with -.",
 )
 
 
@@ -100,12 +114,13 @@ def _inputs(o: dict[str, Any]) -> list[str]:
 @SPEED
 @ENGINE
 def predict(**o: Any) -> None:
-    """Label IMAGES as one stream: files, folders, .zip and .tar archives, Parquet files and object
-    stores (s3://…), - for standard input.
+    """Label IMAGES: files, folders, .zip and .tar archives, Parquet files and object stores
+    (s3://…), or - for standard input.
 
-    Each image is predicted and then learned from, so later images profit from earlier ones. Images
-    that cannot be read are named with the reason, and the exit code is 2; the others are labelled.
-    Defaults of your own come from adte.toml or ADTE_MODEL, ADTE_DEVICE and ADTE_DTYPE.
+    The images are taken as one stream: each is labelled and then learned from, so later images
+    profit from earlier ones. An image that cannot be read is reported with the reason, the others
+    are still labelled, and the exit code is 2. You can set defaults of your own in adte.toml, or
+    in the environment variables ADTE_MODEL, ADTE_DEVICE and ADTE_DTYPE.
     """
     from adte.cli._screen import Screen
     from adte.files.devices import is_standard_output
@@ -193,18 +208,19 @@ def _wanted(o: dict[str, Any]) -> Any:
     "--state",
     metavar="FILE",
     required=True,
-    help="Where what was learned is kept; gone on from, if the file exists.",
+    help="File to save what is learned in. If it exists, learning continues from it.",
 )
-@click.option("--force", is_flag=True, help="Write over a file that is not of adte's making.")
+@click.option("--force", is_flag=True, help="Overwrite a file that adte did not write.")
 @CLASSIFIER
-@click.option("-q", "--quiet", is_flag=True, help="Only errors and the summary.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors and the summary.")
 @SPEED
 def learn(**o: Any) -> None:
-    """Learn from unlabelled IMAGES and keep it in a state, for streams that start warm.
+    """Learn from unlabelled IMAGES, and save what was learned in a state file to start from.
 
-    A state that has seen a few hundred images of the kind to come answers better from the first
-    image on. Ship it with a product; begin with it by `adte predict --start FILE`, or
-    `--state FILE --freeze` to use it as it is. An image that is there twice is learned twice.
+    With a state that has seen a few hundred images of the kind to come, labels are better from the
+    first image on. Start from it with `adte predict --start FILE`, or use it unchanged with
+    `adte predict --state FILE --freeze`. You can ship it with a product. An image that is given
+    twice is learned from twice.
     """
     from adte.cli._screen import Screen
     from adte.labelling import Job
@@ -219,14 +235,16 @@ def learn(**o: Any) -> None:
 
 @main.command()
 @click.argument("states", metavar="STATE...", nargs=-1, required=True)
-@click.option("--out", metavar="FILE", required=True, help="Where the state of all is kept.")
-@click.option("--force", is_flag=True, help="Write over a file that is there.")
+@click.option("--out", metavar="FILE", required=True, help="File to write the merged state to.")
+@click.option("--force", is_flag=True, help="Overwrite --out if it exists.")
 def merge(states: tuple[str, ...], out: str, force: bool) -> None:
-    """Make one state of several: what `learn` or `predict` has learned side by side.
+    """Merge several state files into one, such as those of `learn` or `predict` runs on several
+    machines.
 
-    They are of one classifier: the same classes, model, prompts, views, method and options; the
-    model itself is not needed. Begin streams with the result by `adte predict --start FILE`.
-    States that began with the same --start bring what it knew each, so name no such parts.
+    All must come from the same classifier: the same classes, model, prompts, views, method and
+    options. The model itself is not needed. Start from the result with `adte predict --start FILE`.
+    Do not merge states that were begun from the same --start: what that one knew would count
+    several times.
     """
     from adte.labelling import merge_states
     from adte.labelling.report import counted
@@ -242,21 +260,21 @@ def merge(states: tuple[str, ...], out: str, force: bool) -> None:
     "--state",
     metavar="FILE",
     required=True,
-    help="The state that is calibrated; made, if the file does not exist.",
+    help="State file to calibrate; it is created if it does not exist.",
 )
-@click.option("--limit", type=COUNT, help="Draw so many of the images.")
-@click.option("--force", is_flag=True, help="Write over files that are not of adte's making.")
+@click.option("--limit", type=COUNT, help="Use only this many of the images, drawn at random.")
+@click.option("--force", is_flag=True, help="Overwrite files that adte did not write.")
 @CLASSIFIER
-@click.option("-q", "--quiet", is_flag=True, help="Only errors and the summary.")
-@click.option("--workers", type=click.IntRange(0, 256), help="Threads that decode ahead.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors and the summary.")
+@WORKERS
 @JSON
 def calibrate(**o: Any) -> None:
-    """Make confidence mean what it says, with some labelled images, and keep it in a state.
+    """Calibrate confidences on some labelled images: of labels given at 80 %, about 80 % are right.
 
-    NAME:PATH is a data set, such as folder:labelled with a folder per class; fifty images of the
-    kind to come do, a few hundred do better. Labels stay as they are; how sure they are is mended
-    by one temperature. `adte predict` with --start or --state goes by it, and --min-confidence
-    then means what it says. Nothing else is learned from the images.
+    NAME:PATH is a data set, such as folder:labelled with one folder per class. Fifty images of the
+    kind to come are enough, a few hundred are better. The result is one temperature, saved in
+    --state; `adte predict` with that --state or --start applies it, so that --min-confidence can
+    be relied on. Labels do not change, and nothing else is learned from the images.
     """
     from adte.files.rows import escape_name
     from adte.labelling import Calibrating
@@ -289,23 +307,23 @@ def calibrate(**o: Any) -> None:
 @main.command()
 @click.argument("labels", metavar="LABELS")
 @click.option("--out", metavar="FILE.html", callback=writable,
-              help="The page; beside LABELS by default, as in labels.html.")  # fmt: skip
+              help="Page to write.  [default: beside LABELS, as in labels.html]")  # fmt: skip
 @click.option("--state", metavar="FILE",
-              help="The state of LABELS, if not the one beside them.")  # fmt: skip
+              help="State file of LABELS, if it is not the one beside them.")  # fmt: skip
 @click.option("--images", default=500, type=COUNT, show_default=True,
-              help="Pictures at most; the least sure of each label come first.")  # fmt: skip
+              help="Most pictures to show; the least sure of each label come first.")  # fmt: skip
 @click.option("--check", default=50, type=click.IntRange(0, 10_000), show_default=True,
-              help="Images to check by eye, drawn at random.")  # fmt: skip
+              help="Number of images to check by eye, drawn at random.")  # fmt: skip
 @click.option("--side", default=160, type=click.IntRange(16, 1024), show_default=True,
-              help="Pixels of a picture's longer side.")  # fmt: skip
-@click.option("-q", "--quiet", is_flag=True, help="Only errors and the name of the page.")
+              help="Longer side of a picture, in pixels.")  # fmt: skip
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors and the name of the page.")
 def look(quiet: bool, **o: Any) -> None:
-    """See the labels that `adte predict --out LABELS` gave: one HTML page with small pictures.
+    """Show the labels that `adte predict --out LABELS` wrote, on one HTML page with small pictures.
 
-    Images are grouped by label, the least sure first. Fifty, drawn at random, can be checked by
-    eye: the page counts how many labels are right, and saves what was said as checked.csv, with
-    which `adte calibrate csv:checked.csv --state LABELS.adte` makes confidence mean what it says.
-    The page needs no network and no server; nothing is learned and no label is changed.
+    Images are grouped by label, the least sure first. A random sample of them can be checked by
+    eye: the page counts how many labels are right, and saves your answers as checked.csv, from
+    which `adte calibrate csv:checked.csv --state LABELS.adte` calibrates the confidences. The page
+    needs no network and no server. No label is changed, and nothing is learned.
     """
     from adte.labelling import Look
 
@@ -325,10 +343,10 @@ def look(quiet: bool, **o: Any) -> None:
 @main.command()
 @click.argument("listing", metavar="FOLDER/undo.csv")
 def undo(listing: str) -> None:
-    """Take back what `predict --sort-into FOLDER` did.
+    """Undo what `predict --sort-into FOLDER` did.
 
-    Copies and links are removed, moved images go back. What was changed since then stays and is
-    named, and the exit code is 2.
+    Copies and links are removed, and moved images go back. A file that has changed since then is
+    left where it is and reported, and the exit code is 2.
     """
     from adte.labelling import undo as take_back
 

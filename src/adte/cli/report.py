@@ -14,14 +14,14 @@ from adte.cli._outputs import check_writable, writable
 @main.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUNS...")
 @click.option("--out", metavar="FILE.html", callback=writable,
-              help="The page; report.html in the first folder by default.")  # fmt: skip
+              help="Page to write.  [default: report.html in the first folder]")  # fmt: skip
 @click.option("--baseline", metavar="ROW",
-              help="The row that gains are over, as a table names it; by default se, or where that "
-              "did not run zero-shot.")  # fmt: skip
+              help="Row that gains are measured against, named as in the table.  [default: se, or "
+              "zero-shot if se was not run]")  # fmt: skip
 def report(runs: tuple[str, ...], out: str | None, baseline: str | None) -> None:
-    """Make one HTML page, and tables as CSV and Markdown, of the results in folders RUNS.
+    """Write one HTML page, and tables as CSV and Markdown, from the results in the folders RUNS.
 
-    Results come from `adte eval`, `compare`, `sweep` or `replay` with --runs FOLDER.
+    Such folders are written by `adte eval`, `compare`, `sweep` and `replay` with --runs FOLDER.
     """
     from adte.evaluate.report.runs import report_files, runs_report
 

@@ -26,47 +26,49 @@ ADDRESS = Section(
     "Address and tokens",
     click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on."),
     click.option("--port", default=8017, show_default=True, type=click.IntRange(0, 65535),
-                 help="Port; 0 takes any that is free."),
+                 help="Port to listen on; 0 takes any free one."),
     click.option("--tokens/--no-tokens", default=None,
-                 help="Ask for tokens.  [default: where an administrator's is given, or the "
-                 "address is not a loopback one]"),
+                 help="Require tokens from clients.  [default: yes, unless --host is a loopback "
+                 "address and no administrator's token is given]"),
     click.option("--token-file", metavar="FILE",
-                 help="The administrator's token, at least 16 letters.  [default: "
-                 "ADTE_ADMIN_TOKEN]"),
+                 help="File with the administrator's token, at least 16 characters.  [default: "
+                 "the environment variable ADTE_ADMIN_TOKEN]"),
     click.option("--allow-host", "hosts", multiple=True, metavar="NAME",
-                 help="A further name of this machine, for requests without tokens."),
+                 help="Without tokens, also accept requests to this machine by the name NAME; may "
+                 "be repeated."),
 )  # fmt: skip
 MODEL = options_of(
     Source, only=MODEL_FIELDS, model="tiny",
-    helps={"model": "the model of all streams, see `adte models`"},
+    helps={"model": "model that all streams use; `adte models` lists them"},
 )  # fmt: skip
 STATE = Section(
     "State",
-    click.option("--state", "folder", required=True, metavar="DIR", help="Where the state lies."),
+    click.option("--state", "folder", required=True, metavar="DIR",
+                 help="Folder that holds the state of all streams."),
     click.option("--snapshot", default=128, type=COUNT, show_default=True,
-                 help="Events of a stream from one snapshot to the next."),
+                 help="Events of a stream between two snapshots of its state."),
     click.option("--disk", default=0, type=click.IntRange(min=0), metavar="BYTES",
-                 help="The most that the database may have, beside its log of some MB.  "
-                 "[default: no limit]"),
+                 help="Largest size of the database, without its log of some MB.  [default: no "
+                 "limit]"),
 )  # fmt: skip
 SPEED = Section(
     "Speed",
-    click.option("--workers", type=click.IntRange(1, 256), help="Threads that open pictures."),
+    click.option("--workers", type=click.IntRange(1, 256), help="Threads that decode images."),
     click.option("--window", default=0.005, type=FINITE, show_default=True, metavar="SECONDS",
-                 help="How long an image waits for others on its way to a GPU."),
+                 help="How long an image may wait for others, to go through a GPU together."),
     click.option("--drain", default=30.0, type=FINITE, show_default=True, metavar="SECONDS",
-                 help="How long the end waits for what is under way."),
+                 help="How long to finish requests under way when the server is stopped."),
 )  # fmt: skip
 LOG = Section(
     "Log",
     click.option("--log-format", default="text", type=click.Choice(FORMATS), show_default=True,
-                 help="Of standard error: text, or one JSON object a line, with one for each "
-                 "request."),
+                 help="Log to standard error as text, or as JSON with one object per line, and "
+                 "one line for each request."),
 )  # fmt: skip
 LIMITS = options_of(Limits)
 KEPT = options_of(
     Source, only=MODEL_FIELDS,
-    helps={"model": "the model of the streams, which DIR knows; another one is refused"},
+    helps={"model": "model that the streams use; DIR records it, and refuses another"},
 )  # fmt: skip
 
 
@@ -79,7 +81,7 @@ def _fastapi() -> None:
         raise MissingExtra(error.name or "fastapi", "serve", "the service") from error
 
 
-ENGINE = Engine("workers", "gpus")
+ENGINE = Engine("workers", "gpus", workers="number of workers that load the model; 1 by default")
 
 
 @main.command()
@@ -91,11 +93,11 @@ ENGINE = Engine("workers", "gpus")
 @LOG
 @ENGINE
 def serve(**o: Any) -> None:
-    """Answer over HTTP: images and class names in, labels out, better by the hour.
+    """Serve a classifier over HTTP: images and class names in, labels out, better by the hour.
 
-    Every stream keeps what it has learned in --state DIR, through restarts and crashes. The page is
-    at `/`, what the service answers to at `/openapi.json`. With --engine ray the tower has
-    --cluster-workers replicas, and one owner keeps the streams.
+    What each stream has learned is kept in --state DIR, and survives restarts and crashes. There is
+    a web page at `/`, and a description of the API at `/openapi.json`. With --engine ray,
+    --cluster-workers replicas of the model encode the images, and one process keeps the streams.
     """
     with logged(o["log_format"]):
         _serve(o)
@@ -177,21 +179,21 @@ ACTIONS = {  # and their words
 @KEPT
 @JSON
 def state(folder: str, action: str, words: tuple[str, ...], json_to: str | None, **o: Any) -> None:
-    """What a service keeps in DIR.
+    """Manage the state that a service (`adte serve --state DIR`) keeps in DIR.
 
     \b
-    adte state DIR                      the streams
+    adte state DIR                      list the streams
     adte state DIR verify               check every page, snapshot and event
-    adte state DIR backup FILE          copy the database, also while the server runs
-    adte state DIR export STREAM FILE   a stream's state as a file
-    adte state DIR import STREAM FILE   take over a state
-    adte state DIR merge STREAM OTHER   take in what another stream has learned
-    adte state DIR delete STREAM        forget a stream
-    adte state DIR prune                forget old answers and history, give back space
+    adte state DIR backup FILE          copy the database, even while the server runs
+    adte state DIR export STREAM FILE   write the state of a stream to a file
+    adte state DIR import STREAM FILE   give a stream the state in a file
+    adte state DIR merge STREAM OTHER   add what OTHER has learned to STREAM
+    adte state DIR delete STREAM        delete a stream
+    adte state DIR prune                delete old answers and history, free the space
 
-    `import`, `merge`, `delete` and `prune` want the server stopped; it has routes of its own for
-    the first and the third. `export`, `import` and `merge` need the model that the streams were
-    learned with; --weights says where it lies.
+    Stop the server before `import`, `merge`, `delete` and `prune`; for the first and the third it
+    also has routes of its own. `export`, `import` and `merge` need the model that the streams were
+    learned with; if it is not found, say where its weights are with --weights.
     """
     from adte.serve import admin
 

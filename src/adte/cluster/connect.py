@@ -34,21 +34,23 @@ class ClusterOptions:
 
     address: str | None = option(
         None,
-        "address of a Ray cluster: auto, HOST:6379 or ray://HOST:10001; without it one is started "
-        "on this machine, and ended",
+        "address of the Ray cluster: auto, HOST:6379 or ray://HOST:10001; without it one is "
+        "started on this machine for the run, and stopped",
     )
     workers: int | None = option(
         None,
-        "workers with a model of their own at most; as many as there is room for by default",
+        "maximum number of workers that load the model; by default as many as the cluster holds",
         low=1,
     )
     decoders: int = option(
         0,
-        "workers that open pictures for the others, at most; 0 leaves it to those with a model",
+        "maximum number of workers that only decode images; with 0, those with a model decode",
         low=0,
     )
-    gpus: float = option(0.0, "GPUs for each worker with a model", low=0)
-    chunk: int = option(16, "images that travel together", low=1)
+    gpus: float = option(
+        0.0, "GPUs for each worker that loads the model; 0.5 puts two on one GPU", low=0
+    )
+    chunk: int = option(16, "images sent to a worker at a time", low=1)
 
     def __post_init__(self) -> None:
         check(self, "a cluster")

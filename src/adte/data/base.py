@@ -21,11 +21,11 @@ class Example:
     """One labelled image, not yet decoded.
 
     Attributes:
-        source: what `adte.images.load_image` takes: a path, encoded bytes or an array (H, W, 3).
-        label: index into the class names of its data set.
-        id: names the image within its domain, the same on every machine.
+        source: the image, as `adte.load_image` takes it: a path, encoded bytes or an array.
+        label: index of its class in the data set.
+        id: name of the image within its domain, the same on every machine.
         domain: the data set, or the corruption and severity, that it comes from.
-        group: a group for group-wise accuracy, where the set defines groups.
+        group: group of the image, for accuracy by group, if the set defines groups.
     """
 
     source: Any
@@ -37,7 +37,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Skipped:
-    """An image that could not be read."""
+    """An image that could not be read: where it was in the stream, and why."""
 
     position: int
     id: str
@@ -61,23 +61,26 @@ class Files(Sequence[Any]):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset(Sequence[Example]):
-    """Labelled images in a fixed order. Nothing is decoded before an image is asked for.
+    """A sequence of labelled images (`Example`) in a fixed order.
 
-    A label is an index into `classes`, and `class_ids` runs parallel to it. Names may repeat
-    (ImageNet has two "missile" and two "sunglasses"); ids may not.
+    Images are decoded only when they are used. A label is an index into `classes` and `class_ids`.
+    Names may repeat (ImageNet has two "missile" and two "sunglasses"); ids may not.
 
     Attributes:
-        name: of the set, as in `list_datasets`.
-        classes: prompt names by label; underscores become spaces only when a prompt is made.
-        class_ids: stable ids by label: WordNet ids, folder names.
-        sources: of each image, see `Example`; may read on demand.
-        labels: (N,) of each image.
-        ids: of each image.
+        name: name of the set, as in `list_datasets`.
+        classes: name of each class; underscores become spaces when a prompt is made.
+        class_ids: stable id of each class, such as a WordNet id or the name of a folder.
+        sources: the images, as in `Example`; they may be read on demand.
+        labels: label of each image (N,).
+        ids: id of each image.
         split: which split was read and in which layout it was found, in words.
         root: the folder or file that was read.
         templates: prompt templates that the literature uses for the set.
-        domains: of each image; None stands for the set's name.
-        groups: (N,) of each image, or None.
+        domains: domain of each image; None means the set's name for all.
+        groups: group of each image (N,), or None.
+
+    Raises:
+        InputError: if the numbers of images, labels, ids and names do not agree.
     """
 
     name: str
@@ -128,11 +131,11 @@ class Dataset(Sequence[Example]):
         return Example(self.sources[i], int(self.labels[i]), *self.identify(i), group)
 
     def identify(self, index: int) -> tuple[str, str]:
-        """Id and domain of an image, without touching its source."""
+        """Id and domain of an image, without reading it."""
         return self.ids[index], self.name if self.domains is None else self.domains[index]
 
     def file(self, index: int) -> Path | None:
-        """Where an image lies, if that is a file of its own; a corrupted one is made of it."""
+        """Path of an image, if it is a file; for a corrupted image, that of the original."""
         sources = getattr(self.sources, "sources", self.sources)
         return sources[index] if isinstance(sources, Files) else None
 
@@ -143,19 +146,26 @@ class Dataset(Sequence[Example]):
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """Images of each class (L,)."""
+        """Number of images of each class (L,)."""
         return np.bincount(self.labels, minlength=len(self.classes))
 
     @property
     def gaps(self) -> list[str]:
-        """Names of the classes that no image is of."""
+        """Names of the classes that have no image."""
         return [self.classes[i] for i in np.flatnonzero(self.counts == 0)]
 
     @classmethod
     def of_files(
         cls, name: str, folder: Path, files: Iterable[tuple[str, int]], **facts: Any
     ) -> Dataset:
-        """A set of image files: pairs of a path relative to `folder` and a label."""
+        """Make a data set of image files.
+
+        Args:
+            name: name of the set.
+            folder: folder that holds the files.
+            files: pairs of a path relative to `folder` and a label.
+            facts: the other attributes, such as `classes` and `class_ids`.
+        """
         pairs = list(files)
         names = [p for p, _ in pairs]
         labels = np.array([y for _, y in pairs], dtype=np.int64)

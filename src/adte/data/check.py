@@ -32,7 +32,7 @@ SPLITS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at, and what came of it."""
+    """One check of a data set: what was checked, whether it is ok, and in detail."""
 
     what: str
     status: Literal["ok", "note", "wrong"]
@@ -45,12 +45,17 @@ class Finding:
 def check_dataset(
     name: str, path: str, sample: int = 32, seed: int = 0, **options: Any
 ) -> list[Finding]:
-    """Layout, counts, classes and a decoded sample of a set on disk; the set is wrong if any is.
+    """Check the layout, counts and classes of a data set on disk, and decode a sample of it.
 
     Args:
-        name: of the set; path: as for `load_dataset`.
-        sample: how many images to decode, drawn with `seed`; the first and the last are among them.
-        options: of the reader.
+        name: name of the set, as in `list_datasets`.
+        path: where it is.
+        sample: number of images to decode; the first and the last are always among them.
+        seed: seed by which the others are drawn.
+        options: options of the reader.
+
+    Returns:
+        One finding per check. The set should not be used if the status of any is "wrong".
     """
     part = create_reader(name, **{**options, "complete": False})
     try:

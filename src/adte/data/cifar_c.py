@@ -65,8 +65,10 @@ class CIFARC(Reader):
     folder: ClassVar[str]
     names: ClassVar[tuple[str, ...]]
 
-    corruption: str = option("common", "types with commas between them; common is 15, all 19")
-    severity: str | int = option("5", "1 to 5, or several as in 1,3 or 1-5")
+    corruption: str = option(
+        "common", "types of corruption, separated by commas; common is 15, all 19"
+    )
+    severity: str | int = option("5", "severity, 1 to 5, or several as in 1,3 or 1-5")
 
     def find(self, root: Path) -> Found | None:
         folder = first(root, ("", self.folder), lambda p: (p / "labels.npy").is_file())

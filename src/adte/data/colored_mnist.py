@@ -59,10 +59,10 @@ class _Coloured(Sequence[Any]):
 class ColoredMNIST(Reader):
     """Two classes, four groups."""
 
-    part: Literal["test", "train1", "train2"] = option("test", "which environment")
-    seed: int = option(0, "seed of the flips of label and colour", low=0, below=2**32)
+    part: Literal["test", "train1", "train2"] = option("test", "environment to read")
+    seed: int = option(0, "seed of the random flips of label and colour", low=0, below=2**32)
     digits: tuple[Any, Any] | None = option(
-        None, "images uint8 (N, H, W) and digits (N,) to take instead of MNIST's, from Python"
+        None, "uint8 images (N, H, W) and digits (N,) to use instead of MNIST's, from Python"
     )
 
     def find(self, root: Path) -> Found | None:

@@ -79,12 +79,12 @@ class CoopReader(Reader):
     sizes: ClassVar[tuple[int, int, int]] = (0, 0, 0)  # train, val, test of the split file
 
     split: Literal["auto", "coop", "official"] = option(
-        "auto", "CoOp's split if its file is there, else the official one; or insist on either"
+        "auto", "split to read; auto takes CoOp's if its file is found, else the official one"
     )
-    part: Literal["test", "val", "train"] = option("test", "part of CoOp's split")
-    split_file: str | None = option(None, "CoOp's split file, if it does not lie with the images")
+    part: Literal["test", "val", "train"] = option("test", "part of CoOp's split to read")
+    split_file: str | None = option(None, "CoOp's split file, if it is not beside the images")
     check_files: bool = option(
-        True, "look for every image that the split names; false leaves that to the run"
+        True, "check that all images that the split names exist; false does so as they are read"
     )
 
     def find(self, root: Path) -> Found | None:

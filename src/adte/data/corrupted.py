@@ -67,10 +67,17 @@ class _Corrupted(Sequence[Any]):
 
 
 def corrupted(data: Dataset, corruption: str, severity: int = 5, seed: int = 0) -> Dataset:
-    """The same set with every image corrupted by `adte.data.corruptions`, in a domain of its own.
+    """A copy of a data set whose images are corrupted as they are read.
 
-    What an image gets depends on its id and the seed alone. Such images are like the published
-    ones in distribution only; `split` says that they are generated.
+    The corrupted images are a domain of their own, such as "fog/5". What happens to an image
+    depends only on its id and the seed. The images are like those of the published corrupted sets
+    in distribution, not pixel by pixel; `split` says that they are generated.
+
+    Args:
+        data: the clean data set.
+        corruption: one of the 19 types, such as "fog" or "motion_blur".
+        severity: 1 to 5.
+        seed: seed of the random draws.
     """
     do = Corruption(corruption, severity, seed=seed)
     words = f"{data.split}; {do.name} at severity {do.severity}, generated with seed {seed}"

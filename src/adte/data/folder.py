@@ -32,7 +32,9 @@ class ImageFolder(Reader):
     generic = True
     mend = "put the images into one folder per class, or check the path"
 
-    classes: str | None = option(None, "file of class names by folder; else classes.json if there")
+    classes: str | None = option(
+        None, "file of class names by folder; by default classes.json, if there is one"
+    )
 
     def find(self, root: Path) -> Found | None:
         folders = subfolders(root)

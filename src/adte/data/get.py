@@ -35,15 +35,25 @@ def download(
     only: Sequence[str] = (),
     keep: bool = False,
 ) -> list[Path]:
-    """Fetch, check and unpack the files of a set into a folder; what is there already is kept.
+    """Download the files of a data set into a folder, verify and unpack them.
+
+    What is there already is not downloaded again, and an interrupted download continues. Then
+    `load_dataset(f"{name}:{folder}")` reads the set.
 
     Args:
-        name: of a set; folder: is made if needed, and `load_dataset(f"{name}:{folder}")` reads it.
-        progress: called with a file's name, its bytes so far and its bytes in all.
-        mirror: address of a folder with the same files, to fetch from instead; for sets whose own
-            address is gone or needs a login.
-        only: names of files to take, such as blur.tar of ImageNet-C; all of them by default.
-        keep: leave the archives after unpacking.
+        name: name of the set, or its `DatasetInfo`.
+        folder: folder to download into; it is created if needed.
+        progress: called with the name of a file, its bytes so far and its bytes in all.
+        mirror: address of a folder with the same files, to download from instead; for sets whose
+            own address is gone or needs a login.
+        only: names of the files to download, such as blur.tar of ImageNet-C; by default all.
+        keep: keep the archives after unpacking.
+
+    Returns:
+        The paths of the downloaded files.
+
+    Raises:
+        InputError: if the set cannot be downloaded by a program, or a file fails its check.
     """
     info = name if isinstance(name, DatasetInfo) else dataset_info(name)
     files = info.downloads

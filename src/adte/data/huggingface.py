@@ -71,11 +71,11 @@ class HuggingFace(Reader):
     mend = "check the path"
 
     part: str | None = option(
-        None, "split to read; None takes test, else validation, else the first"
+        None, "split to read; by default test, else validation, else the first"
     )
-    image: str | None = option(None, "column of images")
-    label: str | None = option(None, "column of labels")
-    classes: str | None = option(None, "file of class names, where the column has none")
+    image: str | None = option(None, "column of images; by default the one of that type")
+    label: str | None = option(None, "column of labels; by default the one of that type")
+    classes: str | None = option(None, "file of class names, if the column has none")
 
     def find(self, root: Path) -> Found | None:
         marks = "dataset_dict.json", "dataset_info.json", "state.json"

@@ -98,7 +98,7 @@ class ImageNet(WordNetFolders):
     prefix = "ILSVRC2012_val_"
 
     devkit: str | None = option(
-        None, "folder of ILSVRC2012_devkit_t12, for the flat archive; looked for beside it"
+        None, "folder ILSVRC2012_devkit_t12, for the flat archive; by default the one beside it"
     )
 
     def find(self, root: Path) -> Found | None:

@@ -32,10 +32,12 @@ ARCHIVES = ("", "noise", "blur", "weather", "digital", "extra")
 class ImageNetC(WordNetFolders):
     """ImageNet-C: a domain for each type and severity."""
 
-    corruption: str = option("common", "types with commas between them; common is 15, all 19")
-    severity: str | int = option("5", "1 to 5, or several as in 1,3 or 1-5")
+    corruption: str = option(
+        "common", "types of corruption, separated by commas; common is 15, all 19"
+    )
+    severity: str | int = option("5", "severity, 1 to 5, or several as in 1,3 or 1-5")
     subset_file: str | None = option(
-        None, "list of image files to keep, such as RobustBench's 5,000"
+        None, "file that lists the images to use, such as RobustBench's 5,000"
     )
 
     def _home(self, root: Path, corruption: str) -> Path | None:

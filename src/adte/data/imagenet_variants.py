@@ -29,7 +29,7 @@ class ImageNetV2(WordNetFolders):
     """ImageNet-V2: a folder's number is the label."""
 
     variant: Literal["matched-frequency", "threshold0.7", "top-images"] = option(
-        "matched-frequency", "which of the three samples; the paper's is the first"
+        "matched-frequency", "which of the three samples to read; the paper uses the first"
     )
 
     def find(self, root: Path) -> Found | None:

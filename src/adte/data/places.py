@@ -223,8 +223,8 @@ def _expand(names: list[str]) -> Iterator[tuple[str, Any]]:
             continue
         if packed := [f.name for f in there if is_archive(f.name) and not f.name.endswith(".tar")]:
             warnings.warn(
-                f"archives in {name!r} are passed over, {len(packed)} such as {packed[0]!r}; of "
-                "an object store .tar and .parquet are read",
+                f"archives in {name!r} are skipped, {len(packed)} such as {packed[0]!r}; in an "
+                "object store only .tar and .parquet are read",
                 stacklevel=2,
             )
         some = False

@@ -45,13 +45,15 @@ PART = "read a part: put ?complete=false behind the path"  # the same in Python 
 
 @dataclass(frozen=True)
 class Download:
-    """One file of a set.
+    """One file that a data set is downloaded as.
 
     Attributes:
-        file: its name; url: where it lies, None where it cannot be had without a person.
-        bytes: its size, None where unknown.
-        checksum: "md5:…" or "sha256:…", empty where none is published.
-        into: folder to unpack into, below the target; inner: archives inside it to unpack too.
+        file: name of the file.
+        url: its address; None if a program cannot fetch it.
+        bytes: its size; None if unknown.
+        checksum: "md5:…" or "sha256:…"; empty if none is published.
+        into: folder to unpack it into, below the target.
+        inner: archives inside it that are unpacked, too.
     """
 
     file: str
@@ -64,13 +66,20 @@ class Download:
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What is known of a data set before it is on disk.
+    """Facts about a data set: what it is, how to get it, and what to expect of it.
 
     Attributes:
-        images, classes: the published counts; None where the user's data decide.
-        zero_shot: accuracy (fraction) to expect of OpenAI CLIP by model, see `zero_shot_source`.
-        how: how to get it, in one sentence; terms: of use; downloads: its files.
-        layouts: the trees that the reader accepts; column: the paper's name for the set.
+        name: name of the set, as in `adte datasets`.
+        title: its full name.
+        images, classes: published numbers of images and classes; None if the user's data decide.
+        how: how to get the set, in one sentence.
+        terms: terms of use.
+        layouts: layouts on disk that the reader accepts.
+        templates: prompt templates that the literature uses for the set.
+        zero_shot: accuracy (as a fraction) to expect from OpenAI's CLIP, by model.
+        zero_shot_source: where those accuracies come from.
+        column: the paper's name for the set.
+        downloads: the files that it is downloaded as.
     """
 
     name: str
@@ -87,7 +96,7 @@ class DatasetInfo:
     downloads: tuple[Download, ...] = ()
 
     def row(self) -> dict[str, Any]:
-        """The facts that `adte datasets --json` prints; `usage` is what `--data` takes."""
+        """The facts as `adte datasets --json` prints them; `usage` is what `--data` takes."""
         options = describe(_READERS[self.name]) if self.name in _READERS else []
         usage = f"{self.name}:PATH or {self.name}:PATH?option=value&option=value"
         facts = {"usage": usage, "zero_shot": dict(self.zero_shot), "options": options}
@@ -96,28 +105,45 @@ class DatasetInfo:
 
 @dataclass(frozen=True)
 class Found:
-    """Where a reader found its set, in which layout, and how many images it must then hold."""
+    """What `Reader.find` returns: where a data set is, and in which layout.
+
+    Attributes:
+        folder: folder that holds the images.
+        layout: name of the layout, for messages.
+        images: number of images that the set must then have; None if any number is right.
+        split: file or list that names the images, if there is one.
+        gaps: whether classes without images are normal in this split.
+    """
 
     folder: Path
     layout: str
     images: int | None = None
-    split: Path | None = None  # the split file or list that names the images
-    gaps: bool = False  # classes without images are part of this split
+    split: Path | None = None
+    gaps: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reader(ABC):
-    """Reads one data set. Options are the fields; `load` probes, reads and asserts the counts."""
+    """Reads a data set from disk. To add one of your own, derive a dataclass and define `find` and
+    `read`.
+
+    `load` calls both and checks the counts. Options of the reader are its fields.
+
+    Attributes:
+        info: facts about the set; `register_dataset` sets them.
+        generic: whether it reads data of any kind, and not one published set; then classes may have
+            no image.
+        mend: what to do if the set is not found, for messages.
+    """
 
     info: ClassVar[DatasetInfo]
-    # reads anybody's data, not one published set: classes may be without images
     generic: ClassVar[bool] = False
-    mend: ClassVar[str] = "unpack the set again or check the path"  # where it is not found
+    mend: ClassVar[str] = "unpack the set again or check the path"
 
     complete: bool = option(
         True,
-        "assert the counts of a published set and an image for each of its classes; false reads a "
-        "part",
+        "check that a published set has all its images, and one for each class; false reads an "
+        "incomplete set",
     )
 
     def __post_init__(self) -> None:
@@ -125,18 +151,22 @@ class Reader(ABC):
 
     @abstractmethod
     def find(self, root: Path) -> Found | None:
-        """The set below root in one of its layouts; cheap."""
+        """Find the set below a folder or file in one of its layouts, quickly; None if it is not."""
 
     @abstractmethod
     def read(self, root: Path, found: Found) -> Dataset:
-        """The set as it lies there."""
+        """Read the set that `find` found."""
 
     def recognise(self, root: Path) -> bool:
-        """Whether root looks like this set and no other; used to name what was given instead."""
+        """Whether a path looks like this set and no other, to suggest it in error messages."""
         return self.find(root) is not None
 
     def load(self, path: str | os.PathLike[str] | None) -> Dataset:
-        """Find and read the set below a path."""
+        """Find, read and check the set at a path.
+
+        Raises:
+            InputError: if it is not found, cannot be read or is not complete.
+        """
         if path is None:
             raise InputError(
                 f"data set {self.info.name!r} needs a path; write it as {self.info.name}:PATH"
@@ -196,10 +226,16 @@ _READERS: Registry[type[Reader]] = Registry("data set")
 
 
 def register_dataset(info: DatasetInfo) -> Callable[[R], R]:
-    """Class decorator: make a reader known under the name of its card."""
+    """Class decorator that registers a `Reader` under the name in its `DatasetInfo`.
+
+    `load_dataset` and `--data NAME:PATH` then find it.
+
+    Raises:
+        InputError: if the name is taken, or the class does not derive from `Reader`.
+    """
     if not isinstance(info, DatasetInfo):
         raise InputError(
-            f"{brief(info)} is no card of a data set; write @register_dataset(DatasetInfo(…))"
+            f"{brief(info)} is not a DatasetInfo; write @register_dataset(DatasetInfo(…))"
         )
 
     def add(cls: R) -> R:
@@ -213,7 +249,7 @@ def register_dataset(info: DatasetInfo) -> Callable[[R], R]:
 
 
 def list_datasets() -> list[str]:
-    """The names of all data sets, those of plug-ins too, in the order of registration."""
+    """The names of all data sets, including those of plug-ins, in order of registration."""
     return list(_READERS)
 
 
@@ -228,12 +264,17 @@ def create_reader(name: str, **options: Any) -> Reader:
 
 
 def dataset_info(name: str) -> DatasetInfo:
-    """The card of a set."""
+    """The facts about a data set, by name."""
     return reader(name).info
 
 
 def looks_like(root: Path, but: str = "") -> str | None:
-    """The name of the set whose layout lies at root; a published set before a generic one."""
+    """The name of the data set that a path looks like, or None; published sets come first.
+
+    Args:
+        root: folder or file.
+        but: name of a set to leave out.
+    """
     for generic in (False, True):
         for name in _READERS:
             cls = _READERS[name]
@@ -251,13 +292,21 @@ def looks_like(root: Path, but: str = "") -> str | None:
 
 
 def load_dataset(spec: str, **options: Any) -> Dataset:
-    """A data set by "name:PATH". An unknown name or option is an error that lists what exists.
+    """Load a data set by "NAME:PATH".
 
     Args:
         spec: such as "imagenet-a:~/data/imagenet-a", "folder:photos", "csv:test.csv",
-            "webdataset:shards/test-{000..009}.tar", "hf:saved"; with options of the reader as in
-            "folder:photos?complete=false&classes=names.txt".
-        options: of the reader, see `dataset_info(name).row()["options"]`; these win.
+            "webdataset:shards/test-{000..009}.tar" or "hf:saved". Options of the reader can follow,
+            as in "folder:photos?complete=false&classes=names.txt".
+        options: options of the reader, which override those in `spec`. `adte datasets NAME` lists
+            them.
+
+    Returns:
+        The data set; its images are decoded only when they are used.
+
+    Raises:
+        InputError: if the name or an option is unknown (the message lists what exists), or the set
+            is not found at the path or not complete.
     """
     if not isinstance(spec, str):
         raise InputError(f"{brief(spec)} names no data set; write NAME:PATH, as in 'folder:photos'")

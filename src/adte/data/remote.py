@@ -38,7 +38,7 @@ class _Elsewhere(Reader):
     generic = True
     mend = "check the address"
 
-    classes: str | None = option(None, "file of class names, where labels are numbers")
+    classes: str | None = option(None, "file of class names, if labels are numbers")
 
     def find(self, root: Path) -> Found | None:
         return None
@@ -98,7 +98,7 @@ ROWS = ("*.parquet with columns image and label",)
 class Remote(_Elsewhere):
     """A folder per class, or tars with <key>.jpg beside <key>.cls or <key>.json."""
 
-    label_key: str = option("label", "key of the label, where labels are in .json members")
+    label_key: str = option("label", "key of the label, if labels are in .json members")
 
     def open(self, name: str) -> Dataset:
         pattern = name.endswith(".tar")

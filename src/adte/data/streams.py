@@ -44,26 +44,37 @@ TRIES = 10  # draws of the Dirichlet order before the best one is taken
 
 @dataclass(frozen=True, kw_only=True)
 class StreamOptions:
-    """What a stream is made from, besides the data."""
+    """Options of how data sets become a stream: order, domains, imbalance, length.
+
+    The same options, data and seed always give the same stream.
+    """
 
     order: Literal["file", "shuffled", "class-ordered", "correlated"] = option(
-        "shuffled", "order of the images within a domain"
+        "shuffled",
+        "order of the images within a domain: as in the set (file), at random (shuffled), class by "
+        "class (class-ordered), or in runs of one class (correlated)",
     )
     domains: Literal["sequence", "mixed", "gradual"] = option(
-        "sequence", "domains one after the other, in one shuffle, or by rising and falling severity"
+        "sequence",
+        "order of the domains: one after the other (sequence), in one shuffle (mixed), or by "
+        "rising and falling severity (gradual)",
     )
     imbalance: Literal["none", "exponential", "zipf"] = option(
-        "none", "how classes are thinned out"
+        "none", "leave images out so that some classes are rarer, by an exponential or Zipf law"
     )
-    ratio: float = option(10.0, "images of the most over those of the least frequent class", low=1)
+    ratio: float = option(
+        10.0, "with imbalance, size of the most frequent class over that of the rarest", low=1
+    )
     delta: float = option(
-        0.1, "concentration δ of the correlated order; small makes long runs", above=0
+        0.1, "concentration δ of the correlated order; smaller makes longer runs", above=0
     )
     labels: Literal["own", "shared"] = option(
-        "own", "each set keeps its label space, or all are mapped to the union by class id"
+        "own",
+        "with several sets: each keeps its own classes (own), or all are mapped to the union of "
+        "their classes, by class id (shared)",
     )
-    limit: int | None = option(None, "keep the first images of the stream only", low=1)
-    seed: int = option(0, "seed of everything", low=0)
+    limit: int | None = option(None, "use only this many images, the first of the stream", low=1)
+    seed: int = option(0, "seed of all random choices", low=0)
 
     def __post_init__(self) -> None:
         check(self, "a stream")
@@ -71,13 +82,16 @@ class StreamOptions:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Stream(Sequence[Example]):
-    """Examples in order, from one or several sets; iterate as often as you like.
+    """A sequence of labelled images in a certain order, from one or several data sets.
+
+    `make_stream` makes one. It can be iterated over as often as you like.
 
     Attributes:
-        datasets: where they come from; options: how they were ordered.
-        places: (N, 2) data set and index in it, of each.
-        maps: for each set, its labels in the stream's label space; None leaves them.
-        classes, class_ids: of the one label space; None where each set keeps its own.
+        datasets: the data sets that the images come from.
+        options: how they were ordered.
+        places: for each image, the number of its data set and its index there (N, 2).
+        maps: for each data set, the stream's label of each of its labels; None leaves them.
+        classes, class_ids: names and ids of the stream's classes; None if each set keeps its own.
     """
 
     datasets: tuple[Dataset, ...]
@@ -106,19 +120,19 @@ class Stream(Sequence[Example]):
         return f"<Stream of {len(self)} images from {names}: {self.options}>"
 
     def identify(self, index: int) -> tuple[str, str]:
-        """Id and domain of an image, without touching its source."""
+        """Id and domain of an image, without reading it."""
         k, i = map(int, self.places[index])
         return self.datasets[k].identify(i)
 
     def group(self, index: int) -> int:
-        """The group of an image, −1 for none, without touching its source."""
+        """Group of an image, without reading it; −1 for none."""
         k, i = map(int, self.places[index])
         groups = self.datasets[k].groups
         return -1 if groups is None else int(groups[i])
 
     @cached_property
     def labels(self) -> Ints:
-        """(N,) in the stream's label space."""
+        """Label of each image (N,), among the stream's classes."""
         out = np.empty(len(self), np.int64)
         for k, (data, labels) in enumerate(zip(self.datasets, self.maps, strict=True)):
             own = data.labels[self.places[self.places[:, 0] == k, 1]]

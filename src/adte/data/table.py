@@ -43,7 +43,7 @@ class Table(Reader):
     mend = "check the path"
 
     classes: str | None = option(None, "file of class names; labels may then be numbers")
-    check_files: bool = option(True, "look for every image; false leaves that to the run")
+    check_files: bool = option(True, "check that all images exist; false does so as they are read")
 
     def find(self, root: Path) -> Found | None:
         return Found(root.parent, "table") if root.is_file() else None

@@ -29,7 +29,9 @@ class TinyImageNet(WordNetFolders):
 
     subset = "tiny-imagenet"
 
-    part: Literal["val", "train"] = option("val", "validation (10,000) or training (100,000)")
+    part: Literal["val", "train"] = option(
+        "val", "part to read: validation (10,000 images) or training (100,000)"
+    )
 
     def find(self, root: Path) -> Found | None:
         total = self.info.images if self.part == "val" else 100_000

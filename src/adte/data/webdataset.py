@@ -168,8 +168,10 @@ class WebDataset(Reader):
     generic = True
     mend = "check the path"
 
-    classes: str | None = option(None, "file of class names; else classes.json or classnames.txt")
-    label_key: str = option("label", "key of the label, where labels are in .json members")
+    classes: str | None = option(
+        None, "file of class names; by default classes.json or classnames.txt"
+    )
+    label_key: str = option("label", "key of the label, if labels are in .json members")
 
     def find(self, root: Path) -> Found | None:
         return Found(root, "tars")

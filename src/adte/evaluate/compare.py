@@ -38,13 +38,15 @@ COSTS = ("seconds", "images_per_s", "peak_memory")  # figures that no two runs h
 
 
 class Comparison(list[dict[str, Any]]):
-    """Rows of methods: a list of plain dicts that prints as a table, in a notebook too.
+    """The result of `compare`: a list with one dict per row, which prints as a table.
+
+    It is shown as a table in a notebook, too. A row is one method under one protocol, with means
+    over shuffles of the stream.
 
     Attributes:
-        title: what they ran on.
-        records: figures and conditions of every single run, of which the rows are means over
-            shuffles.
-        domains: how many images of each domain there were.
+        title: what the methods ran on.
+        records: figures and conditions of every single run.
+        domains: number of images of each domain.
     """
 
     def __init__(
@@ -61,7 +63,7 @@ class Comparison(list[dict[str, Any]]):
     def of(
         cls, outcomes: Sequence[Outcome], stream: FeatureStream, baseline: str | None = None
     ) -> Comparison:
-        """The table of finished tasks; a method that has not its usual options says which."""
+        """Make the table of finished tasks; options that differ from the usual are named in it."""
         records = [o.record for o in outcomes]
         seen = records[0].conditions.images if records else 0
         about = f"{seen} images, {len(stream.classes)} classes, model {stream.recipe.model}"
@@ -71,23 +73,23 @@ class Comparison(list[dict[str, Any]]):
 
     @property
     def grid(self) -> Grid:
-        """All columns, with a caption that explains them."""
+        """The table with all columns, and a caption that explains them."""
         return rows_table(self, self.title)
 
     @property
     def small(self) -> Grid:
-        """The columns that have room in a terminal, and a remark where all rows are the same."""
+        """The table with the columns that fit into a terminal, and `remark`."""
         grid = terminal_table(self, self.title)
         return replace(grid, caption="\n".join(filter(None, [grid.caption, self.remark])))
 
     @property
     def parts(self) -> Grid | None:
-        """Accuracy on each domain, where there are several."""
+        """A table of the accuracy on each domain; None if there is only one domain."""
         return domains_table(self, self.domains)
 
     @property
     def remark(self) -> str:
-        """That the options of a sweep made no difference, if they made none."""
+        """A sentence that the options of a sweep made no difference; empty if they did."""
         methods = {r.conditions.method for r in self.records}
         options, figures = (
             {json.dumps([r[k] for k in keys], sort_keys=True, default=str) for r in self}
@@ -104,11 +106,11 @@ class Comparison(list[dict[str, Any]]):
         )
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the table as .csv, .md, .html or .tex."""
+        """Write the table to a file, as .csv, .md, .html or .tex."""
         return save_table(path, self.grid)
 
     def to_json(self) -> dict[str, Any]:
-        """What `--json` writes: rows, and metrics and protocol of the run, or of each run."""
+        """What `--json` writes: the rows, and the metrics and protocol of each run."""
         runs = [r.to_json() for r in self.records]
         one = {k: runs[0][k] for k in ("metrics", "protocol")} if len(runs) == 1 else {"runs": runs}
         return {"rows": list(self), **one}
@@ -140,7 +142,13 @@ def _plain(grid: Grid) -> str:
 
 @dataclass(frozen=True)
 class Listener:
-    """Who is told how a comparison goes on: of every image, and of every task before and after."""
+    """Functions that are called as a comparison goes on.
+
+    Attributes:
+        tick: called with the number of images that were just done.
+        begin: called with each task before it runs.
+        end: called with the record of each run.
+    """
 
     tick: Tick = silent
     begin: Callable[[Task], None] = lambda task: None
@@ -191,25 +199,33 @@ def compare(
     baseline: str | None = None,
     **options: Any,
 ) -> Comparison:
-    """Run methods on one labelled stream and put them beside each other.
+    """Compare methods on one stream of labelled images, or of features.
 
     Args:
-        data: such as "folder:photos", "cache:FOLDER" or "npz:FILE", several data sets, or a stream
-            of features, see `adte.evaluate.from_arrays`; None takes the photographs that the
-            package carries.
-        methods: names, methods with their options as `create_method` makes them, of which copies
-            run that have learned nothing, or `adte.evaluate.Task`s; all that features suffice for,
-            if None.
-        protocols: one or several: how methods that learn see the stream, see `PROTOCOLS`.
-        seeds: how many shuffles of the stream methods that learn are run on; 0 is as it comes.
-        runs: a folder that keeps the runs, to go on from and for `adte report`; `again` redoes
-            those that it holds.
-        listener: who is told of the progress.
-        baseline: the row that gains are over, as the table names it; "se", or where that does not
-            run "zero-shot", by default.
-        options: `model`, `device`, `batch` and the others of `Source`; `views`, a number or
-            `Views`; `templates`, as `Classifier` takes them, the data set's own by default;
-            `limit`, `order` and the others of `StreamOptions`.
+        data: "folder:photos", "cache:FOLDER", "npz:FILE" or the like, a list of several data sets,
+            or a stream of your own features (see `adte.evaluate.from_arrays`). None takes the
+            features of photographs that come with the package.
+        methods: names of methods, methods with options as `create_method` makes them (copies run,
+            which have learned nothing), or `adte.evaluate.Task`s. None takes all that do not run
+            the image tower again.
+        protocols: how methods that learn see the stream: one or several of `PROTOCOLS`.
+        seeds: number of orders of the stream that methods that learn are run on: its own, and
+            `seeds` − 1 shuffles.
+        runs: folder to save the runs in, for `adte report`. Runs that it holds already are not done
+            again, so that an interrupted comparison can continue.
+        again: do the runs again that `runs` holds already.
+        listener: functions that are told of the progress.
+        baseline: the row that gains are measured against, named as in the table; by default "se",
+            or "zero-shot" if that is not run.
+        options: `model`, `device`, `batch` and the like, as `adte compare` takes them; `views`, a
+            number or `Views`; `templates`, as in `Classifier`, by default the data set's own;
+            `limit`, `order` and the other fields of `StreamOptions`.
+
+    Returns:
+        A `Comparison`: a list of rows that prints as a table.
+
+    Raises:
+        InputError: if data, a method or an option is unknown or cannot be used.
 
     >>> table = compare(methods=["zero-shot", "adte"], limit=8)
     >>> [row["method"] for row in table]

@@ -46,26 +46,34 @@ class Source(Loading):
 
     data: Sequence[str] = option(
         (),
-        "a data set as NAME:PATH, such as folder:photos; or features, cache:FOLDER or npz:FILE; "
-        "may be repeated",
+        "data set as NAME:PATH, such as folder:photos (repeat for several), or features that were "
+        "computed before, cache:FOLDER or npz:FILE",
     )
     model: str | Model | None = option(  # noqa: RUF009
-        None, "the model; `tiny` for images, a cache's own otherwise"
+        None, "model to encode images with; by default `tiny`, or the one that made the cache"
     )
     batch: int | None = option(
         None,
-        "images per call of a method, and per pass of the tower on a GPU; 16 by default",
+        "images per call of the method, and per pass of the image tower on a GPU; 16 by default",
         low=1,
     )
     seed: int | None = option(
-        None, "seed of the stream and of the views; 0 by default, a cache has its own", low=0
+        None,
+        "seed of the order of the images and of their views; by default 0, or that of the cache",
+        low=0,
     )
-    corrupt: str = option("", "corruptions made on the fly, as in fog,jpeg_compression or common")
-    severity: str = option("5", "of the corruptions, 1 to 5, as in 3 or 1-5")
-    clean: bool = option(True, "keep the clean images as a domain beside the corrupted ones")
-    workers: int | None = option(None, "threads that decode and crop; one per further core", low=0)
+    corrupt: str = option(
+        "", "corrupt the images on the fly, as in fog,jpeg_compression; common is 15 types, all 19"
+    )
+    severity: str = option("5", "severity of the corruptions, 1 to 5, or several as in 1,3 or 1-5")
+    clean: bool = option(True, "keep the clean images too, as a domain beside the corrupted ones")
+    workers: int | None = option(
+        None,
+        "threads that decode and crop; by default one per CPU core but one, at most 8",
+        low=0,
+    )
     strict: bool = option(False, "stop at an unreadable image instead of skipping it")
-    prompt_set: str = option("default", "name of the prompts in a cache")
+    prompt_set: str = option("default", "name under which a cache keeps these prompts")
     prompts: Prompts | None = None
     views: Views | Mapping[str, Any] | None = None
     stream: StreamOptions | Mapping[str, Any] = field(default_factory=dict)

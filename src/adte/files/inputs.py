@@ -105,8 +105,8 @@ def _folder(name: str) -> Iterator[Item]:
     packed = {kind: passed.pop(kind) for kind in PACKED if kind in passed}
     if passed:
         warnings.warn(
-            f"files in {name!r} are passed over that are no image which can be read, by their "
-            f"suffix ({_kinds(passed)}); save photographs as JPEG or PNG",
+            f"files in {name!r} are skipped whose suffix is not that of an image that can be read "
+            f"({_kinds(passed)}); save photographs as JPEG or PNG",
             stacklevel=2,
         )
     found: list[Item] = [(str(p), p) for p in (Path(name, image) for image in images)]
@@ -117,7 +117,7 @@ def _folder(name: str) -> Iterator[Item]:
         mend = f"name them, as in {Path(name, '*')}{most}"
         if found:
             warnings.warn(
-                f"archives in {name!r} are passed over ({_kinds(packed)}); {mend}", stacklevel=2
+                f"archives in {name!r} are skipped ({_kinds(packed)}); {mend}", stacklevel=2
             )
         elif not closed:
             no_image = f"the folder {name!r} holds archives and no image ({_kinds(packed)}); {mend}"

@@ -160,6 +160,6 @@ def _lines_in(path: str, said: str, what: str) -> list[str]:
     if not kept:
         raise InputError(f"{said} holds no {what}; {mend}")
     if passed := len(written) - len(kept):
-        said = f"lines of {path!r} that begin with # are comments and passed over: {passed}"
+        said = f"lines of {path!r} that begin with # are comments, and skipped: {passed}"
         warnings.warn(said, stacklevel=4)
     return kept

@@ -1,4 +1,4 @@
-"""Labelling a folder of images: what `adte predict` does, for the command line and for others."""
+"""Labelling images into files, resumably: what `adte predict` and its kin do, from Python."""
 
 from adte.labelling.calibrating import Calibrating
 from adte.labelling.job import Job

@@ -24,14 +24,17 @@ LISTED = 10  # classes that are named
 
 @dataclass
 class Calibrating:
-    """A state that gets a temperature.
+    """Calibrates a state file on labelled images: what `adte calibrate` does. Call `run`.
 
     Attributes:
         data: labelled images, as `load_dataset` takes them.
-        state: gone on from, or made; its classes are those of the data, unless others are wanted.
-        limit: images that are drawn from the data at most.
-        json_to: where its caller will write what was found; checked with the rest.
-        force: write over files that are not of adte's making.
+        wanted: the classifier.
+        state: state file to calibrate; created if it does not exist. Its classes are those of the
+            data, unless `wanted` names others.
+        limit: maximum number of images, drawn at random.
+        workers: threads that decode in advance; None takes what is fastest.
+        json_to: file that the caller will write the result to; it is checked with the rest.
+        force: overwrite files that adte did not write.
     """
 
     data: str
@@ -52,10 +55,19 @@ class Calibrating:
         shuffled = random.Random(0).sample(examples, len(examples))  # as images come in use
         self.examples: list[Example] = shuffled[: self.limit]
         if (count := len(self.examples)) < FEW:
-            warnings.warn(f"{count} images are few to calibrate with; fifty do", stacklevel=3)
+            warnings.warn(
+                f"{count} images are few to calibrate with; give fifty or more", stacklevel=3
+            )
 
     def run(self, tick: Callable[[int], object]) -> tuple[Calibration, list[Unread]]:
-        """Calibrate and save; what was found, and the images that could not be read."""
+        """Calibrate and save the state.
+
+        Args:
+            tick: called with the number of images that were just read.
+
+        Returns:
+            The calibration, and the images that could not be read.
+        """
         saved = Saved.by_option(self.state)
         with Lock(self.state, 0):
             if kind_of(self.state) == "state":

@@ -40,24 +40,32 @@ __all__ = ["Job"]
 
 @dataclass
 class Job:
-    """Images to be labelled, by whom, and where the results go.
+    """Images to label, the classifier to label them with, and where the results go.
+
+    Call `run`. If it is interrupted, the same job continues where it stopped.
 
     Attributes:
-        inputs: files, folders, archives, or "-"; Parquet files and addresses of object stores.
-        out: rows as they come (.csv, .jsonl, .json), kept and gone on from. Those of a .parquet are
-            kept beside it, in OUT.jsonl, from which a job goes on.
-        json_to: all facts of this run as one JSON file, at the end.
-        state: what was learned, gone on from and saved. An output without one has its own beside
-            it, OUT.adte.
-        start: what another stream learned, to begin from where there is no state yet; only read.
-        learn: learning is all that is asked for; then a frozen state is refused.
-        freeze: do not learn; then `state` is only read.
-        force: write over files of others, and begin an output anew.
-        min_confidence: an image below it gets no label.
-        batch, workers: images that are worked on together, threads that decode ahead; None takes
-            what pays.
-        sort_into: a folder with a folder per label, filled when all is labelled.
+        inputs: files, folders, archives, Parquet files, addresses in object stores, or "-" for
+            standard input.
+        wanted: the classifier.
+        out: file for one row per image, written as images are labelled: .csv, .jsonl, .json or
+            .parquet. The rows of a .parquet are also kept beside it, in OUT.jsonl, from which an
+            interrupted job continues.
+        json_to: JSON file for all results of this run, written at the end.
+        state: file for what is learned: loaded if it exists, then updated. With `out` and no
+            `state`, it is OUT.adte.
+        start: state to begin with if `state` does not exist yet; it is not changed.
+        learn: only learn, without labels; a frozen state is then an error.
+        freeze: do not learn; `state` is then not changed.
+        force: overwrite files that adte did not write, and start `out` over.
+        top: number of classes to report per image.
+        min_confidence: images below this confidence get no label.
+        batch: images to process together; None takes what is fastest.
+        workers: threads that decode in advance; None takes what is fastest.
+        sort_into: folder to sort the images into, one folder per label, at the end.
+        sort: whether sorting copies the images, links to them or moves them.
         wait: seconds to wait for another process that uses the state, or sorts into the folder.
+        report: how far the job came, also after an error.
     """
 
     inputs: Sequence[str]
@@ -79,7 +87,18 @@ class Job:
     report: Report = field(default_factory=Report)
 
     def run(self, listener: Listener | None = None) -> Report:
-        """Label what is to be labelled. `report` says how far it came, also after an error."""
+        """Label the images.
+
+        Args:
+            listener: is told of each image.
+
+        Returns:
+            What became of the images and outputs. After an error, `report` has it.
+
+        Raises:
+            InputError: if an input or output cannot be used. An image that cannot be read is no
+                error; it is listed in the report.
+        """
         if self.out is not None and self.out.endswith(".parquet") and not is_stream(self.out):
             return self._run_to_parquet(self.out, listener)
         listener = listener or Listener()
@@ -127,8 +146,8 @@ class Job:
         ours = is_ours(out)  # of an earlier run, and may go: its rows are in OUT.jsonl, too
         if ours and not self.force and not os.path.exists(f"{out}.jsonl"):
             raise InputError(
-                f"{out!r} holds rows, but {f'{out}.jsonl'!r}, from which they are gone on with, is "
-                "gone; put it back, give another --out, or --force to begin again"
+                f"{out!r} holds rows, but {f'{out}.jsonl'!r}, from which a run continues, is gone; "
+                "put it back, give another --out, or --force to begin again"
             )
         read = [n for n in map(local_path, self.inputs) if not (ours and os.path.isdir(n))]
         replace(self, inputs=read, force=self.force or ours)._claim(rows._keep())
@@ -141,10 +160,10 @@ class Job:
     def _check(self) -> None:
         if not 0 <= self.min_confidence <= 1:
             raise InputError(
-                f"a confidence of {self.min_confidence} cannot be asked for; give 0 to 1"
+                f"a confidence of {self.min_confidence} is not between 0 and 1; give 0 to 1"
             )
         if self.wait < 0:
-            raise InputError(f"a wait of {self.wait:g} s cannot be kept; give 0 or more")
+            raise InputError(f"a wait of {self.wait:g} s is not possible; give 0 or more")
         if self.start is not None:  # also where it is not needed any more
             load_state(self.start)
 
@@ -240,11 +259,11 @@ class Job:
         except StateError as error:
             said, _, _ = str(error).rpartition("; ")
             raise InputError(
-                f"{said}, and {state!r} goes on; leave --start out, or give a new {new}"
+                f"{said}, and {state!r} is continued; leave --start out, or give a new {new}"
             ) from error
         listener.note(
-            f"--start {self.start!r} is not used: {state!r} is there and goes on as it is; a new "
-            f"{new} begins with it"
+            f"--start {self.start!r} is not used: {state!r} exists and is continued; give a new "
+            f"{new} to begin with it"
         )
 
     def _marks(self, clf: Classifier, keep: Saved) -> dict[str, Any]:
@@ -297,16 +316,16 @@ class Job:
         if self.freeze and learned:
             listener.note(
                 f"{counted(learned, 'image')} of {self.out!r} {'was' if learned == 1 else 'were'} "
-                "learned from before; --freeze holds for the others"
+                "learned from in an earlier run; --freeze applies to the others"
             )
         if lost and clf.seen and not clf.frozen:
             said = f"{self.out!r} is gone or empty, but its state has seen {clf.seen} images"
             if self.state is None:
                 raise InputError(
-                    f"{said}, which would be learned again; give --force to begin anew, or --state "
-                    f"{self.out}.adte to go on from what was learned"
+                    f"{said}, which would be learned from again; give --force to start over, or "
+                    f"--state {self.out}.adte to continue from what was learned"
                 )
-            listener.note(f"{said}; those that come again are learned again")
+            listener.note(f"{said}; images that are given again are learned from again")
 
     # ------------------------------------------------------------------ after the work
 

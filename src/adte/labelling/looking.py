@@ -38,7 +38,15 @@ __all__ = ["Look", "Looked"]
 
 
 class Looked(NamedTuple):
-    """What a page shows: images of the rows, those of them to check, pictures that are missing."""
+    """What `Look.run` wrote.
+
+    Attributes:
+        page: path of the page.
+        images: number of images that were labelled, or were unsure.
+        shown: number of images on the page.
+        check: number of images to check by eye.
+        missing: number of images whose picture could not be made.
+    """
 
     page: str
     images: int
@@ -49,16 +57,16 @@ class Looked(NamedTuple):
 
 @dataclass
 class Look:
-    """A page of the labels in a file.
+    """Makes an HTML page of labelled images: what `adte look` does. Call `run`.
 
     Attributes:
-        labels: rows as a `Job` wrote them; those of a .parquet are in the .jsonl beside it.
-        out: the page; beside the rows by default.
-        state: that the rows were learned into; the one beside them by default, if it is there.
-        images: pictures at most, the least sure of each label first.
-        check: images to check by eye.
-        side: pixels of a picture's longer side.
-        shown: which of the answers have a place on the page.
+        labels: file of rows that a `Job` wrote; for a .parquet, the .jsonl beside it is read.
+        out: page to write; by default beside the rows, as .html.
+        state: state file that belongs to the rows; by default the one beside them, if there is one.
+        images: maximum number of pictures, the least sure of each label first.
+        check: number of images to check by eye, drawn at random.
+        side: longer side of a picture, in pixels.
+        shown: indices of the rows that are on the page.
     """
 
     labels: str
@@ -99,7 +107,7 @@ class Look:
         return [*islice((i for i in drawn if fits(places[i])), self.check)]
 
     def run(self, tick: Callable[[int], object] = lambda count: None) -> Looked:
-        """Write the page; `tick` is told of each picture."""
+        """Write the page; `tick` is called with the number of pictures that were just made."""
         answers, places = self._answers, self._places
         found = self._pictures(tick)
         cards = {i: Card(i, answers[i], places[i], found.get(i)) for i in self.shown}

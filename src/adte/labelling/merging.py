@@ -19,10 +19,20 @@ __all__ = ["merge_states"]
 
 
 def merge_states(states: Sequence[StrPath], out: StrPath, force: bool = False) -> int:
-    """Write what copies of one classifier have learned to one file; how many images that were.
+    """Merge state files of the same classifier into one; return the number of images seen.
 
-    No model is needed. What is merged is as of `Classifier.merge`, in the order of the states; the
-    temperature is that of the first. Those that began with the same state bring what it knows each.
+    States are merged in order, as by `Classifier.merge`, without loading a model. The temperature
+    is that of the first. What states have in common because they began from the same state counts
+    several times.
+
+    Args:
+        states: the state files.
+        out: file to write.
+        force: overwrite `out` if it exists.
+
+    Raises:
+        StateError: if the states are of different classifiers.
+        InputError: if a file cannot be read or written.
     """
     _check(states, out, force)
     tensors, facts = read_learned(states[0])
@@ -39,7 +49,7 @@ def merge_states(states: Sequence[StrPath], out: StrPath, force: bool = False) -
         known.append(theirs)
     if any(other["temperature"] != facts["temperature"] for other in known):
         warnings.warn(
-            f"the states have other temperatures; that of {os.fspath(states[0])!r} is kept, "
+            f"the states have different temperatures; that of {os.fspath(states[0])!r} is kept, "
             f"{facts['temperature']:.3g}",
             stacklevel=2,
         )

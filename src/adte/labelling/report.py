@@ -21,7 +21,10 @@ def counted(number: int, name: str) -> str:
 
 
 class Labelled(NamedTuple):
-    """One image of a job as it comes out: its row (`adte.files.rows`), and what it is from."""
+    """One labelled image of a job: its name, its row in the output, and the prediction.
+
+    The prediction is None for an image that could not be read.
+    """
 
     name: str
     row: dict[str, Any]
@@ -29,22 +32,25 @@ class Labelled(NamedTuple):
 
     @property
     def unsure(self) -> bool:
+        """Whether it has no label, being below the job's `min_confidence`."""
         return bool(self.row["abstained"])
 
 
 @dataclass
 class Report:
-    """How a job went.
+    """What became of the images and outputs of a job.
 
     Attributes:
-        verb: what was done to images, in words.
-        labelled: images, those that were unsure among them.
-        before: images that have a label from an earlier run.
-        newer: of these, images that were changed after the rows were written.
-        unread: images that could not be read.
-        seen: images that the classifier has learned from, all in all.
-        shares: what those are made of, largest first, where the method estimates it.
-        written, failed: what became of each output, in words.
+        verb: what was done to the images, in words.
+        labelled: number of images labelled in this run, including unsure ones.
+        unsure: number of those that were below `min_confidence`, and so got no label.
+        before: number of images that had a label from an earlier run.
+        newer: number of those that were changed after their rows were written.
+        seen: number of images that the classifier has learned from, in all runs.
+        shares: estimated share of each class, largest first, if the method estimates it.
+        unread: images that could not be read, as (source, reason).
+        written: outputs that were written, in words.
+        failed: outputs that could not be written, in words.
     """
 
     verb: str = "labelled"
@@ -60,6 +66,7 @@ class Report:
 
     @property
     def is_good(self) -> bool:
+        """Whether all images were read and all outputs written."""
         return not self.unread and not self.failed
 
     def __str__(self) -> str:
@@ -74,16 +81,16 @@ class Report:
 
 
 class Listener:
-    """Who wants to know how a job goes; this one does not."""
+    """Is told how a job goes on; derive from it and override what you need."""
 
     def begin(self, clf: Classifier, names: Sequence[str] | None) -> None:
-        """The classifier is ready, these images are to come; None where nobody knows yet."""
+        """The classifier is ready; `names` are the images to come, or None if not known yet."""
 
     def show(self, image: Labelled) -> None:
-        """An image has its row."""
+        """An image was labelled, and has its row."""
 
     def skip(self, name: str) -> None:
-        """An image has a row from an earlier run."""
+        """An image was skipped, as it has a row from an earlier run."""
 
     def note(self, text: str) -> None:
-        """Something that a person should know."""
+        """There is something that the user should know."""

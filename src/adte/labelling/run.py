@@ -323,7 +323,7 @@ class Run:
         assert self.saving is not None
         path = self.saving.path
         if not self._whole and not self.clf.frozen:
-            goes_on = "goes on from there"
+            goes_on = "continues from there"
             if self.rows.out is None or is_stream(self.rows.out.path):
                 goes_on = "learns again what it had learned by then"
             raise InputError(f"{path!r} is as it was at its last save; the same command {goes_on}")

@@ -25,11 +25,19 @@ __all__ = ["Saved", "Wanted", "check_file", "open_classifier"]
 
 @dataclass(frozen=True)
 class Wanted(Loading):
-    """What the classifier shall be.
+    """The classifier that a job uses: what `adte predict` takes as options.
 
     Attributes:
-        options: of the method, typed.
-        said: the names of what a person asked for; the rest are defaults, and a state has its own.
+        classes: class names; None takes those of a saved state.
+        model, method: names of the model and of the method.
+        templates: prompt templates, or the name of a set.
+        descriptions: JSON file of sentences that describe each class.
+        allow_missing: use the templates for classes without descriptions.
+        views: number of views per image, or "auto".
+        seed: seed of the views.
+        options: options of the method.
+        said: names of what was asked for explicitly. It must agree with a saved state; the rest are
+            defaults, which a saved state replaces.
     """
 
     classes: Sequence[str] | None = None
@@ -44,7 +52,7 @@ class Wanted(Loading):
     said: frozenset[str] = frozenset()
 
     def new(self) -> Classifier:
-        """A classifier that has learned nothing yet."""
+        """Make a classifier that has learned nothing yet."""
         if self.classes is None:
             raise InputError("no classes were given; name them as in --classes 'cat, dog, car'")
         return Classifier(
@@ -60,12 +68,12 @@ class Wanted(Loading):
 
     @property
     def prompts(self) -> Prompts:
-        """What is said of each class; one template may be the name of a set."""
+        """The prompts of each class."""
         templates = self.templates[0] if len(self.templates) == 1 else self.templates
         return Prompts.of(templates, self.descriptions, allow_missing=self.allow_missing)
 
     def differences(self, facts: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-        """What a person asked for and a state has otherwise: its name, here and there."""
+        """What was asked for and differs in a state, as (name, value here, value there)."""
         views, prompts = facts["views"], facts["prompts"]
         theirs = {
             "classes": facts["classes"],

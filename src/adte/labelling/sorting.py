@@ -321,14 +321,22 @@ def _finish(entry: Entry, target: Path) -> None:
 
 
 class Undone(NamedTuple):
-    """How many images are back, and what was left as it is, with the reason."""
+    """The result of `undo`.
+
+    Attributes:
+        images: number of images that were put back, or whose copy or link was removed.
+        left: for each image that was left as it is, the reason.
+    """
 
     images: int
     left: list[str]
 
 
 def undo(path: StrPath) -> Undone:
-    """Take back what the list `undo.csv` says, the last first. What is left stays in the list."""
+    """Undo a sorting, from the list `undo.csv` that it wrote, the last image first.
+
+    What cannot be undone is left as it is, and stays in the list.
+    """
     _read(Path(path))  # what is no list is not locked
     kept: list[Entry] = []
     said: list[str] = []

@@ -66,9 +66,9 @@ class Adte(Selector):
 
     likeness: float = option(
         0.3,
-        "how much the likeness to earlier images of a class counts, as a share of the logits' "
-        "scale, where a stream is found to show few of its classes or answers are sure; 0 leaves "
-        "it out",
+        "weight of the similarity to earlier images of each class, as a share of the logits' "
+        "scale; it acts where the stream shows few of its classes, or where answers are sure; 0 "
+        "leaves it out",
         low=0,
     )
 
@@ -156,7 +156,7 @@ def _likely(items: Tensor, prior: Reading) -> Tensor:
 preset(
     "adte",
     Adte,
-    "All views weighed by exp(−entropy); the model's bias told from the stream's frequencies",
+    "All views weighted by exp(−entropy); the model's bias told apart from the class frequencies",
     reference="this project, docs/default.md; after Wu et al., ICLR 2026",
     adjust="before",
     ratio=1.0,
@@ -185,7 +185,7 @@ _AS_PUBLISHED: dict[str, Any] = {
 preset(
     "adte-paper",
     Selector,
-    "ADTE by the paper's equations: favoured classes get the small q, bank of the last 10 a class",
+    "ADTE by the paper's equations: favoured classes get the smaller q, bank of 10 per class",
     **_AS_PUBLISHED,
     direction="paper",
     bank="fifo",
@@ -197,7 +197,7 @@ preset(
 preset(
     "adte-released",
     Selector,
-    "ADTE as the published code computes it: bank of 20 confident items a class, no adjustment",
+    "ADTE as the published code computes it: bank of 20 confident items per class, no adjustment",
     **_AS_PUBLISHED,
     direction="released",
     bank="gap",

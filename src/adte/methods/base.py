@@ -38,20 +38,27 @@ __all__ = ["ORDER", "AdaptingMethod", "Method"]
 
 MANY = 64  # images that `step_many` and `predict_many` put together
 
-ORDER = "online, whether an image is predicted before or after it is learned from"
+ORDER = "whether an image is predicted before it is learned from, or after"
 
 
 @dataclass(kw_only=True, eq=False)
 class Method:
     """A rule that turns the views of an image into a prediction, and may learn from the stream.
 
-    Hyper-parameters are the dataclass fields, those of its parts among them; `repr`, `clone` and
-    the command line's help come from them. State is made at the first image, when the number of
+    `create_method(NAME)` makes one. Use it with `step`, which predicts and learns, or with
+    `predict` and `learn` apart. To write one of your own, derive a dataclass from this class and
+    define `decide`, or `entries` with `look` and `update`.
+
+    Options are the dataclass fields, and those of its parts; `repr`, `clone` and the help of the
+    command line are made from them. The state is made at the first image, when the number of
     classes is known.
 
     Attributes:
-        name: what it is registered as; the name of its class until then, never that of another.
-        needs: what it looks at: logits, features, class weights, pixels, text tower, image tower.
+        name: the name that it is registered under; until then that of its class.
+        needs: what it looks at: some of "logits", "features", "class weights", "pixels",
+            "text tower", "image tower" and "embeddings".
+        reference: the paper that it comes from.
+        order: whether an image is predicted before it is learned from, or after.
     """
 
     name: ClassVar[str] = ""
@@ -76,57 +83,60 @@ class Method:
     # ------------------------------------------------------------------ what a method defines
 
     def entries(self) -> dict[str, Entry]:
-        """What it keeps of the stream; nothing, unless said."""
+        """Declare what the method keeps of the stream, as `Entry` by name; by default nothing."""
         return {}
 
     def initial(self, batch: Batch) -> State:
-        """The state before the first image, for batches like this one."""
+        """Make the state before the first image, for batches like this one."""
         return declared.fresh(self.name, self.entries(), self.sizes(batch), batch.logits.device)
 
     def sizes(self, batch: Batch) -> dict[str, int]:
-        """What the letters in declared shapes stand for: L classes, D dimensions."""
+        """The numbers behind letters in declared shapes: L classes, D feature dimensions."""
         wide = {} if batch.features is None else {"D": batch.features.shape[-1]}
         return {"L": batch.classes, **wide}
 
     def refresh(self, state: State) -> None:
-        """Make the derived entries anew, in place, after loading or merging."""
+        """Compute the derived entries of a state again, in place, after loading or merging."""
 
     def begun(self, state: State) -> State:
-        """What another stream begins with, of a state that is the method's to change: all of it."""
+        """Turn a copy of the state into what another stream begins with; by default all of it."""
         return state
 
     def bind(self, context: Context) -> None:
-        """Prepare for a stream: called when the model, the classes or their weights are others."""
+        """Prepare for a stream; called when model, classes or class weights have changed."""
 
     def evidence(self, batch: Batch) -> Any:
-        """What the images have to say: a tensor (B, …) or the batch itself, of which `look` and
-        `update` get a slice; or whatever an own `scan` takes."""
+        """Compute what is needed of each image, before any order matters.
+
+        Return a tensor (B, …) or the batch itself, of which `look` and `update` get one row at a
+        time, or anything that your own `scan` takes.
+        """
         return batch
 
     def look(self, state: State, image: Any) -> Prediction:
-        """The prediction for one image's evidence (a batch of one) in a state, left as it is."""
+        """Predict one image from its evidence (a batch of one), without changing the state."""
         raise NotImplementedError(f"{type(self).__name__} defines neither look nor decide")
 
     def update(self, state: State, image: Any) -> None:
-        """Take one image's evidence (a batch of one) into the state, in place."""
+        """Learn from the evidence of one image (a batch of one), changing the state in place."""
         raise NotImplementedError(f"{type(self).__name__} keeps a state, but defines no update")
 
     def look_and_update(self, state: State, image: Any) -> Prediction:
-        """`look`, then `update`; for methods that can do both at the cost of one."""
+        """Do `look`, then `update`; for methods that can do both at the cost of one."""
         prediction = self.look(state, image)
         self.update(state, image)
         return prediction
 
     def draft(self, state: State) -> State:
-        """A copy for `scan` and `absorb` to change; if they fail, the state is as it was."""
+        """A copy of the state that `scan` and `absorb` may change; if they fail, it is dropped."""
         return declared.copy(state)
 
     def settled(self, draft: State) -> State:
-        """The state that a changed draft becomes, once nothing can fail any more."""
+        """Turn a changed draft into the new state, once nothing can fail any more."""
         return draft
 
     def scan(self, state: State, evidence: Any) -> tuple[Any, State]:
-        """Online: what each image reads of a draft, and the draft after all of them."""
+        """Learn from images in order, in a draft; return what each reads of it, and the draft."""
         readouts = []
         for image in _images(evidence):
             if self.order == "predict-first":
@@ -137,17 +147,22 @@ class Method:
         return readouts, state
 
     def absorb(self, state: State, evidence: Any) -> State:
-        """`scan` without readouts: only learn."""
+        """Do the same as `scan` without readouts: only learn."""
         for image in _images(evidence):
             self.update(state, image)
         return state
 
     def read(self, state: State, evidence: Any) -> Any:
-        """What each image reads of a state that does not change."""
+        """Return what each image reads of a state that does not change."""
         return [self.look(state, image) for image in _images(evidence)]
 
     def decide(self, batch: Batch, readouts: Any) -> Predictions:
-        """The predictions of a batch."""
+        """Make the predictions of a batch, from what its images read of the state.
+
+        Args:
+            batch: the images.
+            readouts: what `scan` or `read` returned; None for a method without state.
+        """
         if readouts is None:
             raise NotImplementedError(f"{type(self).__name__} defines neither look nor decide")
         return Predictions.stack(readouts)
@@ -156,7 +171,7 @@ class Method:
 
     @property
     def stateful(self) -> bool:
-        """Whether it learns from the stream."""
+        """Whether the method learns from the stream."""
         return self._state is not None or bool(self.entries())
 
     @overload
@@ -164,9 +179,16 @@ class Method:
     @overload
     def step(self, images: Batch) -> Predictions: ...
     def step(self, images: Sample | Batch) -> Prediction | Predictions:
-        """Predict and learn, image by image in the method's `order`.
+        """Predict images and learn from them, one by one in the method's `order`.
 
-        On an error nothing was learned.
+        Args:
+            images: a `Sample`, or a `Batch` of several images.
+
+        Returns:
+            A `Prediction` for a sample, `Predictions` for a batch.
+
+        Raises:
+            InputError: if the images do not fit the method or its state; nothing is then learned.
         """
         with self._taken(images) as batch:
             if not self.stateful:
@@ -182,7 +204,10 @@ class Method:
     @overload
     def predict(self, images: Batch) -> Predictions: ...
     def predict(self, images: Sample | Batch) -> Prediction | Predictions:
-        """The decision in the present state, which it leaves as it is."""
+        """Predict images without learning from them.
+
+        Arguments and results are those of `step`.
+        """
         with self._taken(images) as batch:
             readouts = None
             if self.stateful:
@@ -190,35 +215,38 @@ class Method:
             return _like(images, self._decided(batch, readouts))
 
     def learn(self, images: Sample | Batch) -> None:
-        """Take images into the state, in order, without predictions."""
+        """Learn from images, in order, without predicting them."""
         with self._taken(images) as batch:
             if self.stateful:
                 draft = self.draft(self._fitting(batch))
                 self._state = self._kept(self.absorb(draft, self.evidence(batch)))
 
     def step_many(self, samples: Iterable[Sample]) -> list[Prediction]:
-        """`step` for each, in order; neighbours of one shape go together."""
+        """Do `step` for each sample, in order; neighbours of the same shape go together."""
         runs = Batch.runs(map(_batch, samples), MANY)
         return [p for batch in runs for p in self.step(batch)]
 
     def predict_many(self, samples: Iterable[Sample]) -> list[Prediction]:
-        """`predict` for each; neighbours of one shape go together."""
+        """Do `predict` for each sample; neighbours of the same shape go together."""
         runs = Batch.runs(map(_batch, samples), MANY)
         return [p for batch in runs for p in self.predict(batch)]
 
     # ------------------------------------------------------------------ state
 
     def reset(self) -> None:
-        """Forget everything learned."""
+        """Forget everything that was learned."""
         self._state, self._sizes = None, {}
 
     def begin(self) -> None:
-        """Begin another stream with what was learned of the model, where that is told apart."""
+        """Begin another stream: keep what was learned about the model, forget the last stream.
+
+        Methods that cannot tell the two apart keep everything.
+        """
         if self._state is not None:
             self._state = self.begun(declared.copy(self._state))
 
     def state_dict(self) -> State:
-        """A copy of what was learned; empty before the first image."""
+        """A copy of what was learned, as tensors by name; empty before the first image."""
         entries = self.entries()
         return {
             k: v.detach().clone()
@@ -229,9 +257,16 @@ class Method:
     def load_state_dict(
         self, state: Mapping[str, Tensor], sizes: Mapping[str, int] | None = None
     ) -> None:
-        """Replace the state. Checks everything first: on an error nothing has changed.
+        """Replace what was learned by a `state_dict`.
 
-        `sizes` that are known it must be made for: L classes, D dimensions.
+        Everything is checked first: after an error nothing has changed.
+
+        Args:
+            state: what `state_dict` returned.
+            sizes: numbers that it must have been made for, such as {"L": 1000} classes.
+
+        Raises:
+            StateError: if it is of another method, or its entries do not fit.
         """
         if not state:
             return self.reset()
@@ -247,10 +282,14 @@ class Method:
         self._state, self._sizes = new, found
 
     def check_state(self, state: State) -> None:
-        """Refuse values that fit the declaration and are impossible all the same."""
+        """Raise a `StateError` for values that fit the declaration but cannot be."""
 
     def merge(self, other: Method) -> None:
-        """Take in what another copy of this method learned elsewhere, as if it had come after."""
+        """Add what another copy of this method has learned, as if its stream had followed.
+
+        Raises:
+            StateError: if it is another method, or has other options.
+        """
         if type(other) is not type(self) or other.name != self.name:
             kind = other.name if isinstance(other, Method) else type(other).__name__
             raise StateError(
@@ -275,7 +314,7 @@ class Method:
         self._state = new
 
     def clone(self) -> Method:
-        """A fresh copy: same hyper-parameters, no state."""
+        """A copy with the same options that has learned nothing."""
         copy = replace(self)
         copy.name = self.name  # type: ignore[misc]  # a preset's name lives on the instance
         return copy

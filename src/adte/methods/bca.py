@@ -52,10 +52,18 @@ class BCA(Method):
     reference = "Zhou et al., Bayesian Test-Time Adaptation for Vision-Language Models, CVPR 2025"
 
     keep: Selection = part(Selection(), "which views are kept")
-    centre_threshold: float = option(0.05, "τ₁, the confidence above which a centre moves")
-    centre_count: int = option(20000, "start of c₁: images that a class weight is worth", low=0)
-    row_threshold: float = option(0.65, "τ₂, the confidence above which a class posterior moves")
-    row_count: int = option(1, "start of c₂: images that the identity is worth", low=0)
+    centre_threshold: float = option(
+        0.05, "τ₁, confidence above which an image moves the centre of its class"
+    )
+    centre_count: int = option(
+        20000, "initial count c₁: how many images the class weight from the text is worth", low=0
+    )
+    row_threshold: float = option(
+        0.65, "τ₂, confidence above which an image moves the posterior of its class"
+    )
+    row_count: int = option(
+        1, "initial count c₂: how many images the initial posterior (the identity) is worth", low=0
+    )
 
     # ------------------------------------------------------------------ state
 

@@ -23,7 +23,7 @@ __all__ = ["BN"]
 @register("bn")
 @dataclass(kw_only=True, eq=False)
 class BN(PriorMethod):
-    """The base view under batch-norm statistics that are 1/(N+1) the image's own.
+    """The base view, with batch-norm statistics of which a share 1/(N+1) is the image's own.
 
     In every batch norm, with m and v the mean and the unbiased variance of the layer's present
     input over its positions, and ρ = N/(N + 1):
@@ -46,7 +46,7 @@ class BN(PriorMethod):
 
     bn_prior: float = option(
         16.0,
-        "N: how many images the source's statistics count for; inf takes them alone",
+        "N: how many images the model's own statistics count for; inf uses them alone",
         low=0,
         high=math.inf,
     )

@@ -20,7 +20,7 @@ __all__ = ["BoostAdapter"]
 @register("boostadapter")
 @dataclass(kw_only=True, eq=False)
 class BoostAdapter(TDA):
-    """TDA whose positive cache is joined, for one prediction, by the image's own surest views.
+    """TDA, with the image's own surest views added to the positive cache for its prediction.
 
     Each of the 10 % views of lowest entropy stands under its own top class, with its own entropy;
     of these and the stored items, the 3 + δ of lowest entropy per class speak for the class. The
@@ -39,10 +39,10 @@ class BoostAdapter(TDA):
     reference = "Zhang et al., BoostAdapter: Test-Time Adaptation via Regional Bootstrapping, 2024"
 
     boost: int = option(
-        1, "δ, room for views per class beside the positive cache's own items", low=0
+        1, "δ, the image's own views per class that may join the positive cache", low=0
     )
     negative_keep: Literal["surest", "newest"] = option(
-        "newest", "which items the negative cache keeps: of lowest entropy, or the last that came"
+        "newest", "images that the negative cache keeps: those of lowest entropy, or the latest"
     )
 
     def used(self, it: Query) -> Tensor:

@@ -53,7 +53,7 @@ class CTPT(TPT):
     reference += "via Text Feature Dispersion, ICLR 2024"
 
     spread: float = option(
-        50.0, "λ, weight of the dispersion of the class weights; 0 is TPT", low=0
+        50.0, "λ, weight of the term that drives the class weights apart; 0 is plain TPT", low=0
     )
 
     def penalty(self, weights: Tensor) -> Tensor:

@@ -53,7 +53,7 @@ class Verdict(NamedTuple):
 @register("deyo")
 @dataclass(kw_only=True, eq=False)
 class DeYO(NormTuner):
-    """The base view under normalisation layers tuned on images whose shape decides.
+    """The base view, with normalisation layers tuned on images that are recognised by their shape.
 
     1. The image is predicted with the parameters so far.
     2. H < tau_ent·ln L is kept. Of those, x′ has its 4×4 patches shuffled, which destroys shape
@@ -86,16 +86,22 @@ class DeYO(NormTuner):
         "Disentangled Factors, ICLR 2024"
     )
 
-    tau_ent: float = option(0.5, "entropy below which an image counts, as a share of ln L")
-    ent0: float = option(0.4, "entropy at which the weight's first part is 1, as a share of ln L")
-    tau_plpd: float = option(0.2, "fall of the class's probability that shuffling must cause")
-    grid: int = option(4, "patches per side of the shuffled image", low=1)
-    seed: int = option(0, "seed of the shuffled patches")
+    tau_ent: float = option(0.5, "entropy below which an image is learned from, as a share of ln L")
+    ent0: float = option(
+        0.4, "entropy at which the first part of an image's weight is 1, as a share of ln L"
+    )
+    tau_plpd: float = option(
+        0.2, "smallest fall of the predicted class's probability when the patches are shuffled"
+    )
+    grid: int = option(4, "patches along each side of the image that is shuffled", low=1)
+    seed: int = option(0, "seed of the shuffling")
     top: float = option(
-        0.25, "share of the last normalisation layers that are left as they are", low=0, below=1
+        0.25, "share of the normalisation layers, from the last, that are not tuned", low=0, below=1
     )
     adaptive_where: Literal["everywhere", "loss", "literal"] = option(
-        "everywhere", "what another entropy than Shannon's replaces"
+        "everywhere",
+        "where an entropy other than Shannon's is used: in filter, weight and loss (everywhere), "
+        "in the loss alone (loss), or everywhere in the paper's own form (literal)",
     )
 
     def layers(self, norms: list[list[str]]) -> list[list[str]]:

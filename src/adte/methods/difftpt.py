@@ -19,7 +19,7 @@ __all__ = ["DiffTPT"]
 @register("difftpt")
 @dataclass(kw_only=True, eq=False)
 class DiffTPT(TPT):
-    """TPT on the views whose logits resemble the original's, generated ones among them.
+    """TPT on the views whose logits resemble the original's; some views may be generated images.
 
     1. c_i = cos(z_0, z_i) of the logit vectors; of the views beyond the first `originals`, the
        80 % of highest c stay. Cosines of CLIP's logits are all near 1: they are ranked.
@@ -42,9 +42,9 @@ class DiffTPT(TPT):
     keep: Selection = part(Selection(ratio=0.3), "which of the resembling views are kept")
     steps: int = option(4, "steps of AdamW per image", low=0)
     similar: float = option(
-        0.8, "share of the other views that pass the cosine filter", above=0, high=1
+        0.8, "share of the other views that pass the filter by cosine similarity", above=0, high=1
     )
-    originals: int = option(1, "leading views that are exempt from the cosine filter", low=1)
+    originals: int = option(1, "number of first views that need not pass the filter", low=1)
 
     def select(self, logits: Tensor, log_prior: Tensor | None = None) -> tuple[Tensor, Tensor]:
         entropy, _ = super().select(logits, log_prior)

@@ -28,7 +28,7 @@ _KEY = {"keys": (("D",), torch.float32)}
 @register("dmn-zs")
 @dataclass(kw_only=True, eq=False)
 class DMN(Method):
-    """The text's probabilities plus those of class features read from a memory of sure images.
+    """Probabilities from the text plus those from a memory of sure images of each class.
 
     f is the feature of the base view, t_c the weight of class c.
     1. P̄: mean probabilities of the 10 % of views of lowest entropy; ŷ its top class, H its entropy.
@@ -58,9 +58,9 @@ class DMN(Method):
 
     order: Literal["predict-first", "learn-first"] = option("learn-first", ORDER)
     keep: Selection = part(Selection(), "which views are kept")
-    size: int = option(50, "items per class in the memory", low=1)
-    sharpness: float = option(5.5, "β, how fast an item's weight falls with distance", low=0)
-    weight: float = option(1.0, "λ, weight of the memory beside the text", low=0)
+    size: int = option(50, "images per class in the memory", low=1)
+    sharpness: float = option(5.5, "β, how fast the weight of an image falls with distance", low=0)
+    weight: float = option(1.0, "λ, weight of the memory relative to the text", low=0)
 
     def entries(self) -> dict[str, Entry]:
         return bank.entries(self.size, _KEY)

@@ -44,7 +44,7 @@ def alignment(visual: Tensor, textual: Tensor, scale: float) -> Tensor:
 @register("dpe")
 @dataclass(kw_only=True, eq=False)
 class DPE(AdaptingMethod):
-    """Text logits plus affinities to visual prototypes, both kinds tuned on the image.
+    """Text logits plus similarities to visual prototypes, both tuned on the image.
 
     Textual prototypes t (L, D) start as the class weights. A queue per class holds the features of
     its 3 surest images; their mean is the class's visual prototype v_c. For an image:
@@ -82,14 +82,18 @@ class DPE(AdaptingMethod):
 
     keep: Selection = part(Selection(), "which views are kept")
     answer: Literal["base", "kept"] = option(
-        "base", "what is answered for: the base view, or the mean of the kept views"
+        "base", "feature that is classified: the base view's, or the mean of the kept views"
     )
-    size: int = option(3, "images per class in its queue", low=1)
+    size: int = option(3, "images per class in the queue", low=1)
     weight: float = option(6.0, "α, weight of the visual prototypes")
-    sharpness: float = option(5.0, "β, how fast that weight falls with distance", low=0)
+    sharpness: float = option(
+        5.0, "β, how fast the weight of a visual prototype falls with distance", low=0
+    )
     lr: float = option(6e-4, "learning rate of the residuals", low=0)
-    align: float = option(0.5, "λ, weight of the alignment of both kinds of prototypes")
-    threshold: float = option(0.1, "H/log₂ L of the answer below which textual prototypes evolve")
+    align: float = option(0.5, "λ, weight of the alignment between visual and textual prototypes")
+    threshold: float = option(
+        0.1, "entropy of the answer, over log₂ L, below which the textual prototypes are updated"
+    )
 
     # ------------------------------------------------------------------ state
 

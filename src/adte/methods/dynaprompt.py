@@ -66,7 +66,7 @@ def _interleaved(name: str, ours: State, theirs: State) -> Tensor:
 @register("dynaprompt")
 @dataclass(kw_only=True, eq=False)
 class DynaPrompt(AdaptingMethod, PromptMethod):
-    """Prompts of a buffer that suit the image, tuned on it and kept for the stream.
+    """Prompts chosen from a buffer to suit the image, tuned on it, and kept for later images.
 
     A slot m of the buffer holds a delta on the embeddings of "a photo of a", zero at first.
     1. v₀, the initial prompt, takes an unused slot; if there is none, that longest unused.
@@ -86,9 +86,9 @@ class DynaPrompt(AdaptingMethod, PromptMethod):
     reference = "Xiao et al., DynaPrompt: Dynamic Test-Time Prompt Tuning, ICLR 2025"
     sequential = True
 
-    prompts: int = option(12, "slots of the buffer", low=1)
+    prompts: int = option(12, "prompts that the buffer holds", low=1)
     choice: Literal["rule", "released"] = option(
-        "rule", "which prompts are tuned: by the two inequalities, or as the published code does"
+        "rule", "how prompts are chosen: by the paper's two inequalities (rule), or as released"
     )
 
     # ------------------------------------------------------------------ state

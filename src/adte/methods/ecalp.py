@@ -70,7 +70,7 @@ class Graph(NamedTuple):
 @register("ecalp")
 @dataclass(kw_only=True, eq=False)
 class ECALP(Method):
-    """Label propagation over a graph of the classes and the latest images, a few nearest each.
+    """Label propagation over a graph of classes and latest images, each linked to its nearest.
 
     Nodes are the classes, whose labels are fixed, and images, by their base view x (further views
     are not looked at).
@@ -105,20 +105,23 @@ class ECALP(Method):
     reference += "Training-Free Adaptation of Vision-Language Model, ICLR 2025"
 
     order: Literal["predict-first", "learn-first"] = option("learn-first", ORDER)
-    size: int = option(2000, "images that the graph keeps, the latest", low=1)
-    images: int = option(8, "nearest images that an image has edges to, itself included", low=1)
-    classes: int = option(3, "nearest classes that an image has edges to", low=1)
-    power: float = option(10.0, "γ, power of the similarities", above=0)
-    rounds: int = option(3, "how often labels spread", low=1)
+    size: int = option(2000, "images that the graph keeps: the latest ones", low=1)
+    images: int = option(8, "edges of an image to its nearest images, itself included", low=1)
+    classes: int = option(3, "edges of an image to its nearest classes", low=1)
+    power: float = option(10.0, "γ, power to which similarities are raised", above=0)
+    rounds: int = option(3, "rounds of label propagation", low=1)
     carry: float = option(
-        0.2, "share of its last top score that an image starts with; 0: none", low=0, high=1
+        0.2,
+        "share of its last top score that an image starts with; 0 starts from nothing",
+        low=0,
+        high=1,
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.images > self.size:
             raise InputError(
-                f"images={self.images} nearest of size={self.size} cannot be; choose fewer"
+                f"images={self.images} is more than the size={self.size} kept; choose fewer"
             )
 
     # ------------------------------------------------------------------ state

@@ -59,7 +59,7 @@ def match_temperature(log2_tau: Tensor, confidence: Tensor, target: float) -> fl
 @register("frolic")
 @dataclass(kw_only=True, eq=False)
 class Frolic(Method):
-    """Text logits plus matched Gaussian logits of the stream, less the log of the class prior.
+    """Text logits plus Gaussian logits learned from the stream, minus the log of the class prior.
 
     1. f_c = s·x·Tᵀ, the model's logits of the base view; further views are not looked at.
     2. f_g = tᵀΣ⁻¹x − ½ tᵀΣ⁻¹t, with Σ = 0.1·diag(cov of images and class weights) + 0.9·I.
@@ -93,9 +93,12 @@ class Frolic(Method):
 
     order: Literal["predict-first", "learn-first"] = option("learn-first", ORDER)
     covariance: float = option(
-        0.1, "share of the measured variance in Σ; the rest is the identity", low=0, below=1
+        0.1,
+        "share of the measured covariance in Σ; the rest is the identity matrix",
+        low=0,
+        below=1,
     )
-    tau: float = option(1.0, "strength of the correction by the prior; 0 makes none")
+    tau: float = option(1.0, "strength of the correction by the class prior; 0 makes none")
     prior: PriorOptions = part(PUBLISHED, "how the class prior is estimated")
 
     def __post_init__(self) -> None:

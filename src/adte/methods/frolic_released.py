@@ -81,7 +81,7 @@ def debiased(logits: Tensor, rounds: int = 11) -> Tensor:
 @register("frolic-released")
 @dataclass(kw_only=True, eq=False)
 class FrolicReleased(Method):
-    """Frolic's published code: two sets of learned proxies, then the bias taken out eleven times.
+    """Frolic as its published code has it: two sets of learned proxies, then rounds of debiasing.
 
     X: the features of the images; T: the class weights; `frolic` is the paper's equations.
     1. f_c = s·X·Tᵀ; f_g, the Gaussian's logits, as in `frolic`, with no temperature matched to it.
@@ -113,16 +113,19 @@ class FrolicReleased(Method):
 
     order: Literal["predict-first", "learn-first"] = option("learn-first", ORDER)
     covariance: float = option(
-        0.1, "share of the measured variance in Σ; the rest is the identity", low=0, below=1
+        0.1,
+        "share of the measured covariance in Σ; the rest is the identity matrix",
+        low=0,
+        below=1,
     )
-    steps: int = option(2000, "steps of descent per set of proxies", low=0)
+    steps: int = option(2000, "steps of gradient descent per set of proxies", low=0)
     temperature: float = option(
-        4.0, "τ·s of the proxies, in units of the model's temperature", above=0
+        4.0, "temperature of the proxies, as a multiple of the model's", above=0
     )
     rounds: int = option(11, "rounds of debiasing; 0 makes none", low=0)
-    window: int = option(2048, "images that are kept to learn from, the last ones", low=1)
-    growth: float = option(0.25, "share by which the stream grows before the next fit", low=0)
-    first: int = option(64, "images before the first fit", low=1)
+    window: int = option(2048, "images to learn from: the last ones of the stream", low=1)
+    growth: float = option(0.25, "share by which the stream must grow before the next fit", low=0)
+    first: int = option(64, "images to see before the first fit", low=1)
 
     # ------------------------------------------------------------------ state
 

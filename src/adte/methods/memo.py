@@ -28,7 +28,7 @@ RATES = {"adamw": 1e-5, "sgd": 2.5e-4}
 @register("memo")
 @dataclass(kw_only=True, eq=False)
 class MEMO(AdaptingMethod, MeasuredMethod):
-    """The base view under weights tuned on the image's other views.
+    """The base view, with the model's weights tuned on the image's other views.
 
     1. loss = H(p̄), the entropy of the mean distribution of all views but the base view.
     2. One step on all weights of the image tower, batch norm with the statistics of `bn`.
@@ -53,14 +53,18 @@ class MEMO(AdaptingMethod, MeasuredMethod):
     needs = frozenset({"pixels", "image tower"})
 
     parameters: Literal["all", "norm"] = option(
-        "all", "what is tuned: all weights, or scale and shift of the normalisation layers"
+        "all", "weights that are tuned: all, or scale and shift of the normalisation layers (norm)"
     )
-    optimiser: Literal["adamw", "sgd"] = option("adamw", "AdamW, or SGD without momentum")
-    lr: float | None = option(None, "learning rate; none: 1e-5 for AdamW, 2.5e-4 for SGD", low=0)
+    optimiser: Literal["adamw", "sgd"] = option(
+        "adamw", "optimiser: AdamW, or SGD without momentum"
+    )
+    lr: float | None = option(
+        None, "learning rate; by default 1e-5 for AdamW, 2.5e-4 for SGD", low=0
+    )
     decay: float = option(0.01, "weight decay of AdamW", low=0)
     steps: int = option(1, "steps per image", low=0)
     bn_prior: float = option(
-        16.0, "N of the batch-norm statistics (N·source + batch)/(N + 1)", low=0, high=math.inf
+        16.0, "N in the batch-norm statistics (N·source + batch)/(N + 1)", low=0, high=math.inf
     )
     leak: bool = option(False, "keep the optimiser's moments from image to image")
 

@@ -39,7 +39,7 @@ def bind(logits: Tensor, k: Tensor) -> Tensor:
 @register("mltta")
 @dataclass(kw_only=True, eq=False)
 class MLTTA(PromptMethod):
-    """The base view under prompts tuned on views and captions with their top labels bound.
+    """The base view, with prompts tuned on views and captions whose top labels are bound together.
 
     1. For every view the 16 nearest captions of a bank; their union is the caption set.
     2. Two contexts: logits of the views under one, of the captions under the other.
@@ -62,10 +62,10 @@ class MLTTA(PromptMethod):
 
     lr: float = option(1e-2, "learning rate of AdamW for the views' context", low=0)
     caption_lr: float = option(1e-3, "learning rate of AdamW for the captions' context", low=0)
-    labels_per_view: int = option(1, "labels bound in every view when there are no captions", low=1)
-    neighbours: int = option(16, "captions per view", low=1)
+    labels_per_view: int = option(1, "labels bound per view when there are no captions", low=1)
+    neighbours: int = option(16, "captions per view, the nearest ones", low=1)
     normalise: Literal["image", "none"] = option(
-        "image", "scores: scaled to [0, 1] over the classes of each image, or plain cosines"
+        "image", "scores: scaled to [0, 1] over the classes of each image (image), or plain cosines"
     )
 
     _captions: tuple[Tensor, Tensor] | None = field(default=None, init=False, repr=False)

@@ -81,7 +81,7 @@ def find_mode(
 @register("mta")
 @dataclass(kw_only=True, eq=False)
 class MTA(Method):
-    """The prediction of the point where the views are densest, found by weighted mean shift.
+    """The prediction at the point where the views are densest, found by weighted mean shift.
 
     P = softmax(s·m·Tᵀ) with m of `find_mode`: no view is thrown away, each weighs by how close it
     lies to the mode and how far its prediction agrees with the others'. It keeps no state. With
@@ -99,9 +99,13 @@ class MTA(Method):
     neighbours: float = option(
         0.3, "share of the other views that set a view's bandwidth", above=0, high=1
     )
-    spread: float = option(0.2, "λ_y: how evenly the weights are spread over the views", above=0)
-    agreement: float = option(4.0, "λ_q: how much agreeing predictions weigh")
-    rounds: int = option(5, "rounds of weights and mode", low=1)
+    spread: float = option(
+        0.2, "λ_y: larger values spread the weights more evenly over the views", above=0
+    )
+    agreement: float = option(
+        4.0, "λ_q: how much views with similar predictions support each other"
+    )
+    rounds: int = option(5, "rounds of updating the weights, then the mode", low=1)
 
     def decide(self, batch: Batch, readouts: None) -> Predictions:
         features, weights = features_of(batch), class_weights_of(batch)

@@ -41,15 +41,17 @@ class NormTuner(MeasuredMethod):
     needs = frozenset({"pixels", "image tower"})
     sequential = True
 
-    batch: int = option(0, "images per step, by their base views; 0: each image's own views", low=0)
+    batch: int = option(
+        0, "images per step, with their base views; 0 takes one image, with all its views", low=0
+    )
     bn_prior: float | None = option(
         None,
-        "N of the batch-norm statistics (N·source + batch)/(N + 1); none: 16 for the views of "
+        "N in the batch-norm statistics (N·source + batch)/(N + 1); by default 16 for the views of "
         "one image, 0 for a batch of images",
         low=0,
         high=math.inf,
     )
-    optimiser: Literal["sgd", "adam"] = option("sgd", "SGD with momentum, or Adam")
+    optimiser: Literal["sgd", "adam"] = option("sgd", "optimiser: SGD with momentum, or Adam")
     lr: float = option(2.5e-4, "learning rate", low=0)
     momentum: float = option(0.9, "momentum of SGD", low=0)
 

@@ -26,7 +26,7 @@ PER_CLASS = 50  # images per class of ImageNet's validation set, on which the we
 @register("onzeta")
 @dataclass(kw_only=True, eq=False)
 class OnZeta(Method):
-    """Text and proxy probabilities, with a bonus for classes that were predicted too seldom.
+    """Probabilities from text and proxies, with a bonus for classes that are predicted too rarely.
 
     ρ (L,) starts at zero, the proxies w (L, D) as the class weights. For image i, from 1 on, with
     feature x and logits z of its base view (further views are not looked at):
@@ -62,18 +62,25 @@ class OnZeta(Method):
     reference = "Qian and Hu, Online Zero-Shot Classification with CLIP, ECCV 2024"
 
     length: int | None = option(
-        None, "n, images of the stream, where known; else 50 per class are taken", low=1
+        None, "n, number of images in the stream, if known; by default 50 per class", low=1
     )
     balance: float = option(
-        1.0, "α, the least share of a class, times the number of classes", low=0, high=1
+        1.0,
+        "α: each class should be predicted for at least the share α/L of the images",
+        low=0,
+        high=1,
     )
-    bonus_rate: float = option(20.0, "step of the bonus ρ, over √i", low=0)
-    proxy_rate: float = option(0.5, "step of the proxies, over √i", low=0)
+    bonus_rate: float = option(
+        20.0, "step size of the bonus ρ; at image i it is divided by √i", low=0
+    )
+    proxy_rate: float = option(
+        0.5, "step size of the proxies; at image i it is divided by √i", low=0
+    )
     proxy_weight: float = option(
         0.8, "β, weight of the proxies at the end of the stream", low=0, high=1
     )
     softness: float = option(
-        4.0, "temperature of the proxies, in units of the model's own", above=0
+        4.0, "temperature of the proxies, as a multiple of the model's", above=0
     )
 
     # ------------------------------------------------------------------ state

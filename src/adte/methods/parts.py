@@ -24,50 +24,53 @@ ADAPTIVE = ("kind", "adaptive")
 
 @dataclass(frozen=True, kw_only=True)
 class Entropy:
-    """How unsure a prediction is.
+    """The measure of how unsure a prediction is.
 
       shannon   −Σ P log P
       tsallis   Σ (P^q − P)/(1 − q), one q for all classes
       adaptive  Σ (P^{q_l} − P)/(1 − q_l), q_l from the class prior; Shannon's until it is known
 
-    The adaptive measure is ADTE's, in the form that vanishes where a prediction is certain. The
-    paper's own (`form="paper"`), Σ P^{q_l}/(1 − q_l), never falls below 1/(1 − α) > 1: nothing
-    would pass a threshold in nats such as ln 2. Measures differ in size, so thresholds in nats are
-    multiplied by `scale`, the measure of the uniform distribution over ln L, which is 1 for
-    Shannon's. Among few classes one class's q would decide by itself, so α comes near β there.
+    The adaptive measure is ADTE's, in the form that is zero for a certain prediction. The paper's
+    own form (`form="paper"`), Σ P^{q_l}/(1 − q_l), never falls below 1/(1 − α) > 1, so nothing
+    would pass a threshold such as ln 2. Measures differ in size: a threshold in nats is multiplied
+    by `scale`, the measure of the uniform distribution over ln L, which is 1 for Shannon's. Among
+    few classes the q of one class would decide alone, so there α is moved towards β.
 
     >>> Entropy(kind="tsallis", q=0.5)(torch.tensor([0.5, 0.5]).log())
     tensor(0.8284)
     """
 
     kind: Literal["shannon", "tsallis", "adaptive"] = option(
-        "shannon", "measure of uncertainty: Shannon's, Tsallis', or ADTE's with the class prior"
+        "shannon",
+        "entropy of a view: Shannon's, Tsallis' with one q, or ADTE's with a q for each class, "
+        "from the class prior (adaptive)",
     )
     q: float = option(
         0.5,
-        "q > 0 of the Tsallis entropy; below 1 it favours surer views",
+        "parameter q of the Tsallis entropy; values below 1 favour surer views",
         above=0,
         only=("kind", "tsallis"),
     )
-    alpha: float = option(0.01, "lower end of the interval of q", only=ADAPTIVE)
-    beta: float = option(0.9, "upper end of the interval of q", only=ADAPTIVE)
+    alpha: float = option(0.01, "smallest q of a class", only=ADAPTIVE)
+    beta: float = option(0.9, "largest q of a class", only=ADAPTIVE)
     rule: Literal["minmax", "zscore", "decimal", "sigmoid"] = option(
-        "minmax", "how the log prior is brought into the interval of q", only=ADAPTIVE
+        "minmax", "how the log prior is mapped to the interval from alpha to beta", only=ADAPTIVE
     )
     direction: Literal["released", "paper"] = option(
         "released",
-        "who gets the large q: favoured classes (released) or neglected ones (paper)",
+        "which classes get the larger q: favoured ones (released) or neglected ones (paper)",
         only=ADAPTIVE,
     )
     form: Literal["paper", "vanishing"] = option(
         "vanishing",
-        "Σ (P^q − P)/(1−q), which is zero on a certain view, or the paper's Σ P^q/(1−q)",
+        "formula: Σ (P^q − P)/(1−q), which is zero for a certain view (vanishing), or Σ P^q/(1−q) "
+        "(paper)",
         only=ADAPTIVE,
     )
     few: int = option(
         20,
-        "number of classes up to which the interval of q is narrowed, in proportion, towards beta: "
-        "among few classes one class's q would decide by itself; 0 never narrows it",
+        "number of classes up to which alpha is moved towards beta, as among few classes the q of "
+        "one would decide alone; 0 never moves it",
         low=0,
         only=ADAPTIVE,
     )
@@ -78,11 +81,11 @@ class Entropy:
 
     @property
     def adaptive(self) -> bool:
-        """Whether it reads the class prior."""
+        """Whether the measure depends on the class prior."""
         return self.kind == "adaptive"
 
     def class_q(self, log_prior: Tensor | None) -> Tensor | None:
-        """q, where the adaptive entropy is in force.  (…, L) → (…, L)"""
+        """The q of each class from the log prior; None if q is not adaptive.  (…, L) → (…, L)"""
         if not self.adaptive or log_prior is None:
             return None
         classes = log_prior.shape[-1]
@@ -93,9 +96,12 @@ class Entropy:
     def __call__(
         self, log_p: Tensor, log_prior: Tensor | None = None, p: Tensor | None = None
     ) -> Tensor:
-        """Uncertainty, low = sure.  (…, L), prior (L,) or one that broadcasts → (…)
+        """The uncertainty of log-probabilities; low is sure.  (…, L) → (…)
 
-        `p` is exp(log p), where it is known.
+        Args:
+            log_p: log-probabilities.
+            log_prior: log of the class prior (L,), or of a shape that broadcasts.
+            p: exp(log_p), if it is known already.
         """
         if self.kind == "tsallis":
             return F.tsallis(log_p, self.q)
@@ -105,7 +111,7 @@ class Entropy:
         return F.adaptive_tsallis(log_p, q, self.form, check=self.beta > 0.99)
 
     def scale(self, classes: int, log_prior: Tensor | None = None) -> float:
-        """By what a threshold in nats is multiplied for this measure: H(uniform) / ln L."""
+        """The factor for thresholds in nats: this measure of the uniform distribution over ln L."""
         adaptive = self.adaptive and log_prior is not None
         if classes == 1 or not (adaptive or self.kind == "tsallis"):
             return 1.0
@@ -116,34 +122,38 @@ class Entropy:
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Which views count: a share `ratio` of them, those of lowest uncertainty.
+    """The choice of views: a share `ratio` of them, those of lowest uncertainty.
 
     >>> Selection(ratio=0.5)(torch.tensor([0.9, 0.1, 0.5, 0.2]))
     tensor([1, 3])
     """
 
-    ratio: float = option(0.1, "share of the views to keep, at least one view")
-    count: int | None = option(None, "number of views to keep, instead of the ratio")
+    ratio: float = option(0.1, "share of the views to keep; at least one view is kept")
+    count: int | None = option(None, "number of views to keep, instead of a share")
 
     def __post_init__(self) -> None:
         check(self, "the choice of views")
         F.keep_count(self.count or 1, self.ratio, self.count)
 
     def number(self, views: int) -> int:
+        """How many of so many views are kept."""
         return F.keep_count(views, self.ratio, self.count)
 
     def __call__(self, entropy: Tensor) -> Tensor:
-        """The views to keep, surest first; ties go to the lower index.  (…, V) → (…, K)"""
+        """Indices of the views to keep, surest first, from their entropies.  (…, V) → (…, K)
+
+        Ties go to the lower index.
+        """
         return F.rank_views(entropy)[..., : self.number(entropy.shape[-1])]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Weighing(Selection):
-    """Which views count, and how much: the surer the more.
+    """The choice of views, and the weight of each.
 
-    Those kept count alike, or with `soft` by w ∝ exp(−H/soft). With `base` the base view's own
-    answer is mixed in, with a share base/(base + L): what a crop leaves out matters more where
-    there are few classes L to tell apart.
+    Kept views count alike, or with `soft` by weights w ∝ exp(−H/soft), so that surer views count
+    more. With `base` the answer of the base view alone is mixed in, with a share base/(base + L):
+    what a crop leaves out matters more if there are few classes L.
 
     >>> Weighing(base=10.0).base_share(classes=40)
     0.2
@@ -151,23 +161,23 @@ class Weighing(Selection):
 
     soft: float = option(
         0.0,
-        "weigh the kept views by exp(−H/soft), where that is above 0; else they count alike",
+        "weight the kept views by exp(−entropy/soft); with 0 all count alike",
         low=0,
     )
     base: float = option(
         0.0,
-        "number of classes at which the base view by itself makes half of the answer",
+        "weight of the base view by itself: it makes base/(base + number of classes) of the answer",
         low=0,
     )
 
     def base_share(self, classes: int) -> float:
-        """How much of the answer is the base view's own."""
+        """The share of the base view's own answer, for so many classes."""
         return self.base / (self.base + classes)
 
     def mean(self, p: Tensor, entropy: Tensor, kept: Tensor) -> Tensor:
-        """The distributions p as one, by the weights of those kept.  (…, V, L), (…, V) → (…, L)
+        """The weighted mean of the kept distributions.  (…, V, L), (…, V) → (…, L)
 
-        p is used up, see `weighed_sum`.
+        p may be changed in place, see `weighed_sum`.
         """
         if kept.shape[-1] < p.shape[-2]:
             p, entropy = F.take_views(p, kept), entropy.gather(-1, kept)
@@ -176,15 +186,16 @@ class Weighing(Selection):
 
 @dataclass(frozen=True, kw_only=True)
 class Adjustment:
-    """Logit adjustment z − τ·log p̃, and where it begins to act.
+    """Logit adjustment z − τ·log p̃ by the class prior p̃, and where it is applied.
 
-    `before` the views are measured, on each kept view (`per-view`), or on the answer (`after`).
+    `before`: to all views, before their entropy is measured. `per-view`: to each kept view.
+    `after`: to the averaged answer.
     """
 
     place: Literal["none", "before", "per-view", "after"] = option(
         "none",
-        "logit adjustment z − τ·log p̃: of every view before selection, of each kept view before "
-        "the average, or of the averaged distribution",
+        "where the log of the class prior p̃ is subtracted from the logits, z − τ·log p̃: in every "
+        "view before selection (before), in each kept view (per-view), or in the average (after)",
     )
     tau: float = option(
         1.0, "strength τ of the logit adjustment", only=("place", "before", "per-view", "after")
@@ -195,10 +206,11 @@ class Adjustment:
 
     @property
     def active(self) -> bool:
+        """Whether logits are adjusted at all."""
         return self.place != "none"
 
     def __call__(self, logits: Tensor, log_prior: Tensor | None, *places: str) -> Tensor:
-        """z − τ·log p̃ if the adjustment has begun at one of the places, else z.  (…, L)"""
+        """Adjust the logits if `place` is one of these places, else return them.  (…, L)"""
         if log_prior is None or self.place not in places:
             return logits
         return logits - self.tau * log_prior.to(logits)

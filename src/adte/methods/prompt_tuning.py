@@ -234,10 +234,11 @@ class PromptMethod(MeasuredMethod):
     lr: float = option(5e-3, "learning rate of AdamW", low=0)
     decay: float = option(0.01, "weight decay of AdamW", low=0)
     steps: int = option(1, "steps of AdamW per image", low=0)
-    context: str = option("a photo of a", "words before the class name, where tuning begins")
+    context: str = option("a photo of a", "words before the class name, from which tuning starts")
     chunk: int | None = option(
         None,
-        "classes per pass of the text tower; 0 for all, none for what fits (512 MB; CUDA: 4 GB)",
+        "classes per pass of the text tower; 0 takes all; by default what fits in 512 MB, on CUDA "
+        "in 4 GB",
         low=0,
     )
 

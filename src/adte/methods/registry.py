@@ -43,7 +43,16 @@ _METHODS: Registry[MethodInfo] = Registry("method")
 
 
 def register(name: str) -> Callable[[M], M]:
-    """Class decorator: make a method known under a name."""
+    """Class decorator that registers a method under a name, for `create_method` and `adte`.
+
+    The first line of the class's docstring is its summary in `adte methods`.
+
+    Args:
+        name: such as "my-method".
+
+    Raises:
+        InputError: if the name is taken, or the class does not derive from `Method`.
+    """
     check_name(name, '@register("my-method")')
 
     def add(cls: M) -> M:
@@ -73,9 +82,15 @@ def method_info(name: str) -> MethodInfo:
 
 
 def create_method(name: str, **options: Any) -> Method:
-    """A method by name. An unknown name or option is an error that lists what exists.
+    """Create a method by name.
 
-    Options of its parts are given by their own name, or as {"prior.clip": 2.0}.
+    Args:
+        name: one of `list_methods()`.
+        options: options of the method, and of its parts: by their own name (q=0.1), or by full name
+            where two parts share one (**{"prior.clip": 2.0}). `adte methods NAME` lists them.
+
+    Raises:
+        InputError: if the name or an option is unknown; the message lists what exists.
 
     >>> create_method("te", q=0.1).params["entropy.q"]
     0.1
@@ -87,5 +102,5 @@ def create_method(name: str, **options: Any) -> Method:
 
 
 def list_methods() -> list[str]:
-    """The names of all methods, those of plug-ins too, in the order of registration."""
+    """The names of all methods, including those of plug-ins, in order of registration."""
     return list(_METHODS)

@@ -60,14 +60,14 @@ class Selector(EntropyMethod):
     entropy: Entropy = part(Entropy(), "the measure of uncertainty that ranks the views")
     keep: Weighing = part(Weighing(), "which views are kept, and how much each counts")
     aggregate: Literal["probs", "logits", "vote"] = option(
-        "probs", "mean of the kept probabilities, mean of their logits, or one vote a view"
+        "probs", "how the kept views are combined: mean of probabilities, mean of logits, or votes"
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.aggregate != "probs" and (self.keep.soft or self.keep.base):
             raise InputError(
-                f"aggregate={self.aggregate!r} knows no weights; set soft and base to 0, or choose "
+                f"aggregate={self.aggregate!r} has no weights; set soft and base to 0, or choose "
                 "aggregate='probs'"
             )
 
@@ -129,7 +129,7 @@ def _pieces(
 preset(
     "average",
     Selector,
-    "The mean over all views, without selection; aggregate=logits or vote for the other averages",
+    "Mean over all views, without selection; aggregate=logits or vote gives other averages",
     reference="folklore; as a test-time baseline in Zhang et al., MEMO, NeurIPS 2022",
     ratio=1.0,
 )
@@ -149,7 +149,7 @@ preset(
 preset(
     "zero",
     Selector,
-    "The views of lowest entropy vote for their top class: 10 % of them (its authors: later 30)",
+    "The 10 % of views with lowest entropy vote for their top class (its authors later: 30 %)",
     reference="Farina et al., Frustratingly Easy Test-Time Adaptation of VLMs, NeurIPS 2024",
     aggregate="vote",
 )

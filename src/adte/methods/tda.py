@@ -50,7 +50,7 @@ class Query(NamedTuple):
 @register("tda")
 @dataclass(kw_only=True, eq=False)
 class TDA(EntropyMethod):
-    """Logits moved by the likeness to sure images of the stream, and to unsure ones.
+    """Logits adjusted by the similarity to earlier images of the stream, sure and unsure ones.
 
     f, z, P: feature, logits and probabilities of the image; with several views, the means over the
     10 % of lowest entropy (of features without normalising them again). H is P's entropy, ŷ the
@@ -84,25 +84,29 @@ class TDA(EntropyMethod):
     )
     keep: Selection = part(Selection(), "which views are kept")
     key: Literal["kept", "base"] = option(
-        "kept", "what stands for an image: the mean of its kept views, or its base view"
+        "kept", "feature that represents an image: the mean of its kept views, or its base view"
     )
-    positive_size: int = option(3, "items per class in the positive cache", low=1)
+    positive_size: int = option(3, "images per class in the positive cache", low=1)
     positive_weight: float = option(2.0, "α₊, weight of the positive cache")
     positive_sharpness: float = option(
-        5.0, "β₊, how fast the positive weight falls with distance", low=0
+        5.0, "β₊, how fast the weight of a positive item falls with distance", low=0
     )
-    negative_size: int = option(2, "items per class in the negative cache", low=1)
+    negative_size: int = option(2, "images per class in the negative cache", low=1)
     negative_weight: float = option(0.117, "α₋, weight of the negative cache")
     negative_sharpness: float = option(
-        1.0, "β₋, how fast the negative weight falls with distance", low=0
+        1.0, "β₋, how fast the weight of a negative item falls with distance", low=0
     )
     negative_keep: Literal["surest", "newest"] = option(
-        "surest", "which items the negative cache keeps: of lowest entropy, or the last that came"
+        "surest", "images that the negative cache keeps: those of lowest entropy, or the latest"
     )
-    negative_low: float = option(0.2, "the negative cache takes H/log₂ L above this")
-    negative_high: float = option(0.5, "the negative cache takes H/log₂ L below this")
-    mask_low: float = option(0.03, "a class is plausible above this probability")
-    mask_high: float = option(1.0, "a class is plausible below this probability")
+    negative_low: float = option(
+        0.2, "smallest entropy, over log₂ L, of images in the negative cache"
+    )
+    negative_high: float = option(
+        0.5, "largest entropy, over log₂ L, of images in the negative cache"
+    )
+    mask_low: float = option(0.03, "probability above which a class counts as plausible")
+    mask_high: float = option(1.0, "probability below which a class counts as plausible")
 
     def entries(self) -> dict[str, Entry]:
         newest = self.negative_keep == "newest"

@@ -20,7 +20,7 @@ __all__ = ["Tent"]
 @register("tent")
 @dataclass(kw_only=True, eq=False)
 class Tent(NormTuner):
-    """The base view under normalisation layers tuned to lower the entropy of what came before.
+    """The base view, with normalisation layers tuned to lower the entropy of earlier images.
 
     1. The image is predicted with the parameters so far.
     2. loss = mean H over the batch; one step on scale and shift of every batch, layer and group

@@ -24,7 +24,7 @@ __all__ = ["TPS"]
 @register("tps")
 @dataclass(kw_only=True, eq=False)
 class TPS(MeasuredMethod):
-    """The base view under class weights shifted on the image's surest views.
+    """The base view, with class weights shifted to suit the image's surest views.
 
     A shift S (L, D), one vector per class, starts at zero; T(S) = normalise(T + S).
     1. z = s·f·T(S)ᵀ for all views; the 10 % of lowest entropy are kept.

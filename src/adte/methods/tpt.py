@@ -14,7 +14,7 @@ __all__ = ["TPT"]
 @register("tpt")
 @dataclass(kw_only=True, eq=False)
 class TPT(PromptMethod):
-    """The base view under a prompt tuned on the image's surest views.
+    """The base view, with a prompt tuned on the image's surest views.
 
     The context c, four token embeddings shared by all classes, starts at "a photo of a".
     1. z = s·f·T(c)ᵀ for all views; the 10 % of lowest entropy are kept, once.

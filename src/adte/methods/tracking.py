@@ -20,11 +20,11 @@ __all__ = ["EntropyMethod", "PriorMethod", "runs"]
 
 @dataclass(kw_only=True, eq=False)
 class PriorMethod(Method):
-    """A method that holds a class prior, for logit adjustment or for more.
+    """A base class for methods that estimate a class prior, for logit adjustment or more.
 
-    The prior is kept only if something reads it (`tracks`); without it, it keeps no state of its
-    own. Readouts are `Reading`s of the prior, for a whole batch at once, or None; a method that is
-    `sequential` gets its images one by one, and calls `track` and `log_prior` itself.
+    The prior is kept only if something reads it (`tracks`); otherwise there is no state. Readouts
+    are a `Reading` of the prior for a whole batch, or None. A method that sets `sequential` gets
+    its images one by one, and calls `track` and `log_prior` itself.
     """
 
     sequential: ClassVar[bool] = False
@@ -34,12 +34,12 @@ class PriorMethod(Method):
 
     @property
     def tracks(self) -> bool:
-        """Whether anything reads the prior."""
+        """Whether the method uses the prior, and so keeps it."""
         return self.adjust.active
 
     @property
     def class_prior(self) -> ClassPrior | None:
-        """The estimate so far; None before the first image, or where none is kept."""
+        """The estimate so far; None before the first image, or if none is kept."""
         if self._state is None or not self.tracks:
             return None
         return ClassPrior.of(self.prior, unprefixed(self._state))
@@ -59,13 +59,13 @@ class PriorMethod(Method):
         return state
 
     def track(self, state: State, logits: Tensor) -> None:
-        """Take images (B, V, L) into the prior's part of the state, in place."""
+        """Let the prior learn from the logits (B, V, L) of images, changing the state in place."""
         if self.tracks:
             with part_of(state) as prior:
                 self.prior.learn(prior, self.prior.evidence(logits))
 
     def log_prior(self, state: State, like: Tensor) -> Tensor | None:
-        """log p̃ (L,) beside another tensor, if it is in use and in force."""
+        """The log prior (L,) with dtype and device of another tensor; None if none is used yet."""
         found = self.prior.read(unprefixed(state)).row(0) if self.tracks else None
         return None if found is None else found.to(like)
 

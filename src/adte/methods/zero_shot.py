@@ -19,7 +19,7 @@ __all__ = ["ZeroShot"]
 @register("zero-shot")
 @dataclass(kw_only=True, eq=False)
 class ZeroShot(PriorMethod):
-    """The model's own prediction of the base view; further views are not looked at.
+    """The model's own prediction for the base view; other views are ignored.
 
     P = softmax(z₀). With logit adjustment, softmax(z₀ − τ·log p̃), the classic debiased zero-shot;
     with one view all its places are the same.

@@ -43,20 +43,21 @@ class Runner(Protocol):
 
 
 class Model(nn.Module):
-    """A model that turns images, and mostly texts, into features.
+    """A model that encodes images, and usually texts, into features.
 
-    A vision-language model defines `encode_image` and `encode_text`, both into one unit sphere; for
-    prompt tuning it also defines `token_embeddings` and `encode_embeddings`. Gradients flow through
-    all of them; callers that do not want them wrap the call in `torch.inference_mode()`.
+    `load_model` and `wrap` return one. To bring one of your own, derive a class from it. A
+    vision-language model defines `encode_image` and `encode_text`, which return unit vectors of the
+    same dimension; for prompt tuning it also defines `token_embeddings` and `encode_embeddings`.
+    All of them let gradients through; call them within `torch.inference_mode()` if you need none.
 
     Attributes:
-        name: what `load_model` was asked for; it is saved with a classifier's state.
-        dim: width D of the features.
+        name: the name that `load_model` was given; it is saved with a classifier's state.
+        dim: dimension D of the features.
         preprocess: how pixels must be prepared.
         logit_scale: factor on the cosine (100 for CLIP), already exponentiated.
-        logit_bias: added to every logit (0 but for SigLIP); softmax does not see it.
+        logit_bias: number added to every logit, 0 except for SigLIP; softmax is not affected.
         unit: whether features are unit vectors.
-        runner: another forward of the image tower where gradients are off, or None.
+        runner: faster code for the image tower, used where gradients are off; or None.
     """
 
     name: str
@@ -72,10 +73,10 @@ class Model(nn.Module):
 
     @property
     def offers(self) -> frozenset[str]:
-        """What of it can be used, as the `needs` of methods name it.
+        """What the model can provide; the `needs` of methods have the same names.
 
-        features       of images, to be compared with class weights
-        class weights  unit vectors of classes, made of texts
+        features       features of images, to be compared with class weights
+        class weights  unit vectors of classes, made from texts
         image tower    from pixels to features, with gradients
         text tower     from texts to unit vectors, with gradients
         embeddings     the text tower from token embeddings on, for prompt tuning
@@ -88,7 +89,12 @@ class Model(nn.Module):
         return frozenset(found)
 
     def require(self, needs: Iterable[str], by: str = "this") -> None:
-        """Refuse, in one sentence, if it does not offer all that something needs."""
+        """Raise an `InputError` unless the model offers all of `needs`.
+
+        Args:
+            needs: what is needed, see `offers`.
+            by: who needs it, for the message.
+        """
         if lacking := sorted(set(needs) - self.offers - _ALWAYS):
             raise self._without(" and ".join(lacking), by)
         if head_device(self.device) != self.device and not _INNER.isdisjoint(needs):
@@ -117,25 +123,31 @@ class Model(nn.Module):
 
     @abstractmethod
     def encode_image(self, pixels: Tensor) -> Tensor:
-        """Pixels (N, 3, H, W), normalised, to features (N, D); unit vectors, if `unit`."""
+        """Encode normalised pixels (N, 3, H, W) into features (N, D); unit vectors, if `unit`."""
 
     def encode_text(self, texts: Sequence[str]) -> Tensor:
-        """Texts to unit vectors (N, D)."""
+        """Encode N texts into unit vectors (N, D)."""
         raise self._without("a text tower", "reading texts")
 
     def token_embeddings(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """Token ids (N, T), padded, and their embeddings (N, T, w), before positions are added.
+        """Padded token ids (N, T) of texts, and their embeddings (N, T, w) without positions.
 
-        With `encode_embeddings` this opens the text tower for prompt tuning; not every model can.
+        With `encode_embeddings` this allows prompt tuning; not every model has it.
         """
         raise self._without("embeddings", "prompt tuning")
 
     def encode_embeddings(self, ids: Tensor, embeddings: Tensor) -> Tensor:
-        """The rest of `encode_text`: ids (N, T), embeddings (N, T, w) → unit vectors (N, D)."""
+        """Do the rest of `encode_text`, from ids (N, T) and embeddings (N, T, w) to (N, D)."""
         raise self._without("embeddings", "prompt tuning")
 
     def logits(self, features: Tensor, class_weights: Tensor | None = None) -> Tensor:
-        """Features (…, D) and class weights (L, D) to logits (…, L), float32 or wider."""
+        """Logits (…, L) of features (…, D), in float32 or wider.
+
+        Args:
+            features: what `encode_image` returned.
+            class_weights: unit vectors of the classes (L, D); by default the model's own, which
+                only a model with fixed classes has.
+        """
         if class_weights is None:
             class_weights = self.class_weights()
         features = wide(features)
@@ -143,7 +155,7 @@ class Model(nn.Module):
         return self.logit_scale * cosines + self.logit_bias
 
     def class_weights(self) -> Tensor:
-        """The weights (L, D) of classes that a model has of its own; others make them of texts."""
+        """Class weights (L, D) of a model with fixed classes; other models make them from texts."""
         raise InputError(
             f"model {self.name!r} has no classes of its own; make the weights of class names, with "
             "adte.prompts.class_weights(model, names)"
@@ -151,21 +163,23 @@ class Model(nn.Module):
 
     @property
     def fingerprint(self) -> str:
-        """Tells two sets of weights apart, whatever their name, dtype and device.
+        """A digest of the weights; the same weights have the same one on any device.
 
-        It is made of the weights as they are, rounded to bfloat16, so that copies in float32 and
-        bfloat16 agree. In a dtype that rounds otherwise, such as float16, it is that of the weights
-        as `load_model` found them.
+        Weights are rounded to bfloat16 first, so that copies in float32 and bfloat16 agree. In a
+        dtype that rounds otherwise, such as float16, it is the digest of the weights as they were
+        when `load_model` loaded them.
         """
         return self._loaded if self._loaded and self.dtype not in _SAFE else fingerprint(self)
 
     @property
     def device(self) -> torch.device:
+        """Device of the weights."""
         found = next(self.parameters(), None)
         return torch.device("cpu") if found is None else found.device
 
     @property
     def dtype(self) -> torch.dtype:
+        """Dtype of the weights."""
         found = next(self.parameters(), None)
         return torch.float32 if found is None else found.dtype
 
@@ -188,15 +202,15 @@ def fitted(model: Model, names: Sequence[str], ids: Sequence[str] = ()) -> Model
 
 
 class FixedClasses(Model):
-    """A classifier with classes of its own and no text tower; it defines `classify`.
+    """A model with a fixed set of classes and no text tower, such as an ImageNet classifier.
 
-    An image's features are its logits, and the weights of the classes are the identity, so that
-    whatever works on logits, pixels or the image tower works here too. `choose` narrows it to the
-    classes of a data set.
+    A subclass defines `classify`. The features of an image are its logits, and the class weights
+    are the identity, so that methods that work on logits, pixels or the image tower work here too.
+    `choose` restricts the model to the classes of a data set.
 
     Attributes:
-        classes: names by label.
-        ids: stable ids by label, such as WordNet's; the labels as text where there are none.
+        classes: names of the classes.
+        ids: stable ids of the classes, such as those of WordNet, or their numbers as text.
     """
 
     logit_scale = 1.0
@@ -214,7 +228,7 @@ class FixedClasses(Model):
 
     @abstractmethod
     def classify(self, pixels: Tensor) -> Tensor:
-        """Pixels (N, 3, H, W), normalised, to logits (N, L) of all classes, float32 or wider."""
+        """Logits (N, L) of all classes, in float32 or wider, of normalised pixels (N, 3, H, W)."""
 
     @property
     def offers(self) -> frozenset[str]:
@@ -225,7 +239,7 @@ class FixedClasses(Model):
         return z if self.columns is None else z[:, self.columns]
 
     def logits(self, features: Tensor, class_weights: Tensor | None = None) -> Tensor:
-        """Features are logits already; class weights, if any, are the identity. (…, L) → (…, L)"""
+        """The features themselves, which are logits already.  (…, L) → (…, L)"""
         if features.shape[-1] != self.dim:
             raise InputError(
                 f"features of shape {tuple(features.shape)} are not logits over the {self.dim} "
@@ -239,9 +253,10 @@ class FixedClasses(Model):
         return torch.eye(self.dim)
 
     def choose(self: F, names: Sequence[str], ids: Sequence[str] = ()) -> F:
-        """The same model for some of its classes, in this order, found by id, else by name.
+        """The same model, with shared weights, for some of its classes in this order.
 
-        A name that several of its classes have says none of them, but where all are asked for.
+        Classes are found by id, or else by name. A name that several classes have is an error,
+        unless all classes are asked for.
         """
         for wanted, known in ((ids, self.ids), (names, self.classes)):
             place = {k: i for i, k in enumerate(known)}

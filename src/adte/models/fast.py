@@ -39,15 +39,21 @@ COSINE = {False: 0.9995, True: 0.99}  # with the library's own forward, at least
 
 
 def accelerate(model: Model, compile: bool | str = False, float8: bool = False) -> Model:
-    """The same model, weights shared, with a faster image tower where gradients are off.
+    """Give a model faster code for its image tower, used where gradients are off.
 
     Args:
-        model: of open_clip or transformers, with a vision transformer as CLIP and SigLIP have.
-        compile: pass the forward through torch.compile, True or a mode of it. The first call takes
-            a minute. It is compiled for the first shape that comes; others go uncompiled.
-        float8: the MLPs' products in float8; CUDA of compute capability 8.9 or more, bfloat16.
+        model: a model of open_clip or transformers, with a vision transformer as in CLIP and
+            SigLIP.
+        compile: use torch.compile: True, or one of its modes. The first call takes a minute. Only
+            the first shape that comes is compiled; others run uncompiled.
+        float8: compute the products of the MLPs in float8. It needs CUDA of compute capability 8.9
+            or more, and a model in bfloat16.
 
-    A tower that is not known, or whose features would differ, is an error that says why.
+    Returns:
+        The same model with shared weights.
+
+    Raises:
+        InputError: if the tower is not known, or its features would differ.
     """
     tower = model._visual
     if tower is None:

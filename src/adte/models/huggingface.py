@@ -232,7 +232,8 @@ def _tokenizer(where: str, given: Any, transformers: Any) -> Any:
             return tokens
     raise InputError(
         f"no tokenizer for {where!r} in {source!r}; put its tokenizer.json and "
-        "tokenizer_config.json into a folder, and give load_model tokenizer=THAT_FOLDER in Python"
+        "tokenizer_config.json into a folder, and pass tokenizer=THAT_FOLDER (--tokenizer on the "
+        "command line)"
     )
 
 

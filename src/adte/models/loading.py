@@ -52,12 +52,12 @@ _BFLOAT16 = ("amx_bf16", "avx512_bf16", "bf16")  # instructions on x86 and ARM
 
 
 def default_device() -> torch.device:
-    """CUDA where there is one, else the CPU."""
+    """CUDA if there is one, else the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def find_device(given: torch.device | str) -> torch.device:
-    """A device that is there."""
+    """The device of this name, if it can be used here; an `InputError` otherwise."""
     try:
         place = torch.device(given)
         torch.empty(0, device=place).tolist()  # fails on devices that hold no values
@@ -137,21 +137,31 @@ def load_model(
     tokenizer: Any = None,
     runtime: str = "auto",
 ) -> Model:
-    """A model by name, ready for inference.
+    """Load a model by name, ready for inference.
 
     Args:
-        name: see the table at the top of this module; `list_models("ViT*")` finds names.
-        weights: a checkpoint file instead of the named weights, or "random" for none.
-        device: where it runs; CUDA where there is one, else the CPU.
-        dtype: of its weights; by default bfloat16 where the device computes in it, else float32, or
-            what the environment variable ADTE_DTYPE says. `tiny` is float32 unless told here.
-        tokenizer: a folder with the tokenizer's files, for models whose own comes from a hub and
-            cannot be had.
-        runtime: what computes the image tower where gradients are off, see `models/runtime.py`;
-            "auto" takes the fastest here that keeps the features, "torch" the library's own.
+        name: "tiny" or "tiny-longtail" (embedded), a name of open_clip such as "ViT-B-16/openai",
+            "hf:ID" or "hf:FOLDER" for transformers, "timm:NAME" for timm. `list_models("ViT*")`
+            finds names.
+        weights: checkpoint file to load instead of the named weights, or "random" for untrained
+            ones.
+        device: device to run on; by default CUDA if there is one, else the CPU.
+        dtype: dtype of the weights; by default that of the environment variable ADTE_DTYPE, else
+            bfloat16 if the device computes in it, else float32. `tiny` is float32 unless another
+            is given here.
+        tokenizer: folder with the tokenizer's files, for models whose own tokenizer comes from a
+            hub and cannot be downloaded.
+        runtime: code that computes the image tower where gradients are off: "auto", "torch" (the
+            library's own), "fast", "compile", "float8" or "openvino". "auto" is "fast" on CUDA if
+            it knows the tower, and "torch" elsewhere.
 
     Returns:
-        A `Model`; for `timm:` one of fixed classes. `offers` says what it can do.
+        A `Model` in evaluation mode. Its `offers` say what it can do; one of timm has fixed
+        classes.
+
+    Raises:
+        InputError: if the name is unknown, or the weights, device or runtime cannot be used.
+        MissingExtra: if the package that the model comes from is not installed.
 
     >>> load_model("tiny").dim
     128
@@ -223,10 +233,10 @@ def _text(name: object) -> str:
 
 
 def list_models(pattern: str = "*") -> list[str]:
-    """Names that `load_model` takes and that match a pattern such as "ViT*", case ignored.
+    """List the names of models that match a pattern such as "ViT*", upper or lower case.
 
-    `tiny`, those of plug-ins, and open_clip's architectures with their tags where it is installed.
-    Names of the hub (`hf:…`) and of timm are too many to list.
+    These are the embedded models, those of plug-ins, and those of open_clip if it is installed.
+    Names of the Hugging Face hub (`hf:…`) and of timm (`timm:…`) are too many to list.
 
     >>> list_models("tiny*")
     ['tiny', 'tiny-longtail']
@@ -241,20 +251,29 @@ def list_models(pattern: str = "*") -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Loading:
-    """Plain data, so that a worker can be told. What loads a model inherits its options."""
+    """The options with which a model is loaded, as plain data that can be sent to a worker.
 
-    weights: str | None = option(None, "a checkpoint file, or 'random'")
-    device: str | None = option(None, "where it runs, such as cpu or cuda; the best by default")
+    Classes that load a model inherit them.
+    """
+
+    weights: str | None = option(
+        None, "checkpoint file to load instead of the model's own weights, or 'random'"
+    )
+    device: str | None = option(
+        None, "device to run the model on, such as cpu or cuda; by default CUDA if there is one"
+    )
     dtype: str | None = option(
-        None, "of its weights, float32 or bfloat16; what the processor does best by default"
+        None,
+        "number type of the model, float32 or bfloat16; by default bfloat16 if the device computes "
+        "in it",
     )
     tokenizer: str | None = option(
-        None, "a folder with the tokenizer's files, where the model's own cannot be downloaded"
+        None, "folder with the tokenizer's files, if the model's own cannot be downloaded"
     )
     runtime: Runtime = option(  # noqa: RUF009
         "auto",
-        "what computes the image tower: the library (torch), a faster forward (fast), the same "
-        "compiled, with float8 products, or OpenVINO; auto is fast on CUDA, torch elsewhere",
+        "code that computes the image tower: the library's (torch), our faster one (fast), that "
+        "one compiled or in float8, or OpenVINO; auto is fast on CUDA and torch elsewhere",
     )
 
     def check(self) -> None:

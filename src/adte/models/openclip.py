@@ -392,5 +392,5 @@ def _tokenizer(arch: str, text: dict[str, Any], given: Any, open_clip: Any) -> T
     raise InputError(
         f"the tokenizer of {arch} is not on this machine and cannot be downloaded; get "
         f"tokenizer.json and tokenizer_config.json of the hub repository {source!r}, put them "
-        "into a folder, and give load_model tokenizer=THAT_FOLDER in Python"
+        "into a folder, and pass tokenizer=THAT_FOLDER (--tokenizer on the command line)"
     )

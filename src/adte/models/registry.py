@@ -31,11 +31,15 @@ KINDS: Registry[Callable[..., Model]] = Registry("kind of model")
 
 
 def register_model(name: str, dtype: torch.dtype | None = None) -> Callable[[L], L]:
-    """Decorator of a function that makes the model of this name, in float32 on the CPU.
+    """Decorator that registers a function as the loader of the model NAME, for `load_model`.
 
-    It takes nothing, or `weights` and `tokenizer` by name if it can use them. `dtype` is what the
-    model runs in unless told; by default that follows the device. With its own weights the model
-    has that name, whatever it called itself: states are loaded by it.
+    The function returns a `Model` in float32 on the CPU. It takes no arguments, or `weights` and
+    `tokenizer` by keyword if it can use them. Loaded with its own weights, the model gets this
+    name, so that saved classifiers find it again.
+
+    Args:
+        name: such as "my-model".
+        dtype: dtype that the model runs in by default; None lets the device decide.
     """
     check_name(name, '@register_model("my-model")')
 
@@ -47,11 +51,14 @@ def register_model(name: str, dtype: torch.dtype | None = None) -> Callable[[L],
 
 
 def register_models(prefix: str) -> Callable[[L], L]:
-    """Decorator of a function for all names with a prefix, such as "hf:".
+    """Decorator that registers a function as the loader of all models with a prefix.
 
-    It is called with what stands behind the prefix, the weights and the tokenizer (None where none
-    were given), and makes a model in float32 on the CPU. With its own weights and tokenizer the
-    model has the whole name, whatever it called itself: states are loaded by it.
+    The function is called with the rest of the name, the weights and the tokenizer (None if not
+    given), and returns a `Model` in float32 on the CPU. Loaded with its own weights and tokenizer,
+    the model gets the whole name, so that saved classifiers find it again.
+
+    Args:
+        prefix: such as "hf:"; it ends in a colon.
     """
     check_name(prefix, '@register_models("my:")')
     if not prefix.endswith(":"):

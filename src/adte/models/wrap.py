@@ -36,21 +36,25 @@ def wrap(
     processor: Any = None,
     name: str | None = None,
 ) -> Model:
-    """A model of open_clip or transformers as a `Model`.
+    """Turn a model of open_clip or transformers that you already have into a `Model`.
 
-    The weights are shared, not copied, but for the logit scale and bias: these are numbers, taken
-    when it is wrapped; wrap the model again after training them. Your own model stays as it is: its
-    mode (train or eval), its hooks, its device and dtype. What is returned is in eval mode, and can
-    be moved with `.to`.
+    Weights are shared, not copied, except for the logit scale and bias, which are read once: wrap
+    the model again if you train them. Your own model is not changed: neither its mode (train or
+    eval), nor its hooks, device or dtype. The wrapped model is in eval mode, and can be moved with
+    `.to`.
 
     Args:
-        model: a model of open_clip, or CLIP, SigLIP or SigLIP2 of transformers.
-        tokenizer: open_clip's tokenizer for it, or one of transformers.
+        model: a model of open_clip, or a CLIP, SigLIP or SigLIP2 model of transformers.
+        tokenizer: the model's tokenizer, of open_clip or transformers.
         preprocess: a `Preprocess`, open_clip's transform for evaluation, or an image processor of
-            transformers; by default what the model says of itself.
-        processor: of transformers, tokenizer and image processor in one.
-        name: saved with a classifier's state, by default "wrapped:" and the class. Under the name
-            that `load_model` gives these weights, a state can be loaded without you.
+            transformers; by default what the model says about itself.
+        processor: a processor of transformers, which is tokenizer and image processor in one.
+        name: name that is saved with a classifier's state; by default "wrapped:" and the name of
+            the class. If it is a name by which `load_model` finds the same weights, a saved
+            classifier can be loaded without passing the model.
+
+    Raises:
+        InputError: if the model is of another kind, or its tokenizer is missing or does not fit.
     """
     if isinstance(model, Model):
         return model
@@ -66,10 +70,12 @@ def wrap(
 
 
 def check_model(given: Any) -> Model:
-    """A `Model` as it is; whatever else comes in its place is named, with what to do."""
+    """Return a `Model` as it is; raise an `InputError` that says what to do for anything else."""
     if isinstance(given, Model):
         if "_modules" not in vars(given):
-            raise InputError(f"{_kind(given)} is not set up; call super().__init__() in its own")
+            raise InputError(
+                f"{_kind(given)} is not set up; call super().__init__() in its __init__"
+            )
         if lacking := [fact for fact in FACTS if not hasattr(given, fact)]:
             raise InputError(
                 f"{_kind(given)} does not say its {' and '.join(lacking)}; give it what adte.Model "

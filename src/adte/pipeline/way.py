@@ -65,21 +65,24 @@ def default_group(model: Model) -> int:
 
 @dataclass(eq=False)
 class Pipeline:
-    """Turns images into features of their views.
+    """Encodes images: decodes them, makes their views, and computes the features of each view.
 
-    An image's crops depend on its pixels and the seed alone, and on a CPU its views go through the
-    tower by themselves: so the numbers are the same in whatever company it comes. On a GPU `group`
-    images go through the tower together, always as many: the last few are filled up. Threads that
-    read ahead find small images whose views are all the same: then more of those go together.
+    An image's crops depend only on the image itself and the seed, and on a CPU its views go through
+    the image tower by themselves. So its numbers do not depend on the images beside it. On a GPU,
+    `group` images go through the tower together, and the last group is filled up to that number.
+    Of small images many views are equal; with workers, more such images then share a pass.
+
+    Call it with (key, image) pairs to get encoded images in order.
 
     Args:
-        model: whose image tower it is; preprocess: its own, unless another is given.
-        views: how an image becomes many.
-        keep_pixels: hand the pixels on, for methods that need the image tower.
-        workers: threads that decode ahead, and crop on a CPU; 0 does it in this one. With threads,
-            a GPU makes the views of one group while another is in the tower.
-        group: images a pass through the tower, on a GPU; 0 takes 16 there.
-        auto: draw views in rounds, and no more of them than the answer needs (`rounds.py`).
+        model: the model whose image tower encodes the views, in evaluation mode.
+        views: how many views to make of an image, and how.
+        preprocess: how pixels are prepared; by default as the model says.
+        keep_pixels: also return the pixels, for methods that need the image tower.
+        workers: threads that decode in advance, and crop on a CPU; 0 does it in this thread. With
+            threads, a GPU makes the views of one group while another is in the tower.
+        group: images per pass through the tower on a GPU; 0 means 16.
+        auto: draw views in rounds, and no more than the answer needs.
     """
 
     model: Model
@@ -109,24 +112,24 @@ class Pipeline:
     # ------------------------------------------------------------------ the four steps
 
     def decode(self, source: Any) -> Any:
-        """A path, bytes, an array, or a function that gives one of them, to bytes (H, W, 3)."""
+        """Decode an image, as `load_image` does, into a uint8 array (H, W, 3)."""
         return load_image(source)
 
     def picture(self, source: Any) -> Picture:
-        """The same, decoded only as far as the views need it."""
+        """Decode an image only as far as the views need it."""
         assert self.preprocess is not None
         return load_picture(source, self.preprocess, self.views)
 
     def render(self, source: Any) -> Tensor:
-        """The views (V, 3, S, S) of an image, on the CPU: decoded, planned, cropped, normalised."""
+        """Make the normalised views (V, 3, S, S) of an image, on the CPU."""
         assert self.preprocess is not None
         return self.views(self.picture(source), self.preprocess)
 
     @property
     def fused(self) -> bool:
-        """Whether the views are made on the model's device, all of a group at once.
+        """Whether the views of a whole group are made at once, on the model's device.
 
-        So it is on CUDA, but for AugMix, and unless ADTE_VIEWS asks for one of the CPU's kernels.
+        This is so on CUDA, except with AugMix or if ADTE_VIEWS names a kernel of the CPU.
         """
         if self.views.augmix or os.environ.get("ADTE_VIEWS"):
             return False
@@ -134,11 +137,11 @@ class Pipeline:
 
     @property
     def kernel(self) -> str:
-        """What makes the views; results record it."""
+        """Name of the code that makes the views; results record it."""
         return "fused" if self.fused else self.views.kernel()
 
     def prepare(self, source: Any) -> Prepared:
-        """What threads do for an image: all up to the views, or up to their plan."""
+        """Do what worker threads do for an image: make its views, or plan them."""
         if self.auto and not self.fused:
             return self.picture(source)
         if not self.fused:
@@ -150,9 +153,10 @@ class Pipeline:
         return show(picture, crops, self.preprocess, views.interpolation)
 
     def pixels(self, images: Sequence[Prepared], size: int = 0) -> Tensor:
-        """The views (B, V, 3, S, S) of prepared images, where the model is and in its dtype.
+        """Put the views of prepared images together (B, V, 3, S, S), on the model's device.
 
-        B is the number of images, or `size` if that is larger: the tower always sees as many.
+        B is the number of images, or `size` if that is larger, so that the tower always sees the
+        same number.
         """
         assert self.preprocess is not None
         device, dtype = self.model.device, self.model.dtype
@@ -187,9 +191,9 @@ class Pipeline:
 
     @torch.no_grad()
     def encode(self, pixels: Tensor, size: int | None = None) -> Tensor:
-        """Pixels (B, V, 3, S, S) to features (B, V, D), float16, beside the model.
+        """Encode pixels (B, V, 3, S, S) into features (B, V, D), in float16.
 
-        `size` images go through the tower together, by default as many as pay there.
+        `size` images go through the tower together, by default as many as is fastest there.
         """
         images, views = pixels.shape[:2]
         size = size or self._size
@@ -221,10 +225,13 @@ class Pipeline:
         failed: Callable[[K, InputError], None] | None = None,
         at_once: int | None = None,
     ) -> Iterator[Encoded[K]]:
-        """Encoded images in order, of (key, source) pairs.
+        """Encode images, given as (key, image) pairs, in order.
 
-        An image that cannot be read is told to `failed` and left out; without it, the error is
-        raised. `at_once` images are collected for the tower; as many as it takes by default.
+        Args:
+            items: pairs of a key and an image as `load_image` takes it.
+            failed: called with the key and the error of an image that cannot be read, which is then
+                left out. Without it the error is raised.
+            at_once: images per pass through the tower; by default as many as is fastest there.
         """
         if self.auto:
             raise InputError("views='auto' needs class names to stop by; give a number of views")

@@ -140,17 +140,20 @@ def fixed_point(
     damping: float = 0.0,
     previous: bool = False,
 ) -> tuple[Tensor, int]:
-    """Iterate p ← A p, normalised every step, until it changes by at most eps.
+    """Find the fixed point p = A p by iteration: p ← A p, normalised at every step.
 
     Args:
-        matrix: A (L, L) with the distribution of class l' in column l', or the map p → A p.
-        start: where to begin (L,): uniform, or the last solution.
-        norm: of the iterate and of the change: `l1` as in the paper, `l2` as in the release.
+        matrix: A (L, L), whose column l' is the mean distribution of images of class l', or a
+            function p → A p.
+        start: the vector to start from (L,): uniform, or the last solution.
+        norm: norm of p and of its change: "l1" as in the paper, "l2" as in the released code.
+        eps: stop when a step changes p by no more than this.
+        max_iter: maximum number of steps.
         damping: λ in A' = (1 − λ) A + λ/L, which keeps a nearly diagonal A well conditioned.
-        previous: return the iterate before the last, as the release does.
+        previous: return the p before the last step, as the released code does.
 
     Returns:
-        The solution, of unit length in `norm`, and the number of steps taken.
+        The solution, of length 1 in `norm`, and the number of steps taken.
 
     >>> A = torch.tensor([[0.9, 0.2], [0.1, 0.8]], dtype=torch.float64)
     >>> p, steps = fixed_point(A, torch.full((2,), 0.5, dtype=torch.float64))

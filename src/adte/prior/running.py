@@ -20,7 +20,13 @@ __all__ = ["ClassPrior"]
 
 
 class ClassPrior:
-    """A running estimate of the model's class prior, for use by itself.
+    """A running estimate of a model's class prior: which classes its predictions favour.
+
+    Methods hold such an estimate; this class is for using one by itself.
+
+    Args:
+        num_classes: number of classes L.
+        options: how the prior is estimated; by default the mean of all predictions.
 
     >>> prior = ClassPrior(2, PriorOptions(estimator="fixed-point", smoothing=0, smoothing_total=0))
     >>> prior.observe(torch.tensor([0.9, 0.1]).log())
@@ -40,7 +46,7 @@ class ClassPrior:
 
     @classmethod
     def of(cls, options: PriorOptions, state: State) -> ClassPrior:
-        """Around a state that somebody else holds."""
+        """A prior around a state that another object holds, such as a method's."""
         new = object.__new__(cls)
         first = next(v for k, v in state.items() if k != "seen")
         new.num_classes, new.options, new.state = len(first), options, state
@@ -53,12 +59,21 @@ class ClassPrior:
 
     @property
     def seen(self) -> int:
+        """Number of predictions that were taken in."""
         return int(self.state["seen"])
 
     def observe(self, log_p: Tensor, label: int | None = None) -> bool:
-        """Take in one prediction, log-probabilities (L,). True if the bank kept it.
+        """Take in one prediction.
 
-        It counts for the class it finds most probable, or for `label` where a study knows better.
+        Args:
+            log_p: log-probabilities (L,), such as `logits.log_softmax(-1)`.
+            label: class that the prediction counts for; by default its most probable class.
+
+        Returns:
+            Whether the prediction was kept; a bank may refuse it.
+
+        Raises:
+            InputError: if `log_p` are not log-probabilities of L classes.
         """
         try:
             log_p = torch.as_tensor(log_p).detach()
@@ -86,7 +101,11 @@ class ClassPrior:
 
     @property
     def matrix(self) -> Tensor:
-        """A (L, L), float64: column l' is the mean distribution of the items of class l'."""
+        """The matrix A (L, L) of the fixed point, float64.
+
+        Column l' is the mean distribution of the predictions kept for class l'. Other estimators
+        have no matrix, and raise an `InputError`.
+        """
         rule = self.options.rule
         if not isinstance(rule, FixedPoint):
             raise InputError(
@@ -96,41 +115,52 @@ class ClassPrior:
 
     @property
     def prior(self) -> Tensor:
-        """p̃ (L,), float64, sums to one; uniform before anything was seen."""
+        """The estimated prior p̃ (L,), float64, which sums to one; uniform at the start."""
         return self.log_prior.exp()
 
     @property
     def log_prior(self) -> Tensor:
-        """log p̃ (L,), float64, finite."""
+        """The log of the estimated prior (L,), float64, always finite."""
         return self.options.log_prior(self.state)
 
     @property
     def shares(self) -> Shares | None:
-        """The share of every class in the stream, with an interval, where the estimate has it."""
+        """The share of every class in the stream, with an interval.
+
+        None unless the estimator is "joint".
+        """
         return self.options.shares(self.state)
 
     @property
     def bias(self) -> Tensor:
-        """The paper's bias, −log p̃: large for the classes that the model neglects."""
+        """The bias as the paper defines it, −log p̃: large for classes that the model neglects."""
         return -self.log_prior
 
     def state_dict(self) -> State:
+        """A copy of what was learned, as tensors by name, for `load_state_dict`."""
         entries = self.options.entries()
         return {k: v.clone() for k, v in self.state.items() if entries[k].reduce != "derived"}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Replace the state. Checks everything first: on an error nothing has changed."""
+        """Replace what was learned by a `state_dict`.
+
+        Everything is checked first: after an error nothing has changed.
+        """
         declared.check("class prior", self.options.entries(), state, {"L": self.num_classes})
         new = {k: v.clone() for k, v in state.items()}
         self.options.refresh(new)
         self.state = new
 
     def merge(self, other: ClassPrior) -> None:
-        """Take in another prior of the same options, as if its stream had followed this one's.
+        """Add what another prior of the same options has learned, as if its stream had followed.
 
-        Exact for the marginal, and for the items of `all`, `fifo` and `gap-larger`. For `gap`,
-        which forgets what it overwrote, the items of largest gap stay. For `reservoir` it is a
-        uniform sample of both streams; give them seeds of their own, or they draw the same numbers.
+        The result is exact for the marginal, and for banks of kind `all`, `fifo` and `gap-larger`.
+        A bank of kind `gap` forgets what it overwrote, so the predictions of largest gap are kept.
+        With `reservoir` the result is a uniform sample of both streams, if they had different
+        seeds.
+
+        Raises:
+            StateError: if the two differ in classes or options.
         """
         if not isinstance(other, ClassPrior):
             raise InputError(f"{brief(other)} is no ClassPrior; merge one")

@@ -33,10 +33,14 @@ FRAME = 256  # bytes at most that a form has around an image, or at its end
 
 
 class ServiceError(AdteError):
-    """The service has refused, or has not answered; `status` and `code` say how.
+    """The service refused a request, or did not answer.
 
-    `key` is the idempotency key that was sent, if any: sent again with it, a request counts once.
-    `request_id` is what the log of the service has it under.
+    Attributes:
+        status: HTTP status; 0 if there was no answer.
+        code: what is wrong, in one word for programs.
+        key: idempotency key that was sent, if any. A request that is sent again with the same key
+            counts once.
+        request_id: id of the request in the log of the service.
     """
 
     def __init__(
@@ -56,7 +60,20 @@ class ServiceError(AdteError):
 
 @dataclass(frozen=True)
 class Answer:
-    """What the service says of an image."""
+    """The answer of the service for one image.
+
+    Attributes:
+        label: name of the most probable class.
+        index: its index.
+        confidence: its probability.
+        best: the most probable classes as (name, probability), best first.
+        probs: probabilities of all classes, if asked for with probs=True.
+        explain: what explains the answer, if asked for with explain=True.
+        seq: number of the stream's last event.
+        seen: number of images that the stream has learned from.
+        learned: whether it learned from this image.
+        repeated: whether this is the answer to an earlier request with the same key.
+    """
 
     label: str
     index: int
@@ -71,17 +88,21 @@ class Answer:
 
 
 class Client:
-    """Speaks to an `adte serve`. Threads and processes may share it; each has its own connection.
+    """A client for a service that `adte serve` runs; it needs only the standard library.
 
-    A request whose answer is lost, or that finds the server busy, is sent again. Requests that
-    change something carry an idempotency key, so nothing is made or learned twice.
+    Threads and processes can share it; each has its own connection. If an answer is lost or the
+    server is busy, the request is sent again. Requests that change something carry an idempotency
+    key, so nothing is created or learned twice.
 
     Args:
-        url: where the service is.
-        token: the administrator's or a stream's.
-        retries: how often a request is sent again. While the service is starting that does not
-            count: it is waited for as long as `timeout`, unless this is 0.
-        timeout: seconds for each; a stream that is made has ten minutes at least.
+        url: address of the service.
+        token: token of the administrator or of a stream, if the service requires one.
+        retries: how often a request is sent again. While the service is starting, the client waits
+            for it up to `timeout`, which does not count as a retry; with 0 it does not wait.
+        timeout: seconds to wait for an answer; for a new stream at least ten minutes.
+
+    Raises:
+        InputError: if the address or a number cannot be used.
 
     >>> client = Client("http://127.0.0.1:8017")                     # doctest: +SKIP
     >>> shop = client.create(["cat", "dog", "car"], id="shop")       # doctest: +SKIP
@@ -113,7 +134,7 @@ class Client:
 
     @property
     def url(self) -> str:
-        """Where the service is; for another one make another client."""
+        """Address of the service; it cannot be changed."""
         return self._url
 
     def __reduce__(self) -> tuple[Any, ...]:  # without the connections
@@ -130,10 +151,18 @@ class Client:
         key: str | None = None,
         **settings: Any,
     ) -> RemoteStream:
-        """Make a stream; `settings` are method, options, views, seed, templates, protocol, …
+        """Create a stream on the service.
 
-        `start` and `state`, what another stream learned, may be a file or its bytes. `key` is the
-        idempotency key: of one that was sent before, to have the stream that it made.
+        Args:
+            classes: class names.
+            id: id of the stream; by default the service chooses one.
+            key: idempotency key of an earlier request, to get the stream that it created.
+            settings: `method`, `options`, `views`, `seed`, `templates`, `protocol` and others, as
+                in the API. `start` and `state`, saved states to begin with, may be a file or its
+                bytes.
+
+        Raises:
+            ServiceError: if the service refuses it, or does not answer.
         """
         if isinstance(classes, str):
             raise InputError(f"classes={classes!r} is one text; pass a list of names")
@@ -146,16 +175,21 @@ class Client:
         return RemoteStream(self, made["id"], made["token"] or self.token)
 
     def stream(self, id: str, token: str | None = None) -> RemoteStream:
-        """A stream that is there already."""
+        """Use a stream that exists already; nothing is sent.
+
+        Args:
+            id: id of the stream.
+            token: token of the stream; by default that of the client.
+        """
         return RemoteStream(self, id, token or self.token)
 
     def streams(self) -> list[dict[str, Any]]:
-        """The facts of all streams."""
+        """List all streams, with the facts about each."""
         found: list[dict[str, Any]] = self.call("GET", "/v1/streams")["streams"]
         return found
 
     def info(self) -> dict[str, Any]:
-        """Model, methods, formats and limits of the service."""
+        """Facts about the service: its model, methods, formats and limits."""
         found: dict[str, Any] = self.call("GET", "/v1/info")
         return found
 
@@ -172,7 +206,20 @@ class Client:
         token: str | None = None,
         timeout: float | None = None,
     ) -> Any:
-        """One request, sent again if need be; JSON, bytes or nothing comes back."""
+        """Send a request of any kind, again if needed, and return JSON, bytes or None.
+
+        Args:
+            verb: HTTP method, such as "GET".
+            path: path on the service, such as "/v1/info".
+            body: body of the request.
+            kind: content type of the body.
+            key: idempotency key.
+            token: token; by default that of the client.
+            timeout: seconds to wait; by default those of the client.
+
+        Raises:
+            ServiceError: if the service refuses the request, or does not answer.
+        """
         seconds = self.timeout if timeout is None else timeout
         id = secrets.token_hex(8)  # one for all tries
         headers = {"Accept": "application/json", "X-Request-ID": id}
@@ -300,18 +347,32 @@ def _refused(status: int, code: str, said: str, key: str | None, id: str) -> Ser
 
 @dataclass(frozen=True)
 class RemoteStream:
-    """One stream of a service."""
+    """A stream on a service, from `Client.create` or `Client.stream`.
+
+    In all methods `key` is an idempotency key; a request that is sent again with the same key
+    counts once. By default each request has a new one.
+
+    Attributes:
+        client: the client that it was made with.
+        id: id of the stream.
+        token: token of the stream.
+    """
 
     client: Client
     id: str
     token: str | None = field(repr=False)
 
     def predict(self, image: Image, *, label: str | None = None, **options: Any) -> Answer:
-        """The label of an image: a path, the bytes of a file, a Pillow image or uint8 pixels.
+        """Predict an image, and learn from it.
 
-        Files are sent as they are, pixels as PNG.
-        Options: learn, top, probs, explain, thumbnails as in the API; key, the idempotency key.
-        `label` is the true class, where it is known.
+        Args:
+            image: a path, the bytes of an image file, a Pillow image, or uint8 pixels. Files are
+                sent as they are, pixels as PNG.
+            label: the true class, if it is known; the service then keeps the accuracy.
+            options: `learn`, `top`, `probs`, `explain` and `thumbnails` as in the API, and `key`.
+
+        Raises:
+            ServiceError: if the service refuses the request, or does not answer.
         """
         labels = None if label is None else [label]
         return self._predict(_encoded(image), "application/octet-stream", labels, **options)[0]
@@ -319,7 +380,13 @@ class RemoteStream:
     def predict_many(
         self, images: Sequence[Image], *, labels: Sequence[str] | None = None, **options: Any
     ) -> list[Answer]:
-        """The labels of some images, which are taken in together or not at all."""
+        """Predict several images in one request, and learn from all of them or none.
+
+        Args:
+            images: images as in `predict`.
+            labels: their true classes, if known.
+            options: as in `predict`.
+        """
         if _is_one(images):
             name = repr(images) if isinstance(images, str) else f"this {type(images).__name__}"
             raise InputError(f"predict_many takes a list of images, and {name} is one; "
@@ -354,20 +421,23 @@ class RemoteStream:
         ]
 
     def facts(self) -> dict[str, Any]:
+        """Facts about the stream: its classes, method, options and the like."""
         return dict(self._call("GET", ""))
 
     def state(self) -> dict[str, Any]:
-        """Prior, q, counts, drift."""
+        """What the stream has learned: prior, q, counts of each class, drift of the prior."""
         return dict(self._call("GET", "/state"))
 
     def history(self, last: int = 200) -> list[dict[str, Any]]:
-        """The last predictions that counted, the oldest first."""
+        """The last predictions that counted, oldest first."""
         return list(self._call("GET", f"/history?last={last}")["rows"])
 
     def freeze(self, key: str | None = None) -> dict[str, Any]:
+        """Stop learning."""
         return dict(self._call("POST", "/freeze", b"", key=key))
 
     def unfreeze(self, key: str | None = None) -> dict[str, Any]:
+        """Start learning again."""
         return dict(self._call("POST", "/unfreeze", b"", key=key))
 
     def reset(self, key: str | None = None) -> dict[str, Any]:
@@ -377,10 +447,15 @@ class RemoteStream:
     def calibrate(
         self, images: Sequence[Image], labels: Sequence[str], key: str | None = None
     ) -> Calibration:
-        """Make confidence mean what it says, with labelled images of the kind to come: fifty do.
+        """Calibrate confidences on some labelled images of the kind to come; fifty are enough.
 
-        The stream answers them as it is, and learns nothing; then it gets the temperature that
-        suits its answers. This one needs torch.
+        The stream predicts the images without learning from them, and gets the temperature that
+        suits its answers. Unlike the rest of the client, this needs torch.
+
+        Args:
+            images: labelled images, as in `predict`.
+            labels: the true class of each image.
+            key: idempotency key.
         """
         import torch
 
@@ -399,11 +474,11 @@ class RemoteStream:
         return done
 
     def export(self) -> bytes:
-        """The state, as `Classifier.load` reads it from a file."""
+        """Download the state, as the bytes of a file that `Classifier.load` reads."""
         return bytes(self._call("GET", "/export"))
 
     def take_over(self, state: File, key: str | None = None) -> dict[str, Any]:
-        """Go on from a state that was exported."""
+        """Replace what was learned by a state that was exported: a file or its bytes."""
         return dict(self._call("POST", "/import", _read(state), key=key))
 
     def delete(self, key: str | None = None) -> None:

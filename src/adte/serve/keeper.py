@@ -68,7 +68,7 @@ class Keeper:
         self, store: Store, model: Model, limits: Limits, metrics: Metrics, every: int = 128
     ) -> None:
         if every < 1:
-            raise InputError(f"a snapshot every {every} events cannot be; give at least 1")
+            raise InputError(f"a snapshot every {every} events is not possible; give at least 1")
         self.store, self.model, self.limits, self.metrics = store, model, limits, metrics
         self.every, self.writable = every, True
         self.streams, self.notes = recover_all(store, model)

@@ -40,23 +40,31 @@ def clipped(name: str, most: int = NAMED) -> str:
 class Limits:
     """What strangers may ask for."""
 
-    max_bytes: int = option(16 << 20, "bytes of a request's body", low=1)
+    max_bytes: int = option(16 << 20, "maximum size of a request's body, in bytes", low=1)
     max_pixels: int = option(
-        40_000_000, "pixels of an image, as its header declares them", low=1, high=PIXELS
+        40_000_000, "maximum number of pixels of an image, as its header says", low=1, high=PIXELS
     )
-    max_images: int = option(16, "images of a request", low=1)
-    max_views: int = option(256, "views of a stream", low=1)
-    max_classes: int = option(10_000, "classes of a stream", low=1)
-    max_prompts: int = option(100_000, "prompts of a stream: classes times templates", low=1)
-    max_streams: int = option(256, "streams", low=1)
-    max_state: int = option(64 << 20, "bytes of a stream's state", low=1)
-    rate: float = option(0.0, "images per second for each stream; 0 sets no limit", low=0)
-    queue: int = option(64, "images that may wait; more are answered 429", low=1)
+    max_images: int = option(16, "maximum number of images per request", low=1)
+    max_views: int = option(256, "maximum number of views per image of a stream", low=1)
+    max_classes: int = option(10_000, "maximum number of classes of a stream", low=1)
+    max_prompts: int = option(
+        100_000, "maximum number of prompts of a stream, classes times templates", low=1
+    )
+    max_streams: int = option(256, "maximum number of streams", low=1)
+    max_state: int = option(64 << 20, "maximum size of a stream's state, in bytes", low=1)
+    rate: float = option(0.0, "maximum images per second for each stream; 0 sets no limit", low=0)
+    queue: int = option(
+        64, "maximum number of images that wait; further ones get status 429", low=1
+    )
     queue_bytes: int = option(
-        256 << 20, "bytes of requests that may wait; more are answered 429", low=1
+        256 << 20,
+        "maximum bytes of requests that wait; further ones get status 429",
+        low=1,
     )
-    body_seconds: float = option(30.0, "seconds that a request's body may take", above=0)
-    formats: str = option("jpeg,png,webp,gif,bmp", f"image formats, of {', '.join(FORMATS)}")
+    body_seconds: float = option(30.0, "maximum seconds for a request's body to arrive", above=0)
+    formats: str = option(
+        "jpeg,png,webp,gif,bmp", f"image formats that are accepted, of {', '.join(FORMATS)}"
+    )
 
     def __post_init__(self) -> None:
         check(self, "the service")

@@ -38,7 +38,7 @@ class Settings:
         """What somebody asked for, checked without the model."""
         classes, options = asked["classes"], asked["options"]
         if asked.get("state") is not None and asked.get("start") is not None:
-            raise InputError("state goes on and start begins; give one of them")
+            raise InputError("state and start were both given; give one of them")
         if len(classes) > limits.max_classes:
             raise InputError(f"{len(classes)} classes are more than the {limits.max_classes} "
                              "that are allowed; use fewer")  # fmt: skip

@@ -1,6 +1,6 @@
-"""Conformance checks for methods and models, ours and yours.
+"""Conformance checks that every method and model must pass, for the tests of your own package.
 
-A package that brings a method runs them in its own tests:
+A package that brings a method runs them like this:
 
     import pytest
     from adte.testing import METHOD_CHECKS
@@ -9,8 +9,8 @@ A package that brings a method runs them in its own tests:
     def test_my_method(check):
         check("my-method")
 
-Each check takes a registered name (`METHOD_CHECKS`) or a loaded model (`MODEL_CHECKS`), and fails
-by `AssertionError`; pytest shows what was compared.
+`METHOD_CHECKS` and `MODEL_CHECKS` are lists of functions. Each takes the registered name of a
+method, or a loaded model, and raises an `AssertionError` if the check fails.
 """
 
 import sys

@@ -15,7 +15,15 @@ WORDS, LENGTH, WIDTH = 97, 12, 10
 
 
 class SmallModel(Model):
-    """Convolution, batch norm, layer norm and projection; one attention layer for texts."""
+    """A small vision-language model with random weights, for tests that are not about accuracy.
+
+    Its image tower has a convolution, batch norm, layer norm and a projection; its text tower has
+    one attention layer. It offers all that methods can need.
+
+    Args:
+        name: name of the model.
+        dim: dimension of the features.
+    """
 
     def __init__(self, name: str = "small", dim: int = 16) -> None:
         super().__init__()

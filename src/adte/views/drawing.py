@@ -31,29 +31,36 @@ MARGIN = 1.5  # decoded pixels for one of a view, along the shortest side of any
 
 @dataclass(frozen=True)
 class Views:
-    """Random views of an image: call it with an image and a `Preprocess`.
+    """How views of an image are made: the image itself (base view) and random crops of it.
+
+    Call it with an image and a `Preprocess` to get the views as a tensor. The same options, seed
+    and image always give the same views.
 
     >>> image = np.full((40, 60, 3), 128, np.uint8)
     >>> Views(count=4)(image, Preprocess(size=8), key="photo.jpg").shape
     torch.Size([4, 3, 8, 8])
     """
 
-    count: int = option(64, "views an image, the base view among them", low=1)
+    count: int = option(64, "views per image, the base view included", low=1)
     scale: tuple[float, float] = option(
-        (0.08, 1.0), "area of a crop, as a share of the image", above=0, high=1
+        (0.08, 1.0), "smallest and largest area of a crop, as a share of the image", above=0, high=1
     )
-    ratio: tuple[float, float] = option((3 / 4, 4 / 3), "width of a crop over its height", above=0)
+    ratio: tuple[float, float] = option(
+        (3 / 4, 4 / 3), "smallest and largest ratio of a crop's width to its height", above=0
+    )
     enlarge: float = option(
         2.0,
-        "most that crops of an image below the model's input are enlarged; 0: as any other, as "
-        "published",
+        "how many times crops of images smaller than the model's input may be enlarged; 0 crops "
+        "them like any other, as published",
         low=0,
         before=0.0,
     )
     flip: float = option(0.5, "probability that a crop is mirrored", low=0, high=1)
-    interpolation: Literal["bilinear", "bicubic"] = option("bilinear", "filter of the crops")
-    augmix: bool = option(False, "mix chains of distortions into the crops, as TPT does")
-    seed: int = option(0, "seed of the crops; an image's own key is added to it")
+    interpolation: Literal["bilinear", "bicubic"] = option(
+        "bilinear", "filter that resizes the crops"
+    )
+    augmix: bool = option(False, "mix random distortions into the crops (AugMix), as TPT does")
+    seed: int = option(0, "seed of the crops; the key of each image is added to it")
 
     def __post_init__(self) -> None:
         check(self, "the views")
@@ -70,12 +77,17 @@ class Views:
         device: torch.device | str | None = None,
         some: range | None = None,
     ) -> Tensor:
-        """The views (count, 3, S, S) in float32, normalised, of whatever `load_image` reads.
+        """Make the views of an image.
 
         Args:
-            key: names the image; None takes a digest of it: see `Picture.identity`.
-            device: where to resize the crops and leave the views; None stays on the CPU.
-            some: only these of the views, of which 0 is the base view; all by default.
+            image: an image, as `load_image` takes it.
+            preprocess: the model's input size and normalisation.
+            key: name of the image, on which its crops depend; by default a digest of the image.
+            device: device to make the views on; by default the CPU.
+            some: range of the views to make, where 0 is the base view; by default all.
+
+        Returns:
+            Normalised views (count, 3, S, S) in float32.
         """
         picture = load_picture(image, preprocess, self)
         fitted = self.fitted(picture.height, picture.width, preprocess)
@@ -98,11 +110,11 @@ class Views:
         return out
 
     def fitted(self, height: int, width: int, preprocess: Preprocess) -> Views:
-        """The views of an image of this size.
+        """The options that are used for an image of this size.
 
-        An image whose shorter side is below the model's input is enlarged in every view, and a
-        small crop of it is a blur. So its crops have at least (S / `enlarge`)² pixels, or are the
-        largest that `ratio` allows, and the sharper filter.
+        An image whose shorter side is below the model's input S is enlarged in every view, and a
+        small crop of it would be a blur. So its crops have at least (S / `enlarge`)² pixels, or are
+        the largest that `ratio` allows, and are resized with the sharper filter.
 
         >>> Views().fitted(300, 400, Preprocess()) == Views()
         True

@@ -17,17 +17,26 @@ FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BI
 
 @dataclass(frozen=True)
 class Preprocess:
-    """What a model expects of its input; the defaults are CLIP's."""
+    """How pixels are prepared for a model: size, resizing and normalisation.
 
-    size: int = option(224, "side of the square input", low=1)
-    mean: tuple[float, float, float] = option((0.48145466, 0.4578275, 0.40821073), "channel means")
-    std: tuple[float, float, float] = option(
-        (0.26862954, 0.26130258, 0.27577711), "and deviations", above=0
+    The defaults are those of CLIP.
+    """
+
+    size: int = option(224, "side of the square input, in pixels", low=1)
+    mean: tuple[float, float, float] = option(
+        (0.48145466, 0.4578275, 0.40821073), "mean of each colour channel, of values in 0…1"
     )
-    interpolation: Literal["bilinear", "bicubic"] = option("bicubic", "filter of the base view")
-    resize: Literal["shortest", "squash"] = option("shortest", "centre square, or squashed whole")
+    std: tuple[float, float, float] = option(
+        (0.26862954, 0.26130258, 0.27577711), "standard deviation of each channel", above=0
+    )
+    interpolation: Literal["bilinear", "bicubic"] = option(
+        "bicubic", "filter that resizes the base view"
+    )
+    resize: Literal["shortest", "squash"] = option(
+        "shortest", "base view: the central square (shortest), or the whole image squashed (squash)"
+    )
     crop: float = option(
-        1.0, "share of that square's side that the base view shows", above=0, high=1
+        1.0, "share of the square's side that the base view shows", above=0, high=1
     )
 
     def __post_init__(self) -> None:
@@ -35,10 +44,10 @@ class Preprocess:
 
     @property
     def whole(self) -> int:
-        """Side of the square from which the base view is cut."""
+        """Side of the square that the base view is cut from, in pixels."""
         return int(self.size / self.crop + 1e-6)
 
     def normalise(self, levels: Tensor) -> Tensor:
-        """Grey levels 0…255 (…, 3, H, W) to what the model expects, in place."""
+        """Normalise pixel values 0…255 (…, 3, H, W), in place."""
         mean, std = levels.new_tensor([self.mean, self.std])[..., None, None]  # (3, 1, 1)
         return levels.mul_(1 / (255 * std)).sub_(mean / std)

@@ -153,10 +153,12 @@ class Corruption:
     """
 
     name: str
-    severity: int = option(5, "1 to 5")
-    seed: int = option(0, "seed of the draws; an image's own key is added to it")
-    table: int | None = option(None, "224, 64 or 32: whose parameters; None goes by image size")
-    frost_dir: str | None = option(None, "folder of frost textures; None makes them up")
+    severity: int = option(5, "severity, 1 to 5")
+    seed: int = option(0, "seed of the random draws; the key of each image is added to it")
+    table: int | None = option(
+        None, "size that parameters are for, 224, 64 or 32; by default the nearest"
+    )
+    frost_dir: str | None = option(None, "folder of frost textures; by default they are made up")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", canonical(self.name))

@@ -33,7 +33,7 @@ ENTRIES = ("image", "text", "label", "scale", "bias", *TEXTS)
 
 
 class Arrays(FeatureStream):
-    """Features in one tensor (N, V, D). Made by `from_arrays`."""
+    """A stream of features in one tensor (N, V, D); `from_arrays` makes it."""
 
     def __init__(
         self,
@@ -78,19 +78,25 @@ def from_arrays(
     domains: Sequence[str] | None = None,
     name: str = "own data",
 ) -> Arrays:
-    """A stream for `adte.compare` and `adte.evaluate.run`, of features from any two towers.
+    """Make a stream from features of your own, for `adte.compare` and `adte.evaluate.run`.
 
-    Arrays of NumPy, tensors and lists will do. Features and class weights are brought to unit
-    length; features are kept in float16, as in a cache.
+    Everything may be a NumPy array, a tensor or a list. Features and class weights are brought to
+    unit length; features are kept in float16, as in a cache.
 
     Args:
-        features: (N, D), or (N, V, D) of V views, of which view 0 is the whole image.
-        class_weights: (L, D), the text feature of each class.
-        labels: (N,) whole numbers from 0 on, the true classes; they only score.
-        classes: names of the L classes; "class 0" and so on if None.
-        scale, bias: logits = scale · cosine + bias. 100 is CLIP's; not its logarithm.
-        ids: names of the images; domains: where each is from, for accuracy by domain.
-        name: of the data, in reports.
+        features: features of N images (N, D), or of V views of each (N, V, D), where view 0 is the
+            whole image.
+        class_weights: text features of L classes (L, D).
+        labels: true class of each image (N,), as whole numbers from 0 on. They are only used to
+            score.
+        classes: names of the classes; by default "class 0" and so on.
+        scale, bias: logits are scale · cosine + bias. CLIP's scale is 100 (not its logarithm).
+        ids: names of the images.
+        domains: domain of each image, for accuracy by domain.
+        name: name of the data, for reports.
+
+    Raises:
+        InputError: if shapes do not fit, or labels are not whole numbers from 0 to L − 1.
 
     >>> import adte, numpy as np
     >>> rng = np.random.default_rng(0)
@@ -154,8 +160,10 @@ def from_arrays(
 
 
 def from_npz(path: str | os.PathLike[str]) -> Arrays:
-    """The same from an .npz file with `image`, `text` and `label`; `names`, `scale`, `bias`,
-    `ids` and `domains` may be there too. Other entries are not looked at.
+    """Make a stream from features in an .npz file, as `from_arrays` does from arrays.
+
+    The file has the arrays `image` (features), `text` (class weights) and `label`, and may have
+    `names` (of the classes), `scale`, `bias`, `ids` and `domains`. Other arrays are ignored.
     """
     where = Path(os.path.expanduser(path))
     found: dict[str, NDArray[Any]] = {}

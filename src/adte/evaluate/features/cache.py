@@ -146,8 +146,8 @@ def _look(
     if changed:
         warnings.warn(
             f"images are newer ({changed} of {len(live)}) than their features in "
-            f"{str(folder)!r}, which stay as they are; extract into another folder if they are "
-            "others by now",
+            f"{str(folder)!r}, which stay as they are; extract into another folder if the images "
+            "have changed",
             stacklevel=3,
         )
     return _Lacking(not known, not weighed, todo, skipped)
@@ -432,7 +432,7 @@ class Cache(FeatureStream):
     def _shard(self, number: int) -> Shard:
         path = self.shards[number]
         if shards.count_of(path) != self._starts[number + 1] - self._starts[number]:
-            raise StateError(f"{str(path)!r} was made anew meanwhile; open the cache again")
+            raise StateError(f"{str(path)!r} was replaced while it was read; open the cache again")
         shard, r = Shard.open(path), self.recipe
         strange = max(shard.labels, default=-1) >= len(r.classes)
         if strange or shard.shape != (r.views.count, r.dim):

@@ -41,11 +41,14 @@ def mean_per_class(correct: ArrayLike, labels: ArrayLike) -> float:
 
 
 class Coverage(NamedTuple):
-    """What is left where images below a threshold get no label; (K,) each, the surest first.
+    """What thresholds on confidence do, if images below them get no label.
+
+    All are arrays (K,), from the highest threshold on.
 
     Attributes:
-        threshold: of the confidence; coverage: the share of the images that get a label then;
-        risk: the share of those labels that are wrong.
+        threshold: the threshold on confidence.
+        coverage: share of the images that get a label.
+        risk: share of those labels that are wrong.
     """
 
     threshold: NDArray[np.float64]
@@ -54,7 +57,17 @@ class Coverage(NamedTuple):
 
 
 def risk_coverage(confidence: ArrayLike, correct: ArrayLike) -> Coverage:
-    """The risk at every threshold that parts the images (El-Yaniv and Wiener, JMLR 2010).
+    """Risk and coverage at every threshold on confidence (El-Yaniv and Wiener, JMLR 2010).
+
+    Coverage is the share of images with at least that confidence, risk the share of wrong answers
+    among them.
+
+    Args:
+        confidence: confidence of each answer.
+        correct: whether each answer is right.
+
+    Returns:
+        The thresholds, the coverage and the risk at each, from the highest threshold on.
 
     >>> risk_coverage([0.9, 0.5, 0.9, 0.7], [True, False, True, True]).risk
     array([0.  , 0.  , 0.25])

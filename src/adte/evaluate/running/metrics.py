@@ -41,13 +41,15 @@ class Metric:
     """A figure of a run: how it is computed, and how tables show and explain it.
 
     Attributes:
-        column: its heading. Without one it is in CSV and JSON, and not in tables for reading.
-        direction: whether large ("up") or small ("down") is good, so that tables mark the best;
-            None marks nothing, as for what a method costs.
-        caption: what a reader of the table is told.
-        kind: how it is shown. Shares are fractions, times seconds, memory bytes; "percent",
-            "points", "ms" and "MB" say what tables make of them. An "interval" is a pair of shares,
-            "parts" a mapping from names to shares, a "curve" a list.
+        name: name of the metric, in CSV and JSON.
+        function: computes it from a `Run`; None if it does not apply.
+        column: heading in tables. Without one, the metric is in CSV and JSON only.
+        direction: whether large ("up") or small ("down") values are good, so that tables can mark
+            the best; None marks none.
+        caption: explanation below a table.
+        kind: how tables show it. The function returns shares as fractions, times in seconds and
+            memory in bytes; "percent", "points", "ms" and "MB" convert them. An "interval" is a
+            pair of shares, "parts" a mapping from names to shares, a "curve" a list.
     """
 
     name: str
@@ -79,14 +81,21 @@ def metric(
     caption: str = "",
     kind: Kind = "number",
 ) -> Callable[[F], F]:
-    """Decorator: make a function of a `Run` known as a metric, as `Metric` describes.
+    """Decorator that registers a function of a `Run` as a metric.
 
-    It returns None where it does not apply. Every run is then measured by it, and tables have its
-    column after ours.
+    Every run is then measured by it, and tables show its column after the built-in ones. The
+    function returns None if the metric does not apply to a run.
 
         @metric("sure", column="sure", kind="percent", caption="sure: confidence above 90 %")
         def sure(run):
             return float((run.confidence > 0.9).mean())
+
+    Args:
+        name: name of the metric, in CSV and JSON.
+        column: heading in tables; without one the metric is in CSV and JSON only.
+        direction: whether large ("up") or small ("down") values are good; None marks no best.
+        caption: explanation below a table.
+        kind: how tables show it, see `Metric`.
     """
     check_name(name, '@metric("my-metric")')
     if kind not in get_args(Kind):

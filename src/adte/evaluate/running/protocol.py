@@ -30,8 +30,8 @@ BATCH = 16  # images that are handed to a method together
 PROTOCOLS: dict[str, str] = {
     "online": "one pass; every image is predicted and learned from",
     "two-pass": "a first pass learns, a second predicts; needs the whole set in advance",
-    "episodic": "state is forgotten after every image",
-    "frozen": "the state as it is; nothing is learned",
+    "episodic": "what was learned is forgotten after every image",
+    "frozen": "nothing is learned; the state stays as it is",
 }
 
 
@@ -52,7 +52,17 @@ def act(method: Method, protocol: Protocol, batch: Batch) -> Predictions:
 def predictions(
     method: Method, samples: Iterable[Sample], protocol: Protocol = "online", batch: int = BATCH
 ) -> Iterator[Prediction]:
-    """Predictions in order. `two-pass` goes over the samples twice, so it must allow that."""
+    """Predict samples in order under a protocol.
+
+    Args:
+        method: the method; it is changed by what it learns.
+        samples: the images. The protocol "two-pass" goes over them twice, so it takes no iterator.
+        protocol: one of `PROTOCOLS`.
+        batch: images that are given to the method at a time; it does not change the predictions.
+
+    Yields:
+        A `Prediction` for each sample.
+    """
     _check(method, protocol, samples)
     if protocol == "two-pass":
         for some in Batch.runs((s.batch for s in samples), batch):
@@ -75,16 +85,26 @@ def _check(method: object, protocol: str, stream: Iterable[Any]) -> None:
 
 @dataclass
 class Run:
-    """What came of one method on one stream; what the metrics are functions of.
+    """The result of one method on one stream, from which metrics are computed.
+
+    Arrays have one entry per image, in stream order.
 
     Attributes:
-        truth: probability of the true class; rank: of the true class, 0 = predicted.
-        entropy: Shannon's, of the predicted distribution, in nats.
-        seconds: of the method, from features on: neither reading and encoding images nor our own
-            metrics count, so that live runs and replays mean the same.
-        tcr: (K,) Tcr_1 … Tcr_K of the kept views, mean of images.
-        frequency: how often the model saw each class in training, where that is known.
-        log_prior: what the method held for the class prior at the end, if it held one.
+        method, protocol, options: name of the method, the protocol, and all options of the method.
+        labels: true classes.
+        predicted: predicted classes.
+        confidence: probability of the predicted class.
+        truth: probability of the true class.
+        rank: rank of the true class; 0 means that it was predicted.
+        entropy: Shannon entropy of the predicted distribution, in nats.
+        seconds: time of the method alone. Reading and encoding images is not counted, so that runs
+            on images and on cached features can be compared.
+        tcr: top-k cumulative reliability Tcr_1 … Tcr_K of the kept views, averaged over images.
+        classes: number of classes.
+        ids, domains, groups: id, domain and group of each image.
+        frequency: how often the model saw each class in training, if known.
+        log_prior: the method's log class prior at the end, if it has one.
+        peak_memory: peak memory in bytes, if it was measured.
     """
 
     method: str
@@ -108,10 +128,12 @@ class Run:
 
     @property
     def correct(self) -> NDArray[np.bool_]:
+        """Whether each prediction is right."""
         return np.equal(self.labels, self.predicted)
 
     @property
     def images_per_s(self) -> float:
+        """Images per second of the method alone."""
         return len(self.labels) / max(self.seconds, 1e-9)
 
 
@@ -141,7 +163,18 @@ def run(
     tick: Tick = silent,
     batch: int = BATCH,
 ) -> Run:
-    """Predict a labelled stream. The labels are only compared with, never shown to the method."""
+    """Run a method over a labelled stream; the method never sees the labels.
+
+    Args:
+        method: the method; it is changed by what it learns.
+        stream: a stream of features, such as `from_arrays` makes, or (sample, label) pairs.
+        protocol: one of `PROTOCOLS`.
+        tick: called with the number of images that were just done.
+        batch: images that are given to the method at a time; it does not change the predictions.
+
+    Raises:
+        InputError: if the protocol is unknown, or "two-pass" was asked of an iterator.
+    """
     _check(method, protocol, stream)
     if not isinstance(stream, FeatureStream):
         stream = Given(stream, Recipe(model="", classes=()))

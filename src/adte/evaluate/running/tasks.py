@@ -50,9 +50,14 @@ HELD = 1 << 30  # bytes of features that are held in memory rather than in a tem
 
 @dataclass(frozen=True)
 class Task:
-    """One method with its options, under a protocol, on one shuffle of the stream.
+    """One run to make: a method with its options, under a protocol, on one order of the stream.
 
-    `seed` names the shuffle and nothing else; 0 takes the stream as it comes.
+    Attributes:
+        method: name of the method.
+        options: options of the method.
+        protocol: one of `PROTOCOLS`.
+        seed: number of the shuffle of the stream; 0 keeps its own order. It seeds nothing else.
+        title: name of the row in tables; by default that of the method.
     """
 
     method: str
@@ -63,15 +68,16 @@ class Task:
 
     @property
     def name(self) -> str:
+        """Name of the row in tables."""
         return self.title or self.method
 
     @property
     def passes(self) -> int:
-        """How often it goes over the stream."""
+        """How many times the task goes over the stream."""
         return 2 if self.protocol == "two-pass" else 1
 
     def create(self) -> Method:
-        """The method, with nothing learned."""
+        """Make the method, with nothing learned."""
         return create_method(self.method, **self.options)
 
 
@@ -233,8 +239,8 @@ def _tell_of_changes(stream: FeatureStream, runs: Sequence[Path | None]) -> None
     if changed := stream.changed(min(path.stat().st_mtime_ns for path in kept)):
         warnings.warn(
             f"images are newer ({changed} of {len(stream)}) than their runs in "
-            f"{str(kept[0].parent)!r}, which are taken as they are; run with --again (in Python "
-            "again=True) if they are others by now",
+            f"{str(kept[0].parent)!r}, which are used as they are; run with --again (in Python "
+            "again=True) if the images have changed",
             stacklevel=3,
         )
 
