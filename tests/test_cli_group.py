@@ -21,9 +21,11 @@ from adte.cli import main
 from adte.cli._group import Verbs
 from adte.cli._options import Section, options_of
 from adte.cli._verbs import MODULES, VERBS
+from adte.evaluate.report.tables import Column, Grid
 from adte.evaluate.running import tasks
 from adte.evaluate.running.results import Results
 from adte.options import option
+from predicting import picture
 
 
 def call(*args):
@@ -340,3 +342,18 @@ def test_notes_leave_out_what_pillow_says_of_no_file(capsys):
         warnings.warn_explicit("Truncated", UserWarning, "x.py", 1, module="PIL.TiffImagePlugin")
         warnings.warn("ours", stacklevel=1)
     assert capsys.readouterr().err == "note: ours\n"
+
+
+def test_brackets_in_names_are_no_markup(tmp_path):
+    for name in ("[red]cat", "dog[x", "[bold]"):
+        (tmp_path / "[dim]set" / name).mkdir(parents=True)
+        picture(tmp_path / "[dim]set" / name / "a.png")
+    out = call("data", "check", "folder", tmp_path / "[dim]set").output
+    assert "0 '[bold]', 1 '[red]cat', 2 'dog[x'" in " ".join(out.split())
+    assert "[dim]set" in out
+    grid = Grid(
+        [Column("m"), Column("a", "[red]one", "percent")], [{"m": "[bold]x", "a": 0.5}], "[b]"
+    )
+    with console.out.capture() as shown:
+        console.grid(grid)
+    assert all(text in shown.get() for text in ("[red]one", "[bold]x", "[b]"))

@@ -44,8 +44,8 @@ err = Console(highlight=False, stderr=True)
 
 def _frame(title: str, caption: str) -> Table:
     return Table(
-        title=title or None,
-        caption=caption or None,
+        title=Text(title, style="table.title") if title else None,
+        caption=Text(caption, style="table.caption") if caption else None,
         title_justify="left",
         caption_justify="left",
         box=box.SIMPLE_HEAD,
@@ -65,10 +65,10 @@ def table(
     t = _frame(title, caption)
     for i, column in enumerate(columns):
         t.add_column(
-            column, justify="left" if i == 0 or text else "right", no_wrap=i == 0 or not text
+            Text(column), justify="left" if i == 0 or text else "right", no_wrap=i == 0 or not text
         )
     for row in rows:
-        t.add_row(*row)
+        t.add_row(*map(Text, row))  # a name with brackets is no markup
     out.print(t)
 
 
@@ -81,7 +81,7 @@ def grid(grid: Grid) -> None:
         figures = [len(text) + (len(interval) + 1 if interval else 0)
                    for text, interval, _ in (row[i] for row in cells)]  # fmt: skip
         t.add_column(
-            column.title or column.key,
+            Text(column.title or column.key),
             justify="left" if column.is_text else "right",
             min_width=max(figures, default=1),
             overflow="fold",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from rich.text import Text
 
 from adte import console
 from adte.cli._group import COUNT, JSON, main
@@ -137,7 +138,8 @@ def _studies(
         console.emit_json(facts(done, block), json_to)
     if json_to != "-":
         for study, finding in done:
-            console.out.print(f"\n[bold]{study.title}[/bold] ({study.name}): {finding.setting}")
+            head = Text.assemble("\n", (study.title, "bold"), f" ({study.name}): {finding.setting}")
+            console.out.print(head)
             for grid in grids(study, finding, block):
                 console.grid(grid)
             for note in finding.notes:

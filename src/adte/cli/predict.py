@@ -38,7 +38,7 @@ CLASSIFIER = Section(
     click.option("--views", default=64, type=Count(1, VIEWS), show_default=True,
                  metavar="N|auto", help="Views per image: the image itself and random crops of it. "
                  "auto draws up to 64, and stops once the answer is settled."),
-    click.option("--seed", default=0, type=click.IntRange(0, WORD - 1), show_default="0",
+    click.option("--seed", default=0, type=click.IntRange(0, WORD - 1), show_default=True,
                  metavar="INTEGER", help="Seed of the random crops."),
 )  # fmt: skip
 SHOWN = Section(

@@ -116,9 +116,10 @@ def _order(data: Dataset) -> list[Finding]:
         mixed = [f for f, ys in folders.items() if len(ys) > 1]
         text = f"folder {mixed[0]!r} has several labels" if mixed else "one label a folder"
         out.append(Finding("class order", "note" if mixed else "ok", text))
-    ends = f"0 {data.classes[0]!r}, 1 {data.classes[min(1, len(data.classes) - 1)]!r}, …, " \
-           f"{len(data.classes) - 1} {data.classes[-1]!r}"  # fmt: skip
-    out.append(Finding("names", "note", ends))
+    names = [f"{i} {name!r}" for i, name in enumerate(data.classes)]
+    out.append(
+        Finding("names", "note", ", ".join([*names[:2], "…", names[-1]] if names[3:] else names))
+    )
     twice = sorted({n for n in data.classes if data.classes.count(n) > 1})
     if twice:
         text = f"{', '.join(twice)} occur more than once; classes are told apart by index"
