@@ -98,7 +98,11 @@ def test_who_imports_the_package_is_interrupted_as_ever(tmp_path):
     assert (done.returncode, done.stdout) == (0, "mine\n")
 
 
-@pytest.mark.parametrize("asked", [("--help",), ("--version",), ()], ids=" ".join)
+@pytest.mark.parametrize(
+    "asked",
+    [("--help",), ("--version",), ("predict", "--help"), ("serve", "--help"), ()],
+    ids=" ".join,
+)
 def test_what_the_program_says_of_itself_needs_no_torch(asked, tmp_path):
     """Which takes seconds, and so would every Tab key."""
     (tmp_path / "torch.py").write_text("raise SystemExit('torch was imported')\n")

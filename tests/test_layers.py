@@ -15,6 +15,7 @@ ROOT = Path(adte.__file__).parent
 FLOORS = (
     ("errors", "_start", "_version"),
     ("options", "registry", "machine", "images", "templates", "prediction", "page"),
+    ("loading",),
     ("state", "functional", "files", "config"),
     ("bank", "views", "bias"),
     ("prior", "rendering"),

@@ -14,7 +14,7 @@ from functools import lru_cache, reduce
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from adte.errors import StateError, brief
-from adte.state import MANY
+from adte.options import MANY
 
 __all__ = [
     "ANY",

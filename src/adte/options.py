@@ -21,11 +21,13 @@ import numpy as np
 from adte.errors import InputError, unknown
 
 __all__ = [
-    "Option", "at_least", "build", "check", "choices", "coerce", "describe", "flat", "option",
-    "options", "parse", "part", "unread",
+    "MANY", "Option", "at_least", "build", "check", "choices", "coerce", "describe", "flat",
+    "option", "options", "parse", "part", "unread",
 ]  # fmt: skip
 
 T = TypeVar("T")
+
+MANY = 1 << 53  # images; no stream has had as many
 
 
 class Bounds(NamedTuple):

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from adte.errors import InputError, StateError
+from adte.options import MANY
 
 __all__ = [
     "MANY", "Entry", "State", "check", "copy", "entry_of", "fresh", "merge", "move", "nbytes",
@@ -28,7 +29,6 @@ __all__ = [
 State = dict[str, Tensor]
 Reduction = Literal["sum", "mean", "keep", "same", "trim", "tail", "derived"]
 
-MANY = 1 << 53  # images; no stream has had as many
 LIMIT = 2 << 30  # bytes; a state that would be larger is refused before it is made
 
 

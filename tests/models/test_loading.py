@@ -14,7 +14,7 @@ from adte.cli import main
 from adte.cluster.worker import Tower
 from adte.evaluate.features.cache import bundle
 from adte.evaluate.source import Source
-from adte.models.loading import Loading
+from adte.loading import Loading
 
 NAMES = {f.name for f in fields(Loading)}
 

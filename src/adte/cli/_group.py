@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
+from traceback import walk_tb
 from typing import Any, NoReturn
 
 import click
@@ -199,8 +200,15 @@ class Main(Verbs):
             )
             goes_on = "the same command continues from them where it can"
             again = ctx.meta.get(AGAIN, goes_on)
-            click.echo(f"{how}; the files written so far are complete, and {again}", err=True)
+            begun = not _is_importing(error)
+            said = f"; the files written so far are complete, and {again}" if begun else ""
+            click.echo(how + said, err=True)
             ctx.exit(code)
+
+
+def _is_importing(error: BaseException) -> bool:
+    """Whether it came while a module was being imported, as torch is for seconds at the start."""
+    return any(frame.f_code.co_name == "<module>" for frame, _ in walk_tb(error.__traceback__))
 
 
 EPILOG = """

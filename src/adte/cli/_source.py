@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from adte.cli._options import Section, options_of, was_given
+from adte.cli._prompts import ALLOW_MISSING, DESCRIPTIONS, check_missing
 from adte.data import StreamOptions
-from adte.errors import InputError
 from adte.evaluate.source import FEATURES, Source
-from adte.models.loading import Loading
+from adte.loading import Loading
 from adte.views import Views
 
 Command = Callable[..., Any]
@@ -28,20 +28,6 @@ TEMPLATE = click.option(
     help="Prompt template: the name of a set (single, seven, eighty, …), a text with {} for the "
     "class name (repeat for more), or @FILE with one text per line.  [default: the data set's own]",
 )  # fmt: skip
-DESCRIPTIONS = click.option(
-    "--descriptions", metavar="FILE",
-    help="JSON file of sentences that describe each class, {name: [sentence, …]}, as CuPL has "
-    "them; used instead of the templates.",
-)  # fmt: skip
-ALLOW_MISSING = click.option(
-    "--allow-missing", is_flag=True,
-    help="Use the templates for classes that have no sentence in --descriptions.",
-)  # fmt: skip
-
-
-def check_missing(descriptions: str | None, allowed: bool) -> None:
-    if allowed and not descriptions:
-        raise InputError("--allow-missing needs --descriptions, the file that may lack classes")
 
 
 class SourceOptions:

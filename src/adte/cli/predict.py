@@ -12,10 +12,10 @@ from adte import console
 from adte.cli._group import AGAIN, COUNT, JSON, SET, main, read_settings
 from adte.cli._options import FINITE, Count, Engine, Section, options_of, was_given
 from adte.cli._outputs import check_writable, writable
-from adte.cli._source import ALLOW_MISSING, DESCRIPTIONS, check_missing
+from adte.cli._prompts import ALLOW_MISSING, DESCRIPTIONS, check_missing
 from adte.errors import InputError
 from adte.facts import VIEWS, WORD
-from adte.models.loading import Loading
+from adte.loading import Loading
 
 CLASSIFIER = Section(
     "Classes, model and method",

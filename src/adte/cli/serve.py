@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -13,12 +13,11 @@ from adte import console
 from adte.cli._group import COUNT, JSON, main
 from adte.cli._options import FINITE, Engine, Section, options_of
 from adte.cli._outputs import forced
-from adte.cli._source import MODEL as MODEL_FIELDS
 from adte.cluster.connect import ClusterOptions
 from adte.errors import InputError, MissingExtra
-from adte.evaluate.source import Source
 from adte.files.claims import Target, claim
-from adte.models.loading import Loading
+from adte.loading import Loading
+from adte.options import option
 from adte.serve.limits import Limits
 from adte.serve.log import FORMATS, log, logged
 
@@ -37,10 +36,16 @@ ADDRESS = Section(
                  help="Without tokens, also accept requests to this machine by the name NAME; may "
                  "be repeated."),
 )  # fmt: skip
-MODEL = options_of(
-    Source, only=MODEL_FIELDS, model="tiny",
-    helps={"model": "model that all streams use; `adte models` lists them"},
-)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served(Loading):
+    """The model of all streams, and how it is loaded."""
+
+    model: str | None = option(None, "model that all streams use; `adte models` lists them")
+
+
+MODEL = options_of(Served, model="tiny")
 STATE = Section(
     "State",
     click.option("--state", "folder", required=True, metavar="DIR",
@@ -67,9 +72,8 @@ LOG = Section(
 )  # fmt: skip
 LIMITS = options_of(Limits)
 KEPT = options_of(
-    Source, only=MODEL_FIELDS,
-    helps={"model": "model that the streams use; DIR records it, and refuses another"},
-)  # fmt: skip
+    Served, helps={"model": "model that the streams use; DIR records it, and refuses another"}
+)
 
 
 def _fastapi() -> None:
@@ -105,6 +109,7 @@ def serve(**o: Any) -> None:
 
 def _serve(o: dict[str, Any]) -> None:
     _fastapi()
+    from adte.models.loading import load_with
     from adte.serve.access import Access, is_loopback
     from adte.serve.run import admin_token, listen
     from adte.serve.run import serve as answer
@@ -137,7 +142,7 @@ def _serve(o: dict[str, Any]) -> None:
         return
 
     def load() -> Service:
-        model = Loading.among(o).load(o["model"]).eval()
+        model = load_with(Loading.among(o), o["model"]).eval()
         model.require({"text tower", "class weights"}, by="the service")
         return Service(
             o["folder"], model, limits=limits, access=access, snapshot=o["snapshot"],
@@ -156,9 +161,10 @@ def _serve_far(o: dict[str, Any], cluster: ClusterOptions, port: int, **settings
     """The same on a Ray cluster."""
     from adte.cluster.deploy import answer, application
     from adte.cluster.worker import Tower
+    from adte.models.loading import load_with
 
     how = Loading.among(o)
-    model = replace(how, device=None, runtime="auto").load(o["model"]).eval()
+    model = load_with(replace(how, device=None, runtime="auto"), o["model"]).eval()
     model.require({"text tower", "class weights"}, by="the service")
     settings |= {name: o[name] for name in ("snapshot", "workers", "window", "disk")}
     tower = Tower.of(model, how)

@@ -33,7 +33,7 @@ from adte.evaluate.features.cache import extract as write_cache
 from adte.evaluate.features.live import Live
 from adte.evaluate.features.stream import Tick, silent
 from adte.files.claims import claim_folder
-from adte.models.loading import Loading
+from adte.loading import Loading
 from adte.pipeline import Encoded, Pipeline
 
 __all__ = ["extract", "features"]

@@ -19,9 +19,10 @@ import torch
 from numpy.typing import NDArray
 
 from adte.errors import AdteError, InputError
+from adte.loading import Loading
 from adte.models import Model
 from adte.models._weights import RANDOM
-from adte.models.loading import Loading
+from adte.models.loading import load_with
 from adte.pipeline import Pipeline
 from adte.views import Preprocess, Views
 
@@ -58,7 +59,7 @@ class Tower(Loading):
         """The model, ready; refused if its weights are others."""
         model = self.model
         if model is None:
-            model = self.load(self.name)
+            model = load_with(self, self.name)
         if model.fingerprint != self.fingerprint:
             raise InputError(
                 f"its weights of {self.name!r} have the fingerprint {model.fingerprint}, the "

@@ -13,11 +13,12 @@ from adte.evaluate.features.arrays import Arrays, from_npz
 from adte.evaluate.features.cache import Cache
 from adte.evaluate.features.live import Live, label_space
 from adte.evaluate.features.stream import PIXELS, TOWERS, FeatureStream
+from adte.loading import Loading
 from adte.machine import head_device
 from adte.methods import Method
 from adte.models import Model
 from adte.models.base import fitted
-from adte.models.loading import Loading
+from adte.models.loading import check_loading, load_with
 from adte.options import build, check, option
 from adte.pipeline import default_workers
 from adte.prompts import Prompts, class_weights
@@ -80,7 +81,7 @@ class Source(Loading):
 
     def __post_init__(self) -> None:
         check(self)
-        self.check()
+        check_loading(self)
         if not self.corrupt and (self.severity != "5" or not self.clean):
             named = "--severity" if self.severity != "5" else "--no-clean"
             raise InputError(f"{named} needs --corrupt; say which corruptions, as in --corrupt fog")
@@ -241,7 +242,7 @@ class Source(Loading):
     def _model(self, usual: str) -> Model:
         if isinstance(self.model, Model):
             return self.model
-        return self.load(self.model or usual)
+        return load_with(self, self.model or usual)
 
     def _sets(self, seed: int) -> list[Dataset]:
         if not self.data:

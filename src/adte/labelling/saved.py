@@ -16,8 +16,8 @@ from adte.errors import InputError
 from adte.facts import read_state
 from adte.files.devices import StrPath, is_special
 from adte.files.states import load_state
+from adte.loading import Loading
 from adte.methods import create_method
-from adte.models.loading import Loading
 from adte.prompts import SINGLE, Prompts
 
 __all__ = ["Saved", "Wanted", "check_file", "open_classifier"]

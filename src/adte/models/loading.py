@@ -9,15 +9,14 @@
 | `timm:NAME` | an image-only classifier of timm with fixed classes |
 
 A package of your own adds names with `register_model` and `register_models`, see `adte.registry`.
-All that `load_model` takes beside a name is declared once, as `Loading`.
+All that `load_model` takes beside a name is declared once, as `adte.loading.Loading`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from inspect import signature
@@ -27,22 +26,23 @@ from typing import Any
 import torch
 
 from adte.errors import InputError, MissingExtra
+from adte.loading import Loading
 from adte.machine import as_it_is
 from adte.models.base import Model
 from adte.models.openclip import load_open_clip, open_clip_names
 from adte.models.registry import KINDS, NAMES, registered
-from adte.models.runtime import Runtime, check_runtime, with_runtime
+from adte.models.runtime import check_runtime, with_runtime
 from adte.models.wrap import check_model
-from adte.options import option
 
 __all__ = [
-    "Loading",
+    "check_loading",
     "default_device",
     "default_dtype",
     "find_device",
     "find_dtype",
     "list_models",
     "load_model",
+    "load_with",
 ]
 
 EMBEDDED = ("tiny", "tiny-longtail")
@@ -249,57 +249,15 @@ def list_models(pattern: str = "*") -> list[str]:
     return [n for n in names if fnmatchcase(n.lower(), pattern.lower())]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Loading:
-    """The options with which a model is loaded, as plain data that can be sent to a worker.
+def load_with(how: Loading, name: str) -> Model:
+    """Load the model of this name with these options."""
+    return load_model(name, **asdict(how.loading))
 
-    Classes that load a model inherit them.
-    """
 
-    weights: str | None = option(
-        None, "checkpoint file to load instead of the model's own weights, or 'random'"
-    )
-    device: str | None = option(
-        None, "device to run the model on, such as cpu or cuda; by default CUDA if there is one"
-    )
-    dtype: str | None = option(
-        None,
-        "number type of the model, float32 or bfloat16; by default bfloat16 if the device computes "
-        "in it",
-    )
-    tokenizer: str | None = option(
-        None, "folder with the tokenizer's files, if the model's own cannot be downloaded"
-    )
-    runtime: Runtime = option(  # noqa: RUF009
-        "auto",
-        "code that computes the image tower: the library's (torch), our faster one (fast), that "
-        "one compiled or in float8, or OpenVINO; auto is fast on CUDA and torch elsewhere",
-    )
-
-    def check(self) -> None:
-        """Refuse, before anything is loaded, what cannot be had on this machine."""
-        check_runtime(self.runtime)
-        if self.device is not None:
-            find_device(self.device)
-        if self.dtype is not None:
-            find_dtype(self.dtype)
-
-    @staticmethod
-    def among(values: Mapping[str, Any]) -> Loading:
-        """These options among others."""
-        return Loading(**{f.name: values[f.name] for f in fields(Loading)})
-
-    @property
-    def loading(self) -> Loading:
-        """These options alone."""
-        return Loading.among(vars(self))
-
-    def for_another(self, said: Collection[str]) -> Loading:
-        """The same for another model, without the files that nobody named for it."""
-        weights = self.weights if "weights" in said else None
-        tokenizer = self.tokenizer if "tokenizer" in said else None
-        return replace(self.loading, weights=weights, tokenizer=tokenizer)
-
-    def load(self, name: str) -> Model:
-        """The model of this name."""
-        return load_model(name, **asdict(self.loading))
+def check_loading(how: Loading) -> None:
+    """Refuse, before anything is loaded, what cannot be had on this machine."""
+    check_runtime(how.runtime)
+    if how.device is not None:
+        find_device(how.device)
+    if how.dtype is not None:
+        find_dtype(how.dtype)

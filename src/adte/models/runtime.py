@@ -19,14 +19,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Literal
 
 from adte.errors import InputError, unknown
+from adte.loading import Runtime
 from adte.models.base import Model
 
 __all__ = ["RUNTIMES", "Runtime", "check_runtime", "with_runtime"]
-
-Runtime = Literal["auto", "torch", "fast", "compile", "float8", "openvino"]
 
 
 def _fast(model: Model) -> Model:

@@ -24,9 +24,10 @@ from adte.evaluate.source import DEFAULT_MODEL, Source
 from adte.evaluate.studies.lab import BLOCKS, PRESETS, Lab
 from adte.evaluate.studies.robustness import robust_facts
 from adte.evaluate.studies.study import Finding, Study, find_study, studies
+from adte.loading import Loading
 from adte.machine import head_device
 from adte.models import Model
-from adte.models.loading import Loading
+from adte.models.loading import load_with
 from adte.prompts import Prompts
 
 __all__ = ["PUBLISHED", "Settings", "chosen", "conduct", "facts", "prepare"]
@@ -132,7 +133,7 @@ def prepare(
 def _two_towers(source: Source) -> Model:
     model = source.model
     if not isinstance(model, Model):
-        model = source.load(model or DEFAULT_MODEL)
+        model = load_with(source, model or DEFAULT_MODEL)
     if "text tower" not in model.offers:
         raise _fixed(model.name)
     return model

@@ -16,9 +16,10 @@ from adte.evaluate.features.stream import FeatureStream, Held, Narrowed, Tick, p
 from adte.evaluate.running.protocol import BATCH, Protocol
 from adte.evaluate.running.results import Results
 from adte.evaluate.running.tasks import Outcome, Task, key_of, run_tasks
+from adte.loading import Loading
 from adte.methods import method_info
 from adte.models import Model
-from adte.models.loading import Loading
+from adte.models.loading import load_with
 from adte.prompts import Prompts, class_weights
 
 __all__ = ["BLOCKS", "CROSS", "FAMILY", "PRESETS", "Lab", "Preset", "in_turn", "interleaved"]
@@ -109,7 +110,7 @@ class Lab:
     @cached_property
     def model(self) -> Model:
         """The model behind the streams, for methods that need a tower."""
-        return self.loading.load(self._model_name)
+        return load_with(self.loading, self._model_name)
 
     def bundle(self, name: str, described: bool = False) -> Held:
         """An embedded bundle (replay, shifts, second), held in memory."""
