@@ -62,7 +62,7 @@ def test_it_saves_what_the_command_line_saves(table, tmp_path):
     with path.open(newline="") as f:
         rows = list(csv.DictReader(f))
     assert [float(r["accuracy"]) for r in rows] == [r["accuracy"] for r in table]
-    with pytest.raises(InputError, match=r"\.csv, \.md or \.html"):
+    with pytest.raises(InputError, match=r"\.csv, \.md, \.html or \.tex"):
         table.save(tmp_path / "t.txt")
 
 

@@ -368,6 +368,23 @@ def headers(path: Path) -> list[int]:
         return [info.offset for info in t]
 
 
+@pytest.fixture(params=["as it is", "without frombuf"])
+def library(request, monkeypatch):
+    """`tarfile` as this Python has it, and as security releases of 2025 and later do: the class
+    method that reads a header is no longer asked for what it overrides."""
+    if request.param == "as it is":
+        return
+    plain = tarfile.TarInfo.frombuf.__func__
+
+    def fromtarfile(cls, archive):
+        made = plain(cls, archive.fileobj.read(512), archive.encoding, archive.errors)
+        made.offset = archive.fileobj.tell() - 512
+        return made._proc_member(archive)
+
+    monkeypatch.setattr(tarfile.TarInfo, "fromtarfile", classmethod(fromtarfile))
+
+
+@pytest.mark.usefixtures("library")
 @pytest.mark.parametrize("damage", ["cut", "bad", "hole", "joined"])
 @pytest.mark.parametrize("name", ["a.tar", "a.tar.gz"])
 def test_a_tar_that_is_damaged_at_a_header_does_not_end_there_in_silence(name, damage, here):

@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
-import tarfile
 import warnings
 from collections.abc import Iterator
+from tarfile import (  # type: ignore[attr-defined]
+    BLOCKSIZE,
+    EmptyHeaderError,
+    EOFHeaderError,
+    HeaderError,
+    ReadError,
+    TarFile,
+    TarInfo,
+)
 
 __all__ = ["Header", "members"]
 
-PIECE = 2048 * tarfile.BLOCKSIZE
+PIECE = 2048 * BLOCKSIZE
 MAGIC, AT = b"ustar", 257  # of a header, and where it stands in its block
 
 
-class Header(tarfile.TarInfo):
+class Header(TarInfo):
     """A header whose damage is an error wherever it lies; for `tarfile.open(…, tarinfo=Header)`."""
 
     @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Header:
+    def fromtarfile(cls, tarfile: TarFile) -> Header:
+        """Not `frombuf`, which security releases of Python no longer ask."""
         try:
-            return super().frombuf(buf, encoding, errors)
-        except tarfile.HeaderError as error:
-            if any(buf):  # else the end mark, or no more bytes
-                raise tarfile.ReadError(str(error)) from error
+            return super().fromtarfile(tarfile)
+        except (EmptyHeaderError, EOFHeaderError):
+            raise  # no more bytes, or the end mark
+        except HeaderError as error:
+            file = tarfile.fileobj
+            assert file is not None
+            file.seek(tarfile.offset)
+            if any(file.read(BLOCKSIZE)):  # else an end mark that was cut off
+                raise ReadError(str(error)) from error
             raise
 
 
-def members(archive: tarfile.TarFile, name: str) -> Iterator[tarfile.TarInfo]:
+def members(archive: TarFile, name: str) -> Iterator[TarInfo]:
     """The members in order, of an archive with `Header`; none is held in memory.
 
     One that was cut off between two members cannot be told from one whose writer left the end mark
@@ -43,5 +57,5 @@ def members(archive: tarfile.TarFile, name: str) -> Iterator[tarfile.TarInfo]:
             stacklevel=3,
         )
     while piece := file.read(PIECE):
-        if any(piece.startswith(MAGIC, at) for at in range(AT, len(piece), tarfile.BLOCKSIZE)):
-            raise tarfile.ReadError("it goes on after an end mark")
+        if any(piece.startswith(MAGIC, at) for at in range(AT, len(piece), BLOCKSIZE)):
+            raise ReadError("it goes on after an end mark")
