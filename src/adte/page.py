@@ -7,15 +7,18 @@ always light.
 
 from __future__ import annotations
 
+import base64
 import html
 import io
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from PIL.Image import Image
+
 from adte.errors import MissingExtra
 
-__all__ = ["COLOURS", "HEIGHT", "WIDTH", "figure", "legend", "page"]
+__all__ = ["COLOURS", "HEIGHT", "WIDTH", "figure", "inline", "legend", "page"]
 
 # Inches of a drawing. A column of plots is about as many pixels wide as this is points, on a phone
 # and on a desktop, so that text of 11 points is of 11 pixels.
@@ -172,6 +175,13 @@ def legend(ax: Any) -> None:
     fig.set_figheight(fig.get_figheight() + 0.22 * -(-len(names) // columns))
     fig.legend(handles, names, loc="outside lower left", ncols=columns, handlelength=1.7,
                borderpad=0.1)  # fmt: skip
+
+
+def inline(image: Image) -> str:
+    """A small picture as a JPEG within the page, in the form of an address."""
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=75)
+    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
 def page(title: str, parts: Sequence[str], style: str = "", script: str = "") -> str:

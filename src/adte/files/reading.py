@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 from adte.errors import InputError
 from adte.files.devices import StrPath
 from adte.files.outputs import format_of, part_of
-from adte.files.rows import COLUMNS, is_rows, unescape_name
+from adte.files.rows import COLUMNS, Csv, Lines, is_rows
 from adte.files.whole import reason
 
 __all__ = ["read_rows"]
@@ -39,12 +38,14 @@ def read_rows(path: StrPath) -> Iterator[dict[str, Any]]:
                     "it since; give the file as it was written"
                 )
             file.seek(0)
-            columns = _cells(file.readline()) if fmt == "csv" else []
-            for number, line in enumerate(file, 1 + bool(columns)):
+            form: Csv | Lines = Lines()
+            if fmt == "csv":
+                form = Csv((file.readline().count(b",") + 1 - len(COLUMNS)) // 2)
+            for number, line in enumerate(file, 1 + bool(form.head)):
                 if line in (b"[\n", b"]\n") or not line.endswith(b"\n"):
                     continue
                 try:
-                    yield _from_csv(columns, line) if columns else _from_json(line)
+                    yield form.row(line.removesuffix(b"\n"))
                 except (ValueError, KeyError, TypeError, RecursionError, csv.Error) as error:
                     raise InputError(
                         f"line {number} of {name!r} is damaged; take it out, or label anew with "
@@ -52,26 +53,3 @@ def read_rows(path: StrPath) -> Iterator[dict[str, Any]]:
                     ) from error
     except OSError as error:
         raise InputError(f"cannot read {name!r}: {reason(error)}") from error
-
-
-def _cells(line: bytes) -> list[str]:
-    return next(csv.reader([line.decode().removesuffix("\n")], strict=True), [])
-
-
-def _from_csv(columns: list[str], line: bytes) -> dict[str, Any]:
-    found = dict(zip(columns, _cells(line), strict=True))
-    best = [(found[c], found[f"probability_{c[6:]}"]) for c in columns if c.startswith("class_")]
-    return {
-        **{c: unescape_name(found[c]) or None for c in COLUMNS},
-        "confidence": float(found["confidence"]) if found["confidence"] else None,
-        "index": int(found["index"]) if found["index"] else None,
-        "learned": found["learned"] == "true",
-        "top": [{"class": unescape_name(c), "probability": float(p)} for c, p in best if c],
-    }
-
-
-def _from_json(line: bytes) -> dict[str, Any]:
-    row = json.loads(line.removesuffix(b"\n").removesuffix(b","))
-    best = [{**t, "class": unescape_name(t["class"])} for t in row.get("top") or []]
-    texts = {c: unescape_name(row[c]) if row[c] else None for c in ("path", "label", "error")}
-    return {**row, **texts, "top": best}

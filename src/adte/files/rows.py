@@ -117,6 +117,19 @@ class Csv:
         name, label, error = map(unescape_name, (name, label, error))
         return Done(name, intern(label) or None, sure, learned == "true", error)
 
+    def row(self, line: bytes) -> dict[str, Any]:
+        """The row that `line` was given."""
+        (cells,) = csv.reader([line.decode()], strict=True)
+        found = dict(zip(self.columns, map(unescape_name, cells), strict=True))
+        best = ((found[f"class_{i}"], found[f"probability_{i}"]) for i in range(1, self.top + 1))
+        return {
+            **{c: found[c] or None for c in COLUMNS},
+            "confidence": float(found["confidence"]) if found["confidence"] else None,
+            "index": int(found["index"]) if found["index"] else None,
+            "learned": found["learned"] == "true",
+            "top": [{"class": c, "probability": float(p)} for c, p in best if c],
+        }
+
     def is_torn(self, line: bytes) -> bool:
         """Whether a line may be the beginning of a row; under our head any line may."""
         return True
@@ -145,6 +158,13 @@ class Lines:
             unescape_name(str(row["error"] or "")),
             len(best) if isinstance(best := row.get("top"), list) else None,
         )
+
+    def row(self, line: bytes) -> dict[str, Any]:
+        """The row that `line` was given; as one of a list it ends in a comma."""
+        row = json.loads(line.removesuffix(b","))
+        best = [{**t, "class": unescape_name(t["class"])} for t in row.get("top") or []]
+        texts = {c: unescape_name(row[c]) if row[c] else None for c in ("path", "label", "error")}
+        return {**row, **texts, "top": best}
 
     def is_torn(self, line: bytes) -> bool:
         """Whether a line may be the beginning of a row, or room that a crash left empty."""

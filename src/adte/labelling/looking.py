@@ -6,8 +6,6 @@ person says of them the page saves as a table of paths and labels, which `adte c
 
 from __future__ import annotations
 
-import base64
-import io
 import os
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +30,7 @@ from adte.files.whole import write_whole
 from adte.images import read_picture
 from adte.labelling.saved import Saved
 from adte.labelling.sheet import Answer, Card, sheet
+from adte.page import inline
 from adte.pipeline import default_workers
 
 __all__ = ["Look", "Looked"]
@@ -128,8 +127,9 @@ class Look:
                 return item[0], None
 
         found: dict[int, str] = {}
+        sources = _sources({i: self._places[i] for i in self.shown})
         with ThreadPoolExecutor(max(1, default_workers())) as pool:
-            for some in _groups(_sources({i: self._places[i] for i in self.shown})):
+            while some := [*islice(sources, 64)]:  # those of archives are in memory
                 for i, picture in pool.map(draw, some):
                     tick(1)
                     if picture is not None:
@@ -145,9 +145,7 @@ def thumbnail(source: Any, side: int) -> str:
 
     image = Image.fromarray(np.asarray(read_picture(source, fraction).pixels))
     image.thumbnail((side, side))
-    buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=75)
-    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
+    return inline(image)
 
 
 def _known(rows: str, given: str | None) -> tuple[Sequence[str] | None, str | None, str]:
@@ -203,13 +201,3 @@ def _sources(places: dict[int, str]) -> Iterator[tuple[int, Any]]:
             for i in wanted.pop(str(Path(name)), []):
                 yield i, source
         yield from ((i, b"") for rest in wanted.values() for i in rest)
-
-
-def _groups(items: Iterator[Any], size: int = 64) -> Iterator[list[Any]]:
-    group: list[Any] = []
-    for item in items:
-        group.append(item)
-        if len(group) == size:
-            yield group
-            group = []
-    yield group

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import re
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
+from adte.page import inline
 from adte.serve.limits import Limits, Refused
 from adte.views import Preprocess
 
@@ -81,8 +81,5 @@ def thumbnails(pixels: Tensor, preprocess: Preprocess, side: int) -> list[str]:
     levels = ((pixels * std + mean) * 255).round().clamp(0, 255).byte()
     out = []
     for view in levels.permute(0, 2, 3, 1).cpu().numpy():  # (S, S, 3)
-        buffer = io.BytesIO()
-        small = Image.fromarray(np.ascontiguousarray(view)).resize((side, side))
-        small.save(buffer, "JPEG", quality=75)
-        out.append("data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode())
+        out.append(inline(Image.fromarray(np.ascontiguousarray(view)).resize((side, side))))
     return out
