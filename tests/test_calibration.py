@@ -96,7 +96,14 @@ def test_images_that_are_never_sure_leave_it_at_one():
 
 def test_labels_are_names_or_indices():
     assert indices_of(["dog", 0, torch.tensor(2)], NAMES, 3) == [1, 0, 2]
-    for label, why in (("Dog", "'Dog' is none"), (4, "from 0 to 3"), (-1, "-1"), (None, "None")):
+    for label, why in (
+        ("Dog", "'Dog' is none"),
+        (4, "from 0 to 3"),
+        (-1, "-1"),
+        (None, "None"),
+        (torch.tensor(1.7), "1.7"),
+        (torch.tensor([0, 1, 0, 0]), "neither the name"),  # one-hot
+    ):
         with pytest.raises(InputError, match=why):
             indices_of([label], NAMES, 1)
     with pytest.raises(InputError, match="several classes"):
@@ -252,6 +259,24 @@ def test_without_classes_those_of_the_data_are_taken(labelled, tmp_path):
     assert is_clean(done)
     assert "bad.jpg" in done.stderr
     assert load_state(state)[1]["classes"] == ["car", "cat", "dog"]
+
+
+def test_labels_that_nobody_checked_are_noted(labelled, tmp_path):
+    out = tmp_path / "rows.csv"
+    call("predict", labelled, "--out", out, *CLASSES)
+    done = call("calibrate", f"csv:{out}", "--state", f"{out}.adte")
+    assert done.exit_code == 0, done.output
+    assert "has the labels that adte gave" in done.stderr
+    done = call("calibrate", f"folder:{labelled}", "--state", f"{out}.adte")
+    assert "that adte gave" not in done.stderr
+
+
+def test_folders_from_a_mac_have_the_classes_that_they_seem_to_have(labelled, tmp_path):
+    (labelled / "cat").rename(labelled / "cafe\u0301")
+    args = "--state", tmp_path / "s.adte", "--views", 4, "--classes", "dog, caf\u00e9, car"
+    done = call("calibrate", f"folder:{labelled}", *args)
+    assert done.exit_code == 0, done.output
+    assert "of 12 images right" in done.stdout
 
 
 def test_refused_calibrations_leave_the_state(labelled, tmp_path):

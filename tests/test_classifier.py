@@ -831,8 +831,8 @@ def test_one_that_is_merged_may_learn_meanwhile(model, photos, monkeypatch):
     busy.learn(photos)
     merge = one.method.merge
 
-    def late(other):
-        merge(other)
+    def late(*given):
+        merge(*given)
         busy.predict(photos / "00.png")
 
     monkeypatch.setattr(one.method, "merge", late)

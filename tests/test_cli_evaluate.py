@@ -179,7 +179,9 @@ def test_images_that_are_newer_than_what_is_kept_of_them_are_told(folder, tmp_pa
     kept = ("eval", "--method", "se", *given, "--runs", tmp_path / "runs")
     cached = ("extract", *given, "--out", tmp_path / "cache")
     foggy = ("--corrupt", "fog", "--no-clean")
-    for verb in (kept, cached, (*kept, *foggy)) * 2:
+    studied = ("paper", "two-classes", "--data", f"folder:{data}", "--views", 2,
+               "--out", tmp_path / "paper")  # fmt: skip
+    for verb in (kept, cached, studied, (*kept, *foggy)) * 2:
         assert "newer" not in call(*verb).stderr
     later = time.time() + 60
     os.utime(data / "cat" / "1.png", (later, later))
@@ -187,8 +189,9 @@ def test_images_that_are_newer_than_what_is_kept_of_them_are_told(folder, tmp_pa
         said = " ".join(call(*verb).stderr.split())
         assert "note: images are newer (1 of 6) than their runs in " in said
         assert "run with --again" in said
-    said = " ".join(call(*cached).stderr.split())
-    assert "note: images are newer (1 of 6) than their features in " in said
+    for verb in (cached, studied):
+        said = " ".join(call(*verb).stderr.split())
+        assert "note: images are newer (1 of 6) than their features in " in said
     assert "newer" not in call(*kept, "--again").stderr
 
 
@@ -218,19 +221,24 @@ def test_runs_that_lacked_an_image_are_made_again_once_it_is_there(folder, tmp_p
 
 @pytest.mark.skipif(os.name != "posix", reason="needs names that are bytes")
 def test_names_of_files_may_be_any_bytes(folder, tmp_path):
-    shutil.copytree(folder, tmp_path / "odd")
+    odd, name = tmp_path / "odd", os.fsdecode(b"caf\xe9")
+    shutil.copytree(folder, odd)
     try:
-        (tmp_path / "odd" / "cat" / "1.png").rename(os.fsdecode(
-            os.fsencode(tmp_path) + b"/odd/cat/caf\xe9.png"))  # fmt: skip
+        (odd / "cat" / "1.png").rename(odd / "cat" / f"{name}.png")
     except OSError:
         pytest.skip("the file system takes UTF-8 alone")
+    (odd / "cat" / f"torn {name}.png").write_bytes(b"\x89PNG")
+    (odd / "cat").rename(odd / name)  # a class, too
     data = ("--data", f"folder:{tmp_path / 'odd'}", "--views", 2)
     for _ in range(2):
         found = facts("compare", *data, "--methods", "zero-shot,se", "--runs", tmp_path / "runs")
         assert [row["images"] for row in found["rows"]] == [6, 6]
-    assert call("extract", *data, "--out", tmp_path / "c").exit_code == 0
+    for _ in range(2):
+        assert call("extract", *data, "--out", tmp_path / "c").exit_code == 0
     assert call("replay", tmp_path / "c", "--method", "se").exit_code == 0
     assert call("eval", *data, "--method", "se", "--corrupt", "fog").exit_code == 0
+    assert call("report", tmp_path / "runs").exit_code == 0
+    assert "torn caf\\udce9.png" in (tmp_path / "runs" / "report.html").read_text("utf-8")
 
 
 def test_tables_and_addresses_are_evaluated_here_too(folder, tmp_path):
@@ -672,7 +680,10 @@ def test_own_defaults_hold_for_images_and_yield(folder, cache, tmp_path, monkeyp
 
 
 def test_lists():
-    assert "imagenet-a" in call("datasets").output
+    rows = [line.split() for line in call("datasets").output.splitlines()]
+    listed = {row[0]: row for row in rows if row}
+    assert listed["imagenet-a"][3:5] == ["50.6", "70.9"]
+    assert listed["imagenet-c"][3:] == ["ImageNet-C"]  # its figures are of one corruption each
     assert json.loads(call("datasets", "pets", "--json").output)[0]["images"] == 3669
     assert "folder:PATH?option=value" in call("datasets", "folder").output.replace("\n", "")
     assert "(auto by default)" in call("datasets", "pets").output  # no markup of rich

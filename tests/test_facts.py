@@ -45,6 +45,7 @@ GOOD: dict[str, Any] = json.loads(
             "seen": 40,
             "frozen": False,
             "temperature": 0.6,
+            "begun_from": ["1f0e"],
             "outputs": {"labels.csv": asdict(Mark(40, "ab", "."))},
         }
     )
@@ -158,7 +159,8 @@ def test_malformed_headers(place, value, sentence):
 
 
 @pytest.mark.parametrize(
-    "key", sorted(GOOD.keys() - {"fingerprint", "outputs", "format", "auto", "temperature"})
+    "key",
+    sorted(GOOD.keys() - {"fingerprint", "outputs", "format", "auto", "temperature", "begun_from"}),
 )
 def test_missing_facts(key):
     facts = {k: v for k, v in GOOD.items() if k != key}

@@ -15,6 +15,7 @@ import pytest
 import adte
 from adte import InputError
 from adte.files.claims import Lock
+from adte.files.inputs import expand
 from adte.files.states import load_state
 from adte.labelling import Job, Labelled, Listener, Wanted, run
 from adte.labelling import sorting as sorting_room
@@ -301,6 +302,22 @@ def test_undo_makes_the_folder_that_was_moved_empty(tmp_path):
     assert photo.exists()
 
 
+def test_the_list_remembers_where_moved_images_came_from_until_they_are_back(tmp_path):
+    """A label's folder that got another name: undo takes nothing back, and its list must stay."""
+    photos = [str(p) for p in pictures(tmp_path / "photos", 2)]
+    items = [(name, Path(name)) for name in photos]
+    Sorting("sorted", "move", ["photos"]).fill(items, {n: ["cat"] for n in photos}, ["cat"])
+    Path("sorted/cat").rename("sorted/cats")
+    done = undo("sorted/undo.csv")
+    assert done.images == 0
+    assert [reason for reason in done.left if "is not where it was moved to" in reason] == done.left
+    assert len(done.left) == 2
+    Path("sorted/cats").rename("sorted/cat")
+    assert undo("sorted/undo.csv") == (2, [])
+    assert all(map(os.path.exists, photos))
+    assert not Path("sorted").exists()
+
+
 def test_a_list_that_a_full_disk_cut_goes_on(tmp_path):
     """What followed stood on the torn line, and could not be undone; an empty list was refused."""
     photos = [str(p) for p in pictures(tmp_path / "photos", 3)]
@@ -311,6 +328,34 @@ def test_a_list_that_a_full_disk_cut_goes_on(tmp_path):
             file.write(torn)
         Sorting("sorted", "move", [name]).fill([(name, Path(name))], {name: ["cat"]}, ["cat"])
     assert undo(listing).images == 3
+
+
+def test_images_that_are_gone_before_they_are_sorted_are_said(tmp_path):
+    """As where the disk that they lie on is taken away."""
+    photos = [str(p) for p in pictures(tmp_path / "photos", 3)]
+    sorting = Sorting("sorted", "copy", ["photos"])
+    labels = {name: ["cat"] for name in photos}
+    assert sorting.fill([(photos[0], Path(photos[0]))], labels, ["cat"]) == 1
+    (said,) = sorting.left
+    assert said.startswith("2 labelled images could not be found again to be sorted, such as ")
+
+
+def test_an_image_of_two_names_is_moved_once(tmp_path):
+    (photo,) = pictures(Path("photos"), 1)
+    names = str(photo), f"./{photo}"
+    sorting = Sorting("sorted", "move", ["photos", "./photos"])
+    labels = {name: ["cat"] for name in names}
+    assert sorting.fill(expand(["photos", "./photos/000.png"]), labels, ["cat"]) == 1
+    assert sorting.left == []
+
+
+def test_what_a_killed_copy_left_goes(tmp_path):
+    photos = [str(p) for p in pictures(tmp_path / "photos", 2)]
+    items = [(name, Path(name)) for name in photos]
+    Sorting("sorted", "copy", ["photos"]).fill(items, {n: ["cat"] for n in photos}, ["cat"])
+    Path("sorted/cat/001.png").rename("sorted/cat/.001.png.0123abcd.part")
+    assert undo("sorted/undo.csv") == (1, [])
+    assert not Path("sorted").exists()
 
 
 def test_the_only_copy_stays(tmp_path):
@@ -512,6 +557,8 @@ def test_folders_have_safe_names_of_their_own():
     assert names["unsure"] == "unsure-2"
     assert len(names["x" * 500]) == 200
     assert names["CAT"] == "CAT-2"
+    one, two = "caf\u00e9", "cafe\u0301"  # which a Mac takes for the same
+    assert folder_names([one, two]) == {one: one, two: f"{two}-2"}
 
 
 def test_moved_across_links(tmp_path):

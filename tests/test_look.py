@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import tarfile
 import zipfile
 from html import unescape
 from pathlib import Path
@@ -120,6 +121,21 @@ def test_images_in_archives_have_pictures_and_no_check():
     assert to_check(page()) == []
 
 
+def test_a_warning_is_one_line():
+    """Of an archive, here, that has no end mark."""
+    (photo,) = pictures(Path("photos"), 1)
+    with tarfile.open("photos.tar", "w") as archive:
+        archive.add(photo)
+        end = archive.offset
+    os.truncate("photos.tar", end)
+    predict("photos.tar", "--out", "labels.csv", "-q")
+    done = call("look", "labels.csv")
+    assert done.exit_code == 0
+    first, wrote = done.stderr.splitlines()
+    assert first.startswith("note: the archive ")
+    assert wrote.startswith("wrote labels.html")
+
+
 def test_what_is_gone_is_said_and_what_is_unsure_has_its_guess():
     paths = pictures(Path("photos"), 4)
     predict("photos", "--out", "labels.csv", "--min-confidence", 1, "-q")
@@ -147,15 +163,30 @@ def test_names_are_text_and_nothing_else():
     assert [Path(p).name for p in to_check(page("l.html"))] == [odd.name]
 
 
+def test_labels_of_any_name_are_shown():
+    pictures(Path("photos"), 1)
+    odd = os.fsdecode(b"caf\xe9.csv")
+    predict("photos", "--out", odd, "-q")
+    assert call("look", odd).exit_code == 0
+    assert r"<h1>caf\udce9.csv</h1>" in page(os.fsdecode(b"caf\xe9.html"))
+
+
 def test_bad_input_is_named_and_nothing_is_written_over():
     pictures(Path("photos"), 2)
     predict("photos", "--out", "labels.csv", "-q")
     Path("mine.csv").write_text("a,b\n1,2\n")
     Path("labels.html").write_text("my own page")
+    Path("other.csv").write_bytes(whole := Path("labels.csv").read_bytes())
     for args, said in (
         (("mine.csv",), "'mine.csv' holds no rows"),
-        (("gone.csv",), "cannot read 'gone.csv'"),
-        (("labels.txt",), "'labels.txt' does not say which format"),
+        (("gone.csv",), "cannot read 'gone.csv' (No such file or directory); check the path"),
+        (("labels.txt",), "'labels.txt' is not a file of labels by its name"),
+        (("photos",), "'photos' is not a file of labels by its name"),
+        (("labels.csv", "--out", "labels.csv"), "'labels.csv' exists and holds labels"),
+        (("labels.csv", "--out", "labels.csv", "--force"), "'labels.csv' is the input"),
+        (("labels.csv", "--out", "labels.csv.adte", "--force"), "is the input 'labels.csv.adte'"),
+        (("labels.csv", "--out", "other.csv"), "'other.csv' exists and holds labels"),
+        (("labels.csv", "--out", "-"), "--out '-' is not a file"),
         (("labels.parquet",), "'labels.parquet.jsonl', which is gone"),
         (("labels.csv",), "'labels.html' exists and is not an output of adte"),
         (("labels.csv", "--out", "no/such/folder/x.html"), "no/such/folder"),
@@ -165,6 +196,7 @@ def test_bad_input_is_named_and_nothing_is_written_over():
         assert is_clean(done)
         assert said in done.stderr
     assert page() == "my own page"
+    assert Path("labels.csv").read_bytes() == Path("other.csv").read_bytes() == whole
     assert call("look", "labels.csv", "--force").exit_code == 0
     assert call("look", "labels.csv").exit_code == 0  # over one of ours
 

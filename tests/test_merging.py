@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy, deepcopy
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,132 @@ def test_of_several_temperatures_the_first_stays_and_frozen_parts_make_a_frozen_
     )
     facts = load_state("new.adte")[1]
     assert (facts["temperature"], facts["frozen"], facts["seen"]) == (2.0, True, 4)
+
+
+def counted(state: str) -> tuple[float, int]:
+    """The predictions and the images that a state counts."""
+    tensors, facts = load_state(state)
+    return round(float(tensors["prior.total"].sum()), 6), facts["seen"]
+
+
+def begun(folder: Path, count: int, seed: int, start: str) -> str:
+    """The state of a stream that began from another."""
+    photos = [picture(folder / f"{seed}-{i}.png", seed + i) for i in range(count)]
+    result = call("predict", *photos, "--start", start, "--out", f"{seed}.csv", "-q")
+    assert result.exit_code == 0, result.output
+    return f"{seed}.csv.adte"
+
+
+def test_what_states_began_from_counts_once(tmp_path):
+    (tmp_path / "photos").mkdir()
+    warm = learned(tmp_path / "photos", 3, 100, "warm.adte")
+    parts = [begun(tmp_path / "photos", n, 10 * n, warm) for n in (1, 2, 4)]
+    assert [counted(part) for part in parts] == [(4.0, 1), (5.0, 2), (7.0, 4)]
+    result = call("merge", *parts, "--out", "thrice.adte")
+    assert result.exit_code == 0, result.output
+    said = "'20.csv.adte' and what it is merged with go back to the same state, which counts twice"
+    assert said in result.output
+    assert counted("thrice.adte") == (16.0, 7)
+    result = call("merge", *parts, "--out", "once.adte", "--start", warm)
+    assert result.output == "wrote once.adte: 3 states, 7 images\n"
+    assert counted("once.adte") == (10.0, 7)
+    # a whole of parts is part of a larger one, beside what began with nothing
+    some = call("merge", *parts[:2], "--out", "some.adte", "--start", warm)
+    empty = learned(tmp_path / "photos", 2, 50, "empty.adte")
+    more = call("merge", empty, "some.adte", parts[2], "--out", "more.adte", "--start", warm)
+    assert some.exit_code == more.exit_code == 0, more.output
+    assert counted("more.adte") == (12.0, 9)
+    # whichever come first
+    other = learned(tmp_path / "photos", 1, 60, "other.adte")
+    last = call("merge", empty, other, *parts[:2], "--out", "last.adte", "--start", warm)
+    assert last.exit_code == 0, last.output
+    assert counted("last.adte") == (9.0, 6)
+    # it may be one of those that are merged, and is then there with its own images
+    for given in ([warm, *parts[:2]], [other, parts[0], warm, parts[1]], [other, warm, *parts[:2]]):
+        images = 6 + given.count(other)
+        twice = call("merge", *given, "--out", "twice.adte", "--force")
+        assert "go back to the same state" in twice.output
+        assert counted("twice.adte") == (6.0 + images, images)
+        result = call("merge", *given, "--out", "it.adte", "--start", warm, "--force")
+        assert result.output == f"wrote it.adte: {len(given)} states, {images} images\n"
+        assert counted("it.adte") == (images, images)
+
+
+def test_merging_with_a_start_is_adding_what_came_after_it(tmp_path):
+    (tmp_path / "photos").mkdir()
+    warm = adte.Classifier.load(learned(tmp_path / "photos", 3, 100, "warm.adte"))
+    streams = []
+    for seed in (1, 5):
+        clf = adte.Classifier.load("warm.adte")
+        clf.begin()
+        clf.learn([str(picture(tmp_path / f"{seed}-{i}.png", seed + i)) for i in range(2)])
+        streams.append(clf)
+    one, two = (clf.method.state_dict() for clf in streams)
+    streams[0].merge(streams[1], start=warm)
+    warm.begin()
+    with pytest.raises(adte.StateError, match="began from another state than the start"):
+        streams[0].merge(streams[1], start=warm)  # it is not what they began from any more
+    common = warm.method.state_dict()
+    for name, merged in streams[0].method.state_dict().items():
+        torch.testing.assert_close(merged, one[name] + two[name] - common[name])
+    assert streams[0].seen == 4
+    assert streams[0].begun_from == streams[1].begun_from
+    streams[0].reset()
+    assert streams[0].begun_from == []
+
+
+def test_a_state_knows_all_that_it_goes_back_to(tmp_path):
+    (tmp_path / "photos").mkdir()
+    learned(tmp_path / "photos", 3, 100, "warm.adte")
+    photos = (str(picture(tmp_path / f"{i}.png", i)) for i in range(20))  # no two alike
+
+    def begun(*images: int) -> adte.Classifier:
+        clf = adte.Classifier.load("warm.adte")
+        for count in images:
+            clf.begin()
+            clf.learn([next(photos) for _ in range(count)])
+        return clf
+
+    for one, two in (
+        (begun(1), begun(0, 1)),  # of which the second begin changed nothing
+        (begun(1), begun(1, 1)),
+        (begun(1, 2), begun(1, 1, 0)),
+    ):
+        seen = one.seen + two.seen
+        before = [int(clf.method.state_dict()["prior.seen"]) for clf in (one, two)]
+        with pytest.warns(UserWarning, match="go back to the same state, which counts twice"):
+            deepcopy(one).merge(two)
+        one.merge(two, start=adte.Classifier.load("warm.adte"))
+        state = one.method.state_dict()
+        assert (one.seen, int(state["prior.seen"])) == (seen, sum(before) - 3)
+        assert float(state["prior.total"].sum()) == pytest.approx(sum(before) - 3)
+        assert float(state["prior.total"].min()) >= 0
+    # what both began from last stands for what that goes back to
+    later = begun(1)
+    starts = [copy(later) for _ in range(2)]
+    for clf in starts:
+        clf.begin()
+        clf.learn([next(photos)])
+    starts[0].merge(starts[1], start=later)
+    assert int(starts[0].method.state_dict()["prior.seen"]) == 6
+
+
+def test_a_start_that_cannot_be_taken_out_is_refused(tmp_path):
+    (tmp_path / "photos").mkdir()
+    warm = learned(tmp_path / "photos", 3, 100, "warm.adte")
+    other = learned(tmp_path / "photos", 2, 200, "other.adte")
+    parts = [begun(tmp_path / "photos", n, 10 * n, warm) for n in (1, 2)]
+    tda = learned(tmp_path / "photos", 2, 300, "tda.adte", *CLASSES, "--method", "tda")
+    cached = [begun(tmp_path / "photos", n, 40 + n, tda) for n in (1, 2)]
+    for given, start, said in (
+        (parts, other, "began from another state than the start that was given"),
+        (cached, tda, "the state of 'tda' is no sum, so what two of them began with cannot"),
+        (parts, tda, "'tda.adte' has method 'tda'"),
+        (parts, "none.adte", "'none.adte' does not exist"),
+    ):
+        before = files(tmp_path)
+        result = call("merge", *given, "--out", "new.adte", "--start", start)
+        assert is_clean(result)
+        assert result.exit_code == 2
+        assert said in result.output
+        assert files(tmp_path) == before

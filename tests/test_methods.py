@@ -231,6 +231,7 @@ def test_logits_of_a_graph_give_numbers_without_a_warning():
 def test_no_state_holds_the_graph_of_its_images(name):
     """Who forgets `no_grad` would keep all images of the stream in memory."""
     text, tower = torch.nn.functional.normalize(torch.randn(5, 16), dim=-1), torch.nn.Linear(16, 16)
+    text.requires_grad_()  # as of a text tower that is being trained
     method = create_method(name)
     for _ in range(3):
         features = torch.nn.functional.normalize(tower(torch.randn(4, 16)), dim=-1)
@@ -432,3 +433,11 @@ def test_a_slice_of_predictions_is_predictions():
 def test_only_a_method_is_merged():
     with pytest.raises(StateError, match="cannot merge the state of 'int' into 'adte'"):
         create_method("adte").merge(3)
+
+
+def test_a_start_of_other_classes_is_not_taken_out():
+    one, two, start = (create_method("adte") for _ in range(3))
+    for method, classes in ((one, 5), (two, 5), (start, 6)):
+        method.learn(Batch(torch.randn(2, 3, classes)))
+    with pytest.raises(StateError, match=r"is \(5,\) here and \(6,\) there"):
+        one.merge(two, start)

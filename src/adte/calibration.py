@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from operator import index
 from typing import NamedTuple
 
 import torch
@@ -117,13 +118,14 @@ def indices_of(labels: Iterable[str | int], classes: Sequence[str], images: int)
             if label not in places:
                 raise InputError(f"label {brief(label)} is none of the classes; check its spelling")
             out.append(places[label])
-        elif hasattr(label, "__index__") and 0 <= int(label) < len(classes):
-            out.append(int(label))
-        else:
+            continue
+        try:  # rows of one-hot labels, and fractions, are no index
+            out.append(range(len(classes)).index(index(label)))
+        except (TypeError, ValueError) as error:
             raise InputError(
                 f"label {brief(label)} is neither the name of a class nor an index from 0 to "
                 f"{len(classes) - 1}"
-            )
+            ) from error
     if len(out) != images:
         raise InputError(f"{images} images have {len(out)} labels; give one for each")
     return out

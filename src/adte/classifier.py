@@ -23,8 +23,18 @@ from adte.calibration import Calibration, calibrate, check_temperature, indices_
 from adte.errors import InputError, StateError, brief, unknown
 from adte.files.claims import kind_of
 from adte.files.devices import is_special
-from adte.files.states import check_path, save_state
-from adte.fit import check_fit, check_named, check_weights, damaged, read_learned, read_method
+from adte.files.states import check_path, digest_of, save_state
+from adte.fit import (
+    Origin,
+    check_begun,
+    check_fit,
+    check_named,
+    check_weights,
+    counts_twice,
+    damaged,
+    read_learned,
+    read_method,
+)
 from adte.given import (
     is_flow,
     method_given,
@@ -97,6 +107,8 @@ class Classifier:
         model, method, prompts, views: what the classifier was made from.
         seen: number of images learned from so far.
         frozen: whether learning is switched off.
+        begun_from: digests of the states that it goes back to: those that `begin` began from,
+            here, before that, or in what was merged.
         unread: images that the last call with errors="skip" left out, as (source, reason).
 
     Raises:
@@ -140,6 +152,7 @@ class Classifier:
         self.context = Context.of(self.model, vectors, self.classes)
         self.frozen = False
         self.seen = 0
+        self.begun_from: list[str] = []
         self.temperature = 1.0
         self.unread: list[Unread] = []
         self._lock = threading.RLock()
@@ -478,7 +491,7 @@ class Classifier:
         """Forget what was learned from images. The temperature, which comes from labels, stays."""
         with self._lock:
             self.method.reset()
-            self.seen = 0
+            self.seen, self.begun_from = 0, []
 
     def begin(self) -> None:
         """Begin another stream with what was learned from the last one.
@@ -487,13 +500,19 @@ class Classifier:
         each class came is forgotten. Other methods cannot tell these apart and keep everything.
         """
         with self._lock:
+            learned = self.method.state_dict()
             self.method.begin()
             self.seen = 0
+            self.begun_from = sorted({digest_of(learned), *self.begun_from}) if learned else []
 
     @cached_property
     def fingerprint(self) -> str:
         """Digest of the weights of the model, by which saved states are matched to it."""
         return self.model.fingerprint
+
+    @property
+    def _origin(self) -> Origin:
+        return Origin.of(self.method.state_dict(), self.begun_from)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -511,6 +530,7 @@ class Classifier:
             "seen": self.seen,
             "frozen": self.frozen,
             "temperature": self.temperature,
+            "begun_from": list(self.begun_from),
         }
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False, **more: Any) -> Path:
@@ -598,7 +618,7 @@ class Classifier:
         clf.pipeline.auto = facts["auto"]
         clf.method.load_state_dict(tensors, {"L": len(clf.classes)})
         clf.frozen, clf.seen = facts["frozen"], facts["seen"]
-        clf.temperature = facts["temperature"]
+        clf.temperature, clf.begun_from = facts["temperature"], facts["begun_from"]
         return clf
 
     def load_state(self, path: str | os.PathLike[str]) -> None:
@@ -612,32 +632,48 @@ class Classifier:
         with self._lock:
             self.method.load_state_dict(tensors, {"L": len(self.classes)})
             self.seen, self.temperature = facts["seen"], facts["temperature"]
+            self.begun_from = facts["begun_from"]
 
-    def merge(self, other: Classifier) -> None:
+    def merge(self, other: Classifier, start: Classifier | None = None) -> None:
         """Add what another classifier of the same kind has learned.
 
         With a prior that is the mean of predictions, or a plain fixed point, the result is that of
         one stream after the other. What the default learns from an image depends a little on
         earlier ones, so for it the result is nearly that. This classifier's temperature stays.
 
+        Args:
+            other: the classifier whose state is added.
+            start: the state that both began from (`begin`), as it was saved. It then counts once;
+                otherwise twice, with a warning.
+
         Raises:
-            StateError: if the two differ in model, classes, prompts, views, method or options, or
-                if this classifier is frozen.
+            StateError: if the two differ in model, classes, prompts, views, method or options, if
+                this classifier is frozen, or if none of the two began from `start`.
         """
-        if not isinstance(other, Classifier):
-            raise InputError(
-                f"{brief(other)} is no classifier; merge one, as in merge(Classifier.load(PATH))"
-            )
+        for given in (other,) if start is None else (other, start):
+            if not isinstance(given, Classifier):
+                raise InputError(
+                    f"{brief(given)} is no classifier; pass one, as in merge(Classifier.load(PATH))"
+                )
         if other is self:
             raise StateError("cannot merge a classifier into itself; give another one")
         if self.frozen:
             raise StateError("this classifier is frozen; call unfreeze() before merge()")
         check_fit("the other classifier", other.facts, self.facts)
         with other._lock:  # a copy: it may learn meanwhile, or merge this one
-            theirs, seen = deepcopy(other.method), other.seen
+            theirs, seen, its = deepcopy(other.method), other.seen, other._origin
+        common = at_hand = None
+        if start is not None:
+            check_fit("the start", start.facts, self.facts)
+            with start._lock:
+                common, at_hand = deepcopy(start.method), start._origin
         with self._lock:
-            self.method.merge(theirs)
+            ours = self._origin
+            check_begun(at_hand, ours, its)
+            twice = counts_twice("the other classifier", its, ours, at_hand)
+            self.method.merge(theirs, common if twice else None)
             self.seen += seen
+            self.begun_from = sorted(ours.joined(its).begun_from)
 
     # ------------------------------------------------------------------ the rest
 
@@ -655,7 +691,8 @@ class Classifier:
         """
         new = object.__new__(type(self))
         fresh = {"method": self.method.clone(), "frozen": False, "seen": 0, "unread": []}
-        new.__setstate__(self.__getstate__() | fresh | {"_temperature": 1.0})
+        fresh |= {"begun_from": [], "_temperature": 1.0}
+        new.__setstate__(self.__getstate__() | fresh)
         return new
 
     def __getstate__(self) -> dict[str, Any]:
@@ -663,6 +700,7 @@ class Classifier:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._temperature = state.get("temperature", 1.0)  # as it was pickled before 0.2.0
+        self.begun_from = []
         self.__dict__.update({k: v for k, v in state.items() if k != "temperature"})
         self._lock = threading.RLock()
 

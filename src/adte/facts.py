@@ -267,6 +267,7 @@ def _state() -> dict[str, Fact]:
         "seen": whole(0, MANY),
         "frozen": FLAG,
         "temperature": Fact(between(*TEMPERATURES).read, 1.0),
+        "begun_from": Fact(many(TEXT).read, []),
         "outputs": maybe(table(table({**facts_of(Mark), "rows": whole(0)}))),
     }
 

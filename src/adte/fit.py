@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from torch import Tensor
 
 from adte.errors import InputError, StateError, brief
 from adte.facts import read_state
-from adte.files.states import load_state
+from adte.files.states import digest_of, load_state
 from adte.methods import Method, create_method, list_methods
 from adte.methods.registry import method_info
 from adte.models import Model
 from adte.options import build
 
 __all__ = [
+    "Origin",
+    "check_begun",
     "check_fit",
     "check_named",
     "check_weights",
+    "counts_twice",
     "damaged",
     "read_learned",
     "read_method",
@@ -140,6 +146,53 @@ def check_fit(what: str, theirs: Facts, ours: Facts) -> None:
                 f"{what} has other {key} ({odd[0]} is {odd[1]!r} there, {odd[2]!r} here); "
                 f"use the same {key}"
             )
+
+
+class Origin(NamedTuple):
+    """Digests of the states that one was put together from, and of those that they go back to."""
+
+    parts: frozenset[str]
+    begun_from: frozenset[str]
+
+    @staticmethod
+    def of(tensors: Mapping[str, Tensor], begun_from: Iterable[str]) -> Origin:
+        """That of a state; one that has learned nothing is part of nothing."""
+        parts = {digest_of(tensors)} if tensors else ()
+        return Origin(frozenset(parts), frozenset(begun_from))
+
+    def joined(self, other: Origin) -> Origin:
+        """That of both, merged."""
+        return Origin(self.parts | other.parts, self.begun_from | other.begun_from)
+
+    def shared(self, other: Origin) -> frozenset[str]:
+        """What both go back to; one of them may be it."""
+        here, there = self.begun_from, other.begun_from
+        return (here & (there | other.parts)) | (self.parts & there)
+
+
+def check_begun(start: Origin | None, *states: Origin) -> None:
+    """Raise a `StateError` unless one of the states goes back to the start."""
+    if start is not None and not any(start.parts & state.begun_from for state in states):
+        raise StateError(
+            "what is merged began from another state than the start that was given, or from none; "
+            "give the file that it began from, or leave it out"
+        )
+
+
+def counts_twice(what: str, theirs: Origin, ours: Origin, start: Origin | None) -> bool:
+    """Whether two states go back to the start that is at hand, which then has to count once.
+
+    A state that would count twice, and is not at hand, is warned of.
+    """
+    both = theirs.shared(ours)
+    at_hand = start or Origin(frozenset(), frozenset())
+    if both - at_hand.parts - at_hand.begun_from:
+        warnings.warn(
+            f"{what} and what it is merged with go back to the same state, which counts twice now; "
+            "give that state, too: `adte merge --start FILE`, or merge(…, start=…)",
+            stacklevel=3,
+        )
+    return bool(both & at_hand.parts)
 
 
 def _differs(theirs: Any, ours: Any) -> tuple[str, Any, Any] | None:

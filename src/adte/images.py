@@ -42,6 +42,7 @@ __all__ = [
     "holds_images",
     "is_image",
     "load_image",
+    "no_image",
     "read_picture",
     "walk_images",
 ]
@@ -111,10 +112,14 @@ def find_images(path: str | os.PathLike[str]) -> list[Path]:
         return [path]
     found = [path / name for name in walk_images(path)]
     if not found:
-        raise InputError(
-            f"the folder {str(path)!r} holds no image; images end in {', '.join(sorted(SUFFIXES))}"
-        )
+        raise no_image(path)
     return found
+
+
+def no_image(folder: str | os.PathLike[str]) -> InputError:
+    """The error for a folder without an image."""
+    ends = ", ".join(sorted(SUFFIXES))
+    return InputError(f"the folder {str(Path(folder))!r} holds no image; images end in {ends}")
 
 
 def walk_images(

@@ -182,8 +182,36 @@ def _impossible(e: Entry, value: Tensor) -> str:
     return ""
 
 
-def merge(owner: str, entries: Entries, ours: State, theirs: State) -> State:
-    """Two streams' states as one, by the declared reductions; neither is changed."""
+def merge(
+    owner: str, entries: Entries, ours: State, theirs: State, common: State | None = None
+) -> State:
+    """Two streams' states as one, by the declared reductions; neither is changed.
+
+    What both began with, `common`, counts once. It can be taken out of sums alone.
+    """
+    _check_alike(owner, entries, ours, theirs)
+    if common is not None:
+        _check_alike(owner, entries, theirs, common)
+        theirs = _without(owner, entries, theirs, common)
+    theirs = {k: v.to(ours[k].device) if k in ours and v.ndim else v for k, v in theirs.items()}
+    for name, entry in entries.items():
+        if entry.shift and name in theirs and entry.shift in ours:
+            theirs[name] = theirs[name] - int(ours[entry.shift])
+    out: State = {}
+    for name in {**ours, **theirs}:
+        e = entry_of(entries, name)
+        assert e is not None
+        if e.reduce == "derived":
+            continue
+        if name not in ours or name not in theirs:
+            out[name] = (ours if name in ours else theirs)[name].clone()
+        else:
+            out[name] = _reduced(owner, name, e, ours, theirs)
+    return out
+
+
+def _check_alike(owner: str, entries: Entries, ours: State, theirs: State) -> None:
+    """Refuse to put together what is of other sizes."""
     for name in {**ours, **theirs}:
         e = entry_of(entries, name)
         assert e is not None
@@ -195,20 +223,20 @@ def merge(owner: str, entries: Entries, ours: State, theirs: State) -> State:
                 f"cannot merge states of {owner!r}: entry {name!r} is {here} here and {there} "
                 "there; both must have the same classes, model and options"
             )
-    theirs = {k: v.to(ours[k].device) if k in ours and v.ndim else v for k, v in theirs.items()}
-    for name, e in entries.items():
-        if e.shift and name in theirs and e.shift in ours:
-            theirs[name] = theirs[name] - int(ours[e.shift])
-    out: State = {}
-    for name in {**ours, **theirs}:
+
+
+def _without(owner: str, entries: Entries, state: State, common: State) -> State:
+    out = dict(state)
+    for name, value in common.items():
         e = entry_of(entries, name)
         assert e is not None
-        if e.reduce == "derived":
-            continue
-        if name not in ours or name not in theirs:
-            out[name] = (ours if name in ours else theirs)[name].clone()
-        else:
-            out[name] = _reduced(owner, name, e, ours, theirs)
+        if e.reduce == "sum":
+            out[name] = state[name] - value.to(state[name])
+        elif e.reduce not in ("same", "keep", "derived"):
+            raise StateError(
+                f"the state of {owner!r} is no sum, so what two of them began with cannot be taken "
+                "out of one; merge states that began empty"
+            )
     return out
 
 

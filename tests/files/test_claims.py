@@ -22,6 +22,8 @@ from adte.files.states import save_state
 if not hasattr(os, "fork"):
     pytest.skip("needs a POSIX system", allow_module_level=True)
 
+import resource
+
 PHOTO = b"\xff\xd8\xff\xe0 a photo"
 
 
@@ -266,6 +268,21 @@ def test_waiting_pays(tmp_path):
         assert time.monotonic() - start >= 0.15
     timer.join()
     held.release()  # again does nothing
+
+
+def test_a_disk_that_takes_no_more_is_locked_too(tmp_path):
+    """`adte undo` makes room on it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        with (
+            Lock(tmp_path / "a.csv"),
+            pytest.raises(InputError, match="is used by another process; wait"),
+        ):
+            Lock(tmp_path / "a.csv", 0).acquire()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_lock_file_that_its_holder_removes_is_no_lock(tmp_path, monkeypatch):

@@ -297,7 +297,7 @@ def test_an_image_at_the_root_is_not_the_one_of_this_folder(tmp_path, monkeypatc
 
 
 def test_streams_have_no_past(capfdbinary):
-    ledger = Ledger("-", "jsonl")
+    ledger = Ledger("-")
     with ledger.resume(ledger.covered("s.adte")) as out:
         assert not ledger.take("0.jpg")
         out.write(row("0.jpg"))

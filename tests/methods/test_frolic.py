@@ -69,6 +69,13 @@ def test_matching_beyond_the_grid_takes_its_end():
     assert match_temperature(grid, torch.ones(3).double(), 1.0) == 2.0  # one class: all the same
 
 
+def test_matching_where_rounding_lets_a_flat_curve_rise():
+    """As where all classes have one weight; it was divided by zero."""
+    grid = torch.tensor([-1.0, 0.0, 1.0, 2.0], dtype=torch.float64)
+    curve = torch.tensor([0.3, 0.2, 0.2, 0.25], dtype=torch.float64)
+    assert match_temperature(grid, curve, 0.22) == pytest.approx(2**-0.2)
+
+
 # --------------------------------------------------------------------------- plain loops
 
 

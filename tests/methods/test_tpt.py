@@ -219,6 +219,9 @@ def test_learner_follows_model_and_classes():
     method.predict(sample)
     sample.model.double()
     assert torch.equal(method.predict(sample).probs, TPT().predict(sample).probs)
+    with torch.no_grad():  # trained since, or other weights were loaded
+        sample.model.project.weight.mul_(1.5)
+    assert torch.equal(method.predict(sample).probs, TPT().predict(sample).probs)
 
 
 # --------------------------------------------------------------------------- chunks

@@ -57,6 +57,8 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]
 class Count(click.IntRange):
     """A whole number, or the word auto."""
 
+    name = "number or 'auto'"
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return value if value == "auto" else super().convert(value, param, ctx)
 

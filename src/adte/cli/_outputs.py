@@ -11,13 +11,14 @@ import click
 from adte.errors import InputError
 from adte.files.claims import Target, claim
 from adte.files.devices import StrPath, is_special
-from adte.files.rows import is_output
+from adte.files.rows import is_facts, is_rows
 
 __all__ = ["add_force", "check_writable", "forced", "table_file", "writable"]
 
 _FORCE = "adte.force"  # in a context: whether such files may go
 
-# How the lists and tables begin that we write; of facts, `is_output` knows.
+# How the lists, tables and pages begin that we write; of facts, `is_facts` knows. Labels are none
+# of them: another command does not write over them.
 _OURS = (
     rb'\[\n  \{\n    "(name|what|study)": ',
     rb"\[\]\n$",
@@ -48,11 +49,17 @@ def writable(ctx: click.Context, param: click.Parameter, value: str | None) -> s
 
 def check_writable(ctx: click.Context, option: str, path: StrPath) -> None:
     """The same for a file that follows from an option, or from its default."""
+    if os.fspath(path) == "-":
+        raise InputError(f"{option} '-' is not a file; give a file name")
     claim([Target(option, path)], force=True)
-    if not (forced(ctx) or is_special(path) or _is_ours(path)):
+    if forced(ctx) or is_special(path):
+        return
+    head = _head(path)
+    if head and not is_facts(head) and not any(re.match(begin, head) for begin in _OURS):
+        what = "holds labels" if is_rows(head) else "is not an output of adte"
         raise InputError(
-            f"{option} {os.fspath(path)!r} exists and is not an output of adte; give another name, "
-            "or --force to write over it"
+            f"{option} {os.fspath(path)!r} exists and {what}; give another name, or --force to "
+            "write over it"
         )
 
 
@@ -65,16 +72,15 @@ def table_file(ctx: click.Context, param: click.Parameter, value: str | None) ->
     return writable(ctx, param, value)
 
 
-def _is_ours(path: StrPath) -> bool:
-    """Whether a file is not there, is empty, or begins as ours do."""
+def _head(path: StrPath) -> bytes:
+    """How a file begins; as none of ours does, where it cannot be read."""
     try:
         with open(path, "rb") as f:
-            head = f.read(1 << 16)
+            return f.read(1 << 16)
     except FileNotFoundError:
-        return True
+        return b""
     except OSError:
-        return False
-    return not head or is_output(head) or any(re.match(begin, head) for begin in _OURS)
+        return b"\0"
 
 
 def add_force(params: list[click.Parameter]) -> None:

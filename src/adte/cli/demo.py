@@ -18,6 +18,7 @@ from adte.cli._group import COUNT, JSON, main
     help="Cache of features made with `tiny-longtail`, to use instead of the embedded bundle.",
 )
 @JSON
+@console.notes()
 def demo(out: str, limit: int | None, cache: str | None, json_to: str | None) -> None:
     """Compare the methods on real photographs, and write a report: the place to start.
 

@@ -206,6 +206,7 @@ def extract(out: str, json_to: str | None, **values: Any) -> None:
 @main.command()
 @SIMULATED
 @JSON
+@console.notes()
 def simulate(json_to: str | None, **values: Any) -> None:
     """Run the methods on a simulated stream whose class prior is known.
 

@@ -145,13 +145,13 @@ def _count(n: int | None) -> str:
 
 
 def _expected(row: dict[str, Any]) -> list[str]:
-    known = row["zero_shot"]
-    values = (next((v for k, v in known.items() if size in k), None) for size in ("B-16", "L-14"))
+    values = (row["zero_shot"].get(model) for model in ("ViT-B-16", "ViT-L-14"))
     return ["" if v is None else f"{100 * v:.1f}" for v in values]
 
 
 def _one_set(row: dict[str, Any]) -> None:
-    facts = [[k, str(v)] for k, v in row.items() if v and k in ("title", "how", "terms", "column")]
+    known = {"title": "title", "how": "how", "terms": "terms", "column": "in the paper"}
+    facts = [[known[k], str(v)] for k, v in row.items() if v and k in known]
     facts += [[k, _count(row[k])] for k in ("images", "classes") if row[k] is not None]
     facts += [["layout", layout] for layout in row["layouts"]]
     facts += [["template", t] for t in row["templates"]]

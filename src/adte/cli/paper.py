@@ -103,6 +103,7 @@ def study_(**options: Any) -> None:
     _studies(ours=True, **options)
 
 
+@console.notes()
 def _studies(
     *,
     ours: bool,

@@ -236,22 +236,27 @@ def learn(**o: Any) -> None:
 @main.command()
 @click.argument("states", metavar="STATE...", nargs=-1, required=True)
 @click.option("--out", metavar="FILE", required=True, help="File to write the merged state to.")
+@click.option(
+    "--start",
+    metavar="FILE",
+    help="State that the STATEs began from (`adte predict --start`), so that it counts once.",
+)
 @click.option("--force", is_flag=True, help="Overwrite --out if it exists.")
-def merge(states: tuple[str, ...], out: str, force: bool) -> None:
+def merge(states: tuple[str, ...], out: str, start: str | None, force: bool) -> None:
     """Merge several state files into one, such as those of `learn` or `predict` runs on several
     machines.
 
     All must come from the same classifier: the same classes, model, prompts, views, method and
     options. The model itself is not needed. Start from the result with `adte predict --start FILE`.
-    Do not merge states that were begun from the same --start: what that one knew would count
-    several times.
+    If several of them began from the same state, name it with --start: it is part of each of them,
+    and would count several times.
     """
     from adte.labelling import merge_states
     from adte.labelling.report import counted
 
     with console.notes():
-        seen = merge_states(states, out, force)
-    click.echo(f"wrote {out}: {counted(len(states), 'state')}, {seen:,} images", err=True)
+        seen = merge_states(states, out, force, start)
+    click.echo(f"wrote {out}: {counted(len(states), 'state')}, {counted(seen, 'image')}", err=True)
 
 
 @main.command()
@@ -327,10 +332,11 @@ def look(quiet: bool, **o: Any) -> None:
     """
     from adte.labelling import Look
 
-    asked = Look(**o)
-    check_writable(click.get_current_context(), "--out", asked.page)
-    with console.progress("reading", len(asked.shown), not quiet) as bar:
-        done = asked.run(bar.advance)
+    with console.notes(not quiet):
+        asked = Look(**o)
+        check_writable(click.get_current_context(), "--out", asked.page)
+        with console.progress("reading", len(asked.shown), not quiet) as bar:
+            done = asked.run(bar.advance)
     if done.missing:
         some = "1 image has" if done.missing == 1 else f"{done.missing} images have"
         click.echo(f"note: {some} no picture: gone, unreadable or not on this machine", err=True)
@@ -346,13 +352,16 @@ def undo(listing: str) -> None:
     """Undo what `predict --sort-into FOLDER` did.
 
     Copies and links are removed, and moved images go back. A file that has changed since then is
-    left where it is and reported, and the exit code is 2.
+    left where it is and reported, as is a moved one that is gone, and the exit code is 2.
     """
     from adte.labelling import undo as take_back
+    from adte.labelling.report import counted
 
-    done = take_back(listing)
+    with console.notes():
+        done = take_back(listing)
     for reason in done.left:
         click.echo(f"error: {reason}", err=True)
-    click.echo(f"{done.images} images taken back, {len(done.left)} left as they are", err=True)
+    back, left = counted(done.images, "image"), len(done.left)
+    click.echo(f"{back} taken back, {left} left as they are", err=True)
     if done.left:
         raise click.exceptions.Exit(2)

@@ -18,6 +18,7 @@ from adte.cli._outputs import check_writable, writable
 @click.option("--baseline", metavar="ROW",
               help="Row that gains are measured against, named as in the table.  [default: se, or "
               "zero-shot if se was not run]")  # fmt: skip
+@console.notes()
 def report(runs: tuple[str, ...], out: str | None, baseline: str | None) -> None:
     """Write one HTML page, and tables as CSV and Markdown, from the results in the folders RUNS.
 

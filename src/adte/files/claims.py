@@ -68,8 +68,9 @@ class Lock:
                     stacklevel=4,
                 )
             if got is not False and self._is_there(file):
-                file.truncate(0)
-                file.write(b"%d\n" % os.getpid())
+                with suppress(OSError):  # on a full disk it is a lock that does not say whose
+                    file.truncate(0)
+                    file.write(b"%d\n" % os.getpid())
                 return file
         except OSError as error:
             if file is not None:

@@ -20,7 +20,7 @@ from typing import IO, TypeAlias
 from adte.errors import InputError
 from adte.files.devices import StrPath
 from adte.files.tars import Header, members
-from adte.images import ARCHIVES, PACKED, find_images, is_image, walk_images
+from adte.images import ARCHIVES, PACKED, is_image, no_image, walk_images
 
 __all__ = ["STDIN", "Item", "expand", "is_archive", "is_newer", "is_pipe", "why"]
 
@@ -120,13 +120,10 @@ def _folder(name: str) -> Iterator[Item]:
                 f"archives in {name!r} are skipped ({_kinds(packed)}); {mend}", stacklevel=2
             )
         elif not closed:
-            no_image = f"the folder {name!r} holds archives and no image ({_kinds(packed)}); {mend}"
-            closed = [(name, InputError(no_image))]
+            said = f"the folder {name!r} holds archives and no image ({_kinds(packed)}); {mend}"
+            closed = [(name, InputError(said))]
     if not found and not closed:
-        try:
-            find_images(name)
-        except InputError as nothing:
-            closed = [(name, nothing)]
+        closed = [(name, no_image(name))]
     yield from sorted([*found, *closed], key=lambda item: item[0]) if closed else found
 
 

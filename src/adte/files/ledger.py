@@ -58,9 +58,9 @@ class Ledger:
         rows: whole rows that it holds. A torn last line, as a killed process leaves it, is none.
     """
 
-    def __init__(self, path: StrPath, fmt: str | None = None, top: int = 0) -> None:
+    def __init__(self, path: StrPath, top: int = 0) -> None:
         self.path, self.top = os.fspath(path), top
-        self._fmt = format_of(path, fmt)
+        self._fmt = format_of(path)
         self._form = Csv(top) if self._fmt == "csv" else Lines()
         self._done: list[Done] = []
         self._ends: list[int] = []  # bytes from the beginning to the end of each row
@@ -180,7 +180,7 @@ class Ledger:
         Rows that report an error are not counted.
         """
         if is_stream(self.path):
-            return open_output(self.path, self._fmt, self.top)
+            return open_output(self.path, self.top)
         if isinstance(covered, Mark):
             mark = covered
         else:

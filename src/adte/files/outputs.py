@@ -13,7 +13,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple
 
-from adte.errors import InputError, unknown
+from adte.errors import InputError
 from adte.files.devices import StrPath, is_special, open_through, standard_output
 from adte.files.locks import try_lock
 from adte.files.rows import Csv, Lines, Row
@@ -44,16 +44,14 @@ class Mark:
     folder: str = "."
 
 
-def format_of(path: StrPath, fmt: str | None) -> str:
-    """The format of an output, by its name unless it is given."""
-    fmt = fmt or SUFFIXES.get(Path(path).suffix.lower()) or ("jsonl" if is_stream(path) else None)
+def format_of(path: StrPath) -> str:
+    """The format of an output, by its name; a stream has lines of JSON if that does not say it."""
+    fmt = SUFFIXES.get(Path(path).suffix.lower()) or ("jsonl" if is_stream(path) else None)
     if fmt is None:
         raise InputError(
             f"the name {os.fspath(path)!r} does not say which format to write; end it in "
-            f"{', '.join(SUFFIXES)}"
+            f"{', '.join(SUFFIXES)} or .parquet"
         )
-    if fmt not in SUFFIXES.values():
-        raise unknown("format", fmt, set(SUFFIXES.values()))
     return fmt
 
 
@@ -237,18 +235,17 @@ class Output:
         self.close()
 
 
-def open_output(path: StrPath, fmt: str | None = None, top: int = 0) -> Output:
+def open_output(path: StrPath, top: int = 0) -> Output:
     """An output without rows; those that were there go. `Ledger` keeps them.
 
     Args:
         path: a file, a special file such as a FIFO, or "-" for standard output.
-        fmt: "csv", "jsonl" or "json"; by default the suffix says it, and a stream is "jsonl".
         top: how many of the best classes CSV has columns for.
 
     A JSON list is put together when the output is closed. Until then its rows are in
     NAME.jsonl.part, where a killed process leaves them and `Ledger` finds them.
     """
-    fmt = format_of(path, fmt)
+    fmt = format_of(path)
     form = Csv(top) if fmt == "csv" else Lines()
     if not is_stream(path):
         return open_at(path, form, fmt)

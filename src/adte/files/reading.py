@@ -10,9 +10,8 @@ from typing import Any
 
 from adte.errors import InputError
 from adte.files.devices import StrPath
-from adte.files.outputs import format_of, part_of
+from adte.files.outputs import SUFFIXES, part_of
 from adte.files.rows import COLUMNS, Csv, Lines, is_rows
-from adte.files.whole import reason
 
 __all__ = ["read_rows"]
 
@@ -25,8 +24,13 @@ def read_rows(path: StrPath) -> Iterator[dict[str, Any]]:
     A torn last line, as a run leaves it that goes on or was killed, is no row. Those of a JSON list
     that is not put together yet are found, too.
     """
-    name, fmt = os.fspath(path), format_of(path, None)
-    place = Path(name)
+    name, place = os.fspath(path), Path(path)
+    fmt = SUFFIXES.get(place.suffix.lower())
+    if fmt is None:
+        raise InputError(
+            f"{name!r} is not a file of labels by its name; give the .csv, .jsonl or .json that "
+            "`adte predict --out` wrote"
+        )
     if fmt == "json" and not place.exists():
         place = part_of(path)
     try:
@@ -52,4 +56,4 @@ def read_rows(path: StrPath) -> Iterator[dict[str, Any]]:
                         "adte predict --force"
                     ) from error
     except OSError as error:
-        raise InputError(f"cannot read {name!r}: {reason(error)}") from error
+        raise InputError(f"cannot read {name!r} ({error.strerror}); check the path") from error

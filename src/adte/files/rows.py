@@ -23,8 +23,8 @@ from sys import intern
 from typing import Any, NamedTuple
 
 __all__ = [
-    "COLUMNS", "Csv", "Done", "Lines", "Row", "escape_name", "is_facts", "is_output",
-    "is_resaved", "is_rows", "unescape_name",
+    "COLUMNS", "Csv", "Done", "Lines", "Row", "escape_name", "is_facts", "is_resaved", "is_rows",
+    "unescape_name",
 ]  # fmt: skip
 
 COLUMNS = ("path", "label", "confidence", "index", "learned", "error")
@@ -175,11 +175,6 @@ class Lines:
 def _is_row(row: object) -> bool:
     keys = tuple(row)[: len(COLUMNS)] if isinstance(row, dict) else ()
     return keys == COLUMNS and isinstance(row["path"], str)  # type: ignore[index]
-
-
-def is_output(head: bytes) -> bool:
-    """Whether a file that begins so is of our making: rows, or facts."""
-    return is_rows(head) or is_facts(head)
 
 
 def is_facts(head: bytes) -> bool:

@@ -18,7 +18,9 @@ from adte.errors import InputError, StateError, brief
 from adte.files.devices import StrPath
 from adte.files.whole import write_whole
 
-__all__ = ["FORMAT", "KEY", "as_bytes", "check_path", "is_state", "load_state", "save_state"]
+__all__ = [
+    "FORMAT", "KEY", "as_bytes", "check_path", "digest_of", "is_state", "load_state", "save_state",
+]  # fmt: skip
 
 FORMAT = 2  # of state files; 1 was written by adte 0.1 and has neither fingerprint nor seen
 KEY = "adte"  # of the facts in the header
@@ -64,7 +66,12 @@ def as_bytes(
 
 
 def _checksum(header: str, tensors: Mapping[str, Tensor]) -> str:
-    """Of the facts, and of all tensors with their names, types and shapes."""
+    """Of the facts, and of all tensors."""
+    return digest_of(tensors, header)
+
+
+def digest_of(tensors: Mapping[str, Tensor], header: str = "") -> str:
+    """What tells a state from any other: tensors with their names, types and shapes."""
     found = blake2b(header.encode(), digest_size=16)
     for name, x in sorted(tensors.items()):
         found.update(f"\n{name} {x.dtype} {list(x.shape)}\n".encode())

@@ -19,7 +19,7 @@ from adte.errors import InputError
 from adte.files.devices import StrPath, is_special, open_through
 from adte.files.locks import try_lock
 
-__all__ = ["make_folder", "reason", "short", "target_of", "write_new", "write_whole"]
+__all__ = ["make_folder", "reason", "short", "sweep", "target_of", "write_new", "write_whole"]
 
 
 def write_whole(
@@ -45,7 +45,9 @@ def write_whole(
 
 
 def _put(content: str | bytes, name: str) -> None:
-    Path(name).write_bytes(content.encode() if isinstance(content, str) else content)
+    if isinstance(content, str):  # a file name in it need not be UTF-8: caf\udce9
+        content = content.encode("utf-8", "backslashreplace")
+    Path(name).write_bytes(content)
 
 
 def write_new(target: Path, write: Callable[[str], object]) -> None:
@@ -105,7 +107,7 @@ def _replace(
     write: Callable[[str], object],
     put: Callable[[Path, Path], object] = os.replace,
 ) -> None:
-    _sweep(target)
+    sweep(target)
     temporary = target.with_name(f".{short(target.name)}.{secrets.token_hex(4)}.part")
     try:
         with temporary.open("xb") as f:  # with the permissions that any new file gets
@@ -130,7 +132,7 @@ def short(name: str) -> str:
     return blake2b(os.fsencode(name), digest_size=16).hexdigest() if long else name
 
 
-def _sweep(path: Path) -> None:
+def sweep(path: Path) -> None:
     """Remove temporary files for `path` whose writers are dead: nobody holds their lock."""
     for left in path.parent.glob(f".{escape(short(path.name))}.*.part"):
         with suppress(OSError), left.open("rb") as f:
@@ -149,7 +151,7 @@ def make_folder(path: StrPath) -> Path:
 
 def reason(error: OSError, size: int | None = None) -> str:
     """What the system said, and the mend."""
-    needed = "" if size is None else f" ({size / 1e6:,.1f} MB are needed)"
+    needed = f" ({size / 1e6:,.1f} MB are needed)" if size and size >= 1e5 else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return (
             f"the disk is full{needed}; free some space and run the same command again, "

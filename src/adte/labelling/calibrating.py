@@ -7,6 +7,7 @@ import random
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from unicodedata import normalize
 
 from adte.calibration import Calibration
 from adte.classifier import Classifier, Unread
@@ -52,6 +53,12 @@ class Calibrating:
         read = [e.source for e in examples if isinstance(e.source, str | os.PathLike)]
         targets = Target("--state", self.state, "state"), Target("--json", self.json_to, "facts")
         claim(targets, read, self.force)
+        if kind_of(self.data.partition(":")[2]) == "rows":
+            warnings.warn(
+                f"{self.data!r} has the labels that adte gave, by which it seems better than it "
+                "is; give labels of a person, such as checked.csv of `adte look`",
+                stacklevel=3,
+            )
         shuffled = random.Random(0).sample(examples, len(examples))  # as images come in use
         self.examples: list[Example] = shuffled[: self.limit]
         if (count := len(self.examples)) < FEW:
@@ -85,8 +92,13 @@ class Calibrating:
         return found, clf.unread
 
     def _labels(self, clf: Classifier) -> list[str | int]:
-        """By index where both have the same classes, which may share names; by name otherwise."""
-        names = self._set.classes
+        """By index where both have the same classes, which may share names; by name otherwise.
+
+        Folders from a Mac have é as two characters where a list of classes has one.
+        """
+        composed = {normalize("NFC", name): name for name in clf.classes}
+        names = [n if n in clf.classes else composed.get(normalize("NFC", n), n)
+                 for n in self._set.classes]  # fmt: skip
         if tuple(names) == clf.classes:
             return [e.label for e in self.examples]
         if missing := next((names[e.label] for e in self.examples

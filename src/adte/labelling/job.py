@@ -99,7 +99,7 @@ class Job:
             InputError: if an input or output cannot be used. An image that cannot be read is no
                 error; it is listed in the report.
         """
-        if self.out is not None and self.out.endswith(".parquet") and not is_stream(self.out):
+        if self.out and self.out.lower().endswith(".parquet") and not is_stream(self.out):
             return self._run_to_parquet(self.out, listener)
         listener = listener or Listener()
         self._check()
@@ -168,7 +168,7 @@ class Job:
             load_state(self.start)
 
     def _check_format(self) -> None:
-        if self.out and format_of(self.out, None) == "json" and not is_stream(self.out):
+        if self.out and format_of(self.out) == "json" and not is_stream(self.out):
             part_of(self.out)  # its rows have a longer name until it is put together
 
     def _listed(self) -> tuple[Iterable[Item], list[str] | None]:

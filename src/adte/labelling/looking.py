@@ -21,6 +21,7 @@ from PIL import Image
 
 from adte.errors import InputError
 from adte.facts import read_state
+from adte.files.claims import Target, claim
 from adte.files.inputs import expand, is_archive
 from adte.files.outputs import mark_key, place_of
 from adte.files.reading import read_rows
@@ -90,6 +91,7 @@ class Look:
             raise InputError(f"{self.labels!r} holds no labelled image; there is nothing to see")
         self.page = self.out or str(Path(self.labels).with_suffix(".html"))
         self._classes, self._state, folder = _known(rows, self.state)
+        claim([Target("--out", self.page)], [self.labels, rows, *filter(None, [self._state])], True)
         self._places = [place_of(a.name, folder) for a in self._answers]
         self._check = self._sample()
         most = max(self.images, len(self._check))
@@ -111,7 +113,7 @@ class Look:
         found = self._pictures(tick)
         cards = {i: Card(i, answers[i], places[i], found.get(i)) for i in self.shown}
         check = [cards[i] for i in self._check]
-        title = os.path.basename(self.labels)
+        title = escape_name(os.path.basename(self.labels))
         text = sheet(title, answers, self._unread, [*cards.values()], check, self._classes,
                      self._state)  # fmt: skip
         write_whole(self.page, text)

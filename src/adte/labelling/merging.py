@@ -12,58 +12,81 @@ from adte.errors import InputError
 from adte.files.claims import Lock, Target, claim, kind_of
 from adte.files.devices import StrPath
 from adte.files.states import save_state
-from adte.fit import check_fit, read_learned, read_method
+from adte.fit import (
+    Origin,
+    check_begun,
+    check_fit,
+    counts_twice,
+    read_learned,
+    read_method,
+)
 from adte.labelling.saved import check_file
+from adte.methods import Method
 
 __all__ = ["merge_states"]
 
 
-def merge_states(states: Sequence[StrPath], out: StrPath, force: bool = False) -> int:
+def merge_states(
+    states: Sequence[StrPath], out: StrPath, force: bool = False, start: StrPath | None = None
+) -> int:
     """Merge state files of the same classifier into one; return the number of images seen.
 
     States are merged in order, as by `Classifier.merge`, without loading a model. The temperature
-    is that of the first. What states have in common because they began from the same state counts
-    several times.
+    is that of the first. If states began from the same state (`--start`), pass that as `start`:
+    otherwise it counts several times, with a warning.
 
     Args:
         states: the state files.
         out: file to write.
         force: overwrite `out` if it exists.
+        start: the state that all or some of them began from; it then counts once.
 
     Raises:
-        StateError: if the states are of different classifiers.
+        StateError: if the states are of different classifiers, or none of them began from `start`.
         InputError: if a file cannot be read or written.
     """
-    _check(states, out, force)
+    _check(states, out, force, start)
     tensors, facts = read_learned(states[0])
     sizes = {"L": len(facts["classes"])}
     method = read_method(os.fspath(states[0]), facts)
     method.load_state_dict(tensors, sizes)
-    known = [facts]
-    for path in states[1:]:
+
+    def other(path: StrPath) -> tuple[Method, dict[str, Any], Origin]:
         tensors, theirs = read_learned(path)
         check_fit(repr(os.fspath(path)), theirs, facts)
-        other = method.clone()
-        other.load_state_dict(tensors, sizes)
-        method.merge(other)
+        its = method.clone()
+        its.load_state_dict(tensors, sizes)
+        return its, theirs, Origin.of(tensors, theirs["begun_from"])
+
+    common, _, at_hand = (None, None, None) if start is None else other(start)
+    known, origin = [facts], Origin.of(tensors, facts["begun_from"])
+    for path in states[1:]:
+        its, theirs, its_origin = other(path)
+        twice = counts_twice(repr(os.fspath(path)), its_origin, origin, at_hand)
+        method.merge(its, common if twice else None)
         known.append(theirs)
-    if any(other["temperature"] != facts["temperature"] for other in known):
+        origin = origin.joined(its_origin)
+    check_begun(at_hand, origin)
+    facts["begun_from"] = sorted(origin.begun_from)
+    if any(each["temperature"] != facts["temperature"] for each in known):
         warnings.warn(
             f"the states have different temperatures; that of {os.fspath(states[0])!r} is kept, "
             f"{facts['temperature']:.3g}",
             stacklevel=2,
         )
     new: dict[str, Any] = {k: v for k, v in facts.items() if k != "outputs"}
-    new["version"], new["seen"] = __version__, sum(other["seen"] for other in known)
-    new["frozen"] = all(other["frozen"] for other in known)
+    new["version"], new["seen"] = __version__, sum(each["seen"] for each in known)
+    new["frozen"] = all(each["frozen"] for each in known)
     with Lock(out, 0):
         save_state(out, method.state_dict(), new)
     return int(new["seen"])
 
 
-def _check(states: Sequence[StrPath], out: StrPath, force: bool) -> None:
+def _check(
+    states: Sequence[StrPath], out: StrPath, force: bool, start: StrPath | None = None
+) -> None:
     check_file("--out", out)
-    claim([Target("--out", out, "state")], states, force)
+    claim([Target("--out", out, "state")], [*states, *([start] if start else [])], force)
     if not force and kind_of(out) == "state":
         raise InputError(
             f"--out {os.fspath(out)!r} holds a state already; give another name, or --force to "

@@ -20,6 +20,7 @@ from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
+from unicodedata import normalize
 
 from adte.data.places import is_elsewhere
 from adte.errors import InputError, unknown
@@ -27,7 +28,8 @@ from adte.files.claims import Lock, claim_folder
 from adte.files.devices import StrPath
 from adte.files.inputs import Item, is_archive, is_pipe
 from adte.files.rows import escape_name, unescape_name
-from adte.files.whole import make_folder, reason, write_new, write_whole
+from adte.files.whole import make_folder, reason, sweep, write_new, write_whole
+from adte.labelling.report import counted
 
 __all__ = ["UNSURE", "Sorting", "Undone", "undo"]
 
@@ -100,18 +102,25 @@ class Sorting:
         there, folders = self._listed(), folder_names(classes)
         self._cut()
         count, left = 0, {name: [*found] for name, found in labels.items()}
+        came = set(there)
         for name, source in items:
             if not left.get(name) or isinstance(source, InputError):
                 continue
             label = left[name].pop(0)
             place = UNSURE if label is None else folders[label]
-            origin = os.path.abspath(name)
+            came.add(origin := os.path.abspath(name))
             try:
                 count += self._sort(origin, source, self.folder / place, there.get(origin, []))
             except _Ended:
                 raise
             except InputError as error:
                 self.left.append(str(error))
+        # Else it was moved by another name that it has, or by another run.
+        if gone := [name for name in left if left[name] and os.path.abspath(name) not in came]:
+            self.left.append(
+                f"{counted(len(gone), 'labelled image')} could not be found again to be sorted, "
+                f"such as {gone[0]!r}; put back what was moved, and run the same command again"
+            )
         return count
 
     def _sort(self, origin: str, source: Path | bytes, place: Path, there: list[Entry]) -> bool:
@@ -220,10 +229,10 @@ def folder_names(classes: Iterable[str]) -> dict[str, str]:
         while len(plain.encode()) > 200:
             plain = plain[:-1]
         name, number = plain or "_", 1
-        while name.casefold() in taken:
+        while (same := normalize("NFC", name).casefold()) in taken:
             number += 1
             name = f"{plain}-{number}"
-        taken.add(name.casefold())
+        taken.add(same)
         names[label] = name
     return names
 
@@ -345,14 +354,22 @@ def undo(path: StrPath) -> Undone:
         where, entries = _read(Path(path))
         for entry in reversed(entries):
             target = where / entry.to
-            if not os.path.lexists(target):
-                continue  # it was never put there, or is gone
+            if not os.path.lexists(target):  # it was never put there, or is gone
+                if entry.way == "move" and not os.path.lexists(entry.source):
+                    kept.append(entry)  # nothing else knows where it came from
+                    said.append(
+                        f"{str(target)!r} is not where it was moved to, nor at {entry.source!r}; "
+                        "put it back there, and undo again"
+                    )
+                continue
             try:
                 _take_back(entry, target)
                 count += 1
             except (OSError, InputError) as error:
                 kept.append(entry)
                 said.append(_stays(target, error))
+        for entry in entries[-1:]:
+            sweep(where / entry.to)  # what is left of it, if who copied it was killed
         for name in {Path(e.to).parent for e in entries}:
             with suppress(OSError):
                 (where / name).rmdir()  # if it is empty

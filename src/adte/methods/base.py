@@ -284,12 +284,34 @@ class Method:
     def check_state(self, state: State) -> None:
         """Raise a `StateError` for values that fit the declaration but cannot be."""
 
-    def merge(self, other: Method) -> None:
+    def merge(self, other: Method, start: Method | None = None) -> None:
         """Add what another copy of this method has learned, as if its stream had followed.
 
+        Args:
+            other: the copy.
+            start: what both streams began from (`begin`), which then counts once.
+
         Raises:
-            StateError: if it is another method, or has other options.
+            StateError: if it is another method, or has other options; or if there is a `start`, and
+                the state is not made of sums.
         """
+        self._check_copy(other)
+        if start is not None:
+            self._check_copy(start)
+        if other._state is None:
+            return
+        if self._state is None:
+            self._state, self._sizes = declared.copy(other._state), dict(other._sizes)
+            return
+        common = None
+        if start is not None and start._state is not None:
+            common = self.begun(declared.copy(start._state))
+        new = declared.merge(self.name, self.entries(), self._state, other._state, common)
+        self.refresh(new)
+        self._state = new
+
+    def _check_copy(self, other: Method) -> None:
+        """Refuse to merge what is no other copy of this method."""
         if type(other) is not type(self) or other.name != self.name:
             kind = other.name if isinstance(other, Method) else type(other).__name__
             raise StateError(
@@ -304,14 +326,6 @@ class Method:
                     f"cannot merge {self.name!r} with {name}={mine!r} and {theirs[name]!r}; "
                     "give both the same options"
                 )
-        if other._state is None:
-            return
-        if self._state is None:
-            self._state, self._sizes = declared.copy(other._state), dict(other._sizes)
-            return
-        new = declared.merge(self.name, self.entries(), self._state, other._state)
-        self.refresh(new)
-        self._state = new
 
     def clone(self) -> Method:
         """A copy with the same options that has learned nothing."""

@@ -33,10 +33,10 @@ class BCA(Method):
     2. k = argmax out. If out_k > τ₁: μ_k ← normalise((c₁ μ_k + f)/(c₁ + 1)), c₁ ← c₁ + 1.
     3. If out_k > τ₂: R_k ← (c₂ R_k + out)/(c₂ + 1), c₂ ← c₂ + 1.
 
-    τ₁ = 0.05, τ₂ = 0.65 and the counts' starts, 20000 and 1, are those of a re-implementation; the
-    authors' own were not to be had. With them a centre moves by 5·10⁻⁵ per image: nearly all of
-    what is learned lies in R. A small c₁ is a trap where images lie far from text, as CLIP's do:
-    the first centre that moves towards the images draws them all.
+    τ₁ = 0.05, τ₂ = 0.65 and the counts' starts, 20000 and 1, are those of a re-implementation,
+    walawalagoose/TTABC; the authors' own were not to be had. With them a centre moves by 5·10⁻⁵ per
+    image: nearly all of what is learned lies in R. A small c₁ is a trap where images lie far from
+    text, as CLIP's do: the first centre that moves towards the images draws them all.
 
     `merge` combines by counts: R = (c R + c' R' − c₀ I)/(c + c' − c₀), exact for the same
     predictions in any order; centres likewise, then normalised, exact to first order in 1/c₁.
@@ -48,8 +48,12 @@ class BCA(Method):
     tensor([0.7788, 0.0014, 0.2198])
     """
 
-    needs = frozenset({"logits", "features", "class weights"})
-    reference = "Zhou et al., Bayesian Test-Time Adaptation for Vision-Language Models, CVPR 2025"
+    needs = frozenset({"features", "class weights"})
+    reference = (
+        "Zhou et al., Bayesian Test-Time Adaptation for Vision-Language Models, CVPR 2025, "
+        "arXiv:2503.09248, "
+        "github.com/buerzlh/Bayesian-Test-Time-Adaptation-for-Vision-Language-Models"
+    )
 
     keep: Selection = part(Selection(), "which views are kept")
     centre_threshold: float = option(

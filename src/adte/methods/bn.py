@@ -40,7 +40,8 @@ class BN(PriorMethod):
 
     reference = (
         "Schneider et al., Improving robustness against common corruptions by covariate shift "
-        "adaptation, NeurIPS 2020; for one image: Zhang et al., MEMO, NeurIPS 2022"
+        "adaptation, NeurIPS 2020, arXiv:2006.16971, github.com/bethgelab/robustness; for one "
+        "image: Zhang et al., MEMO, NeurIPS 2022, arXiv:2110.09506, github.com/zhangmarvin/memo"
     )
     needs = frozenset({"pixels", "image tower"})
 

@@ -36,7 +36,11 @@ class BoostAdapter(TDA):
     (1, 'newest')
     """
 
-    reference = "Zhang et al., BoostAdapter: Test-Time Adaptation via Regional Bootstrapping, 2024"
+    reference = (
+        "Zhang et al., BoostAdapter: Improving Vision-Language Test-Time Adaptation via "
+        "Regional Bootstrapping, NeurIPS 2024, arXiv:2410.15430, "
+        "github.com/taolinzhang/BoostAdapter"
+    )
 
     boost: int = option(
         1, "δ, the image's own views per class that may join the positive cache", low=0

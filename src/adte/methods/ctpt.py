@@ -49,8 +49,10 @@ class CTPT(TPT):
     (50.0, True)
     """
 
-    reference = "Yoon et al., C-TPT: Calibrated Test-Time Prompt Tuning for Vision-Language Models "
-    reference += "via Text Feature Dispersion, ICLR 2024"
+    reference = (
+        "Yoon et al., C-TPT: Calibrated Test-Time Prompt Tuning for Vision-Language Models via "
+        "Text Feature Dispersion, ICLR 2024, arXiv:2403.14119, github.com/hee-suk-yoon/C-TPT"
+    )
 
     spread: float = option(
         50.0, "λ, weight of the term that drives the class weights apart; 0 is plain TPT", low=0

@@ -83,7 +83,7 @@ class DeYO(NormTuner):
 
     reference = (
         "Lee et al., Entropy is not Enough for Test-Time Adaptation: From the Perspective of "
-        "Disentangled Factors, ICLR 2024"
+        "Disentangled Factors, ICLR 2024, arXiv:2403.07366, github.com/Jhyun17/DeYO"
     )
 
     tau_ent: float = option(0.5, "entropy below which an image is learned from, as a share of ln L")
@@ -145,7 +145,8 @@ class DeYO(NormTuner):
         return Verdict(loss, kept, weight, plpd)
 
     def loss(self, run: Callable[[Tensor], Tensor], pixels: Tensor, state: State) -> Tensor | None:
-        draw = torch.Generator().manual_seed(self.seed * 1_000_003 + int(state["images"]))
+        seed = (self.seed * 1_000_003 + int(state["images"])) % (1 << 63)  # whatever its size
+        draw = torch.Generator().manual_seed(seed)
 
         def shuffled(sure: Tensor) -> Tensor:
             return run(shuffle_patches(pixels[sure], self.grid, draw))

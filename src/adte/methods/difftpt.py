@@ -36,7 +36,8 @@ class DiffTPT(TPT):
     """
 
     reference = (
-        "Feng et al., Diverse Data Augmentation with Diffusions for Effective TPT, ICCV 2023"
+        "Feng et al., Diverse Data Augmentation with Diffusions for Effective Test-time Prompt "
+        "Tuning, ICCV 2023, arXiv:2308.06038, github.com/chunmeifeng/DiffTPT"
     )
 
     keep: Selection = part(Selection(ratio=0.3), "which of the resembling views are kept")

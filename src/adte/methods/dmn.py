@@ -53,8 +53,10 @@ class DMN(Method):
     """
 
     needs = frozenset({"logits", "features", "class weights"})
-    reference = "Zhang et al., Dual Memory Networks: A Versatile Adaptation Approach for "
-    reference += "Vision-Language Models, CVPR 2024"
+    reference = (
+        "Zhang et al., Dual Memory Networks: A Versatile Adaptation Approach for "
+        "Vision-Language Models, CVPR 2024, arXiv:2403.17589, github.com/YBZh/DMN"
+    )
 
     order: Literal["predict-first", "learn-first"] = option("learn-first", ORDER)
     keep: Selection = part(Selection(), "which views are kept")

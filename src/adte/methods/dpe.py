@@ -76,9 +76,11 @@ class DPE(AdaptingMethod):
     tensor([0.9990, 0.0000, 0.0010])
     """
 
-    needs = frozenset({"logits", "features", "class weights"})
-    reference = "Zhang et al., Dual Prototype Evolving for Test-Time Generalization of "
-    reference += "Vision-Language Models, NeurIPS 2024"
+    needs = frozenset({"features", "class weights"})
+    reference = (
+        "Zhang et al., Dual Prototype Evolving for Test-Time Generalization of Vision-Language "
+        "Models, NeurIPS 2024, arXiv:2410.12790, github.com/zhangce01/DPE-CLIP"
+    )
 
     keep: Selection = part(Selection(), "which views are kept")
     answer: Literal["base", "kept"] = option(

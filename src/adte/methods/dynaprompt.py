@@ -83,7 +83,10 @@ class DynaPrompt(AdaptingMethod, PromptMethod):
     TPT without decay. Merging interleaves two buffers by recency; the latest M stay.
     """
 
-    reference = "Xiao et al., DynaPrompt: Dynamic Test-Time Prompt Tuning, ICLR 2025"
+    reference = (
+        "Xiao et al., DynaPrompt: Dynamic Test-Time Prompt Tuning, ICLR 2025, arXiv:2501.16404, "
+        "github.com/zzzx1224/DynaPrompt"
+    )
     sequential = True
 
     prompts: int = option(12, "prompts that the buffer holds", low=1)

@@ -101,8 +101,11 @@ class ECALP(Method):
     """
 
     needs = frozenset({"logits", "features", "class weights"})
-    reference = "Li et al., Efficient and Context-Aware Label Propagation for Zero-/Few-Shot "
-    reference += "Training-Free Adaptation of Vision-Language Model, ICLR 2025"
+    reference = (
+        "Li et al., Efficient and Context-Aware Label Propagation for Zero-/Few-Shot "
+        "Training-Free Adaptation of Vision-Language Model, ICLR 2025, arXiv:2412.18303, "
+        "github.com/Yushu-Li/ECALP"
+    )
 
     order: Literal["predict-first", "learn-first"] = option("learn-first", ORDER)
     size: int = option(2000, "images that the graph keeps: the latest ones", low=1)
@@ -147,7 +150,7 @@ class ECALP(Method):
         } | (labels if self.carry else {})
 
     def initial(self, batch: Batch) -> State:
-        weights = class_weights_of(batch)
+        weights = class_weights_of(batch).detach()
         state = super().initial(batch)
         state["names"].copy_(weights.sum(1))
         w = weights.var(0, correction=0)

@@ -48,7 +48,7 @@ def match_temperature(log2_tau: Tensor, confidence: Tensor, target: float) -> fl
 
     Between two points of the curve it is taken as straight in log τ.
     """
-    after = int((confidence >= target).sum())
+    after = int((confidence >= target).cumprod(0).sum())  # where it is flat, rounding may rise
     if after in (0, len(confidence)):
         return float(2 ** log2_tau[min(after, len(confidence) - 1)])
     high, low = float(confidence[after - 1]), float(confidence[after])
@@ -88,8 +88,11 @@ class Frolic(Method):
     """
 
     needs = frozenset({"logits", "features", "class weights"})
-    reference = "Zhu et al., Enhancing Zero-Shot Vision Models by Label-Free Prompt Distribution "
-    reference += "Learning and Bias Correcting, NeurIPS 2024"
+    reference = (
+        "Zhu et al., Enhancing Zero-Shot Vision Models by Label-Free Prompt Distribution "
+        "Learning and Bias Correcting, NeurIPS 2024, arXiv:2410.19294, "
+        "github.com/zhuhsingyuu/Frolic"
+    )
 
     order: Literal["predict-first", "learn-first"] = option("learn-first", ORDER)
     covariance: float = option(

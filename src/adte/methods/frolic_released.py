@@ -108,7 +108,7 @@ class FrolicReleased(Method):
     due with the next image.
     """
 
-    needs = Frolic.needs
+    needs = frozenset({"features", "class weights"})
     reference = Frolic.reference
 
     order: Literal["predict-first", "learn-first"] = option("learn-first", ORDER)

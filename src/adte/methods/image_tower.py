@@ -24,7 +24,7 @@ from adte.batch import Batch
 from adte.errors import InputError, StateError
 from adte.models.base import FixedClasses
 
-__all__ = ["MOMENTS", "Descent", "Tower", "Towers", "refuse", "slopes", "twin"]
+__all__ = ["MOMENTS", "Descent", "Tower", "Towers", "refuse", "slopes", "stamp", "twin"]
 
 MOMENTS = ("first.", "second.")  # how a state names the moments of a descent
 NORMS = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, _BatchNorm)
@@ -88,9 +88,10 @@ def _renew(prior: float, layer: nn.Module) -> Callable[[nn.Module, Any], None]:
     return hook
 
 
-def _place(model: nn.Module) -> list[tuple[int, torch.dtype]]:
-    """Where a model's tensors lie; it is another if the model was moved, cast or rebuilt."""
-    return [(x.data_ptr(), x.dtype) for x in (*model.parameters(), *model.buffers())]
+def stamp(model: nn.Module) -> list[tuple[int, torch.dtype, int]]:
+    """Another one if the model was moved, cast, rebuilt or trained since."""
+    tensors = (*model.parameters(), *model.buffers())
+    return [(x.data_ptr(), x.dtype, 0 if x.is_inference() else x._version) for x in tensors]
 
 
 class Tower(nn.Module):
@@ -111,7 +112,7 @@ class Tower(nn.Module):
         super().__init__()
         model = batch.require("model")
         self.context, self.classes, self.bn_prior = batch.context, batch.classes, bn_prior
-        self.place, self.weights = _place(model), None
+        self.stamp, self.weights = stamp(model), None
         if not isinstance(model, FixedClasses):
             self.weights = _plain(F.wide(batch.require("class_weights"))).to(model.device)
         elif model.dim != batch.classes:
@@ -131,7 +132,7 @@ class Tower(nn.Module):
         """Whether it is the tower of this batch too."""
         mine = (self.classes, self.bn_prior) == (batch.classes, bn_prior)
         same = mine and self.context.same(batch.context)
-        return same and self.place == _place(batch.require("model"))
+        return same and self.stamp == stamp(batch.require("model"))
 
     def views(self, image: Batch) -> Tensor:
         """Pixels (V, 3, H, W) of an image, a batch of one, on the model's device in its dtype."""

@@ -48,7 +48,8 @@ class MEMO(AdaptingMethod, MeasuredMethod):
     """
 
     reference = (
-        "Zhang et al., MEMO: Test Time Robustness via Adaptation and Augmentation, NeurIPS 2022"
+        "Zhang et al., MEMO: Test Time Robustness via Adaptation and Augmentation, NeurIPS "
+        "2022, arXiv:2110.09506, github.com/zhangmarvin/memo"
     )
     needs = frozenset({"pixels", "image tower"})
 

@@ -58,7 +58,10 @@ class MLTTA(PromptMethod):
     with one side, they rank images as the authors' scores do.
     """
 
-    reference = "Wu et al., Multi-Label Test-Time Adaptation with Bound Entropy Minimization, 2025"
+    reference = (
+        "Wu et al., Multi-Label Test-Time Adaptation with Bound Entropy Minimization, ICLR "
+        "2025, arXiv:2502.03777, github.com/Jinx630/ML-TTA"
+    )
 
     lr: float = option(1e-2, "learning rate of AdamW for the views' context", low=0)
     caption_lr: float = option(1e-3, "learning rate of AdamW for the captions' context", low=0)

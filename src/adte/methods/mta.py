@@ -94,7 +94,11 @@ class MTA(Method):
     """
 
     needs = frozenset({"logits", "features", "class weights"})
-    reference = "Zanella and Ben Ayed, On the Test-Time Zero-Shot Generalization of VLMs, CVPR 2024"
+    reference = (
+        "Zanella and Ben Ayed, On the Test-Time Zero-Shot Generalization of Vision-Language "
+        "Models: Do We Really Need Prompt Learning?, CVPR 2024, arXiv:2405.02266, "
+        "github.com/MaxZanella/MTA"
+    )
 
     neighbours: float = option(
         0.3, "share of the other views that set a view's bandwidth", above=0, high=1

@@ -59,7 +59,10 @@ class OnZeta(Method):
     """
 
     needs = frozenset({"logits", "features", "class weights"})
-    reference = "Qian and Hu, Online Zero-Shot Classification with CLIP, ECCV 2024"
+    reference = (
+        "Qian and Hu, Online Zero-Shot Classification with CLIP, ECCV 2024, arXiv:2408.13320, "
+        "github.com/idstcv/OnZeta"
+    )
 
     length: int | None = option(
         None, "n, number of images in the stream, if known; by default 50 per class", low=1

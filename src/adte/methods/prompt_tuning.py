@@ -15,7 +15,7 @@ from adte import functional as F
 from adte.batch import Batch
 from adte.errors import InputError
 from adte.methods._features import features_of
-from adte.methods.image_tower import twin
+from adte.methods.image_tower import stamp, twin
 from adte.methods.measured import MeasuredMethod, images, marginal, off_record
 from adte.methods.parts import Selection
 from adte.models._tokens import text_lengths
@@ -91,7 +91,7 @@ class PromptLearner:
         chunk: int | None = None,
     ) -> None:
         self.model, self.classes, self.context, self.chunk = model, tuple(classes), context, chunk
-        self.place = model.device, model.dtype
+        self.stamp = stamp(model)
         self.known: dict[bytes, Tensor] = {}
         self.twin = twin(model)  # its parameters ask for no gradient, so nothing is kept for them
         prompts = [f"{context} {name.replace('_', ' ')}." for name in classes]
@@ -257,15 +257,15 @@ class PromptMethod(MeasuredMethod):
         return Predictions.stack([self.adapt(self.episode(image, prior)) for image, prior in each])
 
     def learner(self, batch: Batch) -> PromptLearner:
-        """That of the batch's model and classes; made anew for others, or if the model moved."""
+        """That of the batch's model and classes; made anew for others, or if the model changed."""
         model, classes = batch.require("model"), tuple(batch.require("classes"))
         if len(classes) != batch.classes:
             raise InputError(
                 f"{len(classes)} class names do not go with logits over {batch.classes} classes; "
                 "pass one name per column"
             )
-        known, place = self._learner, (model.device, model.dtype)
-        if known is None or (known.model, known.classes, known.place) != (model, classes, place):
+        known, now = self._learner, stamp(model)
+        if known is None or (known.model, known.classes, known.stamp) != (model, classes, now):
             known = self._learner = PromptLearner(model, classes, self.context, self.chunk)
         return known
 

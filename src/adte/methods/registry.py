@@ -59,7 +59,7 @@ def register(name: str) -> Callable[[M], M]:
         if not isinstance(cls, type) or not issubclass(cls, Method):
             raise InputError(f"{brief(cls)} is no class of methods; derive it from adte.Method")
         cls.name = name
-        _METHODS.add(name, MethodInfo(name, cls, _summary(cls.__doc__), cls.reference, {}))
+        _METHODS.add(name, MethodInfo(name, cls, _summary(cls), cls.reference, {}))
         return cls
 
     return add
@@ -73,8 +73,11 @@ def preset(
     _METHODS.add(name, info)
 
 
-def _summary(doc: str | None) -> str:
-    return (doc or "").strip().split("\n")[0].rstrip(".")
+def _summary(cls: type[Method]) -> str:
+    doc = cls.__doc__ or ""
+    if doc.startswith(f"{cls.__name__}("):  # the signature, where a dataclass has no docstring
+        return ""
+    return doc.strip().split("\n")[0].rstrip(".")
 
 
 def method_info(name: str) -> MethodInfo:

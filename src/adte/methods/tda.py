@@ -75,7 +75,10 @@ class TDA(EntropyMethod):
     """
 
     needs = frozenset({"logits", "features"})
-    reference = "Karmanov et al., Efficient Test-Time Adaptation of Vision-Language Models, 2024"
+    reference = (
+        "Karmanov et al., Efficient Test-Time Adaptation of Vision-Language Models, CVPR 2024, "
+        "arXiv:2403.18293, github.com/kdiAAA/TDA"
+    )
     sequential = True
 
     order: Literal["predict-first", "learn-first"] = option("learn-first", ORDER)

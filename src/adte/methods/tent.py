@@ -40,7 +40,10 @@ class Tent(NormTuner):
     (0.00025, True)
     """
 
-    reference = "Wang et al., Tent: Fully Test-Time Adaptation by Entropy Minimization, ICLR 2021"
+    reference = (
+        "Wang et al., Tent: Fully Test-Time Adaptation by Entropy Minimization, ICLR 2021, "
+        "arXiv:2006.10726, github.com/DequanWang/tent"
+    )
 
     keep: Selection = part(Selection(ratio=1.0), "which of the image's views are learned from")
 

@@ -45,9 +45,11 @@ class TPS(MeasuredMethod):
     tensor([0.9672, 0.0328])
     """
 
-    needs = frozenset({"logits", "features", "class weights"})
-    reference = "Sui et al., Just Shift It: Test-Time Prototype Shifting for Zero-Shot "
-    reference += "Generalization with Vision-Language Models, WACV 2025"
+    needs = frozenset({"features", "class weights"})
+    reference = (
+        "Sui et al., Just Shift It: Test-Time Prototype Shifting for Zero-Shot Generalization "
+        "with Vision-Language Models, WACV 2025, arXiv:2403.12952, github.com/elaine-sui/TPS"
+    )
 
     keep: Selection = part(Selection(), "which views are kept")
     lr: float = option(5e-3, "learning rate of AdamW", low=0)

@@ -29,7 +29,10 @@ class TPT(PromptMethod):
     (0.005, True)
     """
 
-    reference = "Shu et al., Test-Time Prompt Tuning for Zero-Shot Generalization, NeurIPS 2022"
+    reference = (
+        "Shu et al., Test-Time Prompt Tuning for Zero-Shot Generalization in Vision-Language "
+        "Models, NeurIPS 2022, arXiv:2209.07511, github.com/azshue/TPT"
+    )
 
     def adapt(self, e: Episode) -> Prediction:
         weights, entropy, kept = self.tune(e)

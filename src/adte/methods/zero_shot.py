@@ -32,7 +32,8 @@ class ZeroShot(PriorMethod):
     """
 
     reference = (
-        "Radford et al., Learning Transferable Visual Models From Natural Language, ICML 2021"
+        "Radford et al., Learning Transferable Visual Models From Natural Language Supervision, "
+        "ICML 2021, arXiv:2103.00020, github.com/openai/CLIP"
     )
 
     def decide(self, batch: Batch, readouts: Reading | None) -> Predictions:

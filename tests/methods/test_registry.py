@@ -1,0 +1,35 @@
+"""What the list of methods says of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+
+from adte import create_method, list_methods
+from adte.methods import Method, method_info, register
+from adte.registry import Registry
+from adte.testing.samples import samples
+
+
+def test_without_a_docstring_there_is_no_summary(monkeypatch):
+    """A dataclass without one gets its signature as a docstring, which was shown."""
+    monkeypatch.setattr("adte.methods.registry._METHODS", Registry("method"))
+
+    @register("plain")
+    @dataclass(kw_only=True, eq=False)
+    class Plain(Method):
+        pass
+
+    assert method_info("plain").summary == ""
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in list_methods() if "logits" not in method_info(n).cls.needs]
+)
+def test_who_says_that_it_needs_no_logits_looks_at_none(name):
+    ours, blind = create_method(name), create_method(name)
+    for sample in samples(4):
+        p = blind.step(replace(sample, logits=torch.zeros_like(sample.logits)))
+        assert torch.equal(ours.step(sample).probs, p.probs)
