@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import tarfile
@@ -133,7 +134,9 @@ def test_a_mirror_serves_sets_whose_address_is_gone(server: Server, tmp_path: Pa
     assert not (tmp_path / "cars_test").exists()
 
 
-def test_some_files_of_a_set_and_a_full_disk(server: Server, tmp_path: Path) -> None:
+def test_some_files_of_a_set_and_a_full_disk(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server.files |= {"a.tar": tar({"a.jpg": b"1"}), "b.tar": tar({"b.jpg": b"2"})}
     info = DatasetInfo("x", "a set", downloads=(at(server, "a.tar"), at(server, "b.tar")))
     download(info, tmp_path, only=["b.tar"], keep=True)
@@ -142,6 +145,15 @@ def test_some_files_of_a_set_and_a_full_disk(server: Server, tmp_path: Path) -> 
         download(info, tmp_path, only=["c.tar"])
     with pytest.raises(InputError, match="are free at"):
         fetch_file(at(server, bytes=1 << 60), tmp_path)
+    with pytest.raises(InputError, match="a file is in the way; give another name"):
+        download(info, tmp_path / "b.jpg")  # a traceback was all that was said
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("adte.data.get.shutil.copyfileobj", full)
+    with pytest.raises(InputError, match="cannot be unpacked: the disk is full; free some space"):
+        download(info, tmp_path)  # nor is it mended by another download
 
 
 @pytest.mark.parametrize(
@@ -175,6 +187,6 @@ def test_a_damaged_archive_is_not_unpacked(tmp_path: Path) -> None:
 
 def test_a_torn_archive(tmp_path: Path) -> None:
     (tmp_path / "a.tar.gz").write_bytes(tar({"big.jpg": bytes(100_000)})[:-30])
-    with pytest.raises(InputError, match=r"cannot be unpacked .*; fetch it again"):
+    with pytest.raises(InputError, match=r"cannot be unpacked: .*; fetch it again"):
         unpack(tmp_path / "a.tar.gz", tmp_path / "in")
     assert list((tmp_path / "in").iterdir()) == []

@@ -190,8 +190,10 @@ def test_imagenet_c_by_type_and_severity(tmp_path: Path, plant: Callable, write:
                        subset_file=str(subset))  # fmt: skip
     assert few.labels.tolist() == [3, 9]  # complete: 997 of 1000 classes is how that list is
     assert "2 images of ids.txt" in few.split
-    with pytest.raises(InputError, match="has no gaussian_noise/5/"):
+    with pytest.raises(InputError, match=r"no gaussian_noise/5/; .*\?corruption=defocus_blur,fog "):
         load_dataset(f"imagenet-c:{tmp_path}", complete=False)
+    with pytest.raises(InputError, match=r"no fog/1/; .* put \?severity=5 behind the path"):
+        load_dataset(f"imagenet-c:{tmp_path}", corruption="fog", severity="1-5")
     with pytest.raises(InputError, match="severity='6'"):
         load_dataset(f"imagenet-c:{tmp_path}", corruption="fog", severity="6")
     assert looks_like(tmp_path) == "imagenet-c"

@@ -26,7 +26,7 @@ Write = Callable[[Path, object], Path]
 def test_folders_sort_by_code_point_and_skip_debris(tmp_path: Path, plant: Callable) -> None:
     plant(tmp_path, ["zebra/1.jpg", "Ape/b.JPG", "Ape/a.png", "ape/1.jpg", "cheese_plate/1.jpg",
                      "cheesecake/deep/er/1.jpg", "ape/README.txt", "ape/.DS_Store", "ape/Thumbs.db",
-                     ".cache/1.jpg", "ape/._1.jpg"])  # fmt: skip
+                     ".cache/1.jpg", "ape/._1.jpg", "__MACOSX/ape/._1.jpg"])  # fmt: skip
     data = load_dataset(f"folder:{tmp_path}")
     assert data.classes == ("Ape", "ape", "cheese_plate", "cheesecake", "zebra")
     assert list(data.ids) == ["Ape/a.png", "Ape/b.JPG", "ape/1.jpg", "cheese_plate/1.jpg",
@@ -153,6 +153,14 @@ def test_a_file_where_a_folder_belongs(tmp_path: Path, plant: Callable, write: W
             load_dataset(f"{name}:{table}")
 
 
+def test_an_archive_where_a_folder_belongs(tmp_path: Path, write: Write) -> None:
+    """A tar of ImageNet-A was taken for one of WebDataset's."""
+    for spec in ("imagenet-a:a.tar", "eurosat:a.zip", "folder:a.zip", "cars:a.TGZ"):
+        name, _, file = spec.partition(":")
+        with pytest.raises(InputError, match="it is an archive: unpack it, and give the folder"):
+            load_dataset(f"{name}:{write(tmp_path / file, 'packed')}")
+
+
 def test_a_path_without_a_name_is_told_the_name(tmp_path: Path, write: Write) -> None:
     table = write(tmp_path / "a.csv", "path,label\n1.jpg,cat\n")
     for path, message in (
@@ -173,6 +181,23 @@ def test_read_names(tmp_path: Path, write: Write) -> None:
             read_names(write(tmp_path / "c.json", bad))
     with pytest.raises(InputError, match="cannot read class names"):
         read_names(tmp_path / "none.txt")
+
+
+@pytest.mark.parametrize(
+    "data", ["folder:{}?classes=", "csv:{}/a.csv?classes=", "pets:{}?split_file="]
+)
+def test_a_home_that_is_not_there(data: str, tmp_path: Path, plant: Callable, write: Write) -> None:
+    """It ended in a traceback, and a table did not look into one's own."""
+    plant(tmp_path, ["cat/1.jpg"])
+    write(tmp_path / "a.csv", "path,label\ncat/1.jpg,cat\n")
+    with pytest.raises(InputError, match=r"~nosuchuser/n\.txt"):
+        load_dataset(data.format(tmp_path) + "~nosuchuser/n.txt")
+
+
+def test_a_table_looks_into_one_s_home(tmp_path: Path, write: Write, monkeypatch) -> None:
+    monkeypatch.setenv("HOME", str(write(tmp_path / "names.txt", "cat\ndog\n").parent))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    assert list(read_names("~/names.txt").values()) == ["cat", "dog"]
 
 
 def test_the_first_folders_may_be_empty(tmp_path: Path, plant: Callable) -> None:

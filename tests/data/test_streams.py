@@ -69,6 +69,8 @@ def test_orders_differ_in_their_runs() -> None:
     assert runs["shuffled"] > 900
     tight, loose = (changes(make_stream(data, order="correlated", delta=d)) for d in (0.01, 10.0))
     assert 19 <= tight < 100 < loose < runs["shuffled"]
+    many = dataset(classes=100, each=10)  # a class whose chunks are full was spread over all others
+    assert changes(make_stream(many, order="correlated", delta=1e-9)) == 99
 
 
 def test_correlated_chunks_are_filled() -> None:

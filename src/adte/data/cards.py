@@ -15,7 +15,7 @@ __all__ = ["CARDS"]
 
 PAPER = "Wu et al., ICLR 2026, zero-shot rows"
 OPEN_CLIP = "mlfoundations/open_clip docs/openclip_results.csv, OpenAI's templates"
-GET = "`adte data get {}` downloads it"
+GET = "`adte data get {} FOLDER` downloads it"
 COOP = "; put CoOp's {} beside it (linked from KaiyangZhou/CoOp DATASETS.md)"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -62,7 +63,7 @@ def check_dataset(
         data = part.load(path)
     except AdteError as error:
         return [Finding("layout", "wrong", str(error))]
-    root = Path(path).expanduser()
+    root = Path(os.path.expanduser(path))
     found = part.find(root) or Found(root, data.split)
     out = [Finding("layout", "ok", data.split)]
     out += _counts(data, found, part)

@@ -95,8 +95,8 @@ class CIFARC(Reader):
             if not path.is_file():
                 here = [c for c in CORRUPTIONS if (found.folder / f"{c}.npy").is_file()]
                 raise InputError(
-                    f"{str(found.folder)!r} has no {c}.npy; unpack the archive again, or pass "
-                    f"corruption={','.join(here)!r} to take what is there"
+                    f"{str(found.folder)!r} has no {c}.npy; unpack the archive again, or put "
+                    f"?corruption={','.join(here)} behind the path to take what is there"
                 )
             if _map(path).shape != (5 * n, 32, 32, 3) or _map(path).dtype != np.uint8:
                 raise InputError(

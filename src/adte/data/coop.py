@@ -10,6 +10,7 @@ split names and the folder lacks are left out: a part of a set can be read under
 from __future__ import annotations
 
 import json
+import os
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,8 +18,7 @@ from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
 from adte.data.base import Dataset
-from adte.data.files import missing
-from adte.data.registry import PART, Found, Reader
+from adte.data.registry import Found, Reader
 from adte.errors import InputError
 from adte.options import option
 
@@ -39,7 +39,7 @@ def read_split(path: str | Path, part: str = "test") -> Split:
     """One part of a CoOp split file. Ids are the images' folders where each class has its own."""
     path = Path(path)
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(path.read_text(encoding="utf-8-sig"))
         rows = {p: [(str(f), int(y), str(n)) for f, y, n in data[p]] for p in PARTS}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
@@ -94,6 +94,9 @@ class CoopReader(Reader):
                 "the path"
             )
         bases = [root, *(root / home for home in self.homes)]
+        whole = root.absolute()
+        if whole.name in self.images:  # it is the images; the lists lie beside it
+            bases.append(whole.parent)
         if self.split != "official" and (found := self._find_split(root, bases)):
             return found
         if self.split == "coop" or self.part != "test":
@@ -105,7 +108,7 @@ class CoopReader(Reader):
         return next((f for base in bases if (f := self.find_official(base))), None)
 
     def _find_split(self, root: Path, bases: Sequence[Path]) -> Found | None:
-        given = Path(self.split_file).expanduser() if self.split_file else None
+        given = Path(os.path.expanduser(self.split_file)) if self.split_file else None
         if given and not given.is_file():
             raise InputError(f"split file {str(given)!r} does not exist; check the path")
         if not self.split_name:
@@ -144,23 +147,9 @@ class CoopReader(Reader):
         split = split or self.read_official(found)
         files = [(self.locate(found.folder, f), y) for f, y in split.files]
         layout = found.layout
-        if self.check_files and (lost := list(missing(found.folder, (f for f, _ in files)))):
-            if self.complete:
-                source = repr(str(found.split)) if found.split else "the split"
-                raise InputError(
-                    f"{source} names {lost[0]!r}, which is not in {str(found.folder)!r} "
-                    f"({len(lost)} of {len(files)} are missing); unpack the images again, or "
-                    f"{PART}"
-                )
-            layout += f", less {len(lost)} of {len(files)} images that are not there: {lost[0]}, …"
-            gone = set(lost)
-            files = [(f, y) for f, y in files if f not in gone]
-        if self.complete and len(split.names) != self.info.classes:
-            raise InputError(
-                f"{self.info.title} in {str(root)!r} has {len(split.names)} classes instead of "
-                f"{self.info.classes} ({found.layout}); check the path, or "
-                f"{PART}"
-            )
+        if self.check_files:
+            files, less = self._there(found, files)
+            layout += less
         return Dataset.of_files(
             self.info.name, found.folder, files, classes=split.names, class_ids=split.ids,
             split=layout, root=root, templates=self.info.templates,

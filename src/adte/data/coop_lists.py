@@ -59,8 +59,9 @@ class Pets(ListReader):
         found = self.find(root)
         if found is None or found.split is None:
             return False
-        text = found.split.read_text()
-        return found.split.suffix == ".json" or bool(re.match(r"\w+_\d+ \d+ \d+ \d+", text))
+        if found.split.suffix == ".json":
+            return True
+        return any(re.match(r"\w+_\d+ \d+ \d+ \d+", row) for row in lines(found.split)[:1])
 
     def read_official(self, found: Found) -> Split:
         assert found.split is not None

@@ -18,8 +18,12 @@ def image_names(folder: str | os.PathLike[str]) -> list[str]:
 
 
 def subfolders(folder: str | os.PathLike[str]) -> list[str]:
-    """The folders directly in a folder, sorted by code point, hidden ones left out."""
-    return sorted(e.name for e in _entries(folder) if not e.name.startswith(".") and e.is_dir())
+    """The folders directly in a folder, sorted by code point, without hidden ones and __MACOSX."""
+    return sorted(
+        e.name
+        for e in _entries(folder)
+        if not e.name.startswith(".") and e.name != "__MACOSX" and e.is_dir()
+    )
 
 
 def _entries(folder: str | os.PathLike[str]) -> list[os.DirEntry[str]]:
@@ -36,7 +40,7 @@ def _entries(folder: str | os.PathLike[str]) -> list[os.DirEntry[str]]:
 
 def lines(path: Path) -> list[str]:
     """The lines of a list that say something, without the space around them."""
-    return [line.strip() for line in path.read_text("utf-8").splitlines() if line.strip()]
+    return [line.strip() for line in path.read_text("utf-8-sig").splitlines() if line.strip()]
 
 
 def first(root: Path, places: Iterable[str], test: Callable[[Path], bool]) -> Path | None:

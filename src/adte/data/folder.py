@@ -78,7 +78,7 @@ class ImageFolder(Reader):
         )  # fmt: skip
 
     def _names(self, root: Path, folders: list[str]) -> tuple[dict[str, str], str]:
-        path = Path(self.classes).expanduser() if self.classes else root / "classes.json"
+        path = Path(self.classes) if self.classes else root / "classes.json"
         if self.classes or path.is_file():
             names = read_names(path)
             if set(names) == {str(i) for i in range(len(names))} and not set(folders) <= set(names):

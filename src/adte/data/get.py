@@ -19,6 +19,7 @@ from typing import IO
 
 from adte.data.registry import DatasetInfo, Download, dataset_info
 from adte.errors import InputError, unknown
+from adte.files.whole import make_folder, reason
 
 __all__ = ["Progress", "download", "fetch_file", "unpack"]
 
@@ -62,8 +63,7 @@ def download(
     files = tuple(f for f in files if not only or f.file in only)
     if not files or (mirror is None and not all(f.url for f in files)):
         raise InputError(f"{info.title} cannot be downloaded by a program: {info.how}")
-    target = Path(folder).expanduser()
-    target.mkdir(parents=True, exist_ok=True)
+    target = make_folder(os.path.expanduser(folder))
     done = []
     for file in files:
         mark = target / f".{file.file}.done"
@@ -172,9 +172,10 @@ def unpack(archive: Path, folder: Path) -> None:
             tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError,
             RuntimeError,
         ) as error:  # fmt: skip  # the last: a zip with a password
-            raise InputError(
-                f"{str(archive)!r} cannot be unpacked ({error}); fetch it again"
-            ) from error
+            said = f"{error}; fetch it again"
+            if isinstance(error, OSError) and error.errno is not None:  # not the archive's fault
+                said = reason(error)
+            raise InputError(f"{str(archive)!r} cannot be unpacked: {said}") from error
         _merge(Path(scratch), folder)
 
 

@@ -88,8 +88,7 @@ class HuggingFace(Reader):
         image = self._column("image", self.image, kinds, "Image")
         label = self._column("label", self.label, kinds, "ClassLabel")
         if self.classes:
-            file = Path(self.classes).expanduser()
-            names = tuple(read_names(file, by_label=True).values())
+            names = tuple(read_names(self.classes, by_label=True).values())
         elif kinds[label] == "ClassLabel":
             names = tuple(data.features[label].names)
         else:

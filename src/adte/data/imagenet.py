@@ -7,6 +7,7 @@ classes in an order of its own, which `meta.mat` of the devkit maps to ids.
 from __future__ import annotations
 
 import csv
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,7 +111,8 @@ class ImageNet(WordNetFolders):
         if folder is None:
             return None
         names = "ILSVRC2012_devkit_t12/data", "devkit/data", "data", ""
-        for base in [Path(self.devkit)] if self.devkit else [root, folder, root.parent]:
+        given = [Path(os.path.expanduser(self.devkit))] if self.devkit else []
+        for base in given or [root, folder, root.parent]:
             truth = first(base, names, lambda p: (p / TRUTH).is_file())
             if truth is not None:
                 return Found(folder, "flat files with the devkit's ground truth",

@@ -7,6 +7,7 @@ of 5,000 images, 997 of the 1000 classes (RobustBench); `subset_file` names such
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -53,10 +54,12 @@ class ImageNetC(WordNetFolders):
         for c, s in wanted:
             home = self._home(root, c)
             if home is None or not (home / str(s)).is_dir():
-                here = [c for c in CORRUPTIONS if self._home(root, c)]
+                types = ",".join(c for c in CORRUPTIONS if self._home(root, c))
+                levels = ",".join(n for n in subfolders(home) if n in set("12345")) if home else ""
+                here = f"severity={levels}" if levels else f"corruption={types}"
                 raise InputError(
-                    f"{str(root)!r} has no {c}/{s}/; unpack its archive there, or pass "
-                    f"corruption={','.join(here)!r} to take what is there"
+                    f"{str(root)!r} has no {c}/{s}/; unpack its archive there, or put ?{here} "
+                    "behind the path to take what is there"
                 )
         each = len(self._kept()) if self.subset_file else self.info.images or 0
         types, severity = ", ".join(dict.fromkeys(c for c, _ in wanted)), self.severity
@@ -70,7 +73,7 @@ class ImageNetC(WordNetFolders):
         return any(self._known(h / s) for h in homes for s in subfolders(h)[:5])
 
     def _kept(self) -> set[str]:
-        path = Path(self.subset_file or "").expanduser()
+        path = Path(os.path.expanduser(self.subset_file or ""))
         if not path.is_file():
             raise InputError(f"subset_file={str(path)!r} does not exist; check the path")
         return {Path(line.split()[0]).name for line in lines(path)}

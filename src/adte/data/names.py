@@ -62,7 +62,7 @@ def read_names(path: str | os.PathLike[str], by_label: bool = False) -> dict[str
         path: of the file.
         by_label: the position is the label, so ids that are numbers have to be 0, 1, …
     """
-    path = Path(path)
+    path = Path(os.path.expanduser(path))
     try:
         text = path.read_text(encoding="utf-8-sig")
         data = json.loads(text) if path.suffix == ".json" else text.splitlines()

@@ -20,7 +20,9 @@ from typing import Any, ClassVar, TypeVar
 from urllib.parse import unquote
 
 from adte.data.base import Dataset
+from adte.data.files import missing
 from adte.errors import AdteError, InputError, brief
+from adte.images import ARCHIVES
 from adte.options import build, check, describe, option, parse
 from adte.registry import Registry
 from adte.templates import SINGLE
@@ -157,6 +159,27 @@ class Reader(ABC):
     def read(self, root: Path, found: Found) -> Dataset:
         """Read the set that `find` found."""
 
+    def _there(
+        self, found: Found, files: list[tuple[str, int]]
+    ) -> tuple[list[tuple[str, int]], str]:
+        """Those of the files in a list that exist, and how many do not, in words.
+
+        Raises:
+            InputError: if one does not, and the set is to be complete.
+        """
+        lost = list(missing(found.folder, (name for name, _ in files)))
+        if not lost:
+            return files, ""
+        if self.complete:
+            source = repr(str(found.split)) if found.split else "the split"
+            raise InputError(
+                f"{source} names {lost[0]!r}, which is not in {str(found.folder)!r} "
+                f"({len(lost)} of {len(files)} are missing); unpack the images again, or {PART}"
+            )
+        less = f", less {len(lost)} of {len(files)} images that are not there: {lost[0]}, …"
+        gone = set(lost)
+        return [(name, label) for name, label in files if name not in gone], less
+
     def recognise(self, root: Path) -> bool:
         """Whether a path looks like this set and no other, to suggest it in error messages."""
         return self.find(root) is not None
@@ -209,14 +232,18 @@ class Reader(ABC):
                 f"the first being {i} {data.classes[i]!r} ({data.class_ids[i]})"
                 f"{self._hint(root)}, or {PART}"
             )
-        if found.images is not None and len(data) != found.images:
-            raise InputError(
-                f"{where} has {len(data)} images instead of {found.images}{self._hint(root)}, or "
-                f"{PART}"
-            )
+        wanted = (("classes", len(counts), self.info.classes), ("images", len(data), found.images))
+        for what, here, want in wanted:
+            if want is not None and here != want:
+                raise InputError(
+                    f"{where} has {here} {what} instead of {want}{self._hint(root)}, or {PART}"
+                )
 
     def _hint(self, root: Path) -> str:
         other = looks_like(root, but=self.info.name)
+        archive = root.name.lower().endswith(ARCHIVES) and root.is_file()
+        if archive and (other is None or not self.generic):  # a tar looks like WebDataset's
+            return "; it is an archive: unpack it, and give the folder"
         if other is None:
             return f"; {self.mend}"
         return f"; it looks like {other}: read it as {other}:PATH"

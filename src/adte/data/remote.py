@@ -67,7 +67,7 @@ class _Elsewhere(Reader):
         """A set of (id, source, label); labels are names, or numbers of the names in a file."""
         numbers = any(isinstance(label, int) for _, _, label in items)
         if self.classes:
-            names = read_names(os.path.expanduser(self.classes), by_label=numbers)
+            names = read_names(self.classes, by_label=numbers)
         elif numbers:
             raise InputError(
                 f"the labels of {name!r} are numbers; give a file with their names: put "

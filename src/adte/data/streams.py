@@ -265,7 +265,9 @@ def correlated(labels: Ints, delta: float, rng: np.random.Generator) -> Ints:
         proportions = rng.dirichlet(np.full(chunks, delta), size=chunks)
         for c in rng.permutation(chunks):
             p = proportions[c] * (held < share)
-            p = p if p.sum() > 0 else (held < share).astype(float)
+            if not p.sum():  # all of it lies in full chunks: draw anew, for those with room
+                room = np.flatnonzero(held < share)
+                p[room] = rng.dirichlet(np.full(len(room), delta))
             ends = (p.cumsum() / p.sum() * counts[c]).astype(int)
             ends[-1] = counts[c]
             sizes[c] = np.diff(ends, prepend=0)

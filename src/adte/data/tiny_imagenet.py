@@ -6,13 +6,13 @@ another order and is not used. Nor is `words.txt`: names are ImageNet's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from adte.data.base import Dataset
 from adte.data.cards import CARDS
-from adte.data.files import image_names, missing
+from adte.data.files import image_names, lines
 from adte.data.imagenet import WordNetFolders
 from adte.data.names import imagenet_ids
 from adte.data.registry import Found, register_dataset
@@ -58,16 +58,12 @@ class TinyImageNet(WordNetFolders):
         if found.split is None:
             return super().read(root, found)
         rank = {wnid: i for i, wnid in enumerate(imagenet_ids(self.subset))}
-        rows = [line.split("\t") for line in found.split.read_text().splitlines() if line.strip()]
+        rows = [line.split("\t") for line in lines(found.split)]
         for row in rows:
             if len(row) < 2 or row[1] not in rank:
                 raise InputError(
                     f"line {chr(9).join(row)[:60]!r} of {str(found.split)!r} does not name a file "
                     "and one of the 200 ids; unpack tiny-imagenet-200.zip again"
                 )
-        for name in missing(found.folder, (row[0] for row in rows)):
-            raise InputError(
-                f"{str(found.split)!r} names {name!r}, which is not in {str(found.folder)!r}; "
-                "unpack the images again"
-            )
-        return self.dataset(root, found, [(row[0], rank[row[1]]) for row in rows])
+        files, less = self._there(found, [(row[0], rank[row[1]]) for row in rows])
+        return self.dataset(root, replace(found, layout=found.layout + less), files)

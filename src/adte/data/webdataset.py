@@ -216,7 +216,7 @@ class WebDataset(Reader):
 
     def _names(self, folder: Path) -> dict[str, str]:
         if self.classes:
-            return read_names(Path(self.classes).expanduser(), by_label=True)
+            return read_names(self.classes, by_label=True)
         places = ("classes.json", "classnames.txt", "../classes.json", "../classnames.txt")
         path = first(folder, places, Path.is_file)
         if path is None:
