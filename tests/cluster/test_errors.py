@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from adte import InputError
 from adte.cli import main
-from adte.cluster.connect import ClusterOptions, _own_end, connected, places
+from adte.cluster.connect import ClusterOptions, _aside, _own_end, connected, places
 
 # Of a file that is there; nobody comes to open it.
 PREDICT = ["predict", __file__, "--classes", "cat, dog", "--engine", "ray"]
@@ -29,6 +29,17 @@ def told(*words: str) -> str:
 def test_missing_ray_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     assert "pip install 'adte[ray]'" in told(*PREDICT)
+
+
+def test_ray_s_own_words_are_notes(capsys):
+    """It prints them on standard output, where the results are."""
+    note = _aside(set())
+    for _ in range(2):
+        note({"lines": ["A worker died. See the log. Lease: 01", "It is done again."]}, True)
+    out, err = capsys.readouterr()
+    assert out == ""
+    told = ["A worker died. See the log", "It is done again."]
+    assert err.splitlines() == [f"note: Ray says: {said}" for said in told]
 
 
 @pytest.mark.parametrize("form", ["{}", "ray://{}"])

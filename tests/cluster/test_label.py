@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import random
 import tarfile
 import threading
@@ -14,9 +15,15 @@ from click.testing import CliRunner
 from PIL import Image
 
 from adte.cli import main
+from adte.errors import InputError
 from adte.files.states import load_state
 
 pytest.importorskip("ray")
+
+from adte.cluster.connect import ClusterOptions
+from adte.cluster.pool import Pool
+from adte.cluster.worker import Tower, Work
+from clusters import live
 
 pytestmark = pytest.mark.slow
 CLASSES = "cat, dog, car, tree"
@@ -102,7 +109,24 @@ def test_killed_workers_change_no_label(nodes, photos):
     thread.join()
     assert found[0].exit_code == 2, found[0].output
     assert killed == 2
+    assert "(raylet)" not in found[0].stdout  # Ray printed there that a worker died: no JSON then
     same(photos.parent)
+
+
+def test_an_image_that_kills_every_worker_ends_the_run(nodes, monkeypatch):
+    """It was sent from one to the next for ever."""
+    monkeypatch.setattr("adte.cluster.pool.RETRIES", 1)
+    stream = live(4)
+    work = Work(Tower.itself(stream.model), stream.views, stream.model.preprocess)
+    pool = Pool(nodes.ray, work, ClusterOptions(workers=1, chunk=2))
+    sources = [stream.stream[0].source, stream.stream[1].source, lambda: os._exit(1)]
+    done = pool(enumerate(sources))
+    try:
+        assert [next(done)[0], next(done)[0]] == [0, 1]
+        with pytest.raises(InputError, match=r"workers died .* at the same work \(.*more memory"):
+            next(done)
+    finally:
+        pool.close()
 
 
 def test_it_goes_on_where_it_was(nodes, photos):

@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -17,9 +18,12 @@ from adte import console
 from adte.errors import InputError, MissingExtra
 from adte.options import check, option
 
-__all__ = ["ClusterOptions", "connected", "gave_up", "import_ray", "places"]
+__all__ = ["RETRIES", "ClusterOptions", "connected", "gave_up", "import_ray", "places"]
 
 PATIENCE = 5.0  # seconds for the head of a cluster to take a connection
+RETRIES = (
+    20  # of work whose worker died: an image that kills each would never end (Ray Data has none)
+)
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # a worker without a GPU of its own hides none
@@ -58,10 +62,16 @@ class ClusterOptions:
 
 def gave_up(error: Exception) -> InputError:
     """What is said where Ray gives up."""
+    from ray.exceptions import OutOfMemoryError, RayActorError, WorkerCrashedError
+
     said = str(error).strip().splitlines()
+    what, mend = "the cluster failed", "the same command"
+    if isinstance(error, RayActorError | WorkerCrashedError | OutOfMemoryError):
+        what = f"workers died {RETRIES + 1} times at the same work"
+        mend = "give them more memory, or leave out the image that ends them; then the same command"
     return InputError(
-        f"the cluster failed ({said[-1] if said else type(error).__name__}); the same command goes "
-        "on from what is written"
+        f"{what} ({said[-1] if said else type(error).__name__}); {mend} goes on from what is "
+        "written"
     )
 
 
@@ -181,13 +191,31 @@ def _unreachable(address: str | None, error: Exception) -> InputError:
 
 
 def _quieten(ray: Any) -> None:
-    """One bar is ours to show; Ray's own would run through it."""
+    """One bar is ours to show; Ray's own would run through it.
+
+    That a worker died Ray prints on standard output, whatever it is told; there are the results.
+    """
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     context.print_on_execution_start = False
     context.log_internal_stack_trace_to_stdout = False
     for name in ("ray.data", "ray.serve", "ray"):
         logging.getLogger(name).setLevel(logging.ERROR)
+    if inside := sys.modules.get("ray._private.worker"):
+        inside.print_to_stdstream = _aside(set())  # type: ignore[attr-defined]
+
+
+def _aside(known: set[str]) -> Callable[..., None]:
+    """Notes in the place of what Ray prints, its first sentences, each once."""
+
+    def note(data: dict[str, Any], *_: Any, **__: Any) -> None:
+        for line in data["lines"]:
+            said = ". ".join(str(line).split(". ")[:2])
+            if said not in known:
+                known.add(said)
+                console.say(f"note: Ray says: {said}")
+
+    return note
 
 
 def places(ray: Any, options: ClusterOptions, least: int = 1) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from adte.cluster.connect import ClusterOptions, gave_up, places
+from adte.cluster.connect import RETRIES, ClusterOptions, gave_up, places
 from adte.cluster.worker import Chunk, Encoder, Work, unfit
 from adte.errors import InputError
 from adte.machine import head_device
@@ -54,7 +54,7 @@ class Pool:
             num_cpus=0 if options.gpus else 1,
             num_gpus=options.gpus,
             max_restarts=-1,
-            max_task_retries=-1,
+            max_task_retries=RETRIES,
         )(Remote)
         self.workers = [made.remote() for _ in range(places(ray, options))]
 

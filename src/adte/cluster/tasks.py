@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from adte import console
-from adte.cluster.connect import ClusterOptions, connected, gave_up
+from adte.cluster.connect import RETRIES, ClusterOptions, connected, gave_up
 from adte.cluster.worker import unfit
 from adte.errors import InputError
 from adte.evaluate.features.cache import Cache
@@ -79,7 +79,7 @@ def run_tasks(
             shared._opened = {}  # made anew where it is read
         total(len(shared) * passes(missing.values()))
         told, count = ray.put([shared, batch or BATCH]), ray.remote(num_cpus=0)(Count).remote()
-        one = ray.remote(num_cpus=1, max_retries=-1)(_one)
+        one = ray.remote(num_cpus=1, max_retries=RETRIES)(_one)
         waiting = {one.remote([told], task, count): key for key, task in missing.items()}
         seen, due = 0, time.monotonic()
         while waiting:
