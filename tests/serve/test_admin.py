@@ -132,6 +132,24 @@ def test_a_stream_is_not_merged_into_itself(folder):
     assert [row["seen"] for row in admin.listing(folder)] == [2]
 
 
+def test_what_streams_began_from_is_not_merged_twice(folder, tmp_path):
+    """It is refused, and the files are merged as the refusal says."""
+    warm, one, two, both = (str(tmp_path / f"{name}.adte") for name in ("w", "1", "2", "both"))
+    with running(folder) as (client, _):
+        Path(warm).write_bytes(client.stream("shop").export())
+        for id, file, images in (("one", one, [3]), ("two", two, [4, 5, 6])):
+            stream = made(client, id, start=warm)
+            stream.predict_many([jpeg(i) for i in images])
+            Path(file).write_bytes(stream.export())
+    for here, there in (("one", "two"), ("shop", "one")):  # the latter began from the former
+        said = ran(folder, "merge", here, there, code=2)
+        assert f"{here!r} and {there!r} go back to the same state, which would count twice" in said
+    assert [row["seen"] for row in admin.listing(folder)] == [2, 1, 3]
+    done = CliRunner().invoke(main, ["merge", one, two, "--start", warm, "--out", both])
+    assert done.exit_code == 0, done.output
+    assert "4 images seen" in ran(folder, "import", "one", both)
+
+
 def damage(folder) -> None:
     """No snapshot is good, and the log has lost its beginning."""
     db = sqlite3.connect(folder / NAME)

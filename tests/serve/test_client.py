@@ -267,6 +267,19 @@ def test_a_stream_may_take_longer_to_make_than_an_answer(monkeypatch):
         answered.result().close()
 
 
+def test_a_client_may_wait_without_end(stream, monkeypatch):
+    client = Client(stream.client.url, retries=0, timeout=None)
+    client.create(["cat"], views=2).delete()
+    client.close()
+
+    def gave_up(*_: object) -> None:  # as the system does by itself
+        raise TimeoutError
+
+    monkeypatch.setattr(client, "_once", gave_up)
+    with pytest.raises(ServiceError, match=r"\(TimeoutError\); check that it is"):
+        client.info()
+
+
 @pytest.mark.parametrize("limits", [{"queue": 3}, {"max_bytes": 4000}], ids=str)
 def test_images_to_calibrate_with_go_in_requests_that_are_allowed(tmp_path, limits):
     images, labels = [jpeg(i) for i in range(8)], ["cat", "dog"] * 4
@@ -275,7 +288,8 @@ def test_images_to_calibrate_with_go_in_requests_that_are_allowed(tmp_path, limi
     clf.freeze()
     expected = clf.calibrate(images, labels).temperature
     with running(tmp_path / "s", model=small(), limits=Limits(**limits)) as (client, _):
-        assert made(client).calibrate(images, labels).temperature == pytest.approx(expected)
+        found = made(client).calibrate(iter(images), labels)
+        assert found.temperature == pytest.approx(expected)
 
 
 def test_an_address_that_leads_elsewhere_is_no_success(stream, monkeypatch):

@@ -218,6 +218,43 @@ def test_a_database_that_cannot_be_read_is_refused(tmp_path, where):
     assert open_files(folder) == [], held  # though its frames are held
 
 
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("UPDATE streams SET settings = replace(settings, '\"views\"', '\"vievs\"')",
+         "what stream 'shop' is made of, in the database in .*, is damaged .*does not know vievs"),
+        ("UPDATE streams SET settings = replace(settings, '\"views\": 6', '\"views\": \"6\"')",
+         "is damaged .views is '6', not a whole number.; put a backup in its place"),
+        ("UPDATE streams SET settings = replace(settings, '\"use\"', '\"usf\"')",
+         "is damaged .*prompts.usf"),
+        ("UPDATE streams SET settings = substr(settings, 9)", "is damaged .Expecting value"),
+        ("UPDATE streams SET settings = CAST(x'7b22ff' AS TEXT)", "is damaged .*can't decode"),
+        ("UPDATE facts SET value = '{}' WHERE name = 'model'", "name, .* is damaged .name is mis"),
+        ("UPDATE facts SET value = '1x' WHERE name = 'events'", "events, in .* is damaged .*'1x'"),
+    ],
+)  # fmt: skip
+def test_damage_within_text_is_told_as_damage(tmp_path, command, said):
+    """What no checksum guards, and what fits together for SQLite."""
+    folder = lived(tmp_path, 2, crash=False)
+    change(folder, command)
+    with pytest.raises(StateError, match=said):
+        Service(folder, small())
+
+
+def test_damage_of_what_is_only_shown_stops_nothing(tmp_path):
+    folder = lived(tmp_path, 3, crash=False)
+    for origin in (b"\xff", "text"):
+        change(folder, "UPDATE streams SET origin = ?", origin)
+        change(folder, "UPDATE history SET time = CAST(x'32ff' AS TEXT) WHERE seq = 2")
+        with running(folder) as (client, service):
+            (note,) = service.notes
+            assert note.startswith("stream 'shop': the prior that drift is measured from is dam")
+            stream = client.stream("shop")
+            assert [row["time"] for row in stream.history()][1] == "2\ufffd"
+            assert stream.state()["seen"] == 3
+            assert client.call("GET", "/ready")["status"] == "ready"
+
+
 def test_another_model_is_refused(tmp_path):
     folder = lived(tmp_path, 3, crash=False)
     with pytest.raises(StateError, match="learned with model 'small', not 'big'"):
@@ -455,7 +492,7 @@ def test_state_of_a_service_on_the_command_line(tmp_path):
         bad = run.invoke(main, ["state", str(folder), *words])
         assert bad.exit_code == 2, bad.output
         assert bad.output.startswith("error: ")
-    with pytest.raises(InputError, match="holds no state"):
+    with pytest.raises(InputError, match=r"holds no state .* a backup has the name adte\.sqlite"):
         admin.listing(tmp_path / "nowhere")
     with running(folder, model=load_model("tiny").eval()) as (client, service):
         assert service.notes == []

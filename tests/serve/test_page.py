@@ -300,6 +300,13 @@ def test_names_with_commas_and_twins_stay_whole(server, browser):
         assert stream_of(page) == "odd"  # no other stream was made
         names = "[...document.querySelectorAll('tbody th')]"
         assert not page.evaluate(f"{names}.some(x => x.scrollWidth > x.clientWidth)")  # none is cut
+        twins = server.client.create(["crane", "crane"], id="twins", views=8, method="mta")
+        for i in range(8):
+            twins.predict(painted("lemon", seed=i), label="crane")
+        assert {row["index"] for row in twins.history()} == {0, 1}
+        page.goto(f"{server.url}/#stream=twins")
+        page.wait_for_selector("#fact-accuracy:text-is('100 % of 8')")
+        assert page.locator(".ticks .wrong").count() == 0
         page.fill("#classes", "tabby, crane")
         page.wait_for_selector("#which:has-text('new stream')")
 
@@ -345,6 +352,41 @@ def test_one_view_has_a_full_bar(server, browser):
         give(page, painted("lemon"))
         answered(page)
         assert "full at 100 %" in page.inner_text("#grid-hint")
+
+
+def test_a_true_class_waits_for_a_photo_that_is_learned(server, browser):
+    with opened(browser, server.url) as page:
+        page.fill("#classes", "olive, lemon")
+        give(page, painted("orange"))
+        answered(page)
+        stream = server.client.stream(stream_of(page))
+        page.click("summary")
+        page.select_option("#truth", "lemon")
+        page.select_option("#method", "se")  # asks again, without teaching
+        page.wait_for_selector("#kept:has-text('6 of 64 views count')")
+        page.select_option("#method", "adte")
+        page.wait_for_url(f"**/#stream={stream.id}")
+        assert page.input_value("#truth") == "lemon"
+        give(page, painted("lemon"))
+        page.wait_for_selector("#fact-photos:text-is('2')")
+        assert [row["truth"] for row in stream.history()] == [None, 1]
+        assert page.input_value("#truth") == ""
+
+
+def test_a_stream_that_was_left_is_not_opened_again_by_its_change(server, browser):
+    one, two = (server.client.create(["kiwi", name], id=name) for name in ("one", "two"))
+    with opened(browser, f"{server.url}/#stream=one") as page:
+        page.wait_for_selector("#fact-stream:text-is('one')")
+        held = []
+        page.route("**/freeze", lambda route: held.append(route))
+        page.click("button:text-is('Stop learning')")
+        page.select_option("#which-stream", "two")
+        page.wait_for_selector("#fact-stream:text-is('two')")
+        with page.expect_response("**/freeze"):
+            held[0].continue_()
+        page.wait_for_timeout(300)
+        assert stream_of(page) == "two"
+        assert (one.facts()["frozen"], two.facts()["frozen"]) == (True, False)
 
 
 def test_cells_of_a_spreadsheet_are_no_photo(server, browser):

@@ -175,6 +175,29 @@ def test_export_and_import(tmp_path):
         assert client.stream("four").predict(IMAGES[7], probs=True).probs == expected
 
 
+def test_an_export_is_the_same_to_the_byte_whatever_happens_to_the_service(tmp_path, monkeypatch):
+    """What the stream began from is part of it: states that are merged count that once."""
+    with running(tmp_path / "s") as (client, service):
+        warm = made(client, "warm")
+        warm.predict_many(IMAGES[:3])
+        stream = made(client, start=warm.export())
+        stream.predict(IMAGES[3])
+        export = stream.export()
+        with monkeypatch.context() as patch:
+            patch.setattr(service.keeper.store, "renew", lambda *_: 1 / 0)
+            with pytest.raises(ServiceError):
+                stream.reset()
+        assert stream.export() == export
+        shutil.copytree(tmp_path / "s", tmp_path / "dead")
+    for folder in ("dead", "s"):  # from the log, and from a snapshot
+        with running(tmp_path / folder) as (client, _):
+            assert client.stream("shop").export() == export
+    (tmp_path / "shop.adte").write_bytes(export)
+    clf = classifier()
+    clf.load_state(tmp_path / "shop.adte")
+    assert clf.begun_from
+
+
 def test_a_calibrated_state_keeps_its_temperature(tmp_path):
     model = small()
     clf = classifier(model)

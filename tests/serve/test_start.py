@@ -54,6 +54,8 @@ def test_probes_are_answered_while_it_loads(tmp_path, servers):
         status, headers, body = ask(port, "/v1/streams", "POST")
         assert (status, headers["Retry-After"], body["error"]["code"]) == (503, "1", "loading")
         assert ask(port, "/health", Host="elsewhere")[0] == 400
+        web = {"Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "AA=="}
+        assert ask(port, "/v1/info", Connection="Upgrade", **web)[0] == 503  # as any other
         assert not said
         go.set()
         wait_ready(port)

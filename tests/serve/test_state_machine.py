@@ -25,6 +25,7 @@ from hypothesis.stateful import (
 import adte
 from adte.serve.access import Access
 from adte.serve.client import Client, RemoteStream, ServiceError
+from adte.serve.packing import dump, load_into
 from serving import CLASSES, classifier, jpeg, running, small
 
 ADMIN = "the-administrator's-token"
@@ -43,7 +44,6 @@ class Machine(RuleBasedStateMachine):
         self.tokens: dict[str, str] = {}
         self.seq: dict[str, int] = {}
         self.keys: dict[tuple[str, str], tuple[int, list[float]]] = {}
-        self.exports: dict[str, list[bytes]] = {}
         self._start(self.folder / "0")
 
     def _start(self, place: Path) -> None:
@@ -75,6 +75,18 @@ class Machine(RuleBasedStateMachine):
         made = self.admin.create(CLASSES, id=name, method=method, views=4)
         self.known[name] = classifier(MODEL, method=method, views=4)
         self.tokens[name], self.seq[name] = made.token, 0
+        return name
+
+    @rule(target=streams, warm=streams, name=st.sampled_from("abc"))
+    def create_from_another(self, warm: str, name: str):
+        if warm not in self.known or name in self.known:
+            return multiple()
+        method, state = self.known[warm].method.name, self.stream(warm).export()
+        made = self.admin.create(CLASSES, id=name, method=method, views=4, start=state)
+        self.known[name] = clf = classifier(MODEL, method=method, views=4)
+        load_into(clf, state)
+        clf.begin()
+        self.tokens[name], self.seq[name] = made.token, 1
         return name
 
     @rule(id=streams, photos=st.lists(st.sampled_from(range(6)), min_size=1, max_size=3))
@@ -156,8 +168,7 @@ class Machine(RuleBasedStateMachine):
             assert error.value.code == "state"
             return
         self.stream(other).take_over(data)
-        theirs.method.load_state_dict(mine.method.state_dict())
-        theirs.seen, theirs.temperature = mine.seen, mine.temperature
+        load_into(theirs, data)
         self.seq[other] += 1
 
     @rule(id=streams, other=streams)
@@ -207,6 +218,7 @@ class Machine(RuleBasedStateMachine):
         for id, clf in self.known.items():
             assert (found[id]["seen"], found[id]["frozen"]) == (clf.seen, clf.frozen)
             assert (found[id]["seq"], found[id]["temperature"]) == (self.seq[id], clf.temperature)
+            assert self.stream(id).export() == dump(clf)
 
 
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]

@@ -10,7 +10,6 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import resources
-from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -248,8 +247,3 @@ def _add_page(app: FastAPI) -> None:
             return Response(data, headers=headers, media_type=kind)
 
         app.add_route(path, file, methods=["GET"], include_in_schema=False)
-
-
-def openapi(service: Service) -> dict[str, Any]:
-    """What `/openapi.json` says."""
-    return make_app(service).openapi()

@@ -99,7 +99,8 @@ class Client:
         token: token of the administrator or of a stream, if the service requires one.
         retries: how often a request is sent again. While the service is starting, the client waits
             for it up to `timeout`, which does not count as a retry; with 0 it does not wait.
-        timeout: seconds to wait for an answer; for a new stream at least ten minutes.
+        timeout: seconds to wait for an answer, or None without end; for a new stream at least ten
+            minutes.
 
     Raises:
         InputError: if the address or a number cannot be used.
@@ -116,7 +117,7 @@ class Client:
         token: str | None = None,
         *,
         retries: int = 5,
-        timeout: float = 60.0,
+        timeout: float | None = 60.0,
     ) -> None:
         try:
             parts = urlsplit(url)
@@ -170,8 +171,9 @@ class Client:
             if (given := settings.get(name)) is not None and _is_file(given):
                 settings[name] = base64.b64encode(_read(given)).decode()
         asked = {"classes": list(classes), **({} if id is None else {"id": id}), **settings}
+        seconds = None if self.timeout is None else max(self.timeout, MAKING)
         made = self.call("POST", "/v1/streams", json.dumps(asked).encode(), "application/json",
-                         key=key or new_key(), timeout=max(self.timeout, MAKING))  # fmt: skip
+                         key=key or new_key(), timeout=seconds)  # fmt: skip
         return RemoteStream(self, made["id"], made["token"] or self.token)
 
     def stream(self, id: str, token: str | None = None) -> RemoteStream:
@@ -264,10 +266,12 @@ class Client:
                                "the address that the service itself has", key, id)  # fmt: skip
             return _result(status, found.get("content-type", ""), data, key, id)
 
-    def _silent(self, error: Exception, seconds: float, key: str | None, id: str) -> ServiceError:
+    def _silent(
+        self, error: Exception, seconds: float | None, key: str | None, id: str
+    ) -> ServiceError:
         """What is said where no answer came."""
-        if not isinstance(error, TimeoutError):
-            said = f"({error or type(error).__name__}); check that it is running"
+        if seconds is None or not isinstance(error, TimeoutError):
+            said = f"({str(error) or type(error).__name__}); check that it is running"
         elif key is None:
             said = f"within {seconds:g} s; try again, or give the client a longer timeout"
         else:
@@ -275,7 +279,12 @@ class Client:
         return _refused(0, "connection", f"no answer from {self.url} {said}", key, id)
 
     def _once(
-        self, verb: str, path: str, body: bytes | None, headers: dict[str, str], seconds: float
+        self,
+        verb: str,
+        path: str,
+        body: bytes | None,
+        headers: dict[str, str],
+        seconds: float | None,
     ) -> tuple[int, http.client.HTTPMessage, bytes]:
         line, process = getattr(self._local, "line", None), os.getpid()
         if line is not None and self._local.process != process:  # a fork: the line is its parent's
@@ -461,7 +470,7 @@ class RemoteStream:
 
         from adte.calibration import fitted, indices_of, tempered
 
-        if _is_one(images) or not len(images):
+        if _is_one(images) or not (images := list(images)):
             raise InputError("calibrate takes a list of images and one of their labels; give some")
         facts, limits = self.facts(), self.client.info()["limits"]
         truths = indices_of(labels, facts["classes"], len(images))

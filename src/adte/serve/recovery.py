@@ -69,7 +69,10 @@ def recover(
         stream.damaged = missing
         notes.append(missing)
     if stored.origin is not None and not stream.damaged:
-        stream.origin = unpack(stored.origin)["origin"]
+        try:
+            stream.origin = unpack(stored.origin)["origin"]
+        except (AdteError, KeyError, TypeError):  # of use to people alone
+            notes.append("the prior that drift is measured from is damaged; it begins anew")
     for row in store.history(stream.id, 1):
         stream.drift = row[6]
     return stream, notes
@@ -88,6 +91,7 @@ def _newest_good(store: Store, stream: Stream) -> list[str]:
         if not why:
             stream.clf.seen, stream.clf.frozen = s.seen, s.frozen
             stream.clf.temperature = facts["temperature"]
+            stream.clf.begun_from = facts["begun_from"]
             stream.seq = stream.kept = s.seq
             break
         notes.append(f"the snapshot at event {s.seq} was dropped ({why})")

@@ -8,7 +8,6 @@ import secrets
 import time
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
@@ -16,8 +15,6 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from adte._version import __version__
-from adte.methods import create_method, list_methods, method_info
-from adte.prompts import template_sets
 from adte.serve import schemas
 from adte.serve.access import new_token
 from adte.serve.bodies import kind_of, read_body, read_images, size_of
@@ -144,21 +141,7 @@ async def info(request: Request) -> Response:
     """What there is: model, methods, template sets, formats, limits."""
     service = service_of(request)
     known_queries(request)
-    methods = []
-    for name in list_methods():
-        method = create_method(name)
-        if method.needs <= service.model.offers | {"logits", "pixels"}:
-            methods.append({"name": name, "summary": method_info(name).summary,
-                            "stateful": method.stateful, "options": method.params})  # fmt: skip
-    return tell({
-        "version": __version__,
-        "model": service.model.name,
-        "methods": methods,
-        "templates": sorted(template_sets()),
-        "formats": [f.lower() for f in service.limits.allowed],
-        "limits": asdict(service.limits),
-        "tokens": service.access.required,
-    })  # fmt: skip
+    return tell(service.info)
 
 
 # --------------------------------------------------------------------------- streams

@@ -130,6 +130,7 @@ def serve(
         timeout_graceful_shutdown=ceil(drain) + GRACE,
         http="h11",  # the quicker httptools takes headers of any size
         h11_max_incomplete_event_size=64 << 10,
+        ws="none",  # who asks for a web socket is answered as any other
         lifespan="off",
     )
     host, port = where.getsockname()[:2]

@@ -7,9 +7,15 @@ import os
 import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from functools import cached_property
+from typing import Any
 
+from adte._version import __version__
 from adte.machine import resident
+from adte.methods import create_method, list_methods, method_info
 from adte.models.base import Model
+from adte.prompts import template_sets
 from adte.serve.access import Access
 from adte.serve.engine import Engine
 from adte.serve.keeper import Call, Keeper
@@ -77,6 +83,25 @@ class Service:
             resident_bytes=resident,
             largest_drift=lambda: max([0.0, *(s.drift or 0.0 for s in list(streams.values()))]),
         )
+
+    @cached_property
+    def info(self) -> dict[str, Any]:
+        """What there is, for pages and programs that ask; made once, for it takes long."""
+        methods = []
+        for name in list_methods():
+            method = create_method(name)
+            if method.needs <= self.model.offers | {"logits", "pixels"}:
+                methods.append({"name": name, "summary": method_info(name).summary,
+                                "stateful": method.stateful, "options": method.params})  # fmt: skip
+        return {
+            "version": __version__,
+            "model": self.model.name,
+            "methods": methods,
+            "templates": sorted(template_sets()),
+            "formats": [f.lower() for f in self.limits.allowed],
+            "limits": asdict(self.limits),
+            "tokens": self.access.required,
+        }
 
     @property
     def ready(self) -> bool:

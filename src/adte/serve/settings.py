@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from adte.errors import InputError
+from adte.facts import facts_of, instance, table
 from adte.methods import method_info
 from adte.options import parse
 from adte.prompts import Prompts
@@ -57,6 +58,13 @@ class Settings:
         kept = json.loads(json.dumps(asdict(prompts)))  # equal to what the store gives
         return Settings(list(classes), kept, info.name, typed, asked["views"], asked["seed"],
                         asked["protocol"], Views.enlarge)  # fmt: skip
+
+    @staticmethod
+    def read(data: bytes) -> Settings:
+        """As they were written down, in JSON; what is not like that raises a ValueError."""
+        found: Settings = instance(Settings).read(json.loads(data), "")
+        table(facts_of(Prompts)).read(found.prompts, "prompts")
+        return found
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,14 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from adte.errors import AdteError, InputError, StateError
+from adte.facts import TEXT, table
 from adte.files.claims import Lock, own_folder
 from adte.serve.packing import checksum
 from adte.serve.settings import Event, Settings
@@ -30,6 +31,7 @@ from adte.serve.streams import Stream
 
 __all__ = ["FORMAT", "NAME", "Answered", "Snapshot", "Store", "Stored", "trouble"]
 
+T = TypeVar("T")
 NAME, MARK = "adte.sqlite", "adte.mark"
 FORMAT = 1  # of the database
 APPLICATION = 0x61647465  # "adte"
@@ -77,6 +79,11 @@ class Stored(NamedTuple):
     created: str
     token: bytes | None
     origin: bytes | None
+
+
+def _model(text: str) -> dict[str, Any]:
+    found: dict[str, Any] = table({"name": TEXT, "fingerprint": TEXT}).read(json.loads(text), "")
+    return found
 
 
 def _answer(db: sqlite3.Connection, id: str, key: str) -> Answered | None:
@@ -143,7 +150,7 @@ class Store:
         if reading and not self.path.is_file():
             raise InputError(
                 f"{str(folder)!r} holds no state of a service; give the folder of `adte serve "
-                "--state`"
+                f"--state`, or one in which a backup has the name {NAME}"
             )
         self._held = ExitStack()  # what is open, to be closed with the store or a start that fails
         self._asking = threading.Lock()  # held by who looks at what is written, beside the writer
@@ -156,13 +163,13 @@ class Store:
                 _read_through(self.path)
             self.db = self._open(reading, most)
             self._beside = None if reading else self._connect("ro")
-            self.events = int(self._fact("events") or 0)
+            self.events = self._good("the number of events", int, self._fact("events") or 0)
             self.lost = max(0, marked - self.events)
             if not reading:
                 (self.folder / MARK).touch(0o600)
                 mark = (self.folder / MARK).open("r+b", buffering=0)
                 self._mark = self._held.enter_context(mark)
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:  # of SQLite's own words, too
             self._held.close()
             raise trouble(self.folder, error) from error
         except BaseException:
@@ -172,6 +179,7 @@ class Store:
     def _connect(self, mode: str) -> sqlite3.Connection:
         where = f"{self.path.resolve().as_uri()}?mode={mode}"
         db = sqlite3.connect(where, uri=True, isolation_level=None, check_same_thread=False)
+        db.text_factory = lambda data: data.decode(errors="replace")  # damage is no reason to fail
         return self._held.enter_context(closing(db))
 
     def _look(self) -> sqlite3.Connection:
@@ -270,8 +278,8 @@ class Store:
         self.events += 1
 
     def drop_stream(self, id: str) -> None:
-        for table in TABLES:
-            self.db.execute(f"DELETE FROM {table} WHERE stream = ?", (id,))
+        for name in TABLES:
+            self.db.execute(f"DELETE FROM {name} WHERE stream = ?", (id,))
         self.db.execute("DELETE FROM streams WHERE id = ?", (id,))
         self.events += 1
 
@@ -378,7 +386,7 @@ class Store:
     def model(self) -> dict[str, Any] | None:
         """The model that all streams were learned with: what `load_model` takes, and a mark."""
         found = self._fact("model")
-        return None if found is None else dict(json.loads(found))
+        return None if found is None else self._good("the model's name", _model, found)
 
     @property
     def empty(self) -> bool:
@@ -386,8 +394,21 @@ class Store:
         return self.db.execute("SELECT 1 FROM streams LIMIT 1").fetchone() is None
 
     def streams(self) -> list[Stored]:
-        rows = self.db.execute("SELECT * FROM streams ORDER BY rowid").fetchall()
-        return [Stored(i, Settings(**json.loads(s)), c, t, o) for i, s, c, t, o in rows]
+        rows = self.db.execute(
+            "SELECT id, CAST(settings AS BLOB), created, token, origin FROM streams ORDER BY rowid"
+        ).fetchall()
+        return [
+            Stored(id, self._good(f"what stream {id!r} is made of", Settings.read, settings), *rest)
+            for id, settings, *rest in rows
+        ]
+
+    def _good(self, what: str, read: Callable[[Any], T], data: object) -> T:
+        """What is read from text that no checksum guards."""
+        try:
+            return read(data)
+        except ValueError as error:
+            raise StateError(f"{what}, in the database in {str(self.folder)!r}, is damaged "
+                             f"({error}); put a backup in its place") from error  # fmt: skip
 
     def snapshots(self, id: str) -> list[Snapshot]:
         """The newest first."""

@@ -49,6 +49,7 @@ class Kept:
     seen: int
     frozen: bool
     temperature: float
+    begun_from: list[str]
     seq: int
     origin: Tensor | None
     drift: float | None
@@ -310,14 +311,14 @@ class Stream:
     def mark(self) -> Kept:
         """Where the stream stands."""
         clf = self.clf
-        return Kept(clf.method.state_dict(), clf.seen, clf.frozen, clf.temperature, self.seq,
-                    self.origin, self.drift)  # fmt: skip
+        return Kept(clf.method.state_dict(), clf.seen, clf.frozen, clf.temperature, clf.begun_from,
+                    self.seq, self.origin, self.drift)  # fmt: skip
 
     def back_to(self, kept: Kept) -> None:
         """Stand there again."""
         self.clf.method.load_state_dict(kept.tensors)
         self.clf.seen, self.clf.frozen = kept.seen, kept.frozen
-        self.clf.temperature = kept.temperature
+        self.clf.temperature, self.clf.begun_from = kept.temperature, kept.begun_from
         self.seq, self.origin, self.drift = kept.seq, kept.origin, kept.drift
 
     def dump(self) -> bytes:

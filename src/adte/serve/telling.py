@@ -57,20 +57,21 @@ def _unexplained(answer: dict[str, Any]) -> dict[str, Any]:
 def tell_state(stream: Stream, history: Rows) -> dict[str, Any]:
     """What a stream has learned, and what it has said of late."""
     prior, q = stream.beliefs()
-    counts = [0] * len(stream.clf.classes)
+    names = stream.clf.classes
+    counts = [0] * len(names)
     labelled = right = 0
     for row in history:
         counts[row[3]] += 1
         if row[7] is not None:
             labelled += 1
-            right += row[3] == row[7]
+            right += names[row[3]] == names[row[7]]  # of classes with one name, any was meant
     return {
         "id": stream.id,
         "method": stream.settings.method,
         "seen": stream.clf.seen,
         "seq": stream.seq,
         "frozen": stream.clf.frozen,
-        "classes": stream.clf.classes,
+        "classes": names,
         "prior": prior,
         "q": q,
         "counts": counts,

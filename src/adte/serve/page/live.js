@@ -74,7 +74,7 @@ export class Live {
     }
     if (state.labelled && rows.some((row) => row.truth !== null)) {
       parts.push(h("h3", {}, "Accuracy where labels were sent"),
-        line(accuracy(rows), "so far", "mark", width, 1, (v) => `${Math.round(100 * v)} %`));
+        line(accuracy(rows, facts.classes), "so far", "mark", width, 1, (v) => `${Math.round(100 * v)} %`));
     }
     parts.push(h("p", { class: "note" }, `The last ${rows.length === 1 ? "photo" : `${rows.length} photos`}, `,
       "the newest at the right; the darker, the surer. A cross is a label that was wrong."));

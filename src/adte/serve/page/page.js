@@ -95,7 +95,7 @@ async function ask({ learn = byId("learn").checked } = {}) {
     if (now !== turn) return true;
     enter(facts);
     show(answer, facts, asked);
-    byId("truth").value = "";
+    if (learn) byId("truth").value = ""; // else it was not sent
   } catch (error) {
     if (facts && error.code === "stream") gone(facts, error);
     if (now === turn) {
@@ -199,8 +199,10 @@ async function act(what) {
       return;
     }
     if (what === "reset" && !await sure()) return;
-    enter(await api.change(id, what));
+    const facts = await api.change(id, what);
     if (what === "reset") photo?.keys.delete(id);
+    if (stream?.id !== id) return; // another one was opened meanwhile
+    enter(facts);
     tell();
     await look();
   } catch (error) {

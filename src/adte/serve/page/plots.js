@@ -26,8 +26,8 @@ export function timeline(rows, classes, width) {
     names.map((name) => h("span", { title: name }, name))), drawing);
 }
 
-function tick({ index, truth, confidence, learned, label }, at, y, classes) {
-  const wrong = truth !== null && truth !== index;
+function tick({ truth, confidence, learned, label }, at, y, classes) {
+  const wrong = truth !== null && classes[truth] !== label;
   const told = `${label} ${(100 * confidence).toFixed(0)} %`
     + (truth === null ? "" : wrong ? `, was ${classes[truth]}` : ", right") + (learned ? "" : ", not learned");
   const path = wrong ? `M${at - 4} ${y - 4}l8 8m0 -8l-8 8` : `M${at} ${y - 5}v10`;
@@ -62,10 +62,10 @@ function nice(value) {
 }
 
 /** The share of right answers so far, at each photo; null before the first label. */
-export function accuracy(rows) {
+export function accuracy(rows, classes) {
   let [right, known] = [0, 0];
-  return rows.map(({ index, truth }) => {
-    if (truth !== null) [right, known] = [right + (index === truth), known + 1];
+  return rows.map(({ label, truth }) => {
+    if (truth !== null) [right, known] = [right + (label === classes[truth]), known + 1];
     return known ? right / known : null;
   });
 }
