@@ -300,7 +300,7 @@ def test_a_file_system_without_room(tmp_path):
     assert done.stderr == ""
     said, names, again, every = done.stdout.splitlines()
     assert said.startswith("cannot write 'out/")
-    assert "the disk is full (0.0 MB are needed); free some space" in said
+    assert "the disk is full; free some space" in said
     assert 1 <= len(names.split()) < 3
     assert (again, every.split()) == ("saved", ["0", "1", "2"])
 

@@ -305,9 +305,13 @@ def test_a_metric_of_an_unknown_kind(option, value):
 
 
 def test_averages_over_seeds():
-    found = metrics.averages([{"accuracy": 0.25, "head": 0.5}, {"accuracy": 0.75}])
+    found = metrics.averages([
+        {"accuracy": 0.25, "head": 0.5, "by_domain": {"fog": 0.5, "snow": 0.0}},
+        {"accuracy": 0.75, "by_domain": {"fog": 1.0}},
+    ])  # fmt: skip
     assert (found["accuracy"], found["head"], found["tail"]) == (0.5, 0.5, None)
-    assert not {"tcr", "by_domain"} & found.keys()
+    assert (found["by_domain"], found["by_group"]) == ({"fog": 0.75}, None)
+    assert "tcr" not in found
 
 
 def test_risk_over_coverage_by_hand():

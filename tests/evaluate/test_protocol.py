@@ -105,3 +105,19 @@ def test_of_equals_the_first_is_ahead():
     assert done.rank.tolist() == [0, 1, 50]
     flat = run(create_method("zero-shot"), [(Sample(torch.zeros(1, 10)), 7)])
     assert flat.rank.tolist() == [7]
+
+
+@pytest.mark.parametrize("label", [30, -1, 1.0, "cat", None])
+def test_a_label_is_that_of_a_class(label):
+    """Counted from one, the last class had no probability, and torch said so."""
+    method = create_method("adte")
+    with pytest.raises(InputError, match=r"is the label of no class; give .* from 0 to 29"):
+        run(method, [(sample, label) for sample, _ in stream(3)])
+    assert not method.state_dict()
+    kinds = [(sample, torch.tensor(1)) for sample, _ in stream(2)]
+    assert run(method, [*kinds, *((s, np.int32(1)) for s, _ in kinds)]).labels.tolist() == [1] * 4
+
+
+def test_images_come_with_their_labels():
+    with pytest.raises(InputError, match=r"give \(sample, label\) pairs"):
+        run(create_method("se"), [sample for sample, _ in stream(3)])

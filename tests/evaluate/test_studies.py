@@ -30,7 +30,7 @@ from adte.evaluate.studies.comparisons import prior_options
 from adte.evaluate.studies.conduct import Settings, chosen, conduct, prepare
 from adte.evaluate.studies.lab import Preset, interleaved
 from adte.evaluate.studies.render import findings_page, grids, to_markdown
-from adte.evaluate.studies.robustness import robust_facts
+from adte.evaluate.studies.robustness import robust_facts, streams_of
 from adte.evaluate.studies.rows import FIXED_POINT, family_like, with_interval
 from adte.evaluate.studies.study import STUDIES
 from adte.methods import create_method
@@ -152,6 +152,8 @@ def test_published_stands_beside_in_our_units():
 
 def test_streams_of_the_lab(lab):
     assert [len(s) for s in lab.family().values()] == [24] * 5
+    said = "tiny-longtail, 5 streams of 24 images, 16–64 views, online"
+    assert lab.setting(lab.family()) == said
     assert family_like(lab)["photographs"] == "IN"
     main_stream = lab.main()
     some = Narrowed(main_stream, sorted(set(main_stream.labels.tolist()))[:4], "four")
@@ -205,6 +207,17 @@ def test_se_of_the_ablation_has_the_prior_of_its_variant():
     assert se.entropy.kind == "shannon"
 
 
+def test_entropies_have_one_prior_whatever_stands_for_adte():
+    lab = Lab(preset=Preset(images=3), adte="adte")
+    find_study("entropies").run(lab)
+    estimators: dict[str, set[str]] = {}
+    for done in lab._done.values():
+        options = done.record.conditions.options
+        estimators.setdefault(done.task.method, set()).add(options["prior.estimator"])
+    assert estimators["se"] == estimators["te"] == estimators["adte"]
+    assert estimators["adte"] == {create_method("adte").params["prior.estimator"]}
+
+
 def test_robust_says_where_the_default_is_best_and_where_it_loses():
     rows = [Row("SE", ((0.5, 0.0, 0.0), (0.5, 0.0, 0.0), (0.6, 0.0, 0.0))),
             Row("ADTE", ((0.6, 0.05, 0.15), (0.4, -0.2, -0.05), (0.597, -0.1, 0.1))),
@@ -213,6 +226,13 @@ def test_robust_says_where_the_default_is_best_and_where_it_loses():
     said = robust_facts(rows, ("a", "b", "c"))
     assert said == {"streams": 3, "best_or_near": 1, "losses": 1,
                     "gain_over_se": pytest.approx(-0.001)}  # fmt: skip
+
+
+def test_every_stream_counts_once(tmp_path):
+    cache = Cache(extract(live(24), tmp_path / "cache").folder)
+    for images in (None, 12):
+        lab = Lab({"mine": cache, "other": cache}, preset=Preset(images=images))
+        assert [n for n in streams_of(lab) if n in lab.sets] == ["other"]
 
 
 @pytest.mark.slow
@@ -362,7 +382,7 @@ def test_caches_tell_the_model_and_are_refused_with_another(tmp_path):
     assert settings.lab().sets[next(iter(settings.caches))].model is None
     with pytest.raises(InputError, match=r"of model 'small', not of 'tiny'; leave --model out"):
         prepare(replace(source, model="tiny"), Settings(preset="full"), tmp_path)
-    with pytest.raises(InputError, match="given twice"):
+    with pytest.raises(InputError, match="two of the data sets are called"):
         prepare(replace(source, data=source.data * 2), Settings(), tmp_path)
 
 

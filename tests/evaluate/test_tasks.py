@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from copy import copy
 from dataclasses import replace
 
@@ -42,6 +44,22 @@ def test_a_record_says_what_was_done(cache):
     assert (conditions.view_seed, conditions.order_seed) == (0, 0)
     facts = json.loads(json.dumps(record.to_json()))
     assert facts["protocol"]["versions"].keys() == {"adte", "torch", "python"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the mark of memory cannot be set back")
+def test_memory_is_the_methods_own_and_not_what_comes_first():
+    """The first row had what torch sets up in a process: twice as much as the same row below."""
+    program = (
+        "from adte.evaluate.features.cache import Cache\n"
+        "from adte.evaluate.running.tasks import Task, run_tasks\n"
+        "tasks = [Task('zero-shot', title=title) for title in 'ab']\n"
+        "for o in run_tasks(Cache().first(50), tasks, memory=True): print(o.run.peak_memory)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    first, second = map(int, done.stdout.split())
+    assert first < second + 4e6
 
 
 def test_finished_runs_are_not_run_again(cache, tmp_path):

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from adte.batch import Batch, Context, Sample
 from adte.data.base import Skipped
-from adte.errors import InputError
+from adte.errors import InputError, brief
 from adte.evaluate.features.recipe import Recipe
 from adte.machine import head_device
 from adte.models.base import Model
@@ -194,6 +194,13 @@ class Given(FeatureStream):
 
     def __init__(self, samples: Iterable[tuple[Sample, int]], recipe: Recipe) -> None:
         self.samples, self.recipe, self.model = list(samples), recipe, None
+        for pair in self.samples:
+            two = isinstance(pair, tuple | list) and len(pair) == 2
+            if not (two and isinstance(pair[0], Sample)):
+                raise InputError(
+                    f"{brief(pair)} is no image with its label; give (sample, label) pairs, or a "
+                    "stream as adte.evaluate.from_arrays makes"
+                )
         weights = self.samples[0][0].class_weights if self.samples else None
         self.class_weights = torch.empty(0) if weights is None else weights
 

@@ -140,8 +140,12 @@ def _parts(section: Section) -> list[str]:
     """A table for each metric that falls into parts, such as accuracy by domain."""
     out = []
     for m in list_metrics():
-        names, rows = section.parts(m) if m.kind == "parts" else ([], [])
-        if rows:
+        if m.kind != "parts":
+            continue
+        if known := [(e.name, e.row[m.name]) for e in section.entries if e.row[m.name]]:
+            worst = max if m.direction == "down" else min
+            rows = [{"method": n, **parts, "worst": worst(parts.values())} for n, parts in known]
+            names = dict.fromkeys(name for _, parts in known for name in parts)
             columns = [Column(k, k, "percent", m.direction) for k in (*names, "worst")]
             grid = Grid((Column("method"), *columns), rows, m.caption)
             out.append(f"<h3>{html.escape(m.caption)}</h3>\n{grid.to_html()}")

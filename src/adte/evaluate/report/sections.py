@@ -15,11 +15,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from adte.data import StreamOptions
 from adte.errors import InputError, unknown
-from adte.evaluate.running import figures, metrics
+from adte.evaluate.running import figures
 from adte.evaluate.running.aggregate import aggregate, baseline_of, by_row
 from adte.evaluate.running.paired import Drawn, Item, drawn, gain, right, right_over_seeds
 from adte.evaluate.running.results import Conditions, Results
@@ -87,22 +85,6 @@ class Section:
             for o in e.outcomes:
                 found |= {str(s["id"]): s for s in o.record.conditions.skipped}
         return list(found.values())
-
-    def parts(self, metric: metrics.Metric) -> tuple[list[str], list[dict[str, Any]]]:
-        """A metric of the kind "parts": the names of the parts, and rows over seeds with the worst
-        part.
-        """
-        names: dict[str, None] = {}
-        rows = []
-        worst = max if metric.direction == "down" else min
-        for e in self.entries:
-            known = [o.record.metrics[metric.name] for o in e.outcomes
-                     if metric.name in o.record.metrics]  # fmt: skip
-            if known:
-                names |= dict.fromkeys(known[0])
-                mean = {k: float(np.mean([m[k] for m in known if k in m])) for k in known[0]}
-                rows.append({"method": e.name, **mean, "worst": worst(mean.values())})
-        return list(names), rows
 
 
 def read_sections(

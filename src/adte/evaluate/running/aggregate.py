@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -65,16 +65,6 @@ def aggregate(outcomes: Sequence[Outcome], baseline: str | None = None) -> list[
             "seeds": len(values),
         }
         row |= metrics.averages(figures)
-        row["by_domain"] = _by_domain(figures)
         row["options"] = group[0].record.conditions.options
         rows.append(row)
     return rows
-
-
-def _by_domain(figures: Sequence[Mapping[str, Any]]) -> dict[str, float] | None:
-    """Accuracy on each domain, mean over seeds; None where there is one domain."""
-    parts = [f.get("by_domain") or {} for f in figures]
-    if not all(parts):
-        return None
-    names = [n for n in parts[0] if all(n in p for p in parts)]  # all of it may have been skipped
-    return {n: float(np.mean([p[n] for p in parts])) for n in names}

@@ -116,11 +116,14 @@ def list_metrics() -> list[Metric]:
 
 
 def averages(figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The mean over runs of every metric that has a place in a row; None where no run has it."""
+    """The mean over runs of every metric but curves; None where no run has it."""
     out: dict[str, Any] = {}
     for m in list_metrics():
-        if m.plain:
-            known = [f[m.name] for f in figures if f.get(m.name) is not None]
+        known = [f[m.name] for f in figures if f.get(m.name) is not None]
+        if m.kind == "parts" and known:  # of those that all runs have: others were skipped in some
+            names = [n for n in known[0] if all(n in parts for parts in known)]
+            out[m.name] = {n: float(np.mean([parts[n] for parts in known])) for n in names}
+        elif m.kind != "curve":
             out[m.name] = np.mean(known, axis=0).tolist() if known else None
     return out
 

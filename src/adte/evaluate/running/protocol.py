@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from operator import index
 from typing import Any, Literal
 
 import numpy as np
@@ -155,6 +156,22 @@ def _compared(probs: Tensor, labels: Tensor) -> Tensor:
     return torch.stack([c.double() for c in columns])
 
 
+def _labels(images: Iterable[Image], classes: int) -> Tensor:
+    """The true classes, if they are some of these.  (B,)"""
+    labels = []
+    for image in images:
+        try:
+            labels.append(index(image.label))
+        except TypeError:  # no whole number
+            labels.append(-1)
+        if not 0 <= labels[-1] < classes:
+            raise InputError(
+                f"{brief(image.label)} is the label of no class; give a whole number from 0 to "
+                f"{classes - 1}"
+            )
+    return torch.tensor(labels)
+
+
 @as_it_is()
 def run(
     method: Method,
@@ -173,7 +190,8 @@ def run(
         batch: images that are given to the method at a time; it does not change the predictions.
 
     Raises:
-        InputError: if the protocol is unknown, or "two-pass" was asked of an iterator.
+        InputError: if the protocol is unknown, "two-pass" was asked of an iterator, or a label is
+            that of no class.
     """
     _check(method, protocol, stream)
     if not isinstance(stream, FeatureStream):
@@ -188,11 +206,12 @@ def run(
     known: list[Image] = []
     tcr: Tensor | None = None
     for some, images in stream.batches(batch, clock):
+        labels = _labels(images, some.classes)
         with clock:
             out = act(method, protocol, some)
             probs = out.probs.float().cpu()  # the device has finished when they are here
         check_probs(method.name, probs, (len(images), some.classes))
-        rows.append(_compared(probs, torch.tensor([i.label for i in images])))
+        rows.append(_compared(probs, labels))
         reliability = _reliability(some.logits.float(), out.kept).cpu()
         tcr = reliability if tcr is None else tcr + reliability
         known += [i._replace(features=_NOTHING) for i in images]

@@ -210,6 +210,8 @@ def run_tasks(
     _tell_of_changes(stream, [record.path for record in known if record is not None])
     out = []
     with once(stream, missing, tick) as shared:
+        if memory and missing and not isinstance(shared, Live):
+            run(create_method("zero-shot"), shared.first(1))  # what torch sets up is no method's
         for task, key, record in zip(tasks, keys, known, strict=True):
             begin(task)
             if record is not None and results is not None:

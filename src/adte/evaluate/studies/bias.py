@@ -221,7 +221,7 @@ def label_noise(lab: Lab) -> Finding:
 
 @study("low-bias", "Fifths of the classes, from most to least biased")
 def low_bias(lab: Lab) -> Finding:
-    """CLIP, SE and ADTE in five label spaces, by how far a class's bias is from the mean."""
+    """CLIP, SE, TE and ADTE in five label spaces, by how far a class's bias is from the mean."""
     stream = lab.main()
     bias = learned(lab, stream, estimator="marginal").bias.cpu().numpy()
     order = np.argsort(-np.abs(bias - bias.mean()), kind="stable")

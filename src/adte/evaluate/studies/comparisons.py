@@ -142,12 +142,13 @@ def entropies(lab: Lab) -> Finding:
     variants of the paper's text and of its code, with their own.
     """
     streams = lab.require(lab.family(), "ImageNet or a variant of it")
+    prior = {k: v for k, v in prior_options(lab.adte).items() if k.startswith("prior.")}
     rows = []
     for name, method, options in (
-        ("LA-SE", "se", {"adjust": "before"}),
-        ("SE-LA", "se", {"adjust": "after"}),
-        ("TE-LA (q=0.5)", "te", {"q": 0.5, "adjust": "after"}),
-        ("LA-TE (q=0.5)", "te", {"q": 0.5, "adjust": "before"}),
+        ("LA-SE", "se", {"adjust": "before", **prior}),
+        ("SE-LA", "se", {"adjust": "after", **prior}),
+        ("TE-LA (q=0.5)", "te", {"q": 0.5, "adjust": "after", **prior}),
+        ("LA-TE (q=0.5)", "te", {"q": 0.5, "adjust": "before", **prior}),
         ("ADTE", lab.adte, {}),
         ("ADTE, LA after", lab.adte, {"adjust": "after"}),
         ("ADTE, paper's text", "adte-paper", {}),

@@ -112,7 +112,10 @@ def prepare(
             names = [d["name"] for d in recipe.data["datasets"]]
             name = str(names[0]) if len(set(names)) == 1 else Path(path).name
         if name in caches:
-            raise InputError(f"data set {name!r} was given twice; give each one once")
+            raise InputError(
+                f"two of the data sets are called {name!r} and could not be told apart; give one "
+                "at a time, or as caches (`adte extract`), which are called by their images' folder"
+            )
         if not spec.startswith("cache:"):
             path = str(Path(folder) / "caches" / name)
             views = {**(crops or {}), **begun(path), **source.asked("views")}

@@ -48,7 +48,9 @@ def intervals(lab: Lab) -> Finding:
 
 @study("bank-size", "Items per class in the memory bank")
 def bank_size(lab: Lab) -> Finding:
-    """ADTE as released, with 1 to 40 items per class in the bank; two-pass, as released."""
+    """ADTE as released, and by the paper's text, with 1 to 40 items per class in the bank;
+    two-pass, as released.
+    """
     stream = lab.main()
     sizes = (1, 2, 5, 10, 20, 30, 40)
     rows = []

@@ -241,11 +241,16 @@ class Lab:
     def setting(self, streams: Mapping[str, FeatureStream] | Sequence[FeatureStream]) -> str:
         """What a study ran on, in words."""
         every = list(streams.values() if isinstance(streams, Mapping) else streams)
-        sizes = sorted({len(s) for s in every})
-        images = "–".join(str(n) for n in dict.fromkeys((sizes[0], sizes[-1])))
-        one = every[0].recipe
+        images = _span([len(s) for s in every])
+        views = _span([s.recipe.views.count for s in every])
         few = f"{len(every)} streams of " if len(every) > 1 else ""
-        return f"{one.model}, {few}{images} images, {one.views.count} views, {self.protocol}"
+        model = every[0].recipe.model
+        return f"{model}, {few}{images} images, {views} views, {self.protocol}"
+
+
+def _span(numbers: Sequence[int]) -> str:
+    """As in 16–64, or 64 if all are the same."""
+    return "–".join(map(str, sorted({min(numbers), max(numbers)})))
 
 
 def domains_of(stream: FeatureStream) -> dict[str, FeatureStream]:

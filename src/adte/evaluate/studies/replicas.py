@@ -103,29 +103,24 @@ def replicas(lab: Lab) -> Finding:
     stream = Held.of(lab.main())
     seeds = max(lab.preset.seeds, 2)
     base = right(stream, "adte", 1, STRETCHES[0], seeds)
-    rows = [Row("one stream", tuple(float(base.mean()) for _ in STRETCHES))]
-    series = []
     found = {
         (k, s): right(stream, "adte", k, s, seeds) for k in REPLICAS if k > 1 for s in STRETCHES
     }
+    bands = {pair: bootstrap_difference(mine, base) for pair, mine in found.items()}
+    rows = [Row("one stream", tuple(float(base.mean()) for _ in STRETCHES))]
     for k in REPLICAS[1:]:
-        cells = []
-        for s in STRETCHES:
-            low, high = bootstrap_difference(found[k, s], base)
-            cells.append((float(found[k, s].mean()), low, high))
-        rows.append(Row(f"K = {k}", tuple(cells)))
-    for s in STRETCHES:
-        gaps = [found[k, s] - base for k in REPLICAS[1:]]
-        ends = [bootstrap_difference(g, np.zeros(len(g))) for g in gaps]
-        series.append(
-            Series(
-                f"merged every {s} images",
-                REPLICAS,
-                (0.0, *(100 * float(g.mean()) for g in gaps)),
-                (0.0, *(100 * low for low, _ in ends)),
-                (0.0, *(100 * high for _, high in ends)),
-            )
+        cells = tuple((float(found[k, s].mean()), *bands[k, s]) for s in STRETCHES)
+        rows.append(Row(f"K = {k}", cells))
+    series = [
+        Series(
+            f"merged every {s} images",
+            REPLICAS,
+            (0.0, *(100 * float((found[k, s] - base).mean()) for k in REPLICAS[1:])),
+            (0.0, *(100 * bands[k, s][0] for k in REPLICAS[1:])),
+            (0.0, *(100 * bands[k, s][1] for k in REPLICAS[1:])),
         )
+        for s in STRETCHES
+    ]
     figure = Figure(
         "K replicas against one stream", "replicas K", "points of accuracy", tuple(series), True
     )

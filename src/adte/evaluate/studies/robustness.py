@@ -37,7 +37,8 @@ def streams_of(lab: Lab) -> dict[str, FeatureStream]:
         worse = gradual([d for d in shifts if d.startswith("motion_blur")])
         out["gradual"] = in_turn(shifts, worse, "gradual")
     else:
-        out |= {n: s for n, s in {**lab.family(), **lab.cross()}.items() if s is not stream}
+        main, *_ = family = lab.family()  # the main stream is there already
+        out |= {n: s for n, s in {**family, **lab.cross()}.items() if n != main}
     return out
 
 

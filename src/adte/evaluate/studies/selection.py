@@ -50,7 +50,7 @@ def te_q(lab: Lab) -> Finding:
 
 @study("views", "Accuracy by the number of views", "figure")
 def views(lab: Lab) -> Finding:
-    """Accuracy of SE, Zero and ADTE for 1 to 64 views of the same images."""
+    """Accuracy of SE, Zero, the plain average and ADTE for 1 to 64 views of the same images."""
     stream = lab.main()
     most = stream.recipe.views.count
     counts = [n for n in (1, 2, 4, 8, 16, 32, 64, 128) if n <= most]
