@@ -30,7 +30,7 @@ def figures(
     """ECE of a stream before and after."""
     right, before, after, temperatures = [], [], [], []
     for seed in seeds:
-        known, others = parted(source, labels, 1000 + seed)
+        known, others = map(source.of, parted(source, labels, 1000 + seed))
         rows = np.arange(labels)
         batches = [
             Batch(known.logits(part), known.features[part], None, known.context)

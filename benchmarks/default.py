@@ -9,12 +9,13 @@ classes that occur, makes two sources: its whole vocabulary, and the classes sho
 
 Every stream is run online, once per seed, which draws its classes, its images and their order. A
 difference comes with a 95 % interval, clustered by image. With `--warm N` methods first learn from
-N images, without labels, that are drawn from the source before its stream is, and begin another
-stream (`begin`). Rows are compared with `se`, or with `zero-shot` where images have one view.
-Beside it stand ECE, what of it chance would make in so few images, and for `adte` the error of the
-shares: half the L1 distance from the truth, of the estimate and of counting its labels. With
-`--every` the last lines say on how many streams the default is best of all, or within 0.3 points of
-the best, and what could be had by choosing a method for each source in hindsight.
+N images, without labels, that each seed draws from the source before its stream, and begin another
+stream (`begin`); `adte, cold` begins that stream with nothing. Rows are compared with `se`, or with
+`zero-shot` where images have one view. Beside it stand ECE, what of it chance would make in so few
+images, and for `adte` the error of the shares: half the L1 distance from the truth, of the estimate
+and of counting its labels. With `--every` the last lines say on how many streams the default is
+best of all, or within 0.3 points of the best, and what could be had by choosing a method for each
+source in hindsight.
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ PIECES: Methods = {
     "nothing redescends": ("adte", {"clip": 0.0}),
 }
 ASIDE = ("adte, equal", "adte, as they come", "adte, no likeness")  # settings: rivals of none
+COLD = {"adte, cold": METHODS["adte"]}  # beside methods that begin warm
 SLOW = ("frolic-released",)  # learns its proxies anew in 2,000 steps
 SUFFICE = {"logits", "features", "class weights"}  # what a method may need to run on features
 STREAMS = (
@@ -96,6 +98,10 @@ class Source:
     def logits(self, rows: Ints) -> torch.Tensor:
         assert self.context.class_weights is not None
         return self.context.scale * self.features[rows] @ self.context.class_weights.T
+
+    def of(self, rows: Ints) -> Source:
+        """These images alone."""
+        return replace(self, features=self.features[rows], labels=self.labels[rows])
 
     def favoured(self) -> Floats:
         """Mean prediction of each class: whom the model favours."""
@@ -125,14 +131,10 @@ def sources(where: str) -> Iterator[Source]:
     yield Source(name, x[:, None], label, Context(text, 100.0), open=shown is not None)
 
 
-def parted(source: Source, first: int, seed: int = 0) -> tuple[Source, Source]:
+def parted(source: Source, first: int, seed: int) -> tuple[Ints, Ints]:
     """Some images to learn from beforehand, and the others."""
     rows = np.random.default_rng(seed).permutation(len(source.labels))
-    some, others = (
-        replace(source, features=source.features[part], labels=source.labels[part])
-        for part in (rows[:first], np.sort(rows[first:]))
-    )
-    return some, others
+    return rows[:first], np.sort(rows[first:])
 
 
 def draw(source: Source, kind: str, seed: int) -> Ints:
@@ -242,7 +244,8 @@ class Task(NamedTuple):
     kind: str
     method: tuple[str, dict[str, Any]]
     seed: int
-    warm: int
+    apart: int
+    warm: bool
     limit: int | None
 
 
@@ -262,19 +265,22 @@ def answers(
     kind: str,
     rule: tuple[str, dict[str, Any]],
     seed: int,
-    warm: int = 0,
+    apart: int = 0,
+    warm: bool = False,
     limit: int | None = None,
 ) -> Answers:
+    """What a method says of a draw; `apart` images are none of its stream, but to begin with."""
     classes = source.context.class_weights.shape[0]  # type: ignore[union-attr]
-    before, source = parted(source, warm)
+    before, others = parted(source, apart, seed)
+    source, whole = source.of(others), source
     order = draw(source, kind, seed)[:limit]
     method = made(*rule, classes)
     if warm:
-        run(before, np.arange(warm), method)
+        run(whole, before, method)
         method.begin()
     right, sure, given = run(source, order, method)
-    errors = None if warm else share_errors(method, given, source.labels[order], classes)
-    return Answers(order, right, sure, errors)
+    errors = None if apart else share_errors(method, given, source.labels[order], classes)
+    return Answers(others[order], right, sure, errors)
 
 
 def apart(source: Source, methods: Methods) -> Methods:
@@ -387,6 +393,7 @@ def main() -> None:
     args = parser.parse_args()
     methods = PIECES if args.pieces else every() if args.every else METHODS
     methods = {k: v for k, v in methods.items() if not args.methods or k in args.methods}
+    methods |= COLD if args.warm else {}
     streams = [
         (where, source, kind)
         for where in args.sources
@@ -396,10 +403,11 @@ def main() -> None:
     tasks = [
         {
             title: [
-                Task(where, source.name, kind, method, seed, args.warm, args.limit)
+                Task(where, source.name, kind, method, seed, args.warm, warm, args.limit)
                 for seed in chain(*args.seeds)
             ]
             for title, method in apart(source, methods).items()
+            for warm in [args.warm > 0 and title not in COLD]
         }
         for where, source, kind in streams
     ]

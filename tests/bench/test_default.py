@@ -92,3 +92,29 @@ def test_the_table_of_every_method_is_what_was_recorded(script):
         assert (float(mean), int(number)) == (round(np.mean(means[method]), 1), best[method])
     assert f"has {script.in_hindsight(near)} of the {len(near)}." in text
     assert f"on {100 * best['adte'] / len(near):.0f} % of these streams" in text
+
+
+def test_the_table_of_warm_states_is_what_was_recorded():
+    rows = json.loads((ROOT / "benchmarks/results/warm.json").read_text("utf-8"))["result"]
+    gains = {
+        (row["source"], row["stream"].replace("1/5", "1/4"), row["method"]): [
+            round(100 * x, 1) for x in row["gain_over_reference"]
+        ]
+        for row in rows
+        if row["method"].startswith("adte")
+    }
+    streams = [stream for source, stream, method in gains if (source, method) == ("replay", "adte")]
+    sources = {
+        "bundle": "replay", "2,000 photographs": "2,000 photographs", "`shifts`": "shifts",
+        "CIFAR-10, 4,000": "CIFAR-10, 4,000 images", "ImageNet, real CLIP": "clip-vit-b32-imagenet",
+    }  # fmt: skip
+    text = (ROOT / "docs/default.md").read_text("utf-8").split("| warm (cold) |")[1]
+    lines = text.split("\n\n")[0].replace("−", "-").splitlines()[2:]
+    told = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert [name for name, *_ in told] == list(sources)
+    for name, *cells in told:
+        for cell, stream in zip(cells, streams, strict=True):
+            if cell not in ("", "the same two"):
+                warm, cold = (gains[sources[name], stream, m] for m in ("adte", "adte, cold"))
+                assert [float(x) for x in re.findall(r"[-+\d.]+", cell)] == [*warm, cold[0]]
+    assert sum(bool(re.search(r"\d", cell)) for _, *cells in told for cell in cells) == 36
