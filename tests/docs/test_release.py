@@ -7,6 +7,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import tarfile
 import venv
 import zipfile
 from pathlib import Path
@@ -63,6 +64,17 @@ def test_the_wheel_is_whole_and_small(wheel):
     }
     assert packaged <= ours
     assert {n for n in ours if n.endswith(".safetensors")}
+
+
+@pytest.mark.slow
+def test_the_sdist_holds_what_its_own_tests_read(tmp_path):
+    """deploy/ and mkdocs.yml were not in it: the site was not built, and six tests failed."""
+    pytest.importorskip("hatchling", reason="needs hatchling, in the extra test, to build offline")
+    call(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path, cwd=ROOT)
+    (found,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(found) as archive:
+        held = {name.split("/")[1] for name in archive.getnames()}
+    assert {"deploy", "mkdocs.yml", "Makefile", "CONTRIBUTING.md", "docs", "tests"} <= held
 
 
 @pytest.mark.slow
