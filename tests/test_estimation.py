@@ -410,6 +410,16 @@ def told(given: str, stream: Array) -> torch.Tensor:
     return prior.log_prior
 
 
+def test_classes_that_no_answer_has_are_no_trouble_without_smoothing() -> None:
+    """Logits far apart, unscaled ones say, leave a probability of exactly nothing."""
+    z = torch.from_numpy(np.random.default_rng(0).normal(size=(60, 1, 20))) * 2000
+    z[:, :, :2] += 6000
+    method = create_method("adte", smoothing=0, smoothing_total=0)
+    method.step(Batch(z[:30]))
+    assert (method.state_dict()["prior.answers"] == 0).any()
+    assert method.step(Batch(z[30:])).probs.isfinite().all()
+
+
 def test_what_the_user_knows_of_the_frequencies_decides() -> None:
     """Two classes of forty come. If all are equally frequent, the model must favour the two."""
     stream = items(40, 150, 3, shown=2)

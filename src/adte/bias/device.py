@@ -117,7 +117,8 @@ def _follow(
             at, inside = _some(start, classes, BLOCK)
             predicted = tl.load(sums + at, mask=inside, other=1.0)
             answers = tl.load(sums + classes + at, mask=inside, other=1.0)
-            ratio = tl.where(uneven, (answers + extra) / (each + extra), 1.0)
+            answered = tl.maximum(answers + extra, 1e-300)
+            ratio = tl.where(uneven, answered / (each + extra), 1.0)
             x = tl.log(tl.maximum(predicted + extra, 1e-300)) - part * tl.log(ratio)
             f = (trust + known * (1.0 - trust)) * tl.log((answers + alpha) / (each + alpha))
             f = tl.where(uneven, f, 0.0)
@@ -238,7 +239,8 @@ def _shape(sums, bias, L, trust, part, each, extra, uneven, classes, BLOCK: tl.c
         answers = tl.load(sums + classes + at, mask=inside, other=1.0)
         log = tl.load(sums + 4 * classes + at, mask=inside, other=0.0)
         added = extra * tl.exp(slope * (log - top)) * each_shape
-        ratio = tl.where(uneven, (answers + extra) / (each + extra), 1.0)
+        answered = tl.maximum(answers + extra, 1e-300)
+        ratio = tl.where(uneven, answered / (each + extra), 1.0)
         x = tl.log(tl.maximum(predicted + added, 1e-300)) - part * tl.log(ratio)
         tl.store(bias + at, x, mask=inside)
 

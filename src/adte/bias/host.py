@@ -288,7 +288,8 @@ def joint(
     each = n / len(log_pi)
     extra = max(smoothing[0] / (1 - trust), smoothing[1] / len(log_pi))
     part = trust * (1 + known) / 2
-    told = part * np.log((sums.answers + extra) / (each + extra)) if trust else 0.0
+    answered = np.maximum(sums.answers + extra, TINY)
+    told = part * np.log(answered / (each + extra)) if trust else 0.0
     uneven = np.log(np.maximum(sums.total + extra, TINY)) - told
     logs = sums.logs - sums.logs.sum() / len(log_pi)
     length, believed = float(logs @ logs), (1 - trust) * len(logs) / (len(logs) + FEW)
