@@ -1,4 +1,4 @@
-"""The script behind docs/default.md: its streams, its figures, and the table that quotes them."""
+"""The script behind docs/evidence.md: its streams, its figures, and the table that quotes them."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_the_table_of_every_method_is_what_was_recorded(script):
     means: dict[str, list[float]] = {}
     for row in rows:
         means.setdefault(row["method"], []).append(100 * row["accuracy"])
-    text = (ROOT / "docs/default.md").read_text("utf-8").split("## Beside every method")[1]
+    text = (ROOT / "docs/evidence.md").read_text("utf-8").split("## Beside every method")[1]
     text = text.split("\n## ")[0].replace("*", "").replace("`se` with `adjust=before`", "`se + la`")
     told = re.findall(r"\| `([\w +-]+)` \| ([\d.]+) \| (\d+) ", text)
     assert len(told) == len(means) - 1  # SE, which of one view is zero-shot
@@ -108,7 +108,7 @@ def test_the_table_of_warm_states_is_what_was_recorded():
         "bundle": "replay", "2,000 photographs": "2,000 photographs", "`shifts`": "shifts",
         "CIFAR-10, 4,000": "CIFAR-10, 4,000 images", "ImageNet, real CLIP": "clip-vit-b32-imagenet",
     }  # fmt: skip
-    text = (ROOT / "docs/default.md").read_text("utf-8").split("| warm (cold) |")[1]
+    text = (ROOT / "docs/evidence.md").read_text("utf-8").split("| warm (cold) |")[1]
     lines = text.split("\n\n")[0].replace("−", "-").splitlines()[2:]
     told = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert [name for name, *_ in told] == list(sources)
