@@ -18,6 +18,7 @@ import torch
 
 from adte import create_method
 from adte.batch import Batch
+from adte.methods import PriorMethod
 from adte.pipeline.rounds import SURE, enough, rounds
 from default import Source, difference, draw, sources
 
@@ -28,13 +29,12 @@ def run(source: Source, name: str, seed: int, sure: float) -> list[tuple[int, fl
     rows = []
     for i in draw(source, "full", seed).tolist():
         x, logits = source.features[i : i + 1], source.logits(np.array([i]))
-        prior = getattr(few, "class_prior", None) if few.adjust.active else None  # type: ignore[attr-defined]
-        log_prior = None if prior is None else prior.log_prior
+        adjustment = few.adjustment if isinstance(few, PriorMethod) else None
         most = logits.shape[1]
         k = next(
             k
             for k in [r.stop for r in rounds(most)]
-            if enough(logits[0, :k], most, log_prior, sure)
+            if enough(logits[0, :k], most, adjustment, sure)
         )
         right = [
             float(m.step(Batch(z, f, None, source.context)).probs.argmax() == source.labels[i])

@@ -33,6 +33,7 @@ from adte.files.states import load_state, save_state
 from adte.methods.adte import Adte
 from adte.methods.zero_shot import ZeroShot
 from adte.options import option
+from adte.prediction import Prediction
 from adte.testing import SmallModel
 
 CLASSES = ["cat", "dog", "car", "tree"]
@@ -70,6 +71,25 @@ def test_predict_explains_itself(model, photos):
     assert p.q.shape == p.prior.shape == (4,)
     assert p.confidence == pytest.approx(float(p.probs.max()))
     assert p.top(2)[0][0] == p.index
+
+
+@pytest.mark.parametrize("classes", [17, 40, 1000])
+def test_a_tie_goes_to_the_first(classes):
+    probs = torch.full((classes,), 0.5 / classes)
+    probs[-3:] = 0.2
+    for p in (Prediction(probs), Prediction(torch.full((classes,), 1 / classes))):
+        first = p.top(classes)
+        assert [i for i, _ in first[:3]] == [p.index, p.index + 1, p.index + 2]
+        assert first == sorted(first, key=lambda pair: (-pair[1], pair[0]))
+
+
+def test_a_copy_has_a_list_of_its_own_of_what_it_could_not_read(model, photos):
+    clf = make(model)
+    images = clf.stream([photos / "00.png", b"no image", photos / "01.png"], errors="skip")
+    next(images)
+    other = copy(clf)
+    list(images)
+    assert (len(clf.unread), len(other.unread)) == (1, 0)
 
 
 def test_every_kind_of_image_gives_the_same_answer(model, photos):
@@ -118,7 +138,9 @@ def test_what_is_neither_names_nor_images_nor_a_number_is_refused(model, photos)
     clf = make(model)
     pixels = np.zeros((8, 8, 3), np.uint8)  # each row of which was an image
     grey, table = pixels[:, :, 0], np.array([["a.jpg", "cat"], ["b.jpg", "dog"]])
-    for wrong in (None, b"photos", pixels, torch.from_numpy(pixels).permute(2, 0, 1), grey, table):
+    others = [torch.zeros(channels, 8, 9) for channels in (1, 3, 4)]  # and with an alpha channel
+    others += [other.permute(1, 2, 0).numpy() for other in others]
+    for wrong in (None, b"photos", pixels, *others, grey, table):
         with pytest.raises(InputError, match=r"^.* is no stream of images; give a folder"):
             list(clf.stream(wrong))
     for given in ({"batch": "x"}, {"batch": 0}, {"batch": 1.5}, {"workers": None}):

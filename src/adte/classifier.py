@@ -44,7 +44,7 @@ from adte.given import (
     views_given,
 )
 from adte.machine import as_it_is, pulled
-from adte.methods import Method
+from adte.methods import Method, PriorMethod
 from adte.models import Model, check_model
 from adte.options import at_least
 from adte.pipeline import Pipeline, default_group
@@ -87,7 +87,8 @@ class Classifier:
     Args:
         model: name of a model, as `load_model` takes it, or a `Model` in evaluation mode.
         classes: class names. Classes are identified by index, so names may repeat.
-        method: name of a method, as `create_method` takes it, or a `Method`.
+        method: name of a method, as `create_method` takes it, or a `Method`, which is then this
+            classifier's alone: it learns. Give another classifier `method.clone()`.
         templates: prompt templates with {} for the class name, the name of a template set such as
             "seven", or `Prompts` with descriptions. The vectors of all prompts of a class are
             averaged.
@@ -329,17 +330,13 @@ class Classifier:
                 the error is raised.
         """
         pipeline = replace(self.pipeline, workers=workers)
-        batches = pipeline.batches(items, self.context, size, failed, self._log_prior)
+        batches = pipeline.batches(items, self.context, size, failed, self._adjustment)
         return pulled(batches, self.model.device)
 
-    def _log_prior(self) -> Tensor | None:
+    def _adjustment(self) -> Tensor | None:
         """What the method takes off the logits now."""
-        adjust = getattr(self.method, "adjust", None)
-        if adjust is None or not adjust.active:
-            return None
         with self._lock:
-            prior = getattr(self.method, "class_prior", None)
-            return None if prior is None else prior.log_prior
+            return self.method.adjustment if isinstance(self.method, PriorMethod) else None
 
     def step(self, batch: Batch, learn: bool = True) -> list[Prediction]:
         """Predict the images of a batch from `encode`, and learn from them.
@@ -681,7 +678,8 @@ class Classifier:
         """The same weights, and a state of its own."""
         new = object.__new__(type(self))
         with self._lock:
-            new.__setstate__(self.__getstate__() | {"method": deepcopy(self.method)})
+            own = {"method": deepcopy(self.method), "unread": list(self.unread)}
+            new.__setstate__(self.__getstate__() | own)
         return new
 
     def anew(self) -> Classifier:

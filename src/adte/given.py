@@ -94,9 +94,9 @@ def _refuse(error: InputError) -> NoReturn:
 
 
 def _is_whole(images: Any) -> bool:
-    """Whether an array is one image, grey or in colour, not a batch; or a table of pandas."""
+    """Whether an array is one image, not a batch; or a table of pandas. What may be both is one."""
     shape: tuple[int, ...] = getattr(images, "shape", ())
-    return len(shape) == 2 or (len(shape) == 3 and 3 in (shape[0], shape[2]))
+    return len(shape) == 2 or (len(shape) == 3 and not {1, 3, 4}.isdisjoint((shape[0], shape[2])))
 
 
 # --------------------------------------------------------------------------- views, method, model

@@ -58,8 +58,8 @@ class Prediction:
         """The k most probable classes as (index, probability), best first."""
         if not hasattr(k, "__index__") or k < 0:
             raise InputError(f"the {k!r} most probable classes cannot be given; ask for 0 or more")
-        values, indices = self.probs.topk(min(int(k), self.probs.numel()))
-        return list(zip(indices.tolist(), values.tolist(), strict=True))
+        values, indices = self.probs.sort(descending=True, stable=True)  # a tie goes to the first
+        return list(zip(indices[:k].tolist(), values[:k].tolist(), strict=True))
 
     def best(self, k: int = 5) -> list[tuple[str, float]]:
         """The k most probable classes as (name, probability), best first."""

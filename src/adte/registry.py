@@ -127,7 +127,9 @@ def check_name(name: object, how: str) -> None:
 
 
 def _origin(thing: object) -> str:
-    """Where a thing was made: a class's or function's own module and name."""
+    """Where a thing was made: the module that it says, or a class's or function's own and name."""
+    if by := getattr(thing, "by", ""):
+        return str(by)
     thing = getattr(thing, "cls", thing)
     module = getattr(thing, "__module__", type(thing).__module__)
     return f"{module}.{getattr(thing, '__qualname__', type(thing).__qualname__)}"

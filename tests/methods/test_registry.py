@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from adte import create_method, list_methods
+from adte.errors import InputError
 from adte.methods import Method, method_info, register
+from adte.methods.registry import preset
 from adte.registry import Registry
 from adte.testing.samples import samples
 
@@ -23,6 +25,13 @@ def test_without_a_docstring_there_is_no_summary(monkeypatch):
         pass
 
     assert method_info("plain").summary == ""
+
+
+def test_another_module_does_not_take_the_name_of_a_preset():
+    """Many presets share a class, which does not tell who made them."""
+    with pytest.raises(InputError, match="'se' is registered already, by adte"):
+        preset("se", method_info("se").cls, "mine", ratio=1.0)
+    assert create_method("se").params["keep.ratio"] == 0.1
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def test_what_was_learned_can_make_it_a_tie():
     g = torch.Generator().manual_seed(0)
     z = torch.tensor([2.0, 0.0, 0.0]) + torch.randn(8, 3, generator=g)
     assert enough(z, 64)
-    assert not enough(z, 64, log_prior=torch.tensor([2.0, 0.0, 0.0]))
+    assert not enough(z, 64, adjustment=torch.tensor([2.0, 0.0, 0.0]))
 
 
 def test_the_error_that_is_left_shrinks_with_the_views_drawn():
@@ -94,6 +94,22 @@ def test_a_state_remembers_it(tmp_path):
     again = Classifier.load(tmp_path / "s.adte", SmallModel())
     assert again.auto
     assert torch.equal(again.predict(picture(1)).probs, clf.predict(picture(1)).probs)
+
+
+@pytest.mark.parametrize(
+    ("options", "taken_off"),
+    [({}, True), ({"tau": 0.0}, False), ({"warmup": 9}, False), ({"adjust": "none"}, False)],
+)
+def test_views_stop_by_what_the_method_takes_off_the_logits(options, taken_off):
+    clf = Classifier(SmallModel(), CLASSES, method="adte", views="auto", likeness=0, **options)
+    assert clf.method.adjustment is None
+    clf.predict([picture(i) for i in range(4)])
+    found = clf.method.adjustment
+    assert (found is not None and bool(found.any())) == taken_off
+    if options == {"tau": 0.0}:
+        half = Classifier(SmallModel(), CLASSES, method="adte", views="auto", likeness=0, tau=0.5)
+        half.predict([picture(i) for i in range(4)])
+        torch.testing.assert_close(2 * half.method.adjustment, half.method.class_prior.log_prior)
 
 
 def test_methods_that_see_pixels_get_those_of_the_views_drawn():

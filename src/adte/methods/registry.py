@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -18,13 +19,17 @@ M = TypeVar("M", bound=type[Method])
 
 @dataclass(frozen=True)
 class MethodInfo:
-    """What a name stands for: a class, and the options that the name sets."""
+    """What a name stands for: a class, and the options that the name sets.
+
+    `by` is the module that set them; without it the class is what tells one source from another.
+    """
 
     name: str
     cls: type[Method]
     summary: str
     reference: str
     defaults: dict[str, Any]
+    by: str = ""
 
     def row(self) -> dict[str, Any]:
         """The facts that `adte methods --json` prints."""
@@ -69,8 +74,8 @@ def preset(
     name: str, cls: type[Method], summary: str, *, reference: str = "", **defaults: Any
 ) -> None:
     """Make a class of methods known under a name, with these defaults."""
-    info = MethodInfo(name, cls, summary, reference or cls.reference, defaults)
-    _METHODS.add(name, info)
+    by = sys._getframe(1).f_globals["__name__"]  # many presets share a class
+    _METHODS.add(name, MethodInfo(name, cls, summary, reference or cls.reference, defaults, by))
 
 
 def _summary(cls: type[Method]) -> str:

@@ -69,6 +69,14 @@ class PriorMethod(Method):
         found = self.prior.read(unprefixed(state)).row(0) if self.tracks else None
         return None if found is None else found.to(like)
 
+    @property
+    def adjustment(self) -> Tensor | None:
+        """What comes off the next image's logits (L,), float64; None if nothing does."""
+        if self._state is None or not self.adjust.active:
+            return None
+        log_prior = self.prior.read(unprefixed(self._state)).row(0)
+        return None if log_prior is None else self.adjust.tau * log_prior
+
     def evidence(self, batch: Batch) -> Any:
         return batch if self.sequential else self.prior.evidence(batch.logits)
 

@@ -30,8 +30,10 @@ def rounds(most: int) -> list[range]:
     return [range(a, b) for a, b in zip([0, *ends], ends, strict=False)]
 
 
-def enough(logits: Tensor, most: int, log_prior: Tensor | None = None, sure: float = SURE) -> bool:
-    """Whether the views so far decide; logits (k, L), of `most` views at most, log p̃ (L,).
+def enough(logits: Tensor, most: int, adjustment: Tensor | None = None, sure: float = SURE) -> bool:
+    """Whether the views so far decide; logits (k, L), of `most` views at most.
+
+    The adjustment (L,) comes off them.
 
     >>> import torch
     >>> clear, torn = torch.tensor([[9.0, 0.0]]), torch.tensor([[0.0, 1.0], [1.0, 0.0]])
@@ -40,11 +42,9 @@ def enough(logits: Tensor, most: int, log_prior: Tensor | None = None, sure: flo
     """
     if len(logits) >= most:
         return True
-    z = (
-        logits.float()
-        if log_prior is None
-        else logits.float() - log_prior.to(logits.device).float()
-    )
+    z = logits.float()
+    if adjustment is not None:
+        z = z - adjustment.to(z)
     log_p = z.log_softmax(-1)
     p = log_p.exp()
     w = (p * log_p).sum(-1).softmax(0)  # exp(−H)

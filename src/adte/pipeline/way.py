@@ -345,18 +345,18 @@ class Pipeline:
         context: Context,
         size: int = 1,
         failed: Callable[[str, InputError], None] | None = None,
-        log_prior: Callable[[], Tensor | None] = lambda: None,
+        adjustment: Callable[[], Tensor | None] = lambda: None,
     ) -> Iterator[Batch]:
         """Batches of at most `size` images, as a method sees them.
 
         With `auto` an image is a batch of its own: it has the views that it needs, by what
-        `log_prior` says when its turn comes. Where the stream ends in an error, the images before
+        `adjustment` says when its turn comes. Where the stream ends in an error, the images before
         it come first, however many go together.
         """
         if self.auto:
             for key, image in self._prepared(items):
                 if not isinstance(image, InputError):
-                    features, pixels = self._in_rounds(image, context, log_prior())
+                    features, pixels = self._in_rounds(image, context, adjustment())
                     yield joined([Encoded(key, features, pixels)], context)
                 elif failed is None:
                     raise image
@@ -368,7 +368,7 @@ class Pipeline:
             yield joined(group, context)
 
     def _in_rounds(
-        self, image: Prepared, context: Context, log_prior: Tensor | None
+        self, image: Prepared, context: Context, adjustment: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
         """Features (V, D) of as many views as the answer needs, and their pixels if kept."""
         assert self.preprocess is not None
@@ -385,7 +385,7 @@ class Pipeline:
             features.append(self.encode(views[None], 1)[0])
             pixels.append(views)
             drawn = torch.cat(features)
-            if enough(context.batch(drawn[None]).logits[0], most, log_prior):
+            if enough(context.batch(drawn[None]).logits[0], most, adjustment):
                 break
         return drawn, torch.cat(pixels) if self.keep_pixels else None
 
