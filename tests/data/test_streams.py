@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from adte.data import Dataset, Stream, StreamOptions, make_stream
 from adte.data.corrupted import corruption_list, severity_list
+from adte.data.streams import another_order
 from adte.errors import InputError
 from adte.options import describe
 
@@ -105,6 +106,29 @@ def test_exponential_and_zipf_imbalance() -> None:
     }
     assert len(orders) > 1  # which class is frequent is drawn
     assert len(make_stream(data, imbalance="exponential", ratio=1)) == len(data)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("domains", ["sequence", "mixed"])
+def test_another_order_is_one_of_the_same_kind(order: str, domains: str) -> None:
+    one = make_stream([dataset("a"), dataset("b", each=7)], order=order, domains=domains)
+    found = another_order(one.describe(), one.labels, lambda: one.domains, 3)
+    again = another_order(one.describe(), one.labels, lambda: one.domains, 3)
+    np.testing.assert_array_equal(found, again)
+    assert sorted(found.tolist()) == list(range(len(one)))
+    assert found.tolist() != list(range(len(one)))
+    if domains == "sequence":
+        assert [one.domains[i] for i in found] == one.domains
+        runs = int((np.diff(one.labels[found]) != 0).sum())
+        if order in ("class-ordered", "correlated"):
+            assert runs <= 2 * changes(one)
+        else:
+            assert runs > 60
+
+
+def test_another_order_of_features_that_say_nothing_of_theirs_is_a_shuffle() -> None:
+    found = another_order({}, np.repeat(np.arange(5), 20), lambda: [""] * 100, 3)
+    np.testing.assert_array_equal(found, np.random.default_rng(3).permutation(100))
 
 
 def test_mixed_is_interleaved() -> None:

@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 from adte import InputError, StateError, create_method
+from adte.data import make_stream
 from adte.evaluate import run
 from adte.evaluate.features.cache import Cache, extract
 from adte.evaluate.running.aggregate import aggregate
 from adte.evaluate.running.results import Results, summarise
 from adte.evaluate.running.tasks import Task, grid, method_tasks, run_tasks
 from adte.views import KERNELS
-from evaluate.test_cache import live
+from evaluate.test_cache import live, pictures
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +121,23 @@ def test_seeds_shuffle_and_rows_average(cache):
     assert rows[0]["ci95"][0] <= mean <= rows[0]["ci95"][1]
     assert rows[1]["protocol"] == "stateless"
     assert rows[0]["gain"] == pytest.approx(mean - records[3].metrics["accuracy"])
+
+
+def test_orders_are_of_the_kind_that_was_asked_for(tmp_path):
+    """They were shuffles, of which the record said that classes and domains came in turn."""
+    sets = [replace(pictures(12), name=name) for name in ("one", "two")]
+    stream = make_stream(sets, order="class-ordered")
+    held = extract(replace(live(1), stream=stream), tmp_path)
+    tasks = [Task("adte", seed=seed) for seed in range(3)]
+    for where in (held, replace(live(1), stream=stream)):
+        done = run_tasks(where, tasks)
+        assert len({tuple(o.run.labels.tolist()) for o in done}) == 3
+        for o in done:
+            facts = o.record.conditions.data
+            changes = int((np.diff(o.run.labels) != 0).sum())
+            assert facts["changes"] == changes == 5 - (o.run.labels[11] == o.run.labels[12])
+            assert o.run.domains == stream.domains
+        assert len({o.record.conditions.data["digest"] for o in done}) == 3
 
 
 def test_an_interval_of_two_seeds_stays_between_nothing_and_all(cache):

@@ -31,11 +31,13 @@ PROTOCOL = click.option(
 )  # fmt: skip
 SHUFFLE = click.option(
     "--shuffle", default=0, type=SEED, show_default=True,
-    help="Number of a shuffle of the stream; 0 keeps its own order.",
+    help="Number of another order of the same kind: a shuffle, which keeps domains and classes "
+    "together where the stream does; 0 keeps its own order.",
 )  # fmt: skip
 SEEDS = click.option(
     "--seeds", default=1, type=COUNT, show_default=True, metavar="N",
-    help="Run methods that learn on N orders: the stream's own, and shuffles 1 to N−1.",
+    help="Run methods that learn on N orders: the stream's own, and others of its kind, as of "
+    "--shuffle 1 to N−1.",
 )  # fmt: skip
 METHODS = click.option(
     "--methods", "names", metavar="NAMES", multiple=True,

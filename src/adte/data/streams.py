@@ -23,7 +23,7 @@ Imbalance, over classes k = 0 … L−1 in seeded order, of the n images that th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
@@ -36,7 +36,10 @@ from adte.data.base import Dataset, Example
 from adte.errors import InputError
 from adte.options import build, check, flat, option
 
-__all__ = ["Stream", "StreamOptions", "correlated", "gradual", "make_stream", "order_digest"]
+__all__ = [
+    "Stream", "StreamOptions", "another_order", "correlated", "gradual", "make_stream",
+    "order_digest",
+]  # fmt: skip
 
 Ints = NDArray[np.int64]
 TRIES = 10  # draws of the Dirichlet order before the best one is taken
@@ -281,6 +284,35 @@ def correlated(labels: Ints, delta: float, rng: np.random.Generator) -> Ints:
     block = np.repeat(np.arange(chunks * chunks), best.ravel())  # class · chunks + chunk
     turn = rng.random(chunks * chunks)  # of a class among the blocks of its chunk
     order: Ints = by_class[np.lexsort((block, turn[block], block % chunks))]
+    return order
+
+
+def another_order(
+    facts: Mapping[str, Any], labels: Ints, domains: Callable[[], Sequence[str]], seed: int
+) -> Ints:
+    """The images of a stream in another order of the same kind.
+
+    Domains stay where they are, if they come one after the other, and classes together, if the
+    `facts` (`Stream.describe`) say that they do; of anything else it is a shuffle.
+    """
+    rng = np.random.default_rng(seed)
+    parts = [np.arange(len(labels))]
+    if len(facts.get("domain_counts", ())) > 1:
+        names = np.array(domains())
+        ends = np.flatnonzero(names[1:] != names[:-1]) + 1
+        if facts.get("domains") == "gradual" or len(ends) + 1 == len(set(names.tolist())):
+            parts = np.split(parts[0], ends)
+    return np.concatenate([part[_of_a_kind(facts, labels[part], rng)] for part in parts])
+
+
+def _of_a_kind(facts: Mapping[str, Any], labels: Ints, rng: np.random.Generator) -> Ints:
+    """The images of one domain, in another order of the same kind."""
+    if facts.get("order") == "correlated":
+        return correlated(labels, facts["delta"], rng)
+    order: Ints = rng.permutation(len(labels))
+    if facts.get("order") == "class-ordered":
+        turn = rng.permutation(int(labels.max(initial=0)) + 1)
+        order = order[np.argsort(turn[labels[order]], kind="stable")]
     return order
 
 

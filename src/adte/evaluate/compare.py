@@ -210,7 +210,8 @@ def compare(
             the image tower again.
         protocols: how methods that learn see the stream: one or several of `PROTOCOLS`.
         seeds: number of orders of the stream that methods that learn are run on: its own, and
-            `seeds` − 1 shuffles.
+            `seeds` − 1 others of its kind: shuffles, which keep domains and classes together
+            where the stream does.
         runs: folder to save the runs in, for `adte report`. Runs that it holds already are not done
             again, so that an interrupted comparison can continue.
         again: do the runs again that `runs` holds already.

@@ -422,6 +422,15 @@ class Cache(FeatureStream):
         labels = np.concatenate(every).astype(np.int64) if every else np.zeros(0, np.int64)
         return labels if self.order is None else labels[self.order]
 
+    @property
+    def domains(self) -> list[str]:
+        """The domain of each image, in the order of the stream."""
+        every: list[str] = []
+        for path in self.shards:
+            with safe_open(str(path), framework="pt") as f:
+                every += json.loads(f.metadata()["adte"])["domains"]
+        return every if self.order is None else [every[i] for i in self.order.tolist()]
+
     def ordered(self, order: NDArray[np.int64]) -> Cache:
         """The same images in another order, or some of them."""
         base = np.arange(len(self)) if self.order is None else self.order

@@ -94,6 +94,11 @@ class Live(FeatureStream):
         every = np.asarray(self.stream.labels, dtype=np.int64)
         return every if self.part is None else every[np.asarray(self.part, dtype=np.int64)]
 
+    @property
+    def domains(self) -> list[str]:
+        every = self.stream.domains
+        return every if self.part is None else [every[i] for i in self.part]
+
     def ordered(self, order: NDArray[np.int64]) -> Live:
         base = np.arange(len(self.stream)) if self.part is None else np.asarray(self.part)
         out = copy(self)  # not `replace`, which would describe the stream anew

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from adte.batch import Batch, Context, Sample
 from adte.data.base import Skipped
+from adte.data.streams import another_order
 from adte.errors import InputError, brief
 from adte.evaluate.features.recipe import Recipe
 from adte.machine import head_device
@@ -92,9 +93,20 @@ class FeatureStream(ABC):
             return self
         return part(self, np.arange(count), f"first {count}")
 
+    @property
+    def domains(self) -> Sequence[str]:
+        """The domain of each image."""
+        return [image.domain for image in self.images()]
+
+    def order_of(self, seed: int) -> NDArray[np.int64]:
+        """Another order of the same kind as the stream's own, which is that of 0."""
+        if seed == 0:
+            return np.arange(len(self))
+        return another_order(self.recipe.data, self.labels, lambda: self.domains, seed)
+
     def shuffled(self, seed: int) -> FeatureStream:
         """The stream in an order of the seed's own; 0 leaves it as it is."""
-        return self if seed == 0 else self.ordered(shuffle(len(self), seed))
+        return self if seed == 0 else self.ordered(self.order_of(seed))
 
     @property
     def classes(self) -> Sequence[str]:

@@ -16,7 +16,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
+import numpy as np
+
 from adte._version import __version__
+from adte.data.streams import order_digest
 from adte.errors import InputError
 from adte.evaluate.features.arrays import Arrays
 from adte.evaluate.features.cache import extract
@@ -154,7 +157,7 @@ def perform(
         views=written(r.views),
         view_seed=r.views.seed,
         preprocess=asdict(r.preprocess),
-        data=r.data,
+        data=_facts(r.data, done) if task.seed else r.data,
         order=str(r.data.get("order", "as given")),
         order_seed=task.seed,
         part=r.part,
@@ -166,6 +169,14 @@ def perform(
         source=_source(type(method)),
     )
     return Outcome(task, done, Record(task.name, summarise(done), conditions))
+
+
+def _facts(data: dict[str, Any], run: Run) -> dict[str, Any]:
+    """What a stream says of itself, of the order that a run had."""
+    changes = int((np.diff(run.labels) != 0).sum())
+    digest = order_digest(zip(run.ids, run.domains, strict=True))
+    found = {"changes": changes, "digest": digest}
+    return {**data, **{k: v for k, v in found.items() if k in data}}
 
 
 def check_needs(method: Method, stream: FeatureStream) -> None:

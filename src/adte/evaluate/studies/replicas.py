@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 
 from adte import state as declared
-from adte.evaluate.features.stream import FeatureStream, Held, shuffle
+from adte.evaluate.features.stream import FeatureStream, Held
 from adte.evaluate.running.figures import bootstrap_difference
 from adte.evaluate.studies.lab import Lab
 from adte.evaluate.studies.study import Figure, Finding, Row, Series, study
@@ -90,7 +90,7 @@ def right(
     """How often each image is right over shuffles of the stream.  (N,)"""
     total = np.zeros(len(stream))
     for seed in range(seeds):
-        order = shuffle(len(stream), seed)
+        order = stream.order_of(seed)
         runs = in_replicas(create_method(method), stream.shuffled(seed), replicas, stretch)
         total[order] += np.concatenate(list(runs)) == stream.labels[order]
     return total / seeds
