@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from copy import copy, deepcopy
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import torch
 
 import adte
 from adte.files.states import load_state
+from adte.fit import MOST, gone_on
 from predicting import CLASSES, call, is_clean, picture, settle
 
 
@@ -148,7 +150,7 @@ def test_merging_with_a_start_is_adding_what_came_after_it(tmp_path):
     one, two = (clf.method.state_dict() for clf in streams)
     streams[0].merge(streams[1], start=warm)
     warm.begin()
-    with pytest.raises(adte.StateError, match="began from another state than the start"):
+    with pytest.raises(adte.StateError, match="another state than the start"):
         streams[0].merge(streams[1], start=warm)  # it is not what they began from any more
     common = warm.method.state_dict()
     for name, merged in streams[0].method.state_dict().items():
@@ -195,6 +197,49 @@ def test_a_state_knows_all_that_it_goes_back_to(tmp_path):
     assert int(starts[0].method.state_dict()["prior.seen"]) == 6
 
 
+def test_what_states_went_on_from_counts_once(tmp_path):
+    """Copies of a state that learned more were merged as if they had nothing in common."""
+    (tmp_path / "photos").mkdir()
+    full = learned(tmp_path / "photos", 3, 100, "full.adte")
+    parts = []
+    for seed in (1, 5):
+        parts.append(shutil.copy(full, f"{seed}.adte"))
+        learned(tmp_path / "photos", 2, seed, parts[-1])
+    assert [counted(part) for part in parts] == [(5.0, 5)] * 2
+    twice = call("merge", *parts, "--out", "twice.adte")
+    assert "'5.adte' and what it is merged with go back to the same state" in twice.output
+    assert counted("twice.adte") == (10.0, 10)
+    result = call("merge", *parts, "--out", "once.adte", "--start", full)
+    assert result.output == "wrote once.adte: 2 states, 7 images\n"
+    assert counted("once.adte") == (7.0, 7)
+    # one of them may be the state itself, or have begun from it
+    assert call("merge", full, *parts, "--out", "all.adte", "--start", full).exit_code == 0
+    assert counted("all.adte") == (7.0, 7)
+    fresh = begun(tmp_path / "photos", 1, 70, full)
+    assert call("merge", parts[0], fresh, "--out", "both.adte", "--start", full).exit_code == 0
+    assert counted("both.adte") == (6.0, 6)
+    # what was saved as it began, and then loaded, is the same as what it began from
+    clf = adte.Classifier.load(full)
+    clf.begin()
+    clf.save("begun.adte")
+    for start in ("begun.adte", full):
+        one, two = (adte.Classifier.load("begun.adte") for _ in range(2))
+        for clf, seed in ((one, 80), (two, 90)):
+            clf.learn([str(picture(tmp_path / f"{seed}.png", seed))])
+        one.merge(two, start=adte.Classifier.load(start))
+        assert (one.seen, int(one.method.state_dict()["prior.seen"])) == (2, 5)
+
+
+def test_a_state_remembers_the_last_states_that_it_went_on_from():
+    told = ["what it began from"]
+    for day in range(MOST + 3):
+        told = gone_on(told, {"x": torch.tensor(day)})
+        assert gone_on(told, {"x": torch.tensor(day)}) == told
+    assert len(told) == 1 + MOST
+    assert told[0] == "what it began from"
+    assert gone_on(told, {}) == told
+
+
 def test_a_start_that_cannot_be_taken_out_is_refused(tmp_path):
     (tmp_path / "photos").mkdir()
     warm = learned(tmp_path / "photos", 3, 100, "warm.adte")
@@ -203,7 +248,7 @@ def test_a_start_that_cannot_be_taken_out_is_refused(tmp_path):
     tda = learned(tmp_path / "photos", 2, 300, "tda.adte", *CLASSES, "--method", "tda")
     cached = [begun(tmp_path / "photos", n, 40 + n, tda) for n in (1, 2)]
     for given, start, said in (
-        (parts, other, "began from another state than the start that was given"),
+        (parts, other, "began or went on from another state than the start that was given"),
         (cached, tda, "the state of 'tda' is no sum, so what two of them began with cannot"),
         (parts, tda, "'tda.adte' has method 'tda'"),
         (parts, "none.adte", "'none.adte' does not exist"),

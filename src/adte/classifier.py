@@ -23,15 +23,17 @@ from adte.calibration import Calibration, calibrate, check_temperature, indices_
 from adte.errors import InputError, StateError, brief, unknown
 from adte.files.claims import kind_of
 from adte.files.devices import is_special
-from adte.files.states import check_path, digest_of, save_state
+from adte.files.states import check_path, save_state
 from adte.fit import (
+    Common,
     Origin,
-    check_begun,
+    begun,
     check_fit,
     check_named,
     check_weights,
-    counts_twice,
     damaged,
+    gone_on,
+    in_common,
     read_learned,
     read_method,
 )
@@ -109,7 +111,8 @@ class Classifier:
         seen: number of images learned from so far.
         frozen: whether learning is switched off.
         begun_from: digests of the states that it goes back to: those that `begin` began from,
-            here, before that, or in what was merged.
+            here, before that, or in what was merged; with = before them those that were loaded,
+            and gone on from.
         unread: images that the last call with errors="skip" left out, as (source, reason).
 
     Raises:
@@ -500,7 +503,7 @@ class Classifier:
             learned = self.method.state_dict()
             self.method.begin()
             self.seen = 0
-            self.begun_from = sorted({digest_of(learned), *self.begun_from}) if learned else []
+            self.begun_from = begun(self.begun_from, learned)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -615,7 +618,8 @@ class Classifier:
         clf.pipeline.auto = facts["auto"]
         clf.method.load_state_dict(tensors, {"L": len(clf.classes)})
         clf.frozen, clf.seen = facts["frozen"], facts["seen"]
-        clf.temperature, clf.begun_from = facts["temperature"], facts["begun_from"]
+        clf.temperature = facts["temperature"]
+        clf.begun_from = gone_on(facts["begun_from"], clf.method.state_dict())
         return clf
 
     def load_state(self, path: str | os.PathLike[str]) -> None:
@@ -629,7 +633,7 @@ class Classifier:
         with self._lock:
             self.method.load_state_dict(tensors, {"L": len(self.classes)})
             self.seen, self.temperature = facts["seen"], facts["temperature"]
-            self.begun_from = facts["begun_from"]
+            self.begun_from = gone_on(facts["begun_from"], self.method.state_dict())
 
     def merge(self, other: Classifier, start: Classifier | None = None) -> None:
         """Add what another classifier of the same kind has learned.
@@ -640,12 +644,12 @@ class Classifier:
 
         Args:
             other: the classifier whose state is added.
-            start: the state that both began from (`begin`), as it was saved. It then counts once;
-                otherwise twice, with a warning.
+            start: the state that both began from (`begin`), or were loaded from, as it was saved.
+                It then counts once; otherwise twice, with a warning.
 
         Raises:
             StateError: if the two differ in model, classes, prompts, views, method or options, if
-                this classifier is frozen, or if none of the two began from `start`.
+                this classifier is frozen, or if none of the two goes back to `start`.
         """
         for given in (other,) if start is None else (other, start):
             if not isinstance(given, Classifier):
@@ -659,18 +663,19 @@ class Classifier:
         check_fit("the other classifier", other.facts, self.facts)
         with other._lock:  # a copy: it may learn meanwhile, or merge this one
             theirs, seen, its = deepcopy(other.method), other.seen, other._origin
-        common = at_hand = None
+        common = None
         if start is not None:
             check_fit("the start", start.facts, self.facts)
             with start._lock:
-                common, at_hand = deepcopy(start.method), start._origin
+                common = Common.of(deepcopy(start.method), start.seen, start.begun_from)
         with self._lock:
             ours = self._origin
-            check_begun(at_hand, ours, its)
-            twice = counts_twice("the other classifier", its, ours, at_hand)
-            self.method.merge(theirs, common if twice else None)
-            self.seen += seen
-            self.begun_from = sorted(ours.joined(its).begun_from)
+            if common is not None:
+                common.check(ours, its)
+            once, twice_seen = in_common("the other classifier", its, ours, common)
+            self.method.merge(theirs, once)
+            self.seen += seen - twice_seen
+            self.begun_from = ours.joined(its).told
 
     # ------------------------------------------------------------------ the rest
 

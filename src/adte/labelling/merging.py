@@ -12,14 +12,7 @@ from adte.errors import InputError
 from adte.files.claims import Lock, Target, claim, kind_of
 from adte.files.devices import StrPath
 from adte.files.states import save_state
-from adte.fit import (
-    Origin,
-    check_begun,
-    check_fit,
-    counts_twice,
-    read_learned,
-    read_method,
-)
+from adte.fit import Common, Origin, check_fit, gone_on, in_common, read_learned, read_method
 from adte.labelling.saved import check_file
 from adte.methods import Method
 
@@ -32,17 +25,17 @@ def merge_states(
     """Merge state files of the same classifier into one; return the number of images seen.
 
     States are merged in order, as by `Classifier.merge`, without loading a model. The temperature
-    is that of the first. If states began from the same state (`--start`), pass that as `start`:
-    otherwise it counts several times, with a warning.
+    is that of the first. If states began or went on from the same state (`--start`, `--state`),
+    pass that as `start`: otherwise it counts several times, with a warning.
 
     Args:
         states: the state files.
         out: file to write.
         force: overwrite `out` if it exists.
-        start: the state that all or some of them began from; it then counts once.
+        start: the state that all or some of them go back to; it then counts once.
 
     Raises:
-        StateError: if the states are of different classifiers, or none of them began from `start`.
+        StateError: if the states are of different classifiers, or none goes back to `start`.
         InputError: if a file cannot be read or written.
     """
     _check(states, out, force, start)
@@ -56,18 +49,23 @@ def merge_states(
         check_fit(repr(os.fspath(path)), theirs, facts)
         its = method.clone()
         its.load_state_dict(tensors, sizes)
-        return its, theirs, Origin.of(tensors, theirs["begun_from"])
+        return its, theirs, Origin.of(tensors, gone_on(theirs["begun_from"], tensors))
 
-    common, _, at_hand = (None, None, None) if start is None else other(start)
-    known, origin = [facts], Origin.of(tensors, facts["begun_from"])
+    common = None
+    if start is not None:
+        its, theirs, _ = other(start)
+        common = Common.of(its, theirs["seen"], theirs["begun_from"])
+    known, seen = [facts], int(facts["seen"])
+    origin = Origin.of(tensors, gone_on(facts["begun_from"], tensors))
     for path in states[1:]:
         its, theirs, its_origin = other(path)
-        twice = counts_twice(repr(os.fspath(path)), its_origin, origin, at_hand)
-        method.merge(its, common if twice else None)
+        once, twice_seen = in_common(repr(os.fspath(path)), its_origin, origin, common)
+        method.merge(its, once)
         known.append(theirs)
-        origin = origin.joined(its_origin)
-    check_begun(at_hand, origin)
-    facts["begun_from"] = sorted(origin.begun_from)
+        origin, seen = origin.joined(its_origin), seen + int(theirs["seen"]) - twice_seen
+    if common is not None:
+        common.check(origin)
+    facts["begun_from"] = origin.told
     if any(each["temperature"] != facts["temperature"] for each in known):
         warnings.warn(
             f"the states have different temperatures; that of {os.fspath(states[0])!r} is kept, "
@@ -75,11 +73,11 @@ def merge_states(
             stacklevel=2,
         )
     new: dict[str, Any] = {k: v for k, v in facts.items() if k != "outputs"}
-    new["version"], new["seen"] = __version__, sum(each["seen"] for each in known)
+    new["version"], new["seen"] = __version__, seen
     new["frozen"] = all(each["frozen"] for each in known)
     with Lock(out, 0):
         save_state(out, method.state_dict(), new)
-    return int(new["seen"])
+    return seen
 
 
 def _check(

@@ -289,7 +289,7 @@ class Method:
 
         Args:
             other: the copy.
-            start: what both streams began from (`begin`), which then counts once.
+            start: what is part of both as it is, which then counts once.
 
         Raises:
             StateError: if it is another method, or has other options; or if there is a `start`, and
@@ -303,9 +303,7 @@ class Method:
         if self._state is None:
             self._state, self._sizes = declared.copy(other._state), dict(other._sizes)
             return
-        common = None
-        if start is not None and start._state is not None:
-            common = self.begun(declared.copy(start._state))
+        common = None if start is None else start._state
         new = declared.merge(self.name, self.entries(), self._state, other._state, common)
         self.refresh(new)
         self._state = new
