@@ -381,6 +381,24 @@ def test_images_of_one_name_have_labels_of_their_own(tmp_path):
     assert [Path(f"sorted/{c}/x.png").read_bytes() for c in ("cat", "dog")] == images
 
 
+def test_an_interrupt_tells_what_was_moved(tmp_path, monkeypatch):
+    pictures(tmp_path / "photos", 3)
+    done = []
+    do = sorting_room._do
+
+    def second(way, source, target):
+        if done:
+            raise KeyboardInterrupt
+        done.append(target)
+        do(way, source, target)
+
+    monkeypatch.setattr(sorting_room, "_do", second)
+    job = Job(["photos"], WANTED, sort_into="sorted", sort="move", workers=0)
+    with pytest.raises(KeyboardInterrupt):
+        job.run(Listener())
+    assert job.report.written == ["sorted (1 image moved; `adte undo sorted/undo.csv` undoes it)"]
+
+
 def test_images_of_one_name_and_label_are_sorted_after_an_interrupt(tmp_path, monkeypatch):
     """The second was taken for the first, and never sorted."""
     images = [p.read_bytes() for p in pictures(tmp_path / "photos", 2)]

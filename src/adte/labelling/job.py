@@ -340,15 +340,16 @@ class Job:
             make_folder(sorting.folder)  # an undo may have removed it meanwhile
             with ExitStack() as stack:
                 self._lock(sorting.path, stack, listener)
-                count = sorting.fill(expand(self.inputs), labels, classes)
+                sorting.fill(expand(self.inputs), labels, classes)
         except InputError as error:
             self.report.failed += [*sorting.left, str(error)]
         else:
             self.report.failed += sorting.left
+        finally:  # an interrupt, too, leaves what is to be told of
             listing = shlex.quote(str(sorting.path))  # to be copied, blanks and all
-            how = f"{counted(count, 'image')} {WAYS[self.sort]}; `adte undo {listing}` undoes it"
-            said = f"{self.sort_into} ({how})"
-            self.report.written.append(said)
+            number = counted(sorting.count, "image")
+            how = f"{number} {WAYS[self.sort]}; `adte undo {listing}` undoes it"
+            self.report.written.append(f"{self.sort_into} ({how})")
 
 
 def _listed(items: Iterable[Item]) -> tuple[list[Item], list[str]]:

@@ -59,12 +59,13 @@ class Sorting:
 
     Attributes:
         left: of the images that could not be sorted, the reasons.
+        count: how many `fill` has sorted by now.
     """
 
     def __init__(self, folder: StrPath, way: str, inputs: Sequence[str]) -> None:
         if way not in WAYS:
             raise unknown("way to sort", way, WAYS)
-        self.way, self.left = way, list[str]()
+        self.way, self.left, self.count = way, list[str](), 0
         here = Path(os.path.realpath(os.fspath(folder).replace("\0", "")))
         for name in inputs:
             _check_input(name, here, way)
@@ -93,7 +94,7 @@ class Sorting:
         labels: Mapping[str, Sequence[str | None]],
         classes: Sequence[str],
     ) -> int:
-        """Sort images by label, each once; None is unsure. How many it was; `left` has the others.
+        """Sort images by label, each once; None is unsure. Their `count`; `left` has the others.
 
         An archive may hold several images of one name, so a name has labels, in order. Images that
         are there already, from an interrupted run, are passed over. Others wait: the caller holds
@@ -101,7 +102,7 @@ class Sorting:
         """
         there, folders = self._listed(), folder_names(classes)
         self._cut()
-        count, left = 0, {name: [*found] for name, found in labels.items()}
+        left, self.count = {name: [*found] for name, found in labels.items()}, 0
         came = set(there)
         for name, source in items:
             if not left.get(name) or isinstance(source, InputError):
@@ -110,7 +111,7 @@ class Sorting:
             place = UNSURE if label is None else folders[label]
             came.add(origin := os.path.abspath(name))
             try:
-                count += self._sort(origin, source, self.folder / place, there.get(origin, []))
+                self.count += self._sort(origin, source, self.folder / place, there.get(origin, []))
             except _Ended:
                 raise
             except InputError as error:
@@ -121,7 +122,7 @@ class Sorting:
                 f"{counted(len(gone), 'labelled image')} could not be found again to be sorted, "
                 f"such as {gone[0]!r}; put back what was moved, and run the same command again"
             )
-        return count
+        return self.count
 
     def _sort(self, origin: str, source: Path | bytes, place: Path, there: list[Entry]) -> bool:
         """Put an image where it belongs; False if it is there. `there` loses what is its own."""
