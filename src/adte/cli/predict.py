@@ -65,8 +65,8 @@ OUTPUTS = Section(
                  help="File for what is learned: loaded if it exists, then updated.  [default: "
                  "OUT.adte, beside --out]"),
     click.option("--freeze", is_flag=True,
-                 help="Predict without learning; --state is read, not written. (OUT.adte, which says "
-                 "which rows are done, is.)"),
+                 help="Predict without learning; --state is read, not written. (OUT.adte is: it "
+                 "says which rows are done.)"),
     click.option("--start", metavar="FILE",
                  help="State to start from if --state does not exist yet, such as one made by "
                  "`adte learn`: what it knows about the model, not how often each class came. "

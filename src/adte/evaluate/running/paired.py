@@ -49,8 +49,10 @@ def right(outcome: Outcome) -> dict[Item, bool] | None:
     about = list(zip(run.ids, run.domains, strict=True)) or [("", "")] * count
     places = [0] * count
     if len(set(about)) < count:
-        if seed and outcome.record.conditions.skipped:
-            return None
+        c = outcome.record.conditions
+        kept = c.data.get("order") in ("class-ordered", "correlated")
+        if seed and (c.skipped or kept or c.data.get("domains") == "gradual"):
+            return None  # `shuffle` is not how they were ordered
         places = shuffle(count, seed).tolist()
     by = drawn(outcome)
     items = (Item(*names, place, by) for names, place in zip(about, places, strict=True))
