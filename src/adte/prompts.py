@@ -46,6 +46,7 @@ __all__ = [
     "class_weights",
     "encode_prompts",
     "ensemble",
+    "note_repeats",
     "read_descriptions",
     "template_sets",
 ]
@@ -88,13 +89,7 @@ def check_classes(classes: Sequence[str]) -> list[str]:
         raise InputError(f"class name number {blank[0] + 1} is empty; give it a name or remove it")
     if empty := next((n for n in names if "\0" in n), None):
         raise InputError(f"class name {empty!r} has a zero byte in it; write it as UTF-8 text")
-    if len(set(names)) < len(names):
-        repeated = min(n for n, times in Counter(names).items() if times > 1)
-        warnings.warn(
-            f"class name {repeated!r} occurs more than once; classes are kept apart by "
-            "index, and a tie goes to the first",
-            stacklevel=3,
-        )
+    note_repeats(names, stacklevel=4)
     alike: dict[str, str] = {}
     for name in names:
         first = alike.setdefault(_fold(name), name)
@@ -106,6 +101,17 @@ def check_classes(classes: Sequence[str]) -> list[str]:
             )
             break
     return names
+
+
+def note_repeats(names: Sequence[str], stacklevel: int = 3) -> None:
+    """Warn of a class name that occurs more than once."""
+    if len(set(names)) < len(names):
+        repeated = min(n for n, times in Counter(names).items() if times > 1)
+        warnings.warn(
+            f"class name {repeated!r} occurs more than once; classes are kept apart by "
+            "index, and a tie goes to the first",
+            stacklevel=stacklevel,
+        )
 
 
 def _asset(name: str) -> str:

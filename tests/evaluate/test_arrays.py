@@ -164,8 +164,18 @@ def test_real_features():
     path = SHARED / "clip-vit-b32-pets-imagenet-dev.npz"
     if not path.is_file():
         pytest.skip(f"{path} is not here")
-    (row,) = compare(f"npz:{path}", "zero-shot")
+    with pytest.warns(UserWarning, match="'missile' occurs more than once"):  # in ImageNet
+        (row,) = compare(f"npz:{path}", "zero-shot")
     assert row["accuracy"] == pytest.approx(0.65, abs=0.01)  # what its README says
+
+
+def test_a_class_name_that_repeats_is_noted(arrays, tmp_path):
+    image, text, label = arrays
+    names = ["cat", "dog", "cat", "cow"]
+    np.savez(tmp_path / "f.npz", image=image, text=text, label=label, names=names)
+    said = "class name 'cat' occurs more than once; classes are kept apart by index"
+    with pytest.warns(UserWarning, match=said):
+        assert from_npz(tmp_path / "f.npz").classes == tuple(names)
 
 
 def test_other_domains_are_another_run(arrays, tmp_path):

@@ -47,7 +47,7 @@ def test_it_is_a_list_of_rows(table):
 
 def test_it_prints_as_a_table(table):
     lines = str(table).splitlines()
-    assert lines[0] == "20 images, 200 classes, model tiny-longtail"
+    assert lines[0] == "tiny-imagenet, 20 images, 200 classes, model tiny-longtail"
     assert lines[1].split()[:3] == ["method", "protocol", "acc."]
     assert f"{100 * table[0]['accuracy']:.1f}" in lines[2]
     assert len({line.index("online") for line in lines if "online" in line}) == 1
@@ -81,6 +81,16 @@ def test_images_views_prompts_and_streams_are_options(folder, tmp_path):
     same = compare(spec, "adte", views=Views(count=3, seed=5), order="file", templates="seven",
                    workers=0)  # fmt: skip
     assert same[0]["nll"] == done[0]["nll"]
+
+
+def test_a_table_says_which_stream_it_ran_on(folder, tmp_path):
+    table = compare(f"folder:{folder}", "zero-shot", views=2, workers=0, order="class-ordered",
+                    domains="mixed", imbalance="zipf", ratio=4.0, corrupt="fog")  # fmt: skip
+    said = (f"{folder.name}, 6 images, 2 classes, model tiny, order=class-ordered, domains=mixed, "
+            "imbalance=zipf, ratio=4.0, clean + fog/5")  # fmt: skip
+    assert str(table).splitlines()[0] == said
+    tex = table.save(tmp_path / "t.tex").read_text("utf-8")
+    assert f"\\caption{{{said}. Accur" in tex.replace(r"\_", "_")
 
 
 def test_one_protocol_is_a_text():

@@ -23,7 +23,7 @@ from adte.cli import main
 from adte.evaluate.features.recipe import Recipe
 from adte.evaluate.features.stream import Held, Image, shuffle
 from adte.evaluate.report.runs import runs_report
-from adte.evaluate.report.sections import read_sections
+from adte.evaluate.report.sections import read_sections, unusual_stream
 from adte.evaluate.running import figures
 from adte.evaluate.running.aggregate import aggregate
 from adte.evaluate.running.results import Results
@@ -47,7 +47,7 @@ def stream(model: str = "simulated", images: int = 60, **recipe) -> Held:
         "frequency": tuple(made.prior.tolist()),
         "scale": made.scale * 2**0.5,
         "views": Views(count=4),
-        "data": {"datasets": [{"name": "simulated"}], "order": "file", "images": images},
+        "data": {"datasets": [{"name": "simulated"}], "order": "shuffled", "images": images},
     }
     some = [
         Image(sample.batch.features[0], label, str(i), "clean" if i % 2 else "fog", i % 3)
@@ -210,6 +210,73 @@ def test_draws_of_other_images_are_paired_each_with_its_own(tmp_path):
     assert row["gain"] == pytest.approx((first + second) / 2 - se)
     assert row["gain_ci95"][0] <= row["gain"] <= row["gain_ci95"][1]
     assert 0 <= row["p"] <= 1
+
+
+def draws(folder, *tasks):
+    """Runs of tasks, a list of them for each draw; the images of a draw are its own."""
+    done = []
+    for seed, some in enumerate(tasks):
+        data = {"datasets": [{"name": "s"}], "order": "shuffled", "seed": seed}
+        held = stream(data=data)
+        held = Held([*held.images()][30 * seed :][:30], held.recipe, held.class_weights)
+        done.append(run_tasks(held, some, Results(folder)))
+    return done
+
+
+def test_a_draw_of_many_orders_counts_once(tmp_path):
+    """The gain did so, and accuracies, whose difference it is, were means over all runs."""
+    orders = [Task("adte", seed=s) for s in range(3)]
+    first, second = draws(tmp_path, [Task("se"), *orders], [Task("se"), orders[0]])
+    (section,) = read_sections([tmp_path])
+    ours, se = (next(e.row for e in section.entries if e.row["method"] == m)
+                for m in ("adte", "se"))  # fmt: skip
+    for name in ("accuracy", "ece", "nll"):
+        alone = [np.mean([o.record.metrics[name] for o in some[1:]]) for some in (first, second)]
+        assert ours[name] == pytest.approx(np.mean(alone))
+    assert ours["gain"] == pytest.approx(ours["accuracy"] - se["accuracy"])
+    means = [np.mean([o.run.correct.mean() for o in some[1:]]) for some in (first, second)]
+    assert means[0] != means[1]
+    want = np.clip(figures.seed_interval(means), 0, 1)
+    assert ours["ci95"] == pytest.approx(want.tolist())
+    assert (ours["seeds"], ours["draws"], ours["aside"]) == (4, 2, False)
+    assert "each draw counting once" in runs_report([tmp_path])[2].read_text("utf-8")
+
+
+def test_a_row_that_lacks_draws_is_not_the_best(tmp_path):
+    first, _ = draws(tmp_path, [Task("zero-shot"), Task("se"), Task("adte")],
+                     [Task("zero-shot"), Task("se")])  # fmt: skip
+    for o in first[2:]:  # the best there is
+        facts = json.loads(o.record.path.read_text("utf-8"))
+        facts["metrics"]["accuracy"] = 1.0
+        o.record.path.write_text(json.dumps(facts), "utf-8")
+    (section,) = read_sections([tmp_path])
+    assert [e.row["aside"] for e in section.entries] == [False, False, True]
+    page, _, table = runs_report([tmp_path])
+    text = table.read_text("utf-8")
+    assert "| adte | online | 100.0 |" in text
+    assert "Not ranked, for they lack draws of images and views: adte, online." in text
+    assert "adte, online is right on" not in page.read_text("utf-8")
+    draws(tmp_path / "every", *[[Task("se"), Task("adte")]] * 2)
+    assert "Not ranked" not in runs_report([tmp_path / "every"])[2].read_text("utf-8")
+
+
+def test_what_keeps_no_state_is_one_row_and_one_seed(tmp_path):
+    """It was a row for each protocol, and a seed for each order."""
+    tasks = [
+        Task("se", protocol="two-pass"),
+        Task("adte", protocol="two-pass"),
+        *(Task("se", seed=s) for s in range(2)),
+        Task("adte"),
+    ]
+    outcomes = run_tasks(stream(), tasks, Results(tmp_path))
+    (section,) = read_sections([tmp_path])
+    assert sorted(e.name for e in section.entries) == ["adte, online", "adte, two-pass", "se"]
+    for rows in (aggregate(outcomes), [e.row for e in section.entries]):
+        (se,) = [r for r in rows if r["method"] == "se"]
+        assert (se["protocol"], se["seeds"], se["ci95"]) == ("stateless", 1, None)
+        assert {r["over"] for r in rows} == {"se"}
+    (entry,) = [e for e in section.entries if e.name == "se"]
+    assert entry.first.task.seed == 0
 
 
 def test_code_from_elsewhere_is_no_baseline(runs):
@@ -393,11 +460,34 @@ def test_a_title_says_by_which_options_sections_differ(tmp_path):
     ]
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, []),
+        ({"order": "as given", "domains": "mixed", "ratio": 5.0, "delta": 0.5, "limit": 9}, []),
+        ({"order": "class-ordered"}, ["order=class-ordered"]),
+        ({"order": "correlated", "delta": 0.5}, ["order=correlated", "delta=0.5"]),
+        ({"imbalance": "zipf", "ratio": 10.0}, ["imbalance=zipf", "ratio=10.0"]),
+        ({"domains": "mixed", "domain_counts": {"a": 1, "b/2": 1}}, ["domains=mixed"]),
+        ({"domain_counts": {"fog/5": 1}}, ["fog/5"]),
+        ({"domain_counts": {"s": 1, "fog/5": 1, "frost/1": 1}}, ["clean + fog/5 + frost/1"]),
+        ({"domain_counts": {f"fog/{i}": 1 for i in range(1, 6)}}, ["5 corruptions"]),
+    ],
+)
+def test_a_title_says_what_is_unusual_in_its_stream(given, said, tmp_path):
+    """It was said only where two sections differed in it."""
+    data = {"datasets": [{"name": "s"}], **given}
+    assert unusual_stream(data) == said
+    run_tasks(stream(data=data), [Task("zero-shot")], Results(tmp_path))
+    (section,) = read_sections([tmp_path])
+    assert section.title == ", ".join(["s, simulated, 4 views", *said])
+
+
 def test_two_sources_of_a_method_are_two_rows(tmp_path):
     results = Results(tmp_path)
     (done,) = run_tasks(stream(), [Task("zero-shot")])
     for number, source in enumerate(("1234abcd", "5678efgh", "5678efgh")):
-        told = replace(done.record.conditions, source=source, order_seed=number)
+        told = replace(done.record.conditions, source=source, view_seed=number)
         results.put(f"run-{number}", done.run, replace(done.record, conditions=told))
     (section,) = read_sections([tmp_path])
     rows = {e.row["method"]: e.row["seeds"] for e in section.entries}

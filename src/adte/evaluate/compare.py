@@ -13,7 +13,7 @@ from typing import Any
 from adte.data import StreamOptions
 from adte.errors import InputError, brief, unknown
 from adte.evaluate.features.stream import FeatureStream, Tick, silent
-from adte.evaluate.report.sections import told_apart, with_options
+from adte.evaluate.report.sections import data_names, told_apart, unusual_stream, with_options
 from adte.evaluate.report.tables import (
     Grid,
     domains_table,
@@ -66,7 +66,9 @@ class Comparison(list[dict[str, Any]]):
         """Make the table of finished tasks; options that differ from the usual are named in it."""
         records = [o.record for o in outcomes]
         seen = records[0].conditions.images if records else 0
+        data = stream.recipe.data
         about = f"{seen} images, {len(stream.classes)} classes, model {stream.recipe.model}"
+        about = ", ".join(filter(None, [data_names(data), about, *unusual_stream(data)]))
         domains = Counter(outcomes[0].run.domains) if outcomes else {}
         rows = aggregate(told_apart(list(outcomes)), baseline)
         return cls(rows, about, records, domains)

@@ -22,6 +22,7 @@ from adte.data.streams import order_digest
 from adte.errors import InputError
 from adte.evaluate.features.recipe import Recipe
 from adte.evaluate.features.stream import FeatureStream, Image
+from adte.prompts import note_repeats
 from adte.views import Views
 
 __all__ = ["Arrays", "from_arrays", "from_npz"]
@@ -124,6 +125,7 @@ def from_arrays(
         if len(given) != wanted:
             of = "class weights" if what == "class names" else "images"
             raise InputError(f"there are {len(given)} {what} for {wanted} {of}; give one for each")
+    note_repeats(names)
     scale, bias = _number(scale, "scale"), _number(bias, "bias")
     if not (np.isfinite(scale) and scale > 0 and np.isfinite(bias)):
         raise InputError(f"scale={scale}, bias={bias} cannot be used; give numbers, scale above 0")

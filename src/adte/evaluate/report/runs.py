@@ -142,9 +142,12 @@ def _parts(section: Section) -> list[str]:
     for m in list_metrics():
         if m.kind != "parts":
             continue
-        if known := [(e.name, e.row[m.name]) for e in section.entries if e.row[m.name]]:
+        if known := [(e, e.row[m.name]) for e in section.entries if e.row[m.name]]:
             worst = max if m.direction == "down" else min
-            rows = [{"method": n, **parts, "worst": worst(parts.values())} for n, parts in known]
+            rows = [
+                {"method": e.name, "aside": e.row["aside"], **parts, "worst": worst(parts.values())}
+                for e, parts in known
+            ]
             names = dict.fromkeys(name for _, parts in known for name in parts)
             columns = [Column(k, k, "percent", m.direction) for k in (*names, "worst")]
             grid = Grid((Column("method"), *columns), rows, m.caption)

@@ -1,7 +1,7 @@
 """What kept runs say: read results folders, put together what can be compared, and test it.
 
 Runs that share data, model, prompts and views make a section; in it, runs of one method under one
-protocol with the same options, one per seed, make an entry.
+protocol with the same options, one per seed, make an entry; without a state, under any protocol.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from adte.data import StreamOptions
+from adte.data.corruptions import CORRUPTIONS
 from adte.errors import InputError, unknown
 from adte.evaluate.running import figures
-from adte.evaluate.running.aggregate import aggregate, baseline_of, by_row
+from adte.evaluate.running.aggregate import Row, aggregate, baseline_of, by_row, row_of
 from adte.evaluate.running.paired import Drawn, Item, drawn, gain, right, right_over_seeds
 from adte.evaluate.running.results import Conditions, Results
 from adte.evaluate.running.tasks import Outcome, Task
@@ -26,7 +27,15 @@ from adte.facts import written
 from adte.methods import create_method, list_methods
 from adte.views import Views
 
-__all__ = ["Entry", "Section", "read_sections", "told_apart", "with_options"]
+__all__ = [
+    "Entry",
+    "Section",
+    "data_names",
+    "read_sections",
+    "told_apart",
+    "unusual_stream",
+    "with_options",
+]
 
 SAME = ("model", "fingerprint", "prompts", "preprocess", "order", "part", "images", "classes")
 TITLED = ("count", "order", "seed")  # options of views and streams that titles have, or need not
@@ -66,7 +75,9 @@ class Entry:
 
 @dataclass(frozen=True)
 class Section:
-    """What can be compared: entries, best first, on the same images under the same model."""
+    """What can be compared: entries on the same images under the same model, best first, and those
+    that lack draws last.
+    """
 
     conditions: Conditions  # of one of the runs; what a section is told by, all share
     entries: list[Entry]
@@ -143,20 +154,24 @@ def _same(c: Conditions) -> dict[str, Any]:
 
 
 def _seed(outcome: Outcome) -> Seed:
-    """What tells the runs of an entry apart: the shuffle, and what the stream was drawn by."""
-    return outcome.record.conditions.order_seed, drawn(outcome)
+    """What tells the runs of an entry apart: the shuffle, which a method without a state does not
+    feel, and what the stream was drawn by.
+    """
+    c = outcome.record.conditions
+    return c.order_seed if c.stateful else 0, drawn(outcome)
 
 
 def _titled(sections: list[Section]) -> list[Section]:
-    """Sections with titles: data, model, views, part; and what differs, where that is the same."""
+    """Sections with titles: data, model, views, part, what is unusual in the stream; and what
+    differs, where that is the same.
+    """
     groups: dict[str, list[Section]] = {}
     for s in sections:
         c = s.conditions
-        sets = c.data.get("datasets", [])
-        names = " + ".join(dict.fromkeys(d["name"] for d in sets)) or "unnamed data"
+        names = data_names(c.data) or "unnamed data"
         count = c.views.get("count")
         views = f"{count} views" if count else None
-        title = ", ".join(filter(None, [names, c.model, views, c.part]))
+        title = ", ".join(filter(None, [names, c.model, views, c.part, *unusual_stream(c.data)]))
         groups.setdefault(title, []).append(s)
     titles: dict[int, str] = {}
     for title, group in groups.items():
@@ -168,37 +183,66 @@ def _titled(sections: list[Section]) -> list[Section]:
     return [replace(s, title=titles[id(s)]) for s in sections]
 
 
+def data_names(data: Mapping[str, Any]) -> str:
+    """The names of a stream's data sets."""
+    return " + ".join(dict.fromkeys(d["name"] for d in data.get("datasets", [])))
+
+
+def unusual_stream(data: Mapping[str, Any]) -> list[str]:
+    """How a stream differs from the usual one: its order, domains, imbalance and corruptions.
+
+    >>> unusual_stream({"order": "shuffled", "domain_counts": {"photo": 5, "fog/3": 5}})
+    ['clean + fog/3']
+    """
+    usual = asdict(StreamOptions())
+    given = {**usual, **data}
+    names = list(data.get("domain_counts", {}))
+    keys = ["order"] if given["order"] != "as given" else []
+    keys += ["delta"] if given["order"] == "correlated" else []
+    keys += ["domains"] if len(names) > 1 else []
+    said = [f"{k}={given[k]}" for k in keys if given[k] != usual[k]]
+    if given["imbalance"] != "none":
+        said += [f"imbalance={given['imbalance']}", f"ratio={given['ratio']}"]
+    corrupted = [n for n in names if n.rpartition("/")[0] in CORRUPTIONS]
+    if corrupted:
+        clean = ["clean"] if len(corrupted) < len(names) else []
+        few = corrupted if len(corrupted) < 4 else [f"{len(corrupted)} corruptions"]
+        said.append(" + ".join([*clean, *few]))
+    return said
+
+
 def _words(c: Conditions) -> dict[str, str]:
     """What may tell two sections apart, as a title says it."""
     name, templates = c.prompts.get("name", "not known"), c.prompts.get("templates") or []
     splits = dict.fromkeys(str(d.get("split", "")) for d in c.data.get("datasets", []))
+    titled, stream = unusual_stream(c.data), _unusual(c.data, asdict(StreamOptions()))
     return {
         "images": f"{c.images:,} images",
         "classes": f"{c.classes} classes",
         "order": c.order,
         "prompts": f"prompts {name}",
         "template": repr(templates[0]) if len(templates) == 1 and templates != [name] else "",
-        "stream": _unusual(c.data, asdict(StreamOptions())),
-        "views": _unusual(c.views, written(Views()), "crop "),
+        "stream": ", ".join(w for w in stream if w not in titled),
+        "views": ", ".join(_unusual(c.views, written(Views()), "crop ")),
         "split": "; ".join(splits),
         "fingerprint": f"weights {c.fingerprint[:8]}",
     }
 
 
-def _unusual(options: Mapping[str, Any], usual: Mapping[str, Any], kind: str = "") -> str:
+def _unusual(options: Mapping[str, Any], usual: Mapping[str, Any], kind: str = "") -> list[str]:
     """Options that are not the defaults, but for those that a title has already."""
     known = {k: v for k, v in json.loads(json.dumps(usual)).items() if k not in TITLED}
-    return ", ".join(f"{kind}{k}={options[k]}" for k, v in known.items() if options.get(k, v) != v)
+    return [f"{kind}{k}={options[k]}" for k, v in known.items() if options.get(k, v) != v]
 
 
 def _section(outcomes: list[Outcome], baseline: str | None) -> Section:
-    outcomes = sorted(told_apart(outcomes), key=_seed)
+    outcomes = told_apart(sorted(outcomes, key=lambda o: (o.task.seed, drawn(o))))
     rows = aggregate(outcomes, baseline)
     groups = by_row(outcomes)  # in the order of the rows
     entries = [Entry(row, group) for row, group in zip(rows, groups.values(), strict=True)]
     base = baseline_of(groups.keys(), baseline)
     reference = next((e for e, row in zip(entries, groups, strict=True) if row == base), None)
-    entries.sort(key=lambda e: (-e.row["accuracy"], e.name))
+    entries.sort(key=lambda e: (e.row["aside"], -e.row["accuracy"], e.name))
     section = Section(outcomes[0].record.conditions, entries, reference=reference)
     for key, other in (("", section.reference), ("_best", section.best_baseline)):
         for e in entries:
@@ -216,8 +260,11 @@ def told_apart(outcomes: list[Outcome]) -> list[Outcome]:
         )
         for o in outcomes
     ]
+    groups: dict[Row, list[Outcome]] = {}
+    for o in named:
+        groups.setdefault(row_of(o), []).append(o)
     out, seen = [], Counter[Any]()
-    for group in by_row(named).values():
+    for group in groups.values():
         told: list[dict[str, str]] = [{}] * len(group)
         sources = {o.record.conditions.source for o in group}
         if len({_seed(o) for o in group}) < len(group) or len(sources) > 1:
@@ -225,8 +272,9 @@ def told_apart(outcomes: list[Outcome]) -> list[Outcome]:
         apart = [k for k in told[0] if len({t[k] for t in told}) > 1]
         for o, words in zip(group, told, strict=True):
             title = ", ".join([o.task.name, *(words[k] for k in apart)])
-            seen[title, o.task.protocol, _seed(o)] += 1
-            number = seen[title, o.task.protocol, _seed(o)]
+            ran = title, o.task.protocol, o.task.seed, drawn(o)
+            seen[ran] += 1
+            number = seen[ran]
             title += f", no. {number}" if number > 1 else ""  # no words tell it apart
             out.append(replace(o, task=replace(o.task, title=title)))
     return out

@@ -393,6 +393,7 @@ def rows_table(rows: Sequence[Mapping[str, Any]], title: str = "", best: str = "
     its columns; `best` names the best baseline.
 
     Columns that no row has a value for are left out, and `seeds` is shown where there are several.
+    Rows that are `aside`, for they lack draws that others have, are named below the table.
     """
     head, *rest = (Column.of(m) for m in list_metrics() if m.plain)
     if _some(rows, "ci95"):
@@ -401,9 +402,15 @@ def rows_table(rows: Sequence[Mapping[str, Any]], title: str = "", best: str = "
     if sum(_missing(r.get("gain")) for r in rows) > 1:  # the baseline has none either
         said["gain"] = ", left out where the two did not run on the same images and views"
     compared = [replace(c, caption=c.caption + said.get(c.key, "")) for c in _over(COMPARED, rows)]
-    seeds = replace(SEEDS, shown=any(r.get("seeds") != 1 for r in rows))
+    several = any(1 < r.get("draws", 1) < r.get("seeds", 1) for r in rows)
+    alike = f"{SEEDS.caption}, each draw counting once" if several else SEEDS.caption
+    seeds = replace(SEEDS, shown=any(r.get("seeds") != 1 for r in rows), caption=alike)
     aside = (Column(key, shown=False) for key in ("over", "by_domain", "options"))
-    return _known((*NAMES, head, *compared, *rest, seeds, *aside), rows, title)
+    grid = _known((*NAMES, head, *compared, *rest, seeds, *aside), rows, title)
+    if not (lacking := [_name(r) for r in rows if r.get("aside")]):
+        return grid
+    note = f"Not ranked, for they lack draws of images and views: {'; '.join(lacking)}."
+    return replace(grid, caption=f"{grid.caption} {note}")
 
 
 def terminal_table(rows: Sequence[Mapping[str, Any]], title: str) -> Grid:
@@ -439,12 +446,17 @@ def domains_table(rows: Sequence[Mapping[str, Any]], images: Mapping[str, int]) 
         shown = [Column(d, f"{d} ({images[d]})", "percent", "up") for d in domains]
         lines = [{**r, **p} for r, p in zip(rows, parts, strict=True)]
         return Grid((*NAMES, *shown), lines, title, "Behind a domain, its images.")
-    named = [r["method"] if r["protocol"] == "stateless" or len(learn) < 2
-             else f"{r['method']}, {r['protocol']}" for r in rows]  # fmt: skip
+    named = [r["method"] if len(learn) < 2 else _name(r) for r in rows]
     shown = [Column(str(i), name, "percent") for i, name in enumerate(named)]
     lines = [{"domain": d, "images": images[d], **{str(i): p.get(d) for i, p in enumerate(parts)}}
              for d in domains]  # fmt: skip
     return Grid((Column("domain"), Column("images", kind="count"), *shown), lines, title)
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    """The method of a row, with its protocol if it learns."""
+    method, protocol = str(row["method"]), row["protocol"]
+    return method if protocol == "stateless" else f"{method}, {protocol}"
 
 
 def _some(rows: Sequence[Mapping[str, Any]], key: str) -> bool:
