@@ -81,7 +81,7 @@ def test_the_address_that_is_listened_on_is_a_known_name(tmp_path, monkeypatch):
 def test_a_client_without_a_server():
     with socket.create_server(("127.0.0.1", 0)) as s:
         port = s.getsockname()[1]
-    client = adte.Client(f"http://127.0.0.1:{port}", retries=1)
+    client = adte.Client(f"http://127.0.0.1:{port}", retries=0)
     with pytest.raises(ServiceError, match="check that it is running"):
         client.info()
     with pytest.raises(adte.InputError, match="no address"):

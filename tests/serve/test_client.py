@@ -208,6 +208,42 @@ def test_but_not_for_longer_than_its_timeout_nor_without_retries(monkeypatch, re
     assert len(asked) == tries
 
 
+def test_a_service_whose_process_starts_is_waited_for(stream, monkeypatch):
+    """It does not listen yet; nothing was sent, and it counts as no retry."""
+    client, refusals, waited = Client(stream.client.url, retries=1), 9, []
+    connect = socket.create_connection
+
+    def late(*where, **how):
+        if len(waited) < refusals:
+            raise ConnectionRefusedError(111, "Connection refused")
+        return connect(*where, **how)
+
+    monkeypatch.setattr("socket.create_connection", late)
+    monkeypatch.setattr("time.sleep", waited.append)
+    assert client.stream(stream.id).facts()["id"] == stream.id
+    assert (len(waited), max(waited)) == (refusals, 1.0)
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("retries", "timeout", "tries"), [(0, 60.0, 1), (2, 60.0, 17), (2, 5.0, 7), (2, None, 17)]
+)
+def test_but_an_address_where_nobody_listens_is_given_up(monkeypatch, retries, timeout, tries):
+    client, asked, now = Client(retries=retries, timeout=timeout), [], [0.0]
+
+    def none(*request):
+        asked.append(now[0])
+        now[0] += 1
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    monkeypatch.setattr(client, "_once", none)
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    with pytest.raises(ServiceError, match="check that it is running"):
+        client.info()
+    assert len(asked) == tries
+
+
 def test_a_fault_that_the_service_tells_of_is_not_asked_for_again(stream, monkeypatch):
     client = Client(stream.client.url)
     said, kind = b'{"error": {"code": "server", "message": "a fault"}}', "application/json"

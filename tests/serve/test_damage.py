@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from adte import InputError, StateError
 from adte.cli import main
 from adte.serve import admin
-from adte.serve.client import ServiceError
+from adte.serve.client import Client, ServiceError
 from adte.serve.service import Service
 from adte.serve.store import MARK, NAME, Store
 from adte.serve.streams import Stream
@@ -253,6 +253,93 @@ def test_damage_of_what_is_only_shown_stops_nothing(tmp_path):
             assert [row["time"] for row in stream.history()][1] == "2\ufffd"
             assert stream.state()["seen"] == 3
             assert client.call("GET", "/ready")["status"] == "ready"
+
+
+@pytest.mark.parametrize("answer", [b"\xff{", b"", b"[]", b'{"seen": 3, "seq": 3}', 7, "cut"])
+def test_a_damaged_answer_is_refused_and_teaches_nothing(tmp_path, answer):
+    folder = lived(tmp_path, 3, crash=False)
+    with running(folder) as (client, _):
+        client.stream("shop").freeze(key="f")
+        client.create(["cat"], id="other", views=2, key="new")
+    faults = ["stream 'shop': the answer kept for key 'key-1' is damaged",
+              "stream 'shop': the answer kept for key 'f' is damaged",
+              "the answer kept for key 'new' is damaged"]  # fmt: skip
+    assert admin.verify(folder) == []
+    if answer == "cut":  # a prediction that has lost its numbers
+        command = (
+            "UPDATE answers SET answer = replace(answer, '\"confidence\": ', '\"c\": ') WHERE "
+        )
+        change(folder, command + "key = 'key-1'")
+        assert admin.verify(folder) == faults[:1]
+    else:
+        change(folder, "UPDATE answers SET answer = ? WHERE key IN ('key-1', 'f', ' new')", answer)
+        assert admin.verify(folder) == faults
+    with running(folder) as (client, service):
+        patient = Client(client.url, retries=3)
+        stream = patient.stream("shop")
+        asks = [lambda: stream.predict(jpeg(1), key="key-1"), lambda: stream.freeze(key="f"),
+                lambda: patient.create(["cat"], id="other", views=2, key="new")]  # fmt: skip
+        for ask in asks[: 1 if answer == "cut" else 3]:
+            with pytest.raises(ServiceError, match=r"this key is damaged; .* go on") as error:
+                ask()
+            assert (error.value.status, error.value.code) == (409, "key")
+        assert stream.predict(jpeg(0), key="key-0").repeated
+        assert (stream.facts()["seen"], len(patient.streams())) == (3, 2)
+        assert service.metrics.value("errors_total") == 0
+        patient.close()
+
+
+@pytest.mark.parametrize(
+    "damage", ["class = 77", "class = -1", "confidence = 9e999", "drift = -9e999", "truth = 4",
+               "truth = 'cat'", "time = x'00'"],
+)  # fmt: skip
+def test_damaged_history_is_left_out(tmp_path, damage):
+    folder = lived(tmp_path, 3, crash=False)
+    change(folder, f"UPDATE history SET {damage} WHERE seq IN (2, 3)")
+    assert admin.verify(folder) == [
+        f"stream 'shop': the history of event {seq} is damaged" for seq in (2, 3)
+    ]
+    with running(folder) as (client, _):
+        stream = client.stream("shop")
+        assert [row["seq"] for row in stream.history()] == [1]
+        assert (stream.state()["seen"], sum(stream.state()["counts"])) == (3, 1)
+        assert stream.predict(jpeg(3), probs=True).probs == expected(3)
+        assert "inf" not in client.call("GET", "/metrics").decode().lower().replace("+inf", "")
+
+
+@pytest.mark.parametrize("left", ["empty", "gone"])
+def test_a_database_that_is_empty_or_gone_is_no_new_one(tmp_path, left):
+    folder = lived(tmp_path, 6)
+    log = Path(f"{folder / NAME}-wal")
+    shutil.copy(folder / NAME, tmp_path / "header")
+    (folder / NAME).unlink()
+    for path in folder.glob("*-shm"):
+        path.unlink()
+    if left == "empty":
+        (folder / NAME).touch()
+    before = log.read_bytes()
+    assert before
+    said = (
+        r"is empty or gone, though 7 events were acknowledged; move adte\.mark and adte\.sqlite-wal"
+    )
+    with pytest.raises(StateError, match=said):
+        Service(folder, small())
+    for look in (admin.listing, admin.prune):
+        with pytest.raises(StateError if left == "empty" else InputError):
+            look(folder)
+    (folder / MARK).rename(tmp_path / MARK)
+    with pytest.raises(
+        StateError, match=r"though adte\.sqlite-wal holds events; move adte\.sqlite-"
+    ):
+        Service(folder, small())
+    assert log.read_bytes() == before
+    log.rename(tmp_path / "log")
+    (tmp_path / MARK).rename(folder / MARK)
+    with pytest.raises(StateError, match=r"7 events were acknowledged; move adte\.mark away, then"):
+        Service(folder, small())
+    (folder / MARK).unlink()
+    with running(folder) as (client, service):  # to begin anew
+        assert (service.notes, client.streams()) == ([], [])
 
 
 def test_another_model_is_refused(tmp_path):

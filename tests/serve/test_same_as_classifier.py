@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import shutil
+import sqlite3
 import threading
+from contextlib import closing
 
 import pytest
 import torch
@@ -12,11 +14,13 @@ from click.testing import CliRunner
 
 from adte import Classifier, InputError, list_methods, load_model
 from adte.cli import main
+from adte.serve import admin
 from adte.serve.client import ServiceError
 from adte.serve.jobs import Predict
 from adte.serve.limits import Limits
 from adte.serve.service import Service
 from adte.serve.settings import Settings
+from adte.serve.store import NAME
 from adte.serve.streams import Stream
 from serving import CLASSES, classifier, jpeg, made, running, small
 
@@ -173,6 +177,61 @@ def test_export_and_import(tmp_path):
             assert client.stream(id).predict(IMAGES[7], probs=True).probs == expected
         expected = other.predict(IMAGES[7]).probs.tolist()
         assert client.stream("four").predict(IMAGES[7], probs=True).probs == expected
+
+
+def test_a_frozen_state_stays_frozen(tmp_path):
+    clf = classifier()
+    clf.predict(IMAGES[:3])
+    clf.freeze()
+    file, ids = clf.save(tmp_path / "frozen.adte"), ("start", "state", "taken")
+
+    def all_are(client, frozen: bool, seq: int) -> None:
+        facts = [client.stream(id).facts() for id in ids]
+        assert [(f["frozen"], f["seq"]) for f in facts] == [(frozen, seq)] * 3
+
+    with running(tmp_path / "s") as (client, _):
+        made(client, "start", start=file)
+        made(client, "state", state=file)
+        assert made(client, "taken").take_over(file, key="k")["frozen"]
+        assert client.stream("taken").take_over(file, key="k")["repeated"]
+        all_are(client, True, 2)
+        found = client.stream("state").predict(IMAGES[3], probs=True)
+        assert (found.learned, found.probs) == (False, clf.predict(IMAGES[3]).probs.tolist())
+        client.stream("start").predict(IMAGES[3]), client.stream("taken").predict(IMAGES[3])
+        for name in ("log", "old"):
+            shutil.copytree(tmp_path / "s", tmp_path / name)
+        for id in ids:
+            client.stream(id).unfreeze()
+        assert client.stream("taken").predict(IMAGES[4]).learned
+        shutil.copytree(tmp_path / "s", tmp_path / "thawed")
+    for name, last in (("log", 3), ("old", 1)):
+        with closing(sqlite3.connect(tmp_path / name / NAME)) as db, db:
+            db.execute("DELETE FROM snapshots")
+            db.execute("DELETE FROM log WHERE seq > ?", (last,))
+    with running(tmp_path / "log") as (client, _):
+        all_are(client, True, 3)
+    with running(tmp_path / "old") as (client, _):  # as earlier versions have written
+        all_are(client, False, 1)
+    for name in ("thawed", "s"):
+        with running(tmp_path / name) as (client, service):
+            assert service.notes == []
+            assert not any(client.stream(id).facts()["frozen"] for id in ids)
+
+
+def test_a_frozen_state_stays_frozen_without_a_server(tmp_path, monkeypatch):
+    monkeypatch.setattr("adte.serve.admin.load_model", lambda name, **where: small())
+    with running(tmp_path / "s") as (client, _):
+        made(client).predict(IMAGES[0])
+        made(client, "other").predict(IMAGES[1])
+    clf = classifier()
+    clf.predict(IMAGES[:3])
+    clf.freeze()
+    clf.save(tmp_path / "frozen.adte")
+    admin.import_(tmp_path / "s", "shop", str(tmp_path / "frozen.adte"))
+    admin.merge_(tmp_path / "s", "other", "shop")
+    with running(tmp_path / "s") as (client, _):
+        assert client.stream("shop").facts()["frozen"]
+        assert not client.stream("other").facts()["frozen"]  # which took in what it learned
 
 
 def test_an_export_is_the_same_to_the_byte_whatever_happens_to_the_service(tmp_path, monkeypatch):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from adte.serve.packing import learned_in
 from adte.serve.recovery import check_model, recover
 from adte.serve.store import Store, Stored, trouble
 from adte.serve.streams import Stream
+from adte.serve.telling import read_kept, read_making, sound
 
 __all__ = ["backup", "delete_", "export_", "import_", "listing", "merge_", "prune", "verify"]
 
@@ -97,7 +98,24 @@ def verify(folder: StrPath) -> list[str]:
                 if event is None:
                     found.append(f"stream {s.id!r}: event {seq} is damaged")
                 last = seq
+            for key, answer in store.answers(s.id):
+                if _fails(read_kept, answer):
+                    found.append(f"stream {s.id!r}: the answer kept for key {key!r} is damaged")
+            for row in store.history(s.id, -1):
+                if not sound(row, len(s.settings.classes)):
+                    found.append(f"stream {s.id!r}: the history of event {row[0]} is damaged")
+        for key, answer in store.answers(""):
+            if key.startswith(" ") and _fails(read_making, answer):  # others are of deletions
+                found.append(f"the answer kept for key {key[1:]!r} is damaged")
     return found
+
+
+def _fails(read: Callable[[bytes | str], object], data: bytes | str) -> bool:
+    try:
+        read(data)
+    except ValueError:
+        return True
+    return False
 
 
 def backup(folder: StrPath, file: str) -> dict[str, Any]:
@@ -211,9 +229,9 @@ def merge_(folder: StrPath, id: str, other: str, **model: Any) -> dict[str, Any]
 
 
 def _take_over(store: Store, stream: Stream, data: bytes) -> None:
-    event = stream.change("state", data)
+    events = stream.change("state", data)
     with store.group():
-        store.renew(stream, event)
+        store.renew(stream, *events)
 
 
 def delete_(folder: StrPath, id: str) -> dict[str, Any]:

@@ -29,6 +29,7 @@ File = str | os.PathLike[str] | bytes | bytearray | memoryview
 Image = Any  # a path, the bytes of a file, a Pillow image, a uint8 array or tensor
 
 MAKING = 600.0  # seconds at least to make a stream: the texts of many classes take minutes
+OPENING = 15.0  # seconds at most that a refused connection is taken for a service that starts
 FRAME = 256  # bytes at most that a form has around an image, or at its end
 
 
@@ -98,7 +99,8 @@ class Client:
         url: address of the service.
         token: token of the administrator or of a stream, if the service requires one.
         retries: how often a request is sent again. While the service is starting, the client waits
-            for it up to `timeout`, which does not count as a retry; with 0 it does not wait.
+            for it up to `timeout`, but no longer than 15 s where nothing listens at the address;
+            this does not count as a retry. With 0 it does not wait.
         timeout: seconds to wait for an answer, or None without end; for a new stream at least ten
             minutes.
 
@@ -231,13 +233,21 @@ class Client:
             headers["Idempotency-Key"] = key
         if token or self.token:
             headers["Authorization"] = f"Bearer {token or self.token}"
-        attempt, begun = 0, time.monotonic()
+        attempt, refused, begun = 0, 0, time.monotonic()
         while True:
             last = attempt == self.retries
             try:
                 status, found, data = self._once(verb, self._parts.path.rstrip("/") + path, body,
                                                  headers, seconds)  # fmt: skip
             except (OSError, http.client.HTTPException) as error:
+                if (
+                    self.retries
+                    and isinstance(error, ConnectionRefusedError)  # so nothing was sent
+                    and time.monotonic() < begun + min(OPENING, seconds or OPENING)
+                ):
+                    time.sleep(min(1.0, 0.1 * 2**refused))
+                    refused += 1
+                    continue
                 if last:
                     raise self._silent(error, seconds, key, id) from error
                 time.sleep(min(2.0, 0.1 * 2**attempt))

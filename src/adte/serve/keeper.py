@@ -13,6 +13,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from itertools import islice
@@ -32,7 +33,14 @@ from adte.serve.recovery import recover_all
 from adte.serve.settings import Event
 from adte.serve.store import HISTORY, Answered, Store
 from adte.serve.streams import Kept, Stream
-from adte.serve.telling import as_kept, tell_history, tell_predictions, tell_state
+from adte.serve.telling import (
+    as_kept,
+    read_kept,
+    read_making,
+    tell_history,
+    tell_predictions,
+    tell_state,
+)
 
 __all__ = ["Call", "Keeper", "now"]
 
@@ -189,14 +197,14 @@ class Keeper:
             return None
         return _again(job, found)
 
-    def _record(self, job: OfStream, event: Event, answer: dict[str, Any]) -> dict[str, Any]:
-        """Write an event and its answer down."""
+    def _record(self, job: OfStream, answer: dict[str, Any], *events: Event) -> dict[str, Any]:
+        """Write events and their answer down."""
         stream = job.stream
-        if event.kind in ("reset", "state"):
-            self.store.renew(stream, event)
+        if events[0].kind in ("reset", "state"):
+            self.store.renew(stream, *events)
             self._note_snapshot(stream)
         else:
-            self.store.append(stream.id, stream.seq, event)
+            self.store.append(stream, *events)
         if job.key is not None:
             self.store.keep_answer(stream.id, job.key, stream.seq, job.digest, as_kept(answer))
         return answer
@@ -282,13 +290,14 @@ class Keeper:
             (stream.seq, i, time, p.index, p.confidence, int(learned), drift, truth)
             for i, (p, drift, truth) in enumerate(zip(found, drifts, truths, strict=True))
         ])  # fmt: skip
-        return self._record(job, event, answer)
+        return self._record(job, answer, event)
 
     def _change(self, job: Change, stream: Stream) -> dict[str, Any]:
-        event = stream.change(job.kind, job.data)
+        events = stream.change(job.kind, job.data)
         if stream.damaged:  # which only a reset or a state mends
             self._after.append(lambda: setattr(stream, "damaged", ""))
-        return self._record(job, event, {**stream.facts(), "damaged": None, "repeated": False})
+        answer = {**stream.facts(), "damaged": None, "repeated": False}
+        return self._record(job, answer, *events)
 
     # ------------------------------------------------------------------ streams
 
@@ -304,7 +313,7 @@ class Keeper:
     def create(
         self,
         stream: Stream,
-        warm: Event | None = None,
+        warm: Sequence[Event] = (),
         key: str | None = None,
         digest: bytes = b"",
     ) -> dict[str, Any]:
@@ -313,8 +322,7 @@ class Keeper:
             return facts  # the same request, a moment ago
         self.check_new(stream.id)
         self.store.add_stream(stream)
-        if warm is not None:
-            self.store.append(stream.id, stream.seq, warm)
+        self.store.append(stream, *warm)
         if key is not None:
             self.store.keep_making(key, digest, json.dumps([stream.id, stream.created]))
         self._after.append(lambda: self.streams.__setitem__(stream.id, stream))
@@ -326,7 +334,8 @@ class Keeper:
             return None
         if found.digest != digest:
             raise _other_request()
-        id, created = json.loads(found.answer)
+        with _readable():
+            id, created = read_making(found.answer)
         stream = self.streams.get(id)
         if stream is None or stream.created != created:
             raise Refused(409, "key", "the stream that this Idempotency-Key has made was deleted; "
@@ -403,9 +412,21 @@ def _other_request() -> Refused:
                    "use a new one for each")  # fmt: skip
 
 
+@contextmanager
+def _readable() -> Iterator[None]:
+    """Within the block an answer is read that was kept."""
+    try:
+        yield
+    except ValueError as error:
+        said = ("the answer that was kept for this key is damaged; the request was done and is not "
+                "done again, so go on without its answer")  # fmt: skip
+        raise Refused(409, "key", said) from error
+
+
 def _again(job: OfStream, found: Answered) -> dict[str, Any]:
     """The answer that a key has already."""
     if found.digest != job.digest:
         raise _other_request()
     facts = job.stream.facts() if isinstance(job, Change) else {}
-    return {**facts, **json.loads(found.answer), "repeated": True}
+    with _readable():
+        return {**facts, **read_kept(found.answer), "repeated": True}

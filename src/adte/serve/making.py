@@ -13,7 +13,7 @@ from adte.serve.jobs import refusal
 from adte.serve.keeper import Call, now
 from adte.serve.limits import Refused, clipped
 from adte.serve.service import Service
-from adte.serve.settings import Settings
+from adte.serve.settings import Event, Settings
 from adte.serve.streams import Stream
 
 __all__ = ["made", "read_new"]
@@ -46,7 +46,7 @@ def made(
             others = list(service.keeper.streams.values())
             like = next((s for s in others if s.settings == settings), next(iter(others), None))
             stream = Stream.make(id, settings, service.model, now(), token, service.limits, like)
-            warm = None
+            warm = list[Event]()
             if asked["state"] is not None:
                 warm = stream.change("state", decoded("state", asked["state"]))
             elif asked["start"] is not None:

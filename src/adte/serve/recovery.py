@@ -9,6 +9,7 @@ from adte.models.base import Model
 from adte.serve.packing import learned_in, unpack
 from adte.serve.store import Store, Stored
 from adte.serve.streams import Stream
+from adte.serve.telling import sound
 
 __all__ = ["check_model", "recover", "recover_all"]
 
@@ -74,7 +75,8 @@ def recover(
         except (AdteError, KeyError, TypeError):  # of use to people alone
             notes.append("the prior that drift is measured from is damaged; it begins anew")
     for row in store.history(stream.id, 1):
-        stream.drift = row[6]
+        if sound(row, len(stream.clf.classes)):
+            stream.drift = row[6]
     return stream, notes
 
 

@@ -159,6 +159,7 @@ class Store:
             self._held.callback(_locked(self.path).release)
         marked = self._marked()  # first: a server beside us goes on
         try:
+            self._check_there(marked)
             if not reading:
                 _read_through(self.path)
             self.db = self._open(reading, most)
@@ -175,6 +176,19 @@ class Store:
         except BaseException:
             self._held.close()
             raise
+
+    def _check_there(self, marked: int) -> None:
+        """Refuse an empty database where there was more: SQLite deletes the log beside it."""
+        log = Path(f"{self.path}-wal")
+        sizes = [path.stat().st_size if path.exists() else 0 for path in (self.path, log)]
+        if sizes[0] or not (sizes[1] or marked):
+            return
+        there = f"{marked} events were acknowledged" if marked else f"{log.name} holds events"
+        names = [*([MARK] if marked else []), *([log.name] if sizes[1] else [])]
+        raise StateError(
+            f"{str(self.path)!r} is empty or gone, though {there}; move {' and '.join(names)} "
+            "away, then put a backup in its place, or begin anew"
+        )
 
     def _connect(self, mode: str) -> sqlite3.Connection:
         where = f"{self.path.resolve().as_uri()}?mode={mode}"
@@ -290,11 +304,12 @@ class Store:
     def set_origin(self, id: str, origin: bytes | None) -> None:
         self.db.execute("UPDATE streams SET origin = ? WHERE id = ?", (origin, id))
 
-    def append(self, id: str, seq: int, event: Event) -> None:
-        total = checksum(id, seq, event.kind, event.images, event.data)
-        self.db.execute("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?)",
-                        (id, seq, event.kind, event.images, event.data, total))  # fmt: skip
-        self.events += 1
+    def append(self, stream: Stream, *events: Event) -> None:
+        """Write the last events of a stream."""
+        for seq, event in enumerate(events, stream.seq - len(events) + 1):
+            row = (stream.id, seq, event.kind, event.images, event.data)
+            self.db.execute("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?)", (*row, checksum(*row)))
+            self.events += 1
 
     def keep_answer(self, id: str, key: str, seq: int, digest: bytes, answer: str) -> None:
         row = (id, key, seq, digest, answer.encode())  # the length of bytes is found unread
@@ -333,12 +348,12 @@ class Store:
             self.db.execute("DELETE FROM log WHERE stream = ? AND seq <= ?", (id, oldest))
         self.trim(id, ANSWERS, HISTORY)
 
-    def renew(self, stream: Stream, event: Event) -> None:
+    def renew(self, stream: Stream, *events: Event) -> None:
         """Write a reset, or a state that was taken over; what was before it is shown no more.
 
         The stream is whole then: damaged snapshots go, and a new one needs nothing before it.
         """
-        self.append(stream.id, stream.seq, event)
+        self.append(stream, *events)
         self.set_origin(stream.id, None)
         self.drop_history(stream.id)
         for shot in self.snapshots(stream.id):
@@ -437,6 +452,11 @@ class Store:
         ]
         return max(n or 0 for n in found)
 
+    def answers(self, id: str) -> Iterator[tuple[str, bytes | str]]:
+        """All keys with what was answered, the oldest first."""
+        yield from self.db.execute(
+            "SELECT key, answer FROM answers WHERE stream = ? ORDER BY seq", (id,))  # fmt: skip
+
     def answer(self, id: str, key: str) -> Answered | None:
         return _answer(self.db, id, key)
 
@@ -456,7 +476,10 @@ class Store:
         return self.answer("", f" {key}")
 
     def history(self, id: str, last: int) -> list[tuple[Any, ...]]:
-        """(seq, image, time, class, confidence, learned, drift, truth), the oldest first."""
+        """(seq, image, time, class, confidence, learned, drift, truth), the oldest first.
+
+        With `last` below zero, all of them.
+        """
         rows = self.db.execute(
             "SELECT seq, image, time, class, confidence, learned, drift, truth FROM history "
             "WHERE stream = ? ORDER BY seq DESC, image DESC LIMIT ?", (id, last))  # fmt: skip

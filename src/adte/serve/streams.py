@@ -27,7 +27,7 @@ from adte.models.base import Model
 from adte.prediction import Prediction, check_probs
 from adte.prompts import Prompts
 from adte.serve.limits import FORMATS, Limits
-from adte.serve.packing import dump, load_into, pack, unpack
+from adte.serve.packing import dump, learned_in, load_into, pack, unpack
 from adte.serve.pictures import opened
 from adte.serve.settings import Event, Kind, Settings
 from adte.views import Views
@@ -226,19 +226,27 @@ class Stream:
 
     # ------------------------------------------------------------------ other events
 
-    def change(self, kind: Kind, data: bytes = b"") -> Event:
-        """Freeze, unfreeze, reset, set the temperature, or take over a state."""
-        self._change(kind, data, trusted=False)
-        self.seq += 1
-        return Event(kind, 0, data)
+    def change(self, kind: Kind, data: bytes = b"") -> list[Event]:
+        """Freeze, unfreeze, reset, set the temperature, or take over a state.
 
-    def begin(self, data: bytes) -> Event:
+        A state that was frozen freezes the stream, which is an event of its own.
+        """
+        frozen, events = self.clf.frozen, [Event(kind, 0, data)]
+        self._change(kind, data, trusted=False)
+        if kind == "state" and self.clf.frozen and not frozen:
+            events.append(Event("freeze"))
+        self.seq += len(events)
+        return events
+
+    def begin(self, data: bytes) -> list[Event]:
         """Begin with what another stream learned."""
-        self.change("state", data)
+        _, *more = self.change("state", data)
         with self._trial():
             self.clf.begin()
             self.try_out()
-        return Event("state", 0, dump(self.clf))
+        event = Event("state", 0, dump(self.clf))
+        load_into(self.clf, event.data)  # as a replay will
+        return [event, *more]
 
     def _change(self, kind: Kind, data: bytes, trusted: bool) -> None:
         if kind == "freeze":
@@ -260,6 +268,8 @@ class Stream:
             if not trusted:
                 self._check_room()
                 self.try_out()
+                if learned_in(data)[1]["frozen"]:
+                    self.clf.freeze()
 
     def _check_room(self) -> None:
         """Refuse counts that could not grow: what is learned then could not be loaded again."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,10 @@ from adte.prediction import Prediction
 from adte.serve.jobs import Predict
 from adte.serve.streams import Stream
 
-__all__ = ["as_kept", "repeated", "tell_history", "tell_predictions", "tell_state"]
+__all__ = [
+    "as_kept", "read_kept", "read_making", "repeated", "sound", "tell_history", "tell_predictions",
+    "tell_state",
+]  # fmt: skip
 
 CHANGING = ("frozen", "seen", "temperature", "seq", "damaged")  # of a stream's facts
 Rows = Sequence[tuple[Any, ...]]  # of the history, as `Store.history` has them
@@ -43,6 +47,33 @@ def as_kept(answer: dict[str, Any]) -> str:
     return json.dumps({name: answer[name] for name in CHANGING})
 
 
+def read_kept(data: bytes | str) -> dict[str, Any]:
+    """An answer as it was kept; one that is damaged raises a ValueError."""
+    try:
+        found: dict[str, Any] = json.loads(data)
+        numbers = [found["seen"], found["seq"], found.get("temperature", 1.0)]
+        if "frozen" not in found:
+            numbers.append(found["learned"])
+            for row in found["predictions"]:
+                numbers += [row["index"], row["confidence"], *(row["probs"] or ())]
+                numbers += [x for _, x in row["best"]]
+                if not isinstance(row["label"], str):
+                    raise ValueError("a label is no text")
+        if not all(map(math.isfinite, numbers)):
+            raise ValueError("a number is not finite")
+    except (TypeError, LookupError, OverflowError) as error:
+        raise ValueError(str(error)) from error
+    return found
+
+
+def read_making(data: bytes | str) -> tuple[str, str]:
+    """The id of a stream that was made, and when; what is damaged raises a ValueError."""
+    found = json.loads(data)
+    if not isinstance(found, list) or [type(x) for x in found] != [str, str]:
+        raise ValueError("it is not two texts")
+    return found[0], found[1]
+
+
 def repeated(answer: dict[str, Any]) -> dict[str, Any]:
     """The answer to a request that came again."""
     return {**_unexplained(answer), "repeated": True}
@@ -54,13 +85,30 @@ def _unexplained(answer: dict[str, Any]) -> dict[str, Any]:
     return {**answer, "predictions": [{**row, "explain": None} for row in answer["predictions"]]}
 
 
+def sound(row: tuple[Any, ...], classes: int) -> bool:
+    """Whether a row of the history can be told: no checksum guards it."""
+    seq, _, time, index, confidence, _, drift, truth = row
+    named = [index] if truth is None else [index, truth]
+    numbers = [confidence] if drift is None else [confidence, drift]
+    return (
+        isinstance(seq, int)
+        and isinstance(time, str)
+        and all(isinstance(x, int) and 0 <= x < classes for x in named)
+        and all(isinstance(x, float) and math.isfinite(x) for x in numbers)
+    )
+
+
+def _sound(history: Rows, names: Sequence[str]) -> Rows:
+    return [row for row in history if sound(row, len(names))]
+
+
 def tell_state(stream: Stream, history: Rows) -> dict[str, Any]:
     """What a stream has learned, and what it has said of late."""
     prior, q = stream.beliefs()
     names = stream.clf.classes
     counts = [0] * len(names)
     labelled = right = 0
-    for row in history:
+    for row in _sound(history, names):
         counts[row[3]] += 1
         if row[7] is not None:
             labelled += 1
@@ -88,6 +136,6 @@ def tell_history(stream: Stream, history: Rows) -> dict[str, Any]:
     rows = [
         {"seq": seq, "time": time, "index": index, "label": names[index],
          "confidence": confidence, "learned": bool(learned), "drift": drift, "truth": truth}
-        for seq, _, time, index, confidence, learned, drift, truth in history
+        for seq, _, time, index, confidence, learned, drift, truth in _sound(history, names)
     ]  # fmt: skip
     return {"id": stream.id, "rows": rows}
