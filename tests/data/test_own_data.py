@@ -82,6 +82,8 @@ def test_a_persons_own_data_may_name_more_classes_than_it_shows(
     table = write(tmp_path / "a.csv", "path,label\npets/cat/1.jpg,cat\n")
     data = load_dataset(f"csv:{table}?classes={names}")
     assert data.gaps == ["dog", "fox"]
+    twice = write(tmp_path / "twice.txt", "cat\ndog\ncat\n")
+    assert load_dataset(f"csv:{table}?classes={twice}").gaps == ["dog", "cat (class 2)"]
     found = {f.what: f.status for f in check_dataset("csv", str(table), classes=str(names))}
     assert found["empty classes"] == "note"
 

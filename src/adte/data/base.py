@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -151,8 +152,10 @@ class Dataset(Sequence[Example]):
 
     @property
     def gaps(self) -> list[str]:
-        """Names of the classes that have no image."""
-        return [self.classes[i] for i in np.flatnonzero(self.counts == 0)]
+        """Names of the classes that have no image; one that others share has its index with it."""
+        often = Counter(self.classes)
+        none = ((int(i), self.classes[i]) for i in np.flatnonzero(self.counts == 0))
+        return [name if often[name] == 1 else f"{name} (class {i})" for i, name in none]
 
     @classmethod
     def of_files(
