@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import adte
-from adte.files.states import load_state
+from adte.files.states import digest_of, load_state
 from adte.fit import MOST, gone_on
 from predicting import CLASSES, call, is_clean, picture, settle
 
@@ -156,7 +156,7 @@ def test_merging_with_a_start_is_adding_what_came_after_it(tmp_path):
     for name, merged in streams[0].method.state_dict().items():
         torch.testing.assert_close(merged, one[name] + two[name] - common[name])
     assert streams[0].seen == 4
-    assert streams[0].begun_from == streams[1].begun_from
+    assert set(streams[0].begun_from) - {*streams[1].begun_from} == {"=" + digest_of(two)}
     streams[0].reset()
     assert streams[0].begun_from == []
 
@@ -228,6 +228,20 @@ def test_what_states_went_on_from_counts_once(tmp_path):
             clf.learn([str(picture(tmp_path / f"{seed}.png", seed))])
         one.merge(two, start=adte.Classifier.load(start))
         assert (one.seen, int(one.method.state_dict()["prior.seen"])) == (2, 5)
+
+
+def test_what_is_merged_twice_or_with_the_wrong_start_is_noticed(tmp_path):
+    (tmp_path / "photos").mkdir()
+    warm = learned(tmp_path / "photos", 3, 100, "warm.adte")
+    parts = [begun(tmp_path / "photos", n, 10 * n, warm) for n in (1, 2)]
+    result = call("merge", *parts, "--out", "wrong.adte", "--start", parts[0])
+    assert "go back to the same state, which counts twice" in result.output
+    whole, part = (adte.Classifier.load(parts[0]).anew() for _ in range(2))
+    for clf, seed in ((whole, 70), (part, 80)):
+        clf.learn([str(picture(tmp_path / f"{seed}.png", seed))])
+    whole.merge(part)
+    with pytest.warns(UserWarning, match="go back to the same state, which counts twice"):
+        whole.merge(part)
 
 
 def test_a_state_remembers_the_last_states_that_it_went_on_from():

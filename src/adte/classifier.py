@@ -662,7 +662,9 @@ class Classifier:
             raise StateError("this classifier is frozen; call unfreeze() before merge()")
         check_fit("the other classifier", other.facts, self.facts)
         with other._lock:  # a copy: it may learn meanwhile, or merge this one
-            theirs, seen, its = deepcopy(other.method), other.seen, other._origin
+            theirs, seen = deepcopy(other.method), other.seen
+            learned = theirs.state_dict()
+            its = Origin.of(learned, gone_on(other.begun_from, learned))
         common = None
         if start is not None:
             check_fit("the start", start.facts, self.facts)

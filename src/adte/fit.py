@@ -256,13 +256,14 @@ def in_common(
 
     Of what would count twice, and is not at hand, there is a warning.
     """
-    if ours.shared(theirs) - (frozenset() if start is None else start.known()):
+    part = None if start is None else start.within(ours, theirs)
+    if ours.shared(theirs) - (frozenset() if start is None or part is None else start.known()):
         warnings.warn(
             f"{what} and what it is merged with go back to the same state, which counts twice now; "
             "give that state, too: `adte merge --start FILE`, or merge(…, start=…)",
             stacklevel=3,
         )
-    return (None if start is None else start.within(ours, theirs)) or (None, 0)
+    return part or (None, 0)
 
 
 def _differs(theirs: Any, ours: Any) -> tuple[str, Any, Any] | None:

@@ -244,7 +244,7 @@ def test_a_full_disk_stops_an_extraction_in_one_sentence(warm, pictures, whole, 
     assert code == 2
     (line,) = (s for s in output.splitlines() if s.startswith("error: "))
     assert "shard-00001.safetensors" in line
-    assert "MB are needed" in line
+    assert "raise the limit (ulimit -f)" in line
     assert "run the same command again" in line
     assert "Traceback" not in output
     assert contents(folder).keys() == want.keys() - {last.name}

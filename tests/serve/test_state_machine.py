@@ -86,7 +86,8 @@ class Machine(RuleBasedStateMachine):
         self.known[name] = clf = classifier(MODEL, method=method, views=4)
         load_into(clf, state)
         clf.begin()
-        self.tokens[name], self.seq[name] = made.token, 1
+        clf.frozen = self.known[warm].frozen  # by an event of its own
+        self.tokens[name], self.seq[name] = made.token, 1 + clf.frozen
         return name
 
     @rule(id=streams, photos=st.lists(st.sampled_from(range(6)), min_size=1, max_size=3))

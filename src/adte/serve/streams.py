@@ -231,8 +231,9 @@ class Stream:
 
         A state that was frozen freezes the stream, which is an event of its own.
         """
-        frozen, events = self.clf.frozen, [Event(kind, 0, data)]
+        frozen = self.clf.frozen
         self._change(kind, data, trusted=False)
+        events = [Event(kind, 0, dump(self.clf) if kind == "state" else data)]
         if kind == "state" and self.clf.frozen and not frozen:
             events.append(Event("freeze"))
         self.seq += len(events)
@@ -244,9 +245,7 @@ class Stream:
         with self._trial():
             self.clf.begin()
             self.try_out()
-        event = Event("state", 0, dump(self.clf))
-        load_into(self.clf, event.data)  # as a replay will
-        return [event, *more]
+        return [Event("state", 0, dump(self.clf)), *more]
 
     def _change(self, kind: Kind, data: bytes, trusted: bool) -> None:
         if kind == "freeze":
@@ -265,11 +264,14 @@ class Stream:
     def _take_over(self, data: bytes, trusted: bool) -> None:
         with self._trial():
             load_into(self.clf, data)
-            if not trusted:
-                self._check_room()
-                self.try_out()
-                if learned_in(data)[1]["frozen"]:
-                    self.clf.freeze()
+            facts = learned_in(data)[1]
+            if trusted:  # it went on from nothing new
+                self.clf.begun_from = facts["begun_from"]
+                return
+            self._check_room()
+            self.try_out()
+            if facts["frozen"]:
+                self.clf.freeze()
 
     def _check_room(self) -> None:
         """Refuse counts that could not grow: what is learned then could not be loaded again."""
