@@ -419,6 +419,7 @@ def test_facts_of_ones_own_beside_those_of_a_state(model, tmp_path):
     before = file.read_bytes()
     for more, sentence in (
         ({"classes": ["x"]}, "'classes' is a fact of every state; give yours another name"),
+        ({"frozen": "yes"}, "frozen='yes' is neither True nor False"),
         ({"note": object()}, "cannot be written as JSON"),
     ):
         with pytest.raises(InputError, match=sentence):

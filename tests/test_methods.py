@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
@@ -389,6 +390,14 @@ def test_few_classes_need_as_many_images_as_many_do():
 def test_class_weights_of_any_other_shape_are_named(weights):
     with pytest.raises(InputError, match=r"pass them as \(classes, dimensions\) = \(3, dimensions"):
         create_method("se").step(Sample(torch.zeros(2, 3), class_weights=weights))
+
+
+@pytest.mark.parametrize("wrong", [None, "100", math.nan, math.inf, torch.ones(2)])
+@pytest.mark.parametrize("name", ["scale", "bias"])
+def test_the_scale_of_a_context_is_a_number(name, wrong):
+    assert Context(torch.eye(2), **{name: torch.tensor(2.0)}).batch(torch.eye(2)[None])
+    with pytest.raises(InputError, match=f"{name}=.* of a context is no finite number"):
+        Context(torch.eye(2), **{name: wrong})
 
 
 def test_batches_and_contexts_of_arrays_and_lists():

@@ -6,6 +6,7 @@ of their own; it is a batch of one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from operator import index
@@ -52,6 +53,14 @@ class Context:
 
     def __post_init__(self) -> None:
         _read(self, "class_weights")
+        for name in ("scale", "bias"):
+            value = getattr(self, name)
+            try:
+                known = math.isfinite(float(value))
+            except (TypeError, ValueError, RuntimeError):
+                known = False
+            if not known or isinstance(value, str):
+                raise InputError(f"{name}={brief(value)} of a context is no finite number")
 
     @staticmethod
     def of(model: Model, class_weights: Tensor, classes: Sequence[str]) -> Context:

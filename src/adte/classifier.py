@@ -559,6 +559,8 @@ class Classifier:
             tensors, facts = self.method.state_dict(), self.facts
         if taken := sorted(more.keys() & facts.keys() - {"frozen"}):
             raise InputError(f"{taken[0]!r} is a fact of every state; give yours another name")
+        if not isinstance(more.get("frozen", False), bool):
+            raise InputError(f"frozen={brief(more['frozen'])} is neither True nor False")
         try:
             json.dumps(more)
         except (TypeError, ValueError) as error:

@@ -241,10 +241,9 @@ def compare(
         batch = options.pop("batch", None)
         batch = batch if batch is None else at_least("batch", batch, 1)
         if options:
-            raise InputError(
-                f"{next(iter(options))} cannot be set for a stream that is made already; make it "
-                "with that option"
-            )
+            name = next(iter(options))
+            mend = "give stream.first(N)" if name == "limit" else "make it with that option"
+            raise InputError(f"{name} cannot be set for a stream that is made already; {mend}")
         lacking = frozenset({"text tower"} if data.model is None else ())
         tasks, stream = tasks_for(methods, protocols, seeds, lacking), data
     else:
