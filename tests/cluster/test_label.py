@@ -8,6 +8,7 @@ import os
 import random
 import tarfile
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -119,7 +120,12 @@ def test_an_image_that_kills_every_worker_ends_the_run(nodes, monkeypatch):
     stream = live(4)
     work = Work(Tower.itself(stream.model), stream.views, stream.model.preprocess)
     pool = Pool(nodes.ray, work, ClusterOptions(workers=1, chunk=2))
-    sources = [stream.stream[0].source, stream.stream[1].source, lambda: os._exit(1)]
+
+    def fatal():
+        time.sleep(3)  # until what it encoded before has arrived
+        os._exit(1)
+
+    sources = [stream.stream[0].source, stream.stream[1].source, fatal]
     done = pool(enumerate(sources))
     try:
         assert [next(done)[0], next(done)[0]] == [0, 1]

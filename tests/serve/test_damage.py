@@ -554,10 +554,10 @@ def test_state_of_a_service_on_the_command_line(tmp_path):
 
     folder, run = tmp_path / "s", CliRunner()
     with running(folder, model=load_model("tiny").eval()) as (client, _):
-        for id in ("one", "two"):
+        for first, id in enumerate(("one", "two")):
             stream = client.create(["cat", "dog"], id=id, views=4)
             for i in range(3):
-                stream.predict(jpeg(i))
+                stream.predict(jpeg(3 * first + i))
         busy = run.invoke(main, ["state", str(folder), "prune"])
         assert busy.exit_code == 2
         assert "stop the server that uses this folder" in busy.output

@@ -12,7 +12,7 @@ from typing import Any
 from adte.errors import InputError, StateError
 from adte.files import write_whole
 from adte.files.claims import Target, claim
-from adte.fit import Origin
+from adte.fit import Origin, gone_on
 from adte.models import load_model
 from adte.serve.packing import learned_in
 from adte.serve.recovery import check_model, recover
@@ -214,9 +214,9 @@ def merge_(folder: StrPath, id: str, other: str, **model: Any) -> dict[str, Any]
         raise InputError(f"cannot merge a stream into itself; name another one than {id!r}")
     with _open(folder, reading=False) as store:
         stream, theirs = (_recovered(store, name, **model) for name in (id, other))
-        clfs = stream.clf, theirs.clf
-        ours, its = (Origin.of(clf.method.state_dict(), clf.begun_from) for clf in clfs)
-        if ours.shared(its):
+        known = theirs.clf.method.state_dict()
+        its = Origin.of(known, gone_on(theirs.clf.begun_from, known))
+        if its.shared(Origin.of(stream.clf.method.state_dict(), stream.clf.begun_from)):
             raise StateError(
                 f"streams {id!r} and {other!r} go back to the same state, which would count twice; "
                 "export both, merge the files with `adte merge --start FILE`, and import the result"
