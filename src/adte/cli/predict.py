@@ -240,7 +240,8 @@ def learn(**o: Any) -> None:
 @click.option(
     "--start",
     metavar="FILE",
-    help="State that the STATEs began from (`adte predict --start`), so that it counts once.",
+    help="State that the STATEs began from (`adte predict --start`), or are copies of that went on "
+    "learning, so that it counts once.",
 )
 @click.option("--force", is_flag=True, help="Overwrite --out if it exists.")
 def merge(states: tuple[str, ...], out: str, start: str | None, force: bool) -> None:
@@ -249,8 +250,8 @@ def merge(states: tuple[str, ...], out: str, start: str | None, force: bool) -> 
 
     All must come from the same classifier: the same classes, model, prompts, views, method and
     options. The model itself is not needed. Start from the result with `adte predict --start FILE`.
-    If several of them began from the same state, name it with --start: it is part of each of them,
-    and would count several times.
+    If several of them began from the same state, or went on from copies of it, name it with
+    --start: it is part of each of them, and would count several times.
     """
     from adte.labelling import merge_states
     from adte.labelling.report import counted

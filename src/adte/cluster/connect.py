@@ -21,9 +21,8 @@ from adte.options import check, option
 __all__ = ["RETRIES", "ClusterOptions", "connected", "gave_up", "import_ray", "places"]
 
 PATIENCE = 5.0  # seconds for the head of a cluster to take a connection
-RETRIES = (
-    20  # of work whose worker died: an image that kills each would never end (Ray Data has none)
-)
+# Of work whose worker died: an image that kills each would never end. (Ray Data has no limit.)
+RETRIES = 20
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # a worker without a GPU of its own hides none

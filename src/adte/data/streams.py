@@ -42,6 +42,7 @@ __all__ = [
 ]  # fmt: skip
 
 Ints = NDArray[np.int64]
+TOGETHER = ("class-ordered", "correlated")  # orders that keep images of a class together
 TRIES = 10  # draws of the Dirichlet order before the best one is taken
 
 

@@ -336,6 +336,7 @@ class Job:
         classes: Sequence[str],
         listener: Listener,
     ) -> None:
+        done = False
         try:
             make_folder(sorting.folder)  # an undo may have removed it meanwhile
             with ExitStack() as stack:
@@ -345,11 +346,13 @@ class Job:
             self.report.failed += [*sorting.left, str(error)]
         else:
             self.report.failed += sorting.left
-        finally:  # an interrupt, too, leaves what is to be told of
-            listing = shlex.quote(str(sorting.path))  # to be copied, blanks and all
-            number = counted(sorting.count, "image")
-            how = f"{number} {WAYS[self.sort]}; `adte undo {listing}` undoes it"
-            self.report.written.append(f"{self.sort_into} ({how})")
+            done = True
+        finally:
+            if done or sorting.count:  # an interrupt, too, leaves what is to be told of
+                listing = shlex.quote(str(sorting.path))  # to be copied, blanks and all
+                number = counted(sorting.count, "image")
+                how = f"{number} {WAYS[self.sort]}; `adte undo {listing}` undoes it"
+                self.report.written.append(f"{self.sort_into} ({how})")
 
 
 def _listed(items: Iterable[Item]) -> tuple[list[Item], list[str]]:

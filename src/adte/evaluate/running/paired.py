@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from adte.data.streams import TOGETHER
 from adte.evaluate.features.stream import shuffle
 from adte.evaluate.running.figures import bootstrap_difference
 from adte.evaluate.running.tasks import Outcome
@@ -50,7 +51,7 @@ def right(outcome: Outcome) -> dict[Item, bool] | None:
     places = [0] * count
     if len(set(about)) < count:
         c = outcome.record.conditions
-        kept = c.data.get("order") in ("class-ordered", "correlated")
+        kept = c.data.get("order") in TOGETHER
         if seed and (c.skipped or kept or c.data.get("domains") == "gradual"):
             return None  # `shuffle` is not how they were ordered
         places = shuffle(count, seed).tolist()
