@@ -23,7 +23,7 @@ FLOORS = (
     ("models",),
     ("batch", "prompts"),
     ("methods", "pipeline", "simulate", "facts"),
-    ("fit", "calibration", "given"),
+    ("fit", "learned", "calibration", "given"),
     ("classifier", "bench"),
     ("console",),
     ("labelling", "evaluate"),

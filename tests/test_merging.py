@@ -11,7 +11,8 @@ import torch
 
 import adte
 from adte.files.states import digest_of, load_state
-from adte.fit import MOST, gone_on
+from adte.learned import MOST, Learned
+from adte.testing.samples import world
 from predicting import CLASSES, call, is_clean, picture, settle
 
 
@@ -245,13 +246,15 @@ def test_what_is_merged_twice_or_with_the_wrong_start_is_noticed(tmp_path):
 
 
 def test_a_state_remembers_the_last_states_that_it_went_on_from():
-    told = ["what it began from"]
-    for day in range(MOST + 3):
-        told = gone_on(told, {"x": torch.tensor(day)})
-        assert gone_on(told, {"x": torch.tensor(day)}) == told
-    assert len(told) == 1 + MOST
-    assert told[0] == "what it began from"
-    assert gone_on(told, {}) == told
+    method = adte.create_method("adte", likeness=0)
+    now = Learned(method, 0, ["what it began from"])
+    assert now.going_on() == now  # nothing was learned yet
+    for day in world(MOST + 3, views=2):
+        method.learn(day)
+        now = now.going_on()
+        assert now.going_on() == now
+    assert len(now.begun_from) == 1 + MOST
+    assert now.begun_from[0] == "what it began from"
 
 
 def test_a_start_that_cannot_be_taken_out_is_refused(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,22 +20,11 @@ from adte._version import __version__
 from adte.batch import Batch, Context, Sample
 from adte.calibration import Calibration, calibrate, check_temperature, indices_of, tempered
 from adte.errors import InputError, StateError, brief, unknown
+from adte.facts import check_more
 from adte.files.claims import kind_of
 from adte.files.devices import is_special
 from adte.files.states import check_path, save_state
-from adte.fit import (
-    Common,
-    Origin,
-    begun,
-    check_fit,
-    check_named,
-    check_weights,
-    damaged,
-    gone_on,
-    in_common,
-    read_learned,
-    read_method,
-)
+from adte.fit import check_fit, check_named, check_weights, damaged, read_learned, read_method
 from adte.given import (
     is_flow,
     method_given,
@@ -45,6 +33,7 @@ from adte.given import (
     named_images,
     views_given,
 )
+from adte.learned import Learned
 from adte.machine import as_it_is, pulled
 from adte.methods import Method, PriorMethod
 from adte.models import Model, check_model
@@ -500,10 +489,7 @@ class Classifier:
         each class came is forgotten. Other methods cannot tell these apart and keep everything.
         """
         with self._lock:
-            learned = self.method.state_dict()
-            self.method.begin()
-            self.seen = 0
-            self.begun_from = begun(self.begun_from, learned)
+            self._hold(self._learned.begin())
 
     @cached_property
     def fingerprint(self) -> str:
@@ -511,8 +497,12 @@ class Classifier:
         return self.model.fingerprint
 
     @property
-    def _origin(self) -> Origin:
-        return Origin.of(self.method.state_dict(), self.begun_from)
+    def _learned(self) -> Learned:
+        return Learned(self.method, self.seen, self.begun_from)
+
+    def _hold(self, learned: Learned) -> None:
+        """Note what the method has learned by now."""
+        self.seen, self.begun_from = learned.seen, list(learned.begun_from)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -557,17 +547,7 @@ class Classifier:
             )
         with self._lock:
             tensors, facts = self.method.state_dict(), self.facts
-        if taken := sorted(more.keys() & facts.keys() - {"frozen"}):
-            raise InputError(f"{taken[0]!r} is a fact of every state; give yours another name")
-        if not isinstance(more.get("frozen", False), bool):
-            raise InputError(f"frozen={brief(more['frozen'])} is neither True nor False")
-        try:
-            json.dumps(more)
-        except (TypeError, ValueError) as error:
-            raise InputError(
-                f"the facts {brief(more)} cannot be written as JSON ({error}); give texts, numbers "
-                "and lists of them"
-            ) from error
+        check_more(more, facts)
         return save_state(path, tensors, {**facts, **more})
 
     @classmethod
@@ -619,9 +599,8 @@ class Classifier:
         check_weights(str(path), facts, clf.facts)
         clf.pipeline.auto = facts["auto"]
         clf.method.load_state_dict(tensors, {"L": len(clf.classes)})
-        clf.frozen, clf.seen = facts["frozen"], facts["seen"]
-        clf.temperature = facts["temperature"]
-        clf.begun_from = gone_on(facts["begun_from"], clf.method.state_dict())
+        clf._hold(Learned(clf.method, facts["seen"], facts["begun_from"]).going_on())
+        clf.frozen, clf.temperature = facts["frozen"], facts["temperature"]
         return clf
 
     def load_state(self, path: str | os.PathLike[str]) -> None:
@@ -634,8 +613,8 @@ class Classifier:
         check_fit(repr(str(path)), facts, self.facts)
         with self._lock:
             self.method.load_state_dict(tensors, {"L": len(self.classes)})
-            self.seen, self.temperature = facts["seen"], facts["temperature"]
-            self.begun_from = gone_on(facts["begun_from"], self.method.state_dict())
+            self._hold(Learned(self.method, facts["seen"], facts["begun_from"]).going_on())
+            self.temperature = facts["temperature"]
 
     def merge(self, other: Classifier, start: Classifier | None = None) -> None:
         """Add what another classifier of the same kind has learned.
@@ -664,22 +643,16 @@ class Classifier:
             raise StateError("this classifier is frozen; call unfreeze() before merge()")
         check_fit("the other classifier", other.facts, self.facts)
         with other._lock:  # a copy: it may learn meanwhile, or merge this one
-            theirs, seen = deepcopy(other.method), other.seen
-            learned = theirs.state_dict()
-            its = Origin.of(learned, gone_on(other.begun_from, learned))
+            theirs = other._learned.copy().going_on()
         common = None
         if start is not None:
             check_fit("the start", start.facts, self.facts)
             with start._lock:
-                common = Common.of(deepcopy(start.method), start.seen, start.begun_from)
+                common = start._learned.copy()
         with self._lock:
-            ours = self._origin
             if common is not None:
-                common.check(ours, its)
-            once, twice_seen = in_common("the other classifier", its, ours, common)
-            self.method.merge(theirs, once)
-            self.seen += seen - twice_seen
-            self.begun_from = ours.joined(its).told
+                common.check_start_of(self._learned, theirs)
+            self._hold(self._learned.merge(theirs, common, "the other classifier"))
 
     # ------------------------------------------------------------------ the rest
 

@@ -6,6 +6,7 @@ named in one sentence, however the file was damaged.
 
 from __future__ import annotations
 
+import json
 import math
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,7 @@ from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from functools import lru_cache, reduce
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from adte.errors import StateError, brief
+from adte.errors import InputError, StateError, brief
 from adte.options import MANY
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Fact",
     "before",
     "between",
+    "check_more",
     "facts_of",
     "instance",
     "many",
@@ -282,3 +284,18 @@ def read_state(facts: Mapping[str, Any], name: str) -> dict[str, Any]:
     if facts.get("format") == 1:
         schema = {**schema, "seen": maybe(schema["seen"])}
     return read_facts(facts, schema, name, more=True)
+
+
+def check_more(more: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+    """Refuse further facts of a state that are facts of every state, or that JSON cannot hold."""
+    if taken := sorted(more.keys() & facts.keys() - {"frozen"}):
+        raise InputError(f"{taken[0]!r} is a fact of every state; give yours another name")
+    if not isinstance(more.get("frozen", False), bool):
+        raise InputError(f"frozen={brief(more['frozen'])} is neither True nor False")
+    try:
+        json.dumps(more)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"the facts {brief(more)} cannot be written as JSON ({error}); give texts, numbers and "
+            "lists of them"
+        ) from error

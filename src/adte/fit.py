@@ -3,41 +3,25 @@
 from __future__ import annotations
 
 import os
-import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from copy import deepcopy
-from typing import Any, NamedTuple
-
-from torch import Tensor
+from collections.abc import Mapping
+from typing import Any
 
 from adte.errors import InputError, StateError, brief
 from adte.facts import read_state
-from adte.files.states import digest_of, load_state
+from adte.files.states import load_state
 from adte.methods import Method, create_method, list_methods
 from adte.methods.registry import method_info
 from adte.models import Model
 from adte.options import build
 
 __all__ = [
-    "Common",
-    "Origin",
-    "begun",
-    "check_fit",
-    "check_named",
-    "check_weights",
-    "damaged",
-    "gone_on",
-    "in_common",
-    "read_learned",
-    "read_method",
-]
+    "check_fit", "check_named", "check_weights", "damaged", "read_learned", "read_method",
+]  # fmt: skip
 
 Facts = Mapping[str, Any]  # as `Classifier.facts` has them
 
 # What may differ: what prompts are called, which numbers are drawn, how small images are cropped.
 ALIKE = ("name", "prior.seed", "enlarge")
-WHOLE = "="  # before the digest of a state that another went on from, and so holds whole
-MOST = 64  # of these that are remembered, the last ones
 NAMELESS = ""  # what a method that is not registered was called before it had its class's name
 
 
@@ -151,119 +135,6 @@ def check_fit(what: str, theirs: Facts, ours: Facts) -> None:
                 f"{what} has other {key} ({odd[0]} is {odd[1]!r} there, {odd[2]!r} here); "
                 f"use the same {key}"
             )
-
-
-class Origin(NamedTuple):
-    """Digests of the states that one was put together from, of those that they began from, and of
-    those that they went on from, which they hold whole.
-    """
-
-    parts: frozenset[str]
-    begun_from: frozenset[str]
-    gone_on_from: frozenset[str]
-
-    @staticmethod
-    def of(tensors: Mapping[str, Tensor], begun_from: Iterable[str]) -> Origin:
-        """That of a state; one that has learned nothing is part of nothing."""
-        parts = {digest_of(tensors)} if tensors else ()
-        whole = {name[len(WHOLE) :] for name in begun_from if name.startswith(WHOLE)}
-        begun = {name for name in begun_from if not name.startswith(WHOLE)}
-        return Origin(frozenset(parts), frozenset(begun), frozenset(whole))
-
-    @property
-    def told(self) -> list[str]:
-        """What `of` takes for `begun_from`."""
-        return sorted(self.begun_from) + sorted(WHOLE + name for name in self.gone_on_from)
-
-    @property
-    def back(self) -> frozenset[str]:
-        """All that it goes back to."""
-        return self.begun_from | self.gone_on_from
-
-    def joined(self, other: Origin) -> Origin:
-        """That of both, merged."""
-        return Origin(*(a | b for a, b in zip(self, other, strict=True)))
-
-    def shared(self, other: Origin) -> frozenset[str]:
-        """What both go back to; one of them may be it."""
-        here, there = self.back, other.back
-        return (here & (there | other.parts)) | (self.parts & there)
-
-
-def gone_on(begun_from: Sequence[str], tensors: Mapping[str, Tensor]) -> list[str]:
-    """What a state goes back to, once it goes on from these tensors, as it may have before."""
-    if not tensors:
-        return list(begun_from)
-    new = WHOLE + digest_of(tensors)
-    old = [name for name in begun_from if name != new]
-    begun, whole = ([n for n in old if n.startswith(WHOLE) == way] for way in (False, True))
-    return [*begun, *whole[1 - MOST :], new]
-
-
-def begun(begun_from: Sequence[str], tensors: Mapping[str, Tensor]) -> list[str]:
-    """What a stream goes back to that begins from these tensors."""
-    old = {name.removeprefix(WHOLE) for name in begun_from}
-    return sorted({digest_of(tensors), *old}) if tensors else []
-
-
-class Common(NamedTuple):
-    """What states may have in common, at hand, so that it can count once.
-
-    Attributes:
-        method: with what was learned; those that began from it hold it as it is once `begun`.
-    """
-
-    method: Method
-    seen: int
-    origin: Origin
-
-    @staticmethod
-    def of(method: Method, seen: int, begun_from: Sequence[str]) -> Common:
-        return Common(method, seen, Origin.of(method.state_dict(), begun_from))
-
-    def check(self, *states: Origin) -> None:
-        """Raise a `StateError` unless one of the states goes back to it."""
-        if not any(self.origin.parts & state.back for state in states):
-            raise StateError(
-                "what is merged began or went on from another state than the start that was "
-                "given, or from none; give the file that it did, or leave it out"
-            )
-
-    def begun(self) -> Method:
-        """Its method as it is in a stream that began from it."""
-        method = deepcopy(self.method)
-        method.begin()
-        return method
-
-    def known(self) -> frozenset[str]:
-        """What counts once if this does."""
-        new = Origin.of(self.begun().state_dict(), ()).parts
-        return self.origin.parts | self.origin.back | new
-
-    def within(self, ours: Origin, theirs: Origin) -> tuple[Method, int] | None:
-        """What is part of both and has to count once, if anything, and its images."""
-        if not ours.shared(theirs) & self.origin.parts:
-            return None
-        if all(self.origin.parts & (state.parts | state.gone_on_from) for state in (ours, theirs)):
-            return self.method, self.seen
-        return self.begun(), 0
-
-
-def in_common(
-    what: str, theirs: Origin, ours: Origin, start: Common | None
-) -> tuple[Method | None, int]:
-    """What two states have in common and is at hand, to count once, and its images.
-
-    Of what would count twice, and is not at hand, there is a warning.
-    """
-    part = None if start is None else start.within(ours, theirs)
-    if ours.shared(theirs) - (frozenset() if start is None or part is None else start.known()):
-        warnings.warn(
-            f"{what} and what it is merged with go back to the same state, which counts twice now; "
-            "give that state, too: `adte merge --start FILE`, or merge(…, start=…)",
-            stacklevel=3,
-        )
-    return part or (None, 0)
 
 
 def _differs(theirs: Any, ours: Any) -> tuple[str, Any, Any] | None:

@@ -12,11 +12,14 @@ from adte.errors import InputError
 from adte.files.claims import Lock, Target, claim, kind_of
 from adte.files.devices import StrPath
 from adte.files.states import save_state
-from adte.fit import Common, Origin, check_fit, gone_on, in_common, read_learned, read_method
+from adte.fit import check_fit, read_learned, read_method
 from adte.labelling.saved import check_file
+from adte.learned import Learned
 from adte.methods import Method
 
 __all__ = ["merge_states"]
+
+Facts = dict[str, Any]
 
 
 def merge_states(
@@ -39,45 +42,37 @@ def merge_states(
         InputError: if a file cannot be read or written.
     """
     _check(states, out, force, start)
-    tensors, facts = read_learned(states[0])
-    sizes = {"L": len(facts["classes"])}
+    known = [facts := read_learned(states[0])[1]]
     method = read_method(os.fspath(states[0]), facts)
-    method.load_state_dict(tensors, sizes)
-
-    def other(path: StrPath) -> tuple[Method, dict[str, Any], Origin]:
-        tensors, theirs = read_learned(path)
-        check_fit(repr(os.fspath(path)), theirs, facts)
-        its = method.clone()
-        its.load_state_dict(tensors, sizes)
-        return its, theirs, Origin.of(tensors, gone_on(theirs["begun_from"], tensors))
-
-    common = None
-    if start is not None:
-        its, theirs, _ = other(start)
-        common = Common.of(its, theirs["seen"], theirs["begun_from"])
-    known, seen = [facts], int(facts["seen"])
-    origin = Origin.of(tensors, gone_on(facts["begun_from"], tensors))
+    whole, _ = _read(states[0], facts, method)
+    common = None if start is None else _read(start, facts, method)[0]
     for path in states[1:]:
-        its, theirs, its_origin = other(path)
-        once, twice_seen = in_common(repr(os.fspath(path)), its_origin, origin, common)
-        method.merge(its, once)
+        other, theirs = _read(path, facts, method)
+        whole = whole.merge(other, common, repr(os.fspath(path)))
         known.append(theirs)
-        origin, seen = origin.joined(its_origin), seen + int(theirs["seen"]) - twice_seen
     if common is not None:
-        common.check(origin)
-    facts["begun_from"] = origin.told
+        common.check_start_of(whole)
     if any(each["temperature"] != facts["temperature"] for each in known):
         warnings.warn(
             f"the states have different temperatures; that of {os.fspath(states[0])!r} is kept, "
             f"{facts['temperature']:.3g}",
             stacklevel=2,
         )
-    new: dict[str, Any] = {k: v for k, v in facts.items() if k != "outputs"}
-    new["version"], new["seen"] = __version__, seen
+    new: Facts = {k: v for k, v in facts.items() if k != "outputs"}
+    new |= {"version": __version__, "seen": whole.seen, "begun_from": whole.begun_from}
     new["frozen"] = all(each["frozen"] for each in known)
     with Lock(out, 0):
-        save_state(out, method.state_dict(), new)
-    return seen
+        save_state(out, whole.method.state_dict(), new)
+    return whole.seen
+
+
+def _read(path: StrPath, like: Facts, method: Method) -> tuple[Learned, Facts]:
+    """What a file has learned, if it fits the first one, and its facts."""
+    tensors, facts = read_learned(path)
+    check_fit(repr(os.fspath(path)), facts, like)
+    own = method.clone()
+    own.load_state_dict(tensors, {"L": len(facts["classes"])})
+    return Learned(own, facts["seen"], facts["begun_from"]).going_on(), facts
 
 
 def _check(

@@ -12,7 +12,7 @@ from typing import Any
 from adte.errors import InputError, StateError
 from adte.files import write_whole
 from adte.files.claims import Target, claim
-from adte.fit import Origin, gone_on
+from adte.learned import Learned
 from adte.models import load_model
 from adte.serve.packing import learned_in
 from adte.serve.recovery import check_model, recover
@@ -214,9 +214,8 @@ def merge_(folder: StrPath, id: str, other: str, **model: Any) -> dict[str, Any]
         raise InputError(f"cannot merge a stream into itself; name another one than {id!r}")
     with _open(folder, reading=False) as store:
         stream, theirs = (_recovered(store, name, **model) for name in (id, other))
-        known = theirs.clf.method.state_dict()
-        its = Origin.of(known, gone_on(theirs.clf.begun_from, known))
-        if its.shared(Origin.of(stream.clf.method.state_dict(), stream.clf.begun_from)):
+        ours, its = (Learned(s.clf.method, s.clf.seen, s.clf.begun_from) for s in (stream, theirs))
+        if ours.origin.shared(its.going_on().origin):
             raise StateError(
                 f"streams {id!r} and {other!r} go back to the same state, which would count twice; "
                 "export both, merge the files with `adte merge --start FILE`, and import the result"
