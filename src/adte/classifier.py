@@ -41,6 +41,7 @@ from adte.options import at_least
 from adte.pipeline import Pipeline, default_group
 from adte.prediction import Prediction, check_probs
 from adte.prompts import SINGLE, Prompts, Templates, check_classes, class_weights
+from adte.state import check_kept
 from adte.views import Views
 
 __all__ = ["Classifier", "Share", "Unread"]
@@ -548,6 +549,8 @@ class Classifier:
         with self._lock:
             tensors, facts = self.method.state_dict(), self.facts
         check_more(more, facts)
+        if tensors:
+            check_kept(self.method.name, self.method.entries(), tensors)
         return save_state(path, tensors, {**facts, **more})
 
     @classmethod

@@ -13,21 +13,22 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from adte.errors import InputError, StateError
+from adte.errors import InputError, StateError, brief
 from adte.options import MANY
 
 __all__ = [
-    "MANY", "Entry", "State", "check", "copy", "entry_of", "fresh", "merge", "move", "nbytes",
-    "part_of", "prefixed", "unprefixed",
+    "MANY", "Entry", "State", "alike", "check", "check_kept", "copy", "entry_of", "fresh", "merge",
+    "move", "nbytes", "part_of", "prefixed", "unprefixed",
 ]  # fmt: skip
 
 State = dict[str, Tensor]
 Reduction = Literal["sum", "mean", "keep", "same", "trim", "tail", "derived"]
+REDUCTIONS: tuple[str, ...] = get_args(Reduction)
 
 LIMIT = 2 << 30  # bytes; a state that would be larger is refused before it is made
 
@@ -64,6 +65,28 @@ class Entry:
     most: int = 0
     shift: str = ""
 
+    def __post_init__(self) -> None:
+        if wrong := _wrong(self):
+            raise InputError(f"an entry of a state has {wrong}")
+
+
+def _wrong(e: Any) -> str:
+    """What is wrong with a declaration, and what would be right; nothing, if it may be so."""
+    sizes = e.shape
+    if sizes is not None and not (
+        isinstance(sizes, tuple) and all(isinstance(n, (int, str)) and n != "" for n in sizes)
+    ):
+        return f"shape={brief(sizes)}; give a tuple of sizes and letters, as in ('L', 3)"
+    if not isinstance(e.dtype, torch.dtype | None):
+        return f"dtype={brief(e.dtype)}; give one of torch, as in torch.float32, or None"
+    if not callable(e.reduce) and e.reduce not in REDUCTIONS:
+        return f"reduce={brief(e.reduce)}; give one of {', '.join(REDUCTIONS)}, or a function"
+    if e.reduce in ("mean", "trim") and not e.by:
+        return f"reduce={e.reduce!r}, but no `by`; name the entry that it goes by"
+    if e.reduce == "tail" and e.most < 1:
+        return "reduce='tail', but no `most`; say how many rows stay"
+    return ""
+
 
 Entries = Mapping[str, Entry]
 
@@ -95,6 +118,12 @@ def fresh(
     owner: str, entries: Entries, sizes: Mapping[str, int], device: torch.device | None = None
 ) -> State:
     """The state before the first image. Counters, which have no dimension, stay on the host."""
+    for name, e in entries.items():
+        if strange := [n for n in e.shape or () if isinstance(n, str) and n not in sizes]:
+            raise InputError(
+                f"entry {name!r} of {owner!r} has a size {strange[0]!r} in its shape, and images "
+                f"tell no more than {', '.join(sizes)}; give a number, or define `sizes`"
+            )
     if (size := nbytes(entries, sizes)) > LIMIT:
         raise InputError(
             f"the state of {owner!r} would take {size / 2**30:.1f} GiB for "
@@ -149,7 +178,8 @@ def check(
         good = e.dtype is None or value.dtype == e.dtype
         if e.shape is not None:
             good = good and value.ndim == len(e.shape)
-            for want, got in zip(e.shape, value.shape, strict=False):
+            rows = 1 if e.reduce == "tail" else 0  # their number grows
+            for want, got in zip(e.shape[rows:], value.shape[rows:], strict=False):
                 n = sizes.setdefault(want, got) if isinstance(want, str) else want
                 good = good and n == got
         if not good:
@@ -165,6 +195,31 @@ def check(
                 f"state of {owner!r} does not fit: entry {name!r} holds {odd_value}; save it again"
             )
     return sizes
+
+
+def alike(a: State, b: State) -> bool:
+    """Whether both have the same entries, of the same dtypes and shapes."""
+    return a.keys() == b.keys() and all(
+        x.dtype == b[k].dtype and x.shape == b[k].shape for k, x in a.items()
+    )
+
+
+def check_kept(
+    owner: str, entries: Entries, state: State, sizes: Mapping[str, int] | None = None
+) -> None:
+    """Refuse what a method has made of its own state, if it could not be loaded again."""
+    lasting = {
+        k: v
+        for k, v in state.items()
+        if (e := entry_of(entries, k)) is None or e.reduce != "derived"
+    }
+    try:
+        check(owner, entries, lasting, sizes)
+    except StateError as error:
+        said = str(error).rpartition(";")[0]
+        raise InputError(
+            f"{said}; the method itself made it so: `entries` must declare what it keeps"
+        ) from error
 
 
 def _impossible(e: Entry, value: Tensor) -> str:

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from adte import state as declared
 from adte.batch import Batch, Context, Sample
-from adte.errors import InputError, StateError
+from adte.errors import InputError, StateError, brief
 from adte.machine import as_it_is
 from adte.options import check, coerce, flat, option
 from adte.prediction import Prediction, Predictions, check_probs
@@ -36,6 +36,12 @@ from adte.state import Entry, State
 
 __all__ = ["ORDER", "AdaptingMethod", "Method"]
 
+# What a method may need of an image, and the attribute of a batch that is it
+GIVEN = {
+    "features": "features", "class weights": "class_weights", "pixels": "pixels",
+    "image tower": "model", "text tower": "model", "embeddings": "model",
+}  # fmt: skip
+NEEDS = frozenset({"logits", *GIVEN})
 MANY = 64  # images that `step_many` and `predict_many` put together
 
 ORDER = "whether an image is predicted before it is learned from, or after"
@@ -75,6 +81,15 @@ class Method:
         super().__init_subclass__(**options)
         if "name" not in vars(cls):
             cls.name = cls.__name__
+        needs: Any = vars(cls).get("needs")
+        if needs is None or isinstance(needs, property):
+            return
+        if isinstance(needs, str) or not {*needs} <= NEEDS:
+            raise InputError(
+                f"{cls.__name__} has needs={brief(needs)}; give a frozenset of some of "
+                f"{', '.join(sorted(NEEDS))}"
+            )
+        cls.needs = frozenset(needs)
 
     def __post_init__(self) -> None:
         coerce(self)
@@ -115,7 +130,10 @@ class Method:
 
     def look(self, state: State, image: Any) -> Prediction:
         """Predict one image from its evidence (a batch of one), without changing the state."""
-        raise NotImplementedError(f"{type(self).__name__} defines neither look nor decide")
+        raise NotImplementedError(
+            f"{type(self).__name__} defines no look: a method that keeps a state defines look and "
+            "update, one without a state defines decide"
+        )
 
     def update(self, state: State, image: Any) -> None:
         """Learn from the evidence of one image (a batch of one), changing the state in place."""
@@ -124,7 +142,7 @@ class Method:
     def look_and_update(self, state: State, image: Any) -> Prediction:
         """Do `look`, then `update`; for methods that can do both at the cost of one."""
         prediction = self.look(state, image)
-        self.update(state, image)
+        self._update(state, image)
         return prediction
 
     def draft(self, state: State) -> State:
@@ -142,14 +160,14 @@ class Method:
             if self.order == "predict-first":
                 readouts.append(self.look_and_update(state, image))
             else:
-                self.update(state, image)
+                self._update(state, image)
                 readouts.append(self.look(state, image))
         return readouts, state
 
     def absorb(self, state: State, evidence: Any) -> State:
         """Do the same as `scan` without readouts: only learn."""
         for image in _images(evidence):
-            self.update(state, image)
+            self._update(state, image)
         return state
 
     def read(self, state: State, evidence: Any) -> Any:
@@ -165,6 +183,10 @@ class Method:
         """
         if readouts is None:
             raise NotImplementedError(f"{type(self).__name__} defines neither look nor decide")
+        if odd := [r for r in readouts if not isinstance(r, Prediction)]:
+            raise InputError(
+                f"`look` of method {self.name!r} gave {brief(odd[0])}; it returns Prediction(probs)"
+            )
         return Predictions.stack(readouts)
 
     # ------------------------------------------------------------------ what a user calls
@@ -342,11 +364,19 @@ class Method:
     def _taken(self, images: Sample | Batch) -> Iterator[Batch]:
         """The images, checked, in a block where their own dtype and device decide."""
         batch = _batch(images)
+        before = _versions(batch)
         with as_it_is(batch.logits.device):
             yield self._bound(batch)
+        if before != _versions(batch):
+            raise InputError(
+                f"method {self.name!r} changes logits, features, pixels or class weights in place; "
+                "others are given the same: let it work on a copy"
+            )
 
     def _bound(self, batch: Batch) -> Batch:
         batch.check()
+        for need in sorted(self.needs & GIVEN.keys()):
+            batch.require(GIVEN[need])
         if self._context is None or not self._context.same(batch.context):
             weights = batch.context.class_weights
             if weights is not None and not bool(weights.isfinite().all()):
@@ -371,11 +401,21 @@ class Method:
             check_probs(self.name, out.probs, shape)
         return out
 
+    def _update(self, state: State, image: Any) -> None:
+        if (got := self.update(state, image)) is not None:  # type: ignore[func-returns-value]
+            raise InputError(
+                f"`update` of method {self.name!r} gave {type(got).__name__}, which nobody looks "
+                "at; it changes the state that it is given, and returns nothing"
+            )
+
     def _kept(self, draft: State) -> State:
         """The state that a draft becomes, without the graph of logits that have one: it would hold
-        all images so far.
+        all images so far. It is as declared; where it is as it was, that is so.
         """
-        return {k: v.detach() if v.requires_grad else v for k, v in self.settled(draft).items()}
+        new = {k: v.detach() if v.requires_grad else v for k, v in self.settled(draft).items()}
+        if self._state is None or not declared.alike(new, self._state):
+            declared.check_kept(self.name, self.entries(), new, self._sizes)
+        return new
 
     def _fitting(self, batch: Batch) -> State:
         """The state on the batch's device; a fresh one before the first image."""
@@ -418,6 +458,12 @@ class AdaptingMethod(Method):
         prediction, change = self.adapted(state, image)
         self.take(state, image, change)
         return prediction
+
+
+def _versions(batch: Batch) -> list[int | None]:
+    """How often what a batch holds was changed in place, as far as torch counts it."""
+    parts = batch.logits, batch.features, batch.pixels, batch.context.class_weights
+    return [None if x is None or x.is_inference() else x._version for x in parts]
 
 
 def _batch(images: Sample | Batch) -> Batch:
