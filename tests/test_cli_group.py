@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from adte import console
 from adte.cli import main
 from adte.cli._group import Verbs
-from adte.cli._options import Section, options_of
+from adte.cli._options import OptionsOf, Section
 from adte.cli._verbs import MODULES, VERBS
 from adte.evaluate.report.tables import Column, Grid
 from adte.evaluate.running import tasks
@@ -282,7 +282,7 @@ class Knobs:
     hidden: int = 7
 
 
-KNOBS = options_of(Knobs, names={"count": "how-many"}, prefix="k_", helps={"share": "what part"})
+KNOBS = OptionsOf(Knobs, names={"count": "how-many"}, prefix="k_", helps={"share": "what part"})
 
 
 @click.group(cls=Verbs)

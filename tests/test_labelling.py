@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import threading
@@ -921,3 +922,23 @@ def test_an_output_without_a_format_is_refused_at_once(tmp_path, monkeypatch):
         result = predict("in", "--out", name)
         assert result.exit_code == 2
         assert said in result.stderr
+
+
+def test_an_output_of_nothing_but_what_was_mended_can_be_resumed(tmp_path, monkeypatch):
+    """What had to be tried again was its only row, and the file that was left was no JSON."""
+    Path("photos.zip").write_bytes(b"PK damaged")
+    job = Job(["photos.zip"], WANTED, out="out.json", workers=0)
+    assert len(job.run().unread) == 1
+    with zipfile.ZipFile("photos.zip", "w") as archive:
+        archive.write(picture(tmp_path / "a.png", 1), "a.png")
+
+    def interrupted(self, source):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("adte.pipeline.Pipeline.prepare", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            Job(["photos.zip"], WANTED, out="out.json", workers=0).run()
+    assert json.loads(Path("out.json").read_text()) == []
+    assert Job(["photos.zip"], WANTED, out="out.json", workers=0).run().labelled == 1
+    assert len(json.loads(Path("out.json").read_text())) == 1

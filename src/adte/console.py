@@ -36,6 +36,7 @@ __all__ = [
     "progress",
     "say",
     "table",
+    "told",
 ]
 
 out = Console(highlight=False)
@@ -175,6 +176,13 @@ def emit_json(data: Any, path: str) -> None:
         sys.stdout.flush()  # what it cannot take is known here, not at the very end
         return
     write_whole(path, text)
+
+
+def told(data: Any, json_to: str | None) -> bool:
+    """Write facts as JSON if they were asked for; whether standard output is left for people."""
+    if json_to:
+        emit_json(data, json_to)
+    return json_to != "-"
 
 
 class Bar:

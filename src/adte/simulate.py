@@ -50,7 +50,7 @@ class SimulatedStream:
         "true labels: each class equally often, in random order (balanced) or class by class "
         "(sorted), or drawn from the prior (long-tailed)",
     )
-    seed: int = option(0, "seed of all random draws")
+    seed: int = option(0, "seed of all random draws", low=0)
 
     def __post_init__(self) -> None:
         check(self, "the simulated stream")

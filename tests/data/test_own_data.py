@@ -355,3 +355,11 @@ def test_the_lent_cifar_folder(shared_data: Path) -> None:
     assert len(data) == 1000
     assert data.classes[0] == "airplane"
     assert np.ptp(data.counts) == 0
+
+
+def test_tars_of_one_name_in_two_folders_are_told_apart(tmp_path: Path, jpeg: bytes, write: Write):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        shard(tmp_path / folder / "000.tar", {"x.jpg": jpeg, "x.cls": b"0"})
+    write(tmp_path / "classnames.txt", "cat\n")
+    assert list(load_dataset(f"webdataset:{tmp_path}").ids) == ["a/000/x", "b/000/x"]

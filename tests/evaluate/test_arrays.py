@@ -187,3 +187,16 @@ def test_other_domains_are_another_run(arrays, tmp_path):
     task = Task("zero-shot")
     named = [from_arrays(image, text, label, ids=[f"{n} {i}" for i in range(30)]) for n in "ab"]
     assert key_of(named[0], task) != key_of(named[1], task)
+
+
+@pytest.mark.parametrize("domains", [None, ["one"] * 20 + ["two"] * 20])
+def test_an_image_that_comes_twice_is_paired_in_any_order(domains):
+    """Where domains follow each other, other orders were taken for plain shuffles."""
+    rng = np.random.default_rng(0)
+    weights, labels = rng.normal(size=(3, 8)), rng.integers(0, 3, 40)
+    features = weights[labels] + rng.normal(size=(40, 8)) * 2
+    names = ["a", "a", *map(str, range(38))]
+    stream = from_arrays(features, weights, labels, ids=names, domains=domains)
+    rows = list(compare(stream, ["se", "adte"], seeds=2))
+    assert rows[1]["gain_ci95"] is not None
+    assert rows[1]["gain"] == pytest.approx(rows[1]["accuracy"] - rows[0]["accuracy"])

@@ -113,3 +113,13 @@ def test_pages_and_findings_of_others_stay(verb, name, tmp_path, monkeypatch):
     page.unlink()
     assert run().exit_code == 0  # findings that were left without a page
     assert name in page.read_text("utf-8")
+
+
+def test_a_table_in_markdown_is_the_same_by_whatever_suffix(tmp_path):
+    texts = []
+    for name in ("a.md", "b.MD", "c.markdown"):
+        args = ["paper", "two-classes", "--preset", "tiny", "--out", str(tmp_path / "page")]
+        result = CliRunner().invoke(main, [*args, "--table", str(tmp_path / name)])
+        assert result.exit_code == 0, result.output
+        texts.append((tmp_path / name).read_text("utf-8"))
+    assert len(set(texts)) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from copy import copy
@@ -10,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from adte import InputError, StateError, create_method
 from adte.data import make_stream
@@ -17,7 +19,15 @@ from adte.evaluate import run
 from adte.evaluate.features.cache import Cache, extract
 from adte.evaluate.running.aggregate import aggregate
 from adte.evaluate.running.results import Results, summarise
-from adte.evaluate.running.tasks import Task, grid, method_tasks, run_tasks
+from adte.evaluate.running.tasks import (
+    Task,
+    grid,
+    key_of,
+    known_run,
+    method_tasks,
+    run_tasks,
+)
+from adte.evaluate.source import Source
 from adte.views import KERNELS
 from evaluate.test_cache import live, pictures
 
@@ -273,3 +283,26 @@ def test_whoever_holds_a_prior_has_it_recorded(cache):
     frolic, se = run_tasks(cache, [Task("frolic"), Task("se")])
     assert frolic.run.log_prior is not None
     assert se.run.log_prior is None
+
+
+def test_a_run_that_skipped_what_can_be_read_by_now_is_no_known_one(tmp_path):
+    """A cluster took it for done, and this machine did it again."""
+    for name in ("cat/0.png", "cat/1.png", "dog/0.png"):
+        path = tmp_path / "photos" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (40, 40), "red").save(path)
+    first = tmp_path / "photos" / "cat" / "0.png"
+    good = first.read_bytes()
+    first.write_bytes(b"damaged")
+    os.utime(first, (1, 1))
+
+    def stream():
+        return Source(data=[f"folder:{tmp_path / 'photos'}"], views={"count": 2}).open()
+
+    results = Results(tmp_path / "runs")
+    run_tasks(stream(), [Task("se")], results)
+    key = key_of(stream(), Task("se"))
+    assert known_run(stream(), results, key).conditions.images == 2
+    first.write_bytes(good)
+    os.utime(first, (1, 1))
+    assert known_run(stream(), results, key) is None

@@ -26,7 +26,6 @@ from adte.bench import subject, timing
 from adte.bench.limit import limit
 from adte.bench.pipeline import photographs
 from adte.bench.views import usual
-from adte.errors import InputError
 from adte.methods import create_method
 from adte.models.base import Model
 from adte.pipeline import Pipeline, default_workers
@@ -57,8 +56,7 @@ def run(
     report: Callable[[str], object] = lambda _: None,
 ) -> dict[str, Any]:
     """Seconds per image of each; the ratio is ours over the usual way, in images a second."""
-    if images < 1 or batch < 1:
-        raise InputError(f"images={images}, batch={batch} leave nothing to time; ask for some")
+    timing.check_counts(images=images, batch=batch)
     workers = default_workers() if workers is None else workers
     report(f"loading {model}")
     net = subject.load(model, weights, device, dtype, runtime)

@@ -19,7 +19,7 @@ from adte.batch import Context
 from adte.bench import timing
 from adte.bench.conditions import conditions
 from adte.machine import resident
-from adte.methods import Method, create_method
+from adte.methods import create_method
 
 __all__ = ["decades", "run"]
 
@@ -70,7 +70,7 @@ def run(
             "images": done,
             "seconds": statistics.median(times),
             "resident_bytes": resident(),
-            "state_bytes": _size(rule),
+            "state_bytes": sum(v.nbytes for v in rule.state_dict().values()),
         }
         rows.append(row)
         report(f"{row['name']}: {1e3 * row['seconds']:.3f} ms an image, "
@@ -81,7 +81,3 @@ def run(
     facts = {"method": method, "classes": len(weights), "views": views, "batch": batch}
     meaning = f"time of an image after {done:,} over that after {rows[0]['images']:,}"
     return timing.result(rows, rows[-1]["ratio"], meaning, **conditions(), **facts)
-
-
-def _size(rule: Method) -> int:
-    return sum(v.numel() * v.element_size() for v in rule.state_dict().values())

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import MISSING, fields
 from typing import Any, get_args, get_origin, get_type_hints
 
 import click
@@ -14,7 +14,7 @@ from adte.cluster.connect import ClusterOptions
 from adte.errors import InputError
 from adte.options import choices
 
-__all__ = ["FINITE", "Engine", "OptionsOf", "Section", "options_of", "was_given"]
+__all__ = ["FINITE", "Engine", "OptionsOf", "Section", "was_given"]
 
 Command = Callable[..., Any]
 
@@ -84,7 +84,6 @@ def _params(command: Command) -> list[click.Parameter]:
     return found
 
 
-@dataclass(frozen=True, eq=False)
 class OptionsOf:
     """A decorator that adds an option for every option field of a dataclass.
 
@@ -95,23 +94,20 @@ class OptionsOf:
         helps: other help texts than the dataclass's; defaults: likewise.
     """
 
-    cls: type
-    only: Iterable[str] | None = None
-    names: Mapping[str, str] = field(default_factory=dict)
-    prefix: str = ""
-    helps: Mapping[str, str] = field(default_factory=dict)
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def fields(self) -> list[Field[Any]]:
-        only = None if self.only is None else set(self.only)
-        return [
-            f
-            for f in fields(self.cls)
-            if "help" in f.metadata
-            and "part" not in f.metadata
-            and (only is None or f.name in only)
-        ]
+    def __init__(
+        self,
+        cls: type,
+        *,
+        only: Collection[str] | None = None,
+        names: Mapping[str, str] | None = None,
+        prefix: str = "",
+        helps: Mapping[str, str] | None = None,
+        **defaults: Any,
+    ) -> None:
+        self.cls, self.prefix, self.defaults = cls, prefix, defaults
+        self.names, self.helps = names or {}, helps or {}
+        options = (f for f in fields(cls) if "help" in f.metadata and "part" not in f.metadata)
+        self.fields = [f for f in options if only is None or f.name in only]
 
     def __call__(self, command: Command) -> Command:
         hints = get_type_hints(self.cls)
@@ -141,19 +137,6 @@ def was_given(name: str, own: bool = True) -> bool:
     return source not in (None, ParameterSource.DEFAULT) and (
         own or source != ParameterSource.DEFAULT_MAP
     )
-
-
-def options_of(
-    cls: type,
-    *,
-    only: Iterable[str] | None = None,
-    names: Mapping[str, str] | None = None,
-    prefix: str = "",
-    helps: Mapping[str, str] | None = None,
-    **defaults: Any,
-) -> OptionsOf:
-    """The options of a dataclass as a decorator; see `OptionsOf`."""
-    return OptionsOf(cls, only, names or {}, prefix, helps or {}, defaults)
 
 
 def _kind(hint: Any, default: Any, text: str) -> dict[str, Any]:
@@ -188,7 +171,7 @@ class Engine(Section):
 
     def __init__(self, *fields: str, **helps: str) -> None:
         names = {"address": "cluster", **{name: f"cluster-{name}" for name in fields}}
-        self.cluster = options_of(
+        self.cluster = OptionsOf(
             ClusterOptions, only=names, prefix="cluster_", names=names, helps=helps
         )
         engine = click.option(

@@ -70,9 +70,7 @@ def run_and_show(source: Source, tasks: Sequence[Task], to: dict[str, Any]) -> N
             )
     if table_to:
         done.save(table_to)
-    if json_to:
-        console.emit_json(done.to_json(), json_to)
-    if json_to != "-":
+    if console.told(done.to_json(), json_to):
         console.grid(done.small)
         if done.parts is not None:
             console.grid(done.parts)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from adte.cli._options import Section, options_of, was_given
+from adte.cli._options import OptionsOf, Section, was_given
 from adte.cli._prompts import ALLOW_MISSING, DESCRIPTIONS, check_missing
 from adte.data import StreamOptions
 from adte.evaluate.source import FEATURES, Source
@@ -39,14 +39,14 @@ class SourceOptions:
 
     def __init__(self, replay: bool = False) -> None:
         own = (*MODEL, "batch", "prompt_set")
-        self.data = options_of(Source, only=("seed",) if replay else (*FOR_IMAGES, "seed"))
-        self.model = options_of(Source, only=own)
-        self.stream = options_of(
+        self.data = OptionsOf(Source, only=("seed",) if replay else (*FOR_IMAGES, "seed"))
+        self.model = OptionsOf(Source, only=own)
+        self.stream = OptionsOf(
             StreamOptions, only=("limit",) if replay else None, prefix="stream_",
             names={"seed": "stream-seed"}, seed=None,
             helps={"seed": "seed of the order of the images alone; by default that of --seed"},
         )  # fmt: skip
-        self.views = options_of(
+        self.views = OptionsOf(
             Views, only=("count",) if replay else None, prefix="view_",
             names={"count": "views", "seed": "view-seed", **CROPS},
             helps={"count": "views per image, the image itself (base view) among them; by "

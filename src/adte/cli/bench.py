@@ -11,17 +11,17 @@ import click
 from adte import console
 from adte.bench import cost, encode, growth, head, pipeline, prior, rate, step, stream, views
 from adte.cli._group import COUNT, JSON, main
-from adte.cli._options import options_of
+from adte.cli._options import OptionsOf
 from adte.errors import InputError
 from adte.evaluate.source import DEFAULT_MODEL, Source
 from adte.serve import load
 
-MODEL = options_of(
+MODEL = OptionsOf(
     Source, only=("model", "weights", "device", "dtype"), model=DEFAULT_MODEL,
     helps={"model": "model to measure; `adte models` lists them",
            "weights": "checkpoint file, or 'random', which is enough to measure speed"},
 )  # fmt: skip
-RUNTIME = options_of(
+RUNTIME = OptionsOf(
     Source, only=("runtime",), helps={"runtime": "code that computes the image tower"}
 )
 
@@ -116,9 +116,7 @@ def _cells(row: dict[str, Any], extra: Sequence[str]) -> list[str]:
 
 
 def _show(title: str, result: dict[str, Any], json_to: str | None) -> None:
-    if json_to:
-        console.emit_json(result, json_to)
-    if json_to == "-":
+    if not console.told(result, json_to):
         return
     rows = result["rows"]
     columns = ["", "s", "ratio"]
@@ -310,9 +308,7 @@ def bench_serve(json_to: str | None, minutes: float | None, **options: Any) -> N
         return
     del options["turns"], options["images"]
     result = load.soak(minutes, report=lambda text: click.echo(text, err=True), **options)
-    if json_to:
-        console.emit_json(result, json_to)
-    if json_to != "-":
+    if console.told(result, json_to):
         click.echo(f"{result['images']} images, p99 {1e3 * result['p99']:,.0f} ms, memory of the "
                    f"last half over the one before {result['growth']:+.1%}, "
                    f"{result['errors']:.0f} errors")  # fmt: skip

@@ -39,9 +39,7 @@ def demo(out: str, limit: int | None, cache: str | None, json_to: str | None) ->
         check_writable(click.get_current_context(), "--out", path)
     with console.progress("replaying", length() * len(replay)) as bar:
         done = run_demo(replay, folder, bar.advance)
-    if json_to:
-        console.emit_json(done.facts(), json_to)
-    if json_to != "-":
+    if console.told(done.facts(), json_to):
         facts = done.facts()
         title = (
             f"{facts['images']} photographs, {facts['classes']} classes, "

@@ -10,14 +10,14 @@ import click
 
 from adte import console
 from adte.cli._group import COUNT, JSON, SEED, SET, main, read_settings
-from adte.cli._options import Engine, Section, options_of
+from adte.cli._options import Engine, OptionsOf, Section
 from adte.cli._results import run_and_show, run_options, taken, unseen
 from adte.cli._source import SourceOptions
 from adte.errors import InputError
 from adte.simulate import SimulatedStream
 
 SOURCE, CACHE = SourceOptions(), SourceOptions(replay=True)
-SIMULATED = options_of(SimulatedStream)
+SIMULATED = OptionsOf(SimulatedStream)
 
 METHOD = click.option(
     "--method", default="adte", show_default=True,
@@ -231,9 +231,7 @@ def simulate(json_to: str | None, **values: Any) -> None:
     given = Given(stream, recipe)
     with console.progress("simulating", ticks(given, LADDER)) as bar:
         done = compare_tasks(given, LADDER, listener=Listener(bar.advance))
-    if json_to:
-        console.emit_json({"stream": asdict(stream), "rows": list(done)}, json_to)
-    if json_to == "-":
+    if not console.told({"stream": asdict(stream), "rows": list(done)}, json_to):
         return
     title = (
         f"Simulated stream: {stream.images} images, {stream.classes} classes, prior "

@@ -19,9 +19,7 @@ def methods(name: str | None, json_to: str | None) -> None:
     from adte.methods import list_methods, method_info
 
     rows = [method_info(n).row() for n in ([name] if name else list_methods())]
-    if json_to:
-        console.emit_json(rows, json_to)
-    if json_to == "-":
+    if not console.told(rows, json_to):
         return
     if name:
         return _one_method(rows[0])
@@ -125,9 +123,7 @@ def datasets(name: str | None, json_to: str | None) -> None:
     from adte.data import dataset_info, list_datasets
 
     rows = [dataset_info(n).row() for n in ([name] if name else list_datasets())]
-    if json_to:
-        console.emit_json(rows, json_to)
-    if json_to == "-":
+    if not console.told(rows, json_to):
         return
     if name:
         return _one_set(rows[0])
@@ -185,9 +181,7 @@ def check(name: str, path: str, sample: int, json_to: str | None) -> None:
     with console.notes():
         findings = check_dataset(name, path, sample, **options)
     rows = [f.row() for f in findings]
-    if json_to:
-        console.emit_json(rows, json_to)
-    if json_to != "-":
+    if console.told(rows, json_to):
         cells = [[r["what"], r["status"], r["detail"]] for r in rows]
         console.table(f"{name} at {path}", ("check", "result", "detail"), cells, text=True)
     if any(f.status == "wrong" for f in findings):

@@ -12,12 +12,12 @@ from rich.text import Text
 
 from adte import console
 from adte.cli._group import COUNT, JSON, main
-from adte.cli._options import options_of
+from adte.cli._options import OptionsOf
 from adte.cli._outputs import check_writable, table_file
 from adte.cli._source import MODEL
 from adte.errors import InputError, MissingExtra, unknown
 from adte.evaluate.features.stream import Tick
-from adte.evaluate.report.tables import save_table
+from adte.evaluate.report.tables import check_suffix, save_table
 from adte.evaluate.source import Source
 from adte.evaluate.studies.conduct import PUBLISHED, Settings, chosen, conduct, facts, prepare
 from adte.evaluate.studies.lab import PRESETS
@@ -34,13 +34,13 @@ from adte.pipeline import default_workers
 from adte.views import Views
 
 PAGE = "index.html"
-SOURCE = options_of(
+SOURCE = OptionsOf(
     Source, only=("data", *MODEL, "batch", "workers", "strict"),
     helps={"data": "your data, as in imagenet:PATH or cache:FOLDER; repeat for more sets; without "
                    "it, the embedded bundles are used",
            "model": "model to use with --data; `adte models` lists them; `tiny` by default"},
 )  # fmt: skip
-VIEWS = options_of(
+VIEWS = OptionsOf(
     Views, only=("count",), names={"count": "views"}, prefix="view_", count=None,
     helps={"count": "views per image to use with --data; 64 by default"},
 )  # fmt: skip
@@ -135,9 +135,7 @@ def _studies(
                 failed.append((study, found))
     rank = {s.name: i for i, s in enumerate(wanted)}
     done.sort(key=lambda pair: rank[pair[0].name])
-    if json_to:
-        console.emit_json(facts(done, block), json_to)
-    if json_to != "-":
+    if console.told(facts(done, block), json_to):
         for study, finding in done:
             head = Text.assemble("\n", (study.title, "bold"), f" ({study.name}): {finding.setting}")
             console.out.print(head)
@@ -166,7 +164,7 @@ def _claim(folder: Path, wanted: list[Study]) -> None:
 
 
 def _save_tables(path: str, done: list[tuple[Study, Finding]], block: str | None) -> None:
-    if Path(path).suffix == ".md":
+    if check_suffix(path) in (".md", ".markdown"):
         write_whole(path, to_markdown(done, block))
         return
     save_table(path, [replace(g, title=f"{s.name}: {g.title}")
@@ -197,9 +195,7 @@ def _page(folder: Path, ours: bool, done: list[tuple[Study, Finding]], settings:
 def _list(found: list[Any], verb: str, json_to: str | None) -> None:
     rows = [{"name": s.name, "title": s.title, "kind": s.kind, "about": s.about,
              "published": s.published is not None} for s in found]  # fmt: skip
-    if json_to:
-        console.emit_json(rows, json_to)
-    if json_to != "-":
+    if console.told(rows, json_to):
         cells = [[str(r["name"]), str(r["kind"]), str(r["about"])] for r in rows]
         how = f"Run with `adte {verb} NAME...` or `adte {verb} all`."
         console.table("Studies", ("name", "kind", "what it shows"), cells, how, text=True)

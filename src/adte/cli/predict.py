@@ -10,7 +10,7 @@ import click
 
 from adte import console
 from adte.cli._group import AGAIN, COUNT, JSON, SET, main, read_settings
-from adte.cli._options import FINITE, Count, Engine, Section, options_of, was_given
+from adte.cli._options import FINITE, Count, Engine, OptionsOf, Section, was_given
 from adte.cli._outputs import check_writable, writable
 from adte.cli._prompts import ALLOW_MISSING, DESCRIPTIONS, check_missing
 from adte.errors import InputError
@@ -25,7 +25,7 @@ CLASSIFIER = Section(
     click.option("--model", default="tiny", show_default=True,
                  help="Model to classify with; `adte models` lists them. `tiny` needs no network "
                  "and is for demonstrations."),
-    options_of(Loading),
+    OptionsOf(Loading),
     click.option("--template", "templates", multiple=True, metavar="SET|TEXT|@FILE",
                  help="Prompt template: the name of a set (single, seven, eighty, …), a text with "
                  "{} for the class name (repeat for more), or @FILE with one text per line.  "

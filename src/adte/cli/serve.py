@@ -11,7 +11,7 @@ import click
 
 from adte import console
 from adte.cli._group import COUNT, JSON, main
-from adte.cli._options import FINITE, Engine, Section, options_of
+from adte.cli._options import FINITE, Engine, OptionsOf, Section
 from adte.cli._outputs import forced
 from adte.cluster.connect import ClusterOptions
 from adte.errors import InputError, MissingExtra
@@ -45,7 +45,7 @@ class Served(Loading):
     model: str | None = option(None, "model that all streams use; `adte models` lists them")
 
 
-MODEL = options_of(Served, model="tiny")
+MODEL = OptionsOf(Served, model="tiny")
 STATE = Section(
     "State",
     click.option("--state", "folder", required=True, metavar="DIR",
@@ -70,8 +70,8 @@ LOG = Section(
                  help="Log to standard error as text, or as JSON with one object per line, and "
                  "one line for each request."),
 )  # fmt: skip
-LIMITS = options_of(Limits)
-KEPT = options_of(
+LIMITS = OptionsOf(Limits)
+KEPT = OptionsOf(
     Served, helps={"model": "model that the streams use; DIR records it, and refuses another"}
 )
 
@@ -245,9 +245,7 @@ def state(folder: str, action: str, words: tuple[str, ...], json_to: str | None,
 
 
 def _list(rows: list[dict[str, Any]], json_to: str | None) -> None:
-    if json_to:
-        console.emit_json({"streams": rows}, json_to)
-    if json_to != "-":
+    if console.told({"streams": rows}, json_to):
         cells = [
             [r["id"], r["method"], *(f"{r[k]:,}" for k in ("classes", "seen", "seq", "log"))]
             for r in rows

@@ -35,6 +35,7 @@ from adte.evaluate.features.stream import Tick, silent
 from adte.files.claims import claim_folder
 from adte.loading import Loading
 from adte.pipeline import Encoded, Pipeline
+from adte.pipeline.way import refused
 
 __all__ = ["extract", "features"]
 
@@ -113,12 +114,10 @@ class Fed(Pipeline):
         self.feed = self.spread(keys)
         for key, (number, found) in zip(keys.tolist(), self.feed, strict=True):
             assert number == key, f"image {number} came in the place of {key}"
-            if not isinstance(found, InputError):
-                yield Encoded(key, torch.from_numpy(found))
-            elif failed is None:
-                raise found
+            if isinstance(found, InputError):
+                refused(key, found, failed)
             else:
-                failed(key, found)
+                yield Encoded(key, torch.from_numpy(found))
 
     def close(self) -> None:
         if self.feed is not None:

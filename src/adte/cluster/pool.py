@@ -20,6 +20,7 @@ from adte.cluster.worker import Chunk, Encoder, Work, unfit
 from adte.errors import InputError
 from adte.machine import head_device
 from adte.pipeline import Encoded, Pipeline
+from adte.pipeline.way import refused
 
 __all__ = ["Pool", "Pooled"]
 
@@ -121,9 +122,7 @@ class Pooled(Pipeline):
         device = head_device(self.model.device)
         for number, found in self.pool(numbered()):
             key = keys.pop(number)
-            if not isinstance(found, InputError):
-                yield Encoded(key, torch.tensor(found, device=device))  # a copy: Ray's is read-only
-            elif failed is None:
-                raise found
+            if isinstance(found, InputError):
+                refused(key, found, failed)
             else:
-                failed(key, found)
+                yield Encoded(key, torch.tensor(found, device=device))  # a copy: Ray's is read-only

@@ -23,7 +23,7 @@ from adte.evaluate.features.cache import Cache
 from adte.evaluate.features.stream import FeatureStream, Tick, silent
 from adte.evaluate.running.protocol import BATCH
 from adte.evaluate.running.results import Results
-from adte.evaluate.running.tasks import Task, key_of, once, passes, perform
+from adte.evaluate.running.tasks import Task, key_of, known_run, once, passes, perform
 from adte.evaluate.source import Source, needs_of
 
 __all__ = ["run_tasks", "spread"]
@@ -71,7 +71,7 @@ def run_tasks(
     `tick` is told of images as they are done, by whichever task.
     """
     keys = {key_of(stream, t): t for t in tasks}
-    missing = {k: t for k, t in keys.items() if again or results.get(k) is None}
+    missing = {k: t for k, t in keys.items() if again or known_run(stream, results, k) is None}
     if not missing:
         return 0
     with once(stream, list(missing.values())) as shared:

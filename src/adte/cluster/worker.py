@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from adte.errors import AdteError, InputError
+from adte.given import refusing
 from adte.loading import Loading
 from adte.models import Model
 from adte.models._weights import RANDOM
@@ -26,7 +27,7 @@ from adte.models.loading import load_with
 from adte.pipeline import Pipeline
 from adte.views import Preprocess, Views
 
-__all__ = ["Chunk", "Decoder", "Encoder", "Raising", "Tower", "Work", "pack", "unfit", "unpack"]
+__all__ = ["Chunk", "Decoder", "Encoder", "Tower", "Work", "pack", "unfit", "unpack"]
 
 
 @dataclass(frozen=True)
@@ -163,43 +164,19 @@ class Decoder:
             try:
                 out.append((key, self.pipeline.picture(source)))
             except InputError as error:
-                out.append((key, Raising(str(error))))
+                out.append((key, refusing(error)))
         return out
 
 
-@dataclass(frozen=True)
-class Raising:
-    """A source that could not be read elsewhere."""
-
-    said: str
-
-    def __call__(self) -> Any:
-        raise InputError(self.said)
-
-
 class Encoder:
-    """A worker with a model; opened at the first chunk."""
+    """A worker with a model."""
 
     def __init__(self, work: Work) -> None:
-        self.work = work
-        self.pipeline: Pipeline | None = None
-        self.fault = ""
-
-    def open(self) -> None:
-        if self.pipeline is not None or self.fault:
-            return
-        try:
-            self.work.settle()
-            self.pipeline = Pipeline(self.work.tower.open(), self.work.views, group=self.work.group)
-        except AdteError as error:
-            self.fault = unfit(error)
-        self.work.tower = Tower("", "")  # the model lives in the pipeline, once
+        work.settle()
+        self.pipeline = Pipeline(work.tower.open(), work.views, group=work.group)
 
     def encode(self, items: Sequence[tuple[int, Any]]) -> Chunk:
         """Images of a chunk, by the one way; those that cannot be read are named."""
-        self.open()
-        if self.pipeline is None:
-            return Chunk(fault=self.fault)
         errors: dict[int, str] = {}
 
         def failed(key: int, error: InputError) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -22,6 +23,7 @@ class ClassFolders(CoopReader):
     drop: ClassVar[frozenset[str]] = frozenset()  # folders that are no class
     total: ClassVar[int] = 0  # images without a split
     test_list: ClassVar[str] = ""  # the official list of test images, relative to the set's folder
+    names: ClassVar[Mapping[str, str]] = {}  # of classes that are not called as their folders
 
     def find_official(self, base: Path) -> Found | None:
         for place in self.images:
@@ -36,9 +38,6 @@ class ClassFolders(CoopReader):
                 return Found(folder, "all images, no split (CoOp's file is not here)", self.total)
         return None
 
-    def class_names(self, folders: tuple[str, ...]) -> tuple[str, ...]:
-        return folders
-
     def read_official(self, found: Found) -> Split:
         folders = tuple(f for f in subfolders(found.folder) if f not in self.drop)
         rank = {f: i for i, f in enumerate(folders)}
@@ -48,7 +47,7 @@ class ClassFolders(CoopReader):
             names = [n if n.lower().endswith(".jpg") else f"{n}.jpg" for n in lines(found.split)]
             rank |= {n.split("/")[0]: -1 for n in names if n.split("/")[0] not in rank}
             files = [(n, rank[n.split("/")[0]]) for n in names]
-        return Split(files, self.class_names(folders), folders)
+        return Split(files, tuple(self.names.get(f, f) for f in folders), folders)
 
 
 @register_dataset(CARDS["caltech101"])
@@ -63,11 +62,12 @@ class Caltech101(ClassFolders):
     marks = ("Faces", "BACKGROUND_Google", "yin_yang", "accordion")
     drop = frozenset({"BACKGROUND_Google", "Faces_easy"})
     total = 8242
-
-    def class_names(self, folders: tuple[str, ...]) -> tuple[str, ...]:
-        new = {"airplanes": "airplane", "Faces": "face", "Leopards": "leopard",
-               "Motorbikes": "motorbike"}  # fmt: skip
-        return tuple(new.get(f, f) for f in folders)
+    names: ClassVar[Mapping[str, str]] = {
+        "airplanes": "airplane",
+        "Faces": "face",
+        "Leopards": "leopard",
+        "Motorbikes": "motorbike",
+    }
 
 
 @register_dataset(CARDS["dtd"])
@@ -95,19 +95,16 @@ class EuroSAT(ClassFolders):
     sizes = (13500, 5400, 8100)
     marks = ("AnnualCrop", "SeaLake", "PermanentCrop")
     total = 27_000
-
-    def class_names(self, folders: tuple[str, ...]) -> tuple[str, ...]:
-        new = {
-            "AnnualCrop": "Annual Crop Land",
-            "HerbaceousVegetation": "Herbaceous Vegetation Land",
-            "Highway": "Highway or Road",
-            "Industrial": "Industrial Buildings",
-            "Pasture": "Pasture Land",
-            "PermanentCrop": "Permanent Crop Land",
-            "Residential": "Residential Buildings",
-            "SeaLake": "Sea or Lake",
-        }
-        return tuple(new.get(f, f) for f in folders)
+    names: ClassVar[Mapping[str, str]] = {
+        "AnnualCrop": "Annual Crop Land",
+        "HerbaceousVegetation": "Herbaceous Vegetation Land",
+        "Highway": "Highway or Road",
+        "Industrial": "Industrial Buildings",
+        "Pasture": "Pasture Land",
+        "PermanentCrop": "Permanent Crop Land",
+        "Residential": "Residential Buildings",
+        "SeaLake": "Sea or Lake",
+    }
 
 
 @register_dataset(CARDS["food101"])

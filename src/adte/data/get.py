@@ -19,13 +19,13 @@ from typing import IO
 
 from adte.data.registry import DatasetInfo, Download, dataset_info
 from adte.errors import InputError, unknown
+from adte.files.inputs import is_archive
 from adte.files.whole import make_folder, reason
 
 __all__ = ["Progress", "download", "fetch_file", "unpack"]
 
 Progress = Callable[[str, int, int | None], None]  # file, bytes so far, bytes in all
 BLOCK = 1 << 20
-ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
 
 
 def download(
@@ -71,7 +71,7 @@ def download(
             done.append(target / file.file)
             continue
         path = fetch_file(file, target, progress, mirror)
-        if file.file.endswith(ARCHIVES):
+        if is_archive(file.file):
             unpack(path, target / file.into)
             for inner in file.inner:
                 unpack(target / inner, (target / inner).parent)

@@ -49,8 +49,8 @@ class WordNetFolders(Reader):
 
     def recognise(self, root: Path) -> bool:
         found = self.find(root)
-        if found is None:
-            return False
+        if found is None or found.split is not None:  # a list that names the images is its own
+            return found is not None
         ids = {name for name in subfolders(found.folder) if WNID.fullmatch(name)}
         if not ids <= set(imagenet_ids(self.subset)) or len(ids) < 0.9 * len(
             imagenet_ids(self.subset)
@@ -123,10 +123,6 @@ class ImageNet(WordNetFolders):
             f"the images in {str(folder)!r} are flat and carry no labels; put "
             f"ILSVRC2012_devkit_t12/ (or {KAGGLE}) beside them, or ?devkit=FOLDER behind the path"
         )
-
-    def recognise(self, root: Path) -> bool:
-        found = self.find(root)
-        return found is not None and (found.split is not None or super().recognise(root))
 
     @staticmethod
     def _flat(folder: Path) -> list[str]:

@@ -46,10 +46,6 @@ class TinyImageNet(WordNetFolders):
                 return Found(folder, f"{self.part} in folders by WordNet id", total)
         return None
 
-    def recognise(self, root: Path) -> bool:
-        found = self.find(root)
-        return found is not None and (found.split is not None or super().recognise(root))
-
     def images_of(self, folder: Path, wnid: str) -> list[str]:
         names = image_names(folder / wnid)
         return names or [f"images/{n}" for n in image_names(folder / wnid / "images")]

@@ -203,13 +203,15 @@ class WebDataset(Reader):
         where = [(i, s.offset, s.size) for i, s in images]
         labels = [label_of(s, tars[i], self.label_key) for i, s in images]
         names = self._names(found.folder)
+        above = os.path.commonpath([os.path.dirname(tar) or "." for tar in tars])
+        stems = [Path(os.path.relpath(tar, above)).with_suffix("").as_posix() for tar in tars]
         return Dataset(
             name=found.folder.resolve().name,
             classes=tuple(names.values()),
             class_ids=tuple(names),
             sources=TarMembers(tars, np.array(where, np.int64).reshape(-1, 3)),
             labels=np.array(labels, np.int64),
-            ids=[f"{Path(tars[i]).stem}/{s.key}" for i, s in images],
+            ids=[f"{stems[i]}/{s.key}" for i, s in images],
             split=found.layout,
             root=found.folder,
         )

@@ -219,7 +219,7 @@ class Output:
             with open(part, "rb") as lines, open(name, "wb") as out:
                 for i, line in enumerate(self._stay(lines)):
                     out.write((b",\n" if i else b"[\n") + line.removesuffix(b"\n"))
-                out.write(b"\n]\n" if self.rows else b"[\n]\n")
+                out.write(b"\n]\n" if self.rows > len(self._dropped) else b"[\n]\n")
 
         try:
             write_whole(str(part).removesuffix(PART), write)

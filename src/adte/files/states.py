@@ -61,13 +61,8 @@ def as_bytes(
     header = header.encode("utf-8", "backslashreplace").decode()  # of names that are not UTF-8
     metadata = {KEY: header}
     if checksum:
-        metadata[CHECKSUM] = _checksum(header, tensors)
+        metadata[CHECKSUM] = digest_of(tensors, header)
     return _safetensors(tensors, metadata)
-
-
-def _checksum(header: str, tensors: Mapping[str, Tensor]) -> str:
-    """Of the facts, and of all tensors."""
-    return digest_of(tensors, header)
 
 
 def digest_of(tensors: Mapping[str, Tensor], header: str = "") -> str:
@@ -135,7 +130,7 @@ def load_state(path: StrPath) -> tuple[dict[str, Tensor], dict[str, Any]]:
             f"{name!r} is a safetensors file, but not a state of adte; "
             "give a file that Classifier.save wrote"
         )
-    if CHECKSUM in metadata and metadata[CHECKSUM] != _checksum(header, tensors):
+    if CHECKSUM in metadata and metadata[CHECKSUM] != digest_of(tensors, header):
         raise StateError(
             f"{name!r} was altered: its checksum does not fit; use a copy, or save it again"
         )

@@ -19,30 +19,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 
 from adte.errors import InputError, unknown
 from adte.loading import Runtime
 from adte.models.base import Model
+from adte.models.fast import accelerate
 
 __all__ = ["RUNTIMES", "Runtime", "check_runtime", "with_runtime"]
-
-
-def _fast(model: Model) -> Model:
-    from adte.models.fast import accelerate
-
-    return accelerate(model)
-
-
-def _compiled(model: Model) -> Model:
-    from adte.models.fast import accelerate
-
-    return accelerate(model, compile=True)
-
-
-def _float8(model: Model) -> Model:
-    from adte.models.fast import accelerate
-
-    return accelerate(model, float8=True)
 
 
 def _openvino(model: Model) -> Model:
@@ -57,7 +41,7 @@ def _auto(model: Model) -> Model:
     if model.device.type != "cuda" or model._visual is None:
         return model
     try:
-        return _fast(model)
+        return accelerate(model)
     except InputError:  # a tower that it does not know
         return model
 
@@ -65,9 +49,9 @@ def _auto(model: Model) -> Model:
 RUNTIMES: dict[str, Callable[[Model], Model]] = {
     "auto": _auto,
     "torch": lambda model: model,
-    "fast": _fast,
-    "compile": _compiled,
-    "float8": _float8,
+    "fast": accelerate,
+    "compile": partial(accelerate, compile=True),
+    "float8": partial(accelerate, float8=True),
     "openvino": _openvino,
 }
 

@@ -29,7 +29,7 @@ from adte.pipeline.rounds import enough, rounds
 from adte.rendering import Shown, pack, render, show, where
 from adte.views import Preprocess, Views, load_picture
 
-__all__ = ["Encoded", "Pipeline", "default_group", "default_workers"]
+__all__ = ["Encoded", "Pipeline", "default_group", "default_workers", "refused"]
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -239,13 +239,10 @@ class Pipeline:
         for group, made in self._passes(self._groups(items, size), size):
             images = iter(zip(*made, strict=True)) if made is not None else iter(())
             for key, image in group:
-                if not isinstance(image, InputError):
-                    features, pixels = next(images)
-                    yield Encoded(key, features, pixels)
-                elif failed is None:
-                    raise image
+                if isinstance(image, InputError):
+                    refused(key, image, failed)
                 else:
-                    failed(key, image)
+                    yield Encoded(key, *next(images))
 
     def _passes(
         self, groups: Iterator[_Group[K]], size: int
@@ -355,16 +352,14 @@ class Pipeline:
         """
         if self.auto:
             for key, image in self._prepared(items):
-                if not isinstance(image, InputError):
-                    features, pixels = self._in_rounds(image, context, adjustment())
-                    yield joined([Encoded(key, features, pixels)], context)
-                elif failed is None:
-                    raise image
+                if isinstance(image, InputError):
+                    refused(key, image, failed)
                 else:
-                    failed(key, image)
+                    encoded = self._in_rounds(image, context, adjustment())
+                    yield joined([Encoded(key, *encoded)], context)
             return
-        encoded = self(items, failed, at_once=min(size, self._size))
-        for group in _cut(encoded, lambda group: len(group) == size):
+        images = self(items, failed, at_once=min(size, self._size))
+        for group in _cut(images, lambda group: len(group) == size):
             yield joined(group, context)
 
     def _in_rounds(
@@ -408,6 +403,13 @@ def _distinct(views: Tensor) -> tuple[Tensor, Tensor | None]:
     if not torch.equal(pixels[first[which]], pixels):
         return views, None
     return views[first], which
+
+
+def refused(key: K, error: InputError, failed: Callable[[K, InputError], None] | None) -> None:
+    """What to do about an image that cannot be read: `failed` is told, or it is an error."""
+    if failed is None:
+        raise error
+    failed(key, error)
 
 
 def _readable(group: _Group[Any]) -> list[Any]:

@@ -90,7 +90,7 @@ class Access:
         """Refuse all but the administrator."""
         if not self.required or self._is_admin(token := _bearer(headers)):
             return
-        if any(_same(s.token, token) for s in list(streams.values())):
+        if _is_known(token, streams):
             raise Refused(403, "token", "this is for the administrator's token alone")
         raise _unknown()
 
@@ -100,7 +100,7 @@ class Access:
         if self.required:
             token = _bearer(headers)
             if not self._is_admin(token):
-                if not any(_same(s.token, token) for s in list(streams.values())):
+                if not _is_known(token, streams):
                     raise _unknown()
                 if found is None or not _same(found.token, token):
                     found = None
@@ -115,6 +115,11 @@ class Access:
 
 def _same(known: bytes | None, token: bytes) -> bool:
     return known is not None and hmac.compare_digest(known, token)
+
+
+def _is_known(token: bytes, streams: Mapping[str, Stream]) -> bool:
+    """Whether it is the token of any stream."""
+    return any(_same(s.token, token) for s in list(streams.values()))
 
 
 def _bearer(headers: Headers) -> bytes:

@@ -26,7 +26,7 @@ from adte.prediction import Prediction
 from adte.serve.explain import explain
 from adte.serve.jobs import Change, Job, OfStream, Predict, refusal, together
 from adte.serve.limits import Limits, Refused
-from adte.serve.log import log
+from adte.serve.log import log, stamp
 from adte.serve.metrics import Metrics
 from adte.serve.packing import pack
 from adte.serve.recovery import recover_all
@@ -46,7 +46,7 @@ __all__ = ["Call", "Keeper", "now"]
 
 
 def now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return stamp(datetime.now(timezone.utc))
 
 
 @dataclass(eq=False, kw_only=True)

@@ -25,6 +25,11 @@ requests = logging.getLogger("adte.serve.requests")  # a line for each; JSON alo
 request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 
 
+def stamp(moment: datetime) -> str:
+    """A moment of UTC, to the millisecond."""
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def request_name(sent: str | None) -> str:
     """The id that a request came with, if it is fit for a log, or a new one."""
     return sent if sent and SAFE.fullmatch(sent) else secrets.token_hex(8)
@@ -34,11 +39,8 @@ class JsonLines(logging.Formatter):
     """A record as one line of JSON; `facts` of a record are fields of their own."""
 
     def format(self, record: logging.LogRecord) -> str:
-        time = datetime.fromtimestamp(record.created, timezone.utc).isoformat(
-            timespec="milliseconds"
-        )
         line = {
-            "time": time.replace("+00:00", "Z"),
+            "time": stamp(datetime.fromtimestamp(record.created, timezone.utc)),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),

@@ -301,7 +301,7 @@ class Stream:
             ) from error
 
     def redo(self, event: Event) -> None:
-        """Do again what happened, after a restart."""
+        """Do again what happened, after a restart; the caller numbers it."""
         if event.kind == "learn":
             features = unpack(event.data)["features"].to(self._device)
             self.clf.method.learn(self.clf.context.batch(features))
@@ -316,7 +316,6 @@ class Stream:
             self.clf.seen += event.images
         elif event.kind != "look":
             self._change(event.kind, event.data, trusted=True)
-        self.seq += 1
 
     # ------------------------------------------------------------------ state
 

@@ -36,7 +36,7 @@ from adte.evaluate.features.stream import FeatureStream, Image, Tick, silent
 from adte.facts import before
 from adte.files import write_whole
 from adte.files.claims import Lock, own_folder
-from adte.files.states import load_state, save_state
+from adte.files.states import KEY, load_state, save_state
 from adte.models.base import Model
 from adte.views import Views
 
@@ -406,11 +406,7 @@ class Cache(FeatureStream):
     @property
     def skipped(self) -> list[Skipped]:  # type: ignore[override]
         """The images that could not be read when the features were made."""
-        every = []
-        for path in self.shards:
-            with safe_open(str(path), framework="pt") as f:
-                every += [Skipped(**s) for s in json.loads(f.metadata()["adte"])["skipped"]]
-        return every
+        return [Skipped(**s) for s in self._told("skipped")]
 
     @property
     def labels(self) -> NDArray[np.int64]:
@@ -425,11 +421,16 @@ class Cache(FeatureStream):
     @property
     def domains(self) -> list[str]:
         """The domain of each image, in the order of the stream."""
-        every: list[str] = []
+        every = self._told("domains")
+        return every if self.order is None else [every[i] for i in self.order.tolist()]
+
+    def _told(self, name: str) -> list[Any]:
+        """What the headers of all shards list under a name; no features are read."""
+        every: list[Any] = []
         for path in self.shards:
             with safe_open(str(path), framework="pt") as f:
-                every += json.loads(f.metadata()["adte"])["domains"]
-        return every if self.order is None else [every[i] for i in self.order.tolist()]
+                every += json.loads(f.metadata()[KEY])[name]
+        return every
 
     def ordered(self, order: NDArray[np.int64]) -> Cache:
         """The same images in another order, or some of them."""

@@ -28,7 +28,7 @@ from adte.models.base import Model
 
 __all__ = [
     "PIXELS", "TOWERS", "FeatureStream", "Fewer", "Held", "Image", "Narrowed", "Tick", "part",
-    "shuffle", "silent",
+    "silent",
 ]  # fmt: skip
 
 PIXELS = frozenset({"pixels", "image tower"})  # needs of methods that only images meet,
@@ -153,14 +153,6 @@ class FeatureStream(ABC):
 def _groups(images: Iterator[Image], size: int) -> Iterator[list[Image]]:
     while group := list(islice(images, size)):
         yield group
-
-
-def shuffle(images: int, seed: int) -> NDArray[np.int64]:
-    """The order of a seed; 0 keeps the order there is."""
-    if seed == 0:
-        return np.arange(images)
-    order: NDArray[np.int64] = np.random.default_rng(seed).permutation(images)
-    return order
 
 
 class Held(FeatureStream):

@@ -18,6 +18,7 @@ from typing import Any
 from adte.data import StreamOptions
 from adte.data.corruptions import CORRUPTIONS
 from adte.errors import InputError, unknown
+from adte.evaluate.report.tables import row_name
 from adte.evaluate.running import figures
 from adte.evaluate.running.aggregate import Row, aggregate, baseline_of, by_row, row_of
 from adte.evaluate.running.paired import Drawn, Item, drawn, gain, right, right_over_seeds
@@ -53,9 +54,7 @@ class Entry:
 
     @property
     def name(self) -> str:
-        protocol = self.row["protocol"]
-        method: str = self.row["method"]
-        return method if protocol == "stateless" else f"{method}, {protocol}"
+        return row_name(self.row)
 
     @property
     def first(self) -> Outcome:

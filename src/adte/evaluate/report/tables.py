@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from adte.errors import InputError
+from adte.evaluate.running import metrics
 from adte.evaluate.running.metrics import Metric, list_metrics
 from adte.files import write_whole
 
@@ -28,14 +29,13 @@ __all__ = [
     "Grid",
     "check_suffix",
     "domains_table",
+    "row_name",
     "rows_table",
     "save_table",
     "terminal_table",
 ]
 
-# "parts" and "curve" are metrics that no column shows as they are.
-Kind = Literal["text", "protocol", "percent", "points", "number", "count", "ms", "MB", "p",
-               "interval", "parts", "curve"]  # fmt: skip
+Kind = metrics.Kind | Literal["text", "protocol", "p"]
 Mark = Literal["", "best", "second"]
 
 WIDE = 8  # columns from which a table takes the page's width
@@ -407,7 +407,7 @@ def rows_table(rows: Sequence[Mapping[str, Any]], title: str = "", best: str = "
     seeds = replace(SEEDS, shown=any(r.get("seeds") != 1 for r in rows), caption=alike)
     aside = (Column(key, shown=False) for key in ("over", "by_domain", "options"))
     grid = _known((*NAMES, head, *compared, *rest, seeds, *aside), rows, title)
-    if not (lacking := [_name(r) for r in rows if r.get("aside")]):
+    if not (lacking := [row_name(r) for r in rows if r.get("aside")]):
         return grid
     note = f"Not ranked, for they lack draws of images and views: {'; '.join(lacking)}."
     return replace(grid, caption=f"{grid.caption} {note}")
@@ -446,14 +446,14 @@ def domains_table(rows: Sequence[Mapping[str, Any]], images: Mapping[str, int]) 
         shown = [Column(d, f"{d} ({images[d]})", "percent", "up") for d in domains]
         lines = [{**r, **p} for r, p in zip(rows, parts, strict=True)]
         return Grid((*NAMES, *shown), lines, title, "Behind a domain, its images.")
-    named = [r["method"] if len(learn) < 2 else _name(r) for r in rows]
+    named = [r["method"] if len(learn) < 2 else row_name(r) for r in rows]
     shown = [Column(str(i), name, "percent") for i, name in enumerate(named)]
     lines = [{"domain": d, "images": images[d], **{str(i): p.get(d) for i, p in enumerate(parts)}}
              for d in domains]  # fmt: skip
     return Grid((Column("domain"), Column("images", kind="count"), *shown), lines, title)
 
 
-def _name(row: Mapping[str, Any]) -> str:
+def row_name(row: Mapping[str, Any]) -> str:
     """The method of a row, with its protocol if it learns."""
     method, protocol = str(row["method"]), row["protocol"]
     return method if protocol == "stateless" else f"{method}, {protocol}"

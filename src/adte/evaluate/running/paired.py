@@ -9,8 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from adte.data.streams import TOGETHER
-from adte.evaluate.features.stream import shuffle
+from adte.data.streams import TOGETHER, another_order
 from adte.evaluate.running.figures import bootstrap_difference
 from adte.evaluate.running.tasks import Outcome
 
@@ -53,8 +52,9 @@ def right(outcome: Outcome) -> dict[Item, bool] | None:
         c = outcome.record.conditions
         kept = c.data.get("order") in TOGETHER
         if seed and (c.skipped or kept or c.data.get("domains") == "gradual"):
-            return None  # `shuffle` is not how they were ordered
-        places = shuffle(count, seed).tolist()
+            return None  # their order cannot be told from what came
+        order = another_order(c.data, run.labels, lambda: run.domains, seed) if seed else None
+        places = [*range(count)] if order is None else order.tolist()
     by = drawn(outcome)
     items = (Item(*names, place, by) for names, place in zip(about, places, strict=True))
     return dict(zip(items, run.correct.tolist(), strict=True))

@@ -39,6 +39,7 @@ __all__ = [
     "check_needs",
     "grid",
     "key_of",
+    "known_run",
     "method_tasks",
     "once",
     "passes",
@@ -215,8 +216,7 @@ def run_tasks(
     needs their pixels; `tick` is told of each image then too, see `ticks`.
     """
     keys = [key_of(stream, t) for t in tasks]
-    known = [None if results is None or again else results.get(key) for key in keys]
-    known = [None if record is None or _mended(stream, record) else record for record in known]
+    known = [None if results is None or again else known_run(stream, results, k) for k in keys]
     missing = [t for t, record in zip(tasks, known, strict=True) if record is None]
     _tell_of_changes(stream, [record.path for record in known if record is not None])
     out = []
@@ -237,11 +237,12 @@ def run_tasks(
     return out
 
 
-def _mended(stream: FeatureStream, record: Record) -> bool:
-    """Whether an image that a run had to skip can be read by now."""
-    return isinstance(stream, Live) and any(
-        stream.readable(s["position"]) for s in record.conditions.skipped
-    )
+def known_run(stream: FeatureStream, results: Results, key: str) -> Record | None:
+    """A finished run; none that had to skip an image which can be read by now."""
+    record = results.get(key)
+    skipped = record.conditions.skipped if record is not None else ()
+    mended = isinstance(stream, Live) and any(stream.readable(s["position"]) for s in skipped)
+    return None if mended else record
 
 
 def _tell_of_changes(stream: FeatureStream, runs: Sequence[Path | None]) -> None:
