@@ -614,6 +614,10 @@ BAD = {
     "get": (["data", "get", "imagenet", "x"], "cannot be downloaded"),
     "datasets": (["datasets", "nonsense"], "unknown"),
     "report": (["report", "/nowhere"], "/nowhere"),
+    "long cache": (["replay", "a" * 300], "File name too long; check the path"),
+    "long results": (["report", "a" * 300], "File name too long; check the path"),
+    "long model": (["eval", "--data", "FOLDER", "--model", "a" * 300], "unknown model 'aaa"),
+    "scale": (["simulate", "--scale", "0"], "scale=0.0 of the simulated stream must be positive"),
 }
 
 

@@ -644,7 +644,7 @@ def test_a_torn_copy_has_no_name(tmp_path, monkeypatch):
     monkeypatch.setattr("adte.labelling.sorting.shutil.copy2", torn)
     with pytest.raises(InputError, match="the disk is full"):
         sorting.fill([(str(photo), photo)], {str(photo): ["cat"]}, ["cat"])
-    assert list((tmp_path / "sorted" / "cat").iterdir()) == []
+    assert [p.name for p in (tmp_path / "sorted").iterdir()] == ["undo.csv"]
 
 
 def test_an_image_that_cannot_be_sorted_stops_no_other(tmp_path):
@@ -715,6 +715,20 @@ def test_a_disk_that_takes_no_more_ends_the_sorting(code, broken, tmp_path, monk
     assert len(sorting.path.read_text().splitlines()) == 2  # the columns, and the first image
     assert Sorting("sorted", "link", ["photos"]).fill(items, labels, ["cat"]) == 2
     assert undo(sorting.path).images == 2
+
+
+def test_a_sort_that_moved_nothing_says_that_it_wrote_nothing(tmp_path, monkeypatch):
+    photos = pictures(tmp_path / "photos", 2)
+
+    def stays(*_):
+        raise InputError("cannot be taken from its folder")
+
+    monkeypatch.setattr(sorting_room, "_do", stays)
+    job = Job([str(p) for p in photos], WANTED, sort_into="sorted", sort="move", workers=0)
+    report = job.run()
+    assert len(report.failed) == 2
+    assert not [line for line in report.written if "sorted" in line]
+    assert [p.name for p in Path("sorted").iterdir()] == ["undo.csv"]
 
 
 def test_a_move_that_was_cut_off_is_finished(tmp_path):

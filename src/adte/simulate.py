@@ -42,9 +42,9 @@ class SimulatedStream:
     imbalance: float = option(
         20.0, "prior of the most favoured class over that of the least favoured", low=1
     )
-    shared: float = option(1.5, "noise that all views of an image share, for a signal of 1")
-    private: float = option(1.5, "noise that each view has of its own, for a signal of 1")
-    scale: float = option(12.0, "factor that turns cosines into logits")
+    shared: float = option(1.5, "noise that all views of an image share, for a signal of 1", low=0)
+    private: float = option(1.5, "noise that each view has of its own, for a signal of 1", low=0)
+    scale: float = option(12.0, "factor that turns cosines into logits", above=0)
     labels: Literal["balanced", "long-tailed", "sorted"] = option(
         "balanced",
         "true labels: each class equally often, in random order (balanced) or class by class "

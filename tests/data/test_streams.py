@@ -208,6 +208,6 @@ def test_lists_of_corruptions_and_severities() -> None:
     assert len(corruption_list("all")) == 19
     assert corruption_list(["elastic", "fog", "fog"]) == ("elastic_transform", "fog")
     assert severity_list([1, 5]) == (1, 5)
-    for bad in ("0", "1-6", "x", [], None):
+    for bad in ("0", "1-6", "x", "1-", "1,5-3", "5-1", [], None):
         with pytest.raises(InputError, match="severity="):
             severity_list(bad)  # type: ignore[arg-type]

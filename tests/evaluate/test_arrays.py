@@ -200,3 +200,15 @@ def test_an_image_that_comes_twice_is_paired_in_any_order(domains):
     rows = list(compare(stream, ["se", "adte"], seeds=2))
     assert rows[1]["gain_ci95"] is not None
     assert rows[1]["gain"] == pytest.approx(rows[1]["accuracy"] - rows[0]["accuracy"])
+
+
+@pytest.mark.parametrize("at", [30, 60, 200])
+def test_a_damaged_file_is_named(at, arrays, tmp_path):
+    """What zlib and NumPy's own reader raise came out as it was."""
+    path = tmp_path / "odd.npz"
+    np.savez_compressed(path, image=np.zeros((60, 64), "f4"), text=np.eye(5, 64), label=[0] * 60)
+    data = bytearray(path.read_bytes())
+    data[at : at + 10] = b"\xff" * 10
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"odd\.npz"):
+        from_npz(path)

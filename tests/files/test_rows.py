@@ -10,6 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from adte.files.claims import kind_of
+from adte.files.outputs import open_output
+from adte.files.reading import read_rows
 from adte.files.rows import (
     COLUMNS,
     Csv,
@@ -116,3 +119,13 @@ def test_rows_that_another_program_saved_are_told(top):
         assert is_resaved(line)
     for line in (head, head[1:] + b"\r", b'{"path": "a"}\r', b"path;label\r", b"\r", b""):
         assert not is_resaved(line + b"\n")
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.json", "rows.csv"])
+def test_an_output_is_known_however_long_its_rows_are(name, tmp_path):
+    """Its first row was cut at a megabyte, and the output disowned."""
+    top = [{"class": f"class number {i} " + "x" * 100, "probability": 1e-4} for i in range(10_000)]
+    with open_output(tmp_path / name, top=len(top)) as output:
+        output.write({**ROW, "top": top})
+    assert kind_of(tmp_path / name) == "rows"
+    assert [row["path"] for row in read_rows(tmp_path / name)] == ["a.jpg"]

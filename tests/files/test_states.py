@@ -157,6 +157,6 @@ def test_a_state_that_cannot_be_read_is_not_called_damaged(tmp_path, monkeypatch
     def denied(*_):
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(states, "open", denied, raising=False)
-    with pytest.raises(InputError, match=r"cannot be read \(Permission denied\); check its"):
+    monkeypatch.setattr("adte.files.whole.open", denied, raising=False)
+    with pytest.raises(InputError, match=r"cannot read '.*s\.adte': Permission denied; check the"):
         load_state(tmp_path / "s.adte")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import stat
 import subprocess
@@ -14,8 +15,14 @@ import pytest
 import torch
 
 from adte import InputError
+from adte.evaluate.features import shards
+from adte.evaluate.features.cache import Cache, extract
+from adte.evaluate.running.results import Record, Results
+from adte.evaluate.running.tasks import Task, run_tasks
 from adte.files import write_whole
-from adte.files.states import save_state
+from adte.files.states import load_state, save_state
+from adte.files.whole import why_missing
+from evaluate import test_cache as cache_tests
 
 posix = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs a POSIX system")
 
@@ -188,3 +195,41 @@ def test_a_full_disk_names_the_size(tmp_path, monkeypatch):
     ):
         write_whole(tmp_path / "f", full, 2_000_000)
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EIO])
+def test_a_file_that_may_not_be_read_is_not_called_damaged(code, tmp_path, monkeypatch):
+    """Hours of features were to be deleted, by what was said of a file without read permission."""
+    stream = cache_tests.live(4)
+    extract(stream, tmp_path / "cache")
+    (shard,) = (tmp_path / "cache").glob("shard-*")
+    results = Results(tmp_path / "runs")
+    run_tasks(stream, [Task("se")], results)
+    (facts,) = (tmp_path / "runs").glob("*.json")
+
+    def closed(path, *args):
+        raise OSError(code, os.strerror(code), str(path))
+
+    monkeypatch.setattr("adte.files.whole.open", closed, raising=False)
+    said = rf"cannot read '.*': {os.strerror(code)}; check the path and its permissions"
+    for look in (
+        lambda: shards.load(shard),
+        lambda: shards.count_of(shard),
+        lambda: Cache(tmp_path / "cache"),
+        lambda: load_state(shard),
+        lambda: list(results),
+        lambda: results.run(Record.from_json(json.loads(facts.read_text()), facts)),
+    ):
+        with pytest.raises(InputError, match=said):
+            look()
+
+
+def test_what_cannot_be_reached_is_not_said_to_be_missing(tmp_path, monkeypatch):
+    def closed(path, *args, **more):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    assert why_missing(tmp_path / "none") == "does not exist; check the path"
+    assert why_missing("a" * 300) == "does not exist; check the path"
+    monkeypatch.setattr("adte.files.whole.os.stat", closed)
+    with pytest.raises(InputError, match=r"cannot be reached \(Permission denied\)"):
+        load_state(tmp_path / "closed" / "shop.adte")

@@ -25,6 +25,10 @@ from adte.errors import AdteError, InputError
 from adte.files.whole import reason
 
 AGAIN = "adte.again"  # in a context: what the same command would do after an interrupt
+PATHS = {  # errors that say something of a path, and nothing of a disk or a reader
+    errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR,
+    errno.ENOENT, errno.EROFS,
+}  # fmt: skip
 COUNT = click.IntRange(min=1)
 SEED = click.IntRange(min=0, max=2**63 - 1)  # what every log and file can hold
 
@@ -193,6 +197,15 @@ class Main(Verbs):
             return super().invoke(ctx)
         except AdteError as error:
             click.echo(f"error: {error}", err=True)
+            ctx.exit(2)
+        except OSError as error:
+            if error.filename is None or error.errno not in PATHS:
+                raise
+            click.echo(
+                f"error: cannot use {os.fspath(error.filename)!r}: {error.strerror}; check the "
+                "path and its permissions",
+                err=True,
+            )
             ctx.exit(2)
         except KeyboardInterrupt as error:
             how, code = (

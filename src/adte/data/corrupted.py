@@ -39,8 +39,9 @@ def severity_list(given: int | str | Iterable[int]) -> tuple[int, ...]:
         if isinstance(given, str):
             found: list[int] = []
             for piece in given.split(","):
-                low, _, high = piece.partition("-")
-                found += range(int(low), int(high or low) + 1)
+                low, dash, high = piece.partition("-")
+                some = range(int(low), int(high if dash else low) + 1)
+                found += some or [0]  # the wrong way round: no severity
         else:
             found = [given] if isinstance(given, int) else [int(s) for s in given]
     except (TypeError, ValueError):

@@ -22,7 +22,8 @@ from urllib.parse import unquote
 from adte.data.base import Dataset
 from adte.data.files import missing
 from adte.errors import AdteError, InputError, brief
-from adte.images import ARCHIVES
+from adte.files.inputs import is_archive
+from adte.files.whole import why_missing
 from adte.options import build, check, describe, option, parse
 from adte.registry import Registry
 from adte.templates import SINGLE
@@ -197,8 +198,8 @@ class Reader(ABC):
         root = Path(os.path.expanduser(path))
         if not os.path.exists(root):
             raise InputError(
-                f"{str(root)!r}, given for data set {self.info.name!r}, does not exist; "
-                f"check the path (how to get the set: {self.info.how or 'it is your own'})"
+                f"{str(root)!r}, given for data set {self.info.name!r}, {why_missing(root)} "
+                f"(how to get the set: {self.info.how or 'it is your own'})"
             )
         found = self.find(root)
         if found is None:
@@ -241,7 +242,7 @@ class Reader(ABC):
 
     def _hint(self, root: Path) -> str:
         other = looks_like(root, but=self.info.name)
-        archive = root.name.lower().endswith(ARCHIVES) and root.is_file()
+        archive = is_archive(root) and root.is_file()
         if archive and (other is None or not self.generic):  # a tar looks like WebDataset's
             return "; it is an archive: unpack it, and give the folder"
         if other is None:

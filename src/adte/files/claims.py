@@ -16,7 +16,7 @@ from typing import BinaryIO, Literal, NamedTuple
 from adte.errors import InputError
 from adte.files.devices import StrPath, is_special, is_standard_output, standard_output
 from adte.files.locks import try_lock, unlock
-from adte.files.rows import is_facts, is_rows
+from adte.files.rows import head_of, is_facts, is_rows
 from adte.files.whole import make_folder, reason, short, target_of
 
 __all__ = ["Lock", "Target", "claim", "claim_folder", "kind_of", "own_folder"]
@@ -247,7 +247,7 @@ def kind_of(path: StrPath) -> Literal["rows", "facts", "state", "other"] | None:
     """
     try:
         with open(path, "rb") as f:
-            head = f.read(1 << 20)
+            head = head_of(f)
     except FileNotFoundError:
         return None
     except (IsADirectoryError, ValueError):

@@ -11,11 +11,9 @@ from typing import Any
 from adte.errors import InputError
 from adte.files.devices import StrPath
 from adte.files.outputs import SUFFIXES, part_of
-from adte.files.rows import COLUMNS, Csv, Lines, is_rows
+from adte.files.rows import COLUMNS, Csv, Lines, head_of, is_rows
 
 __all__ = ["read_rows"]
-
-HEAD = 1 << 20  # bytes that tell whether a file is of our making
 
 
 def read_rows(path: StrPath) -> Iterator[dict[str, Any]]:
@@ -35,7 +33,7 @@ def read_rows(path: StrPath) -> Iterator[dict[str, Any]]:
         place = part_of(path)
     try:
         with place.open("rb") as file:
-            head = file.read(HEAD)
+            head = head_of(file)
             if head and not is_rows(head):
                 raise InputError(
                     f"{name!r} holds no rows of `adte predict --out`, or another program has saved "

@@ -20,13 +20,15 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from sys import intern
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 __all__ = [
-    "COLUMNS", "Csv", "Done", "Lines", "Row", "escape_name", "is_facts", "is_resaved", "is_rows",
-    "unescape_name",
+    "COLUMNS", "Csv", "Done", "Lines", "Row", "escape_name", "head_of", "is_facts", "is_resaved",
+    "is_rows", "unescape_name",
 ]  # fmt: skip
 
+HEAD = 1 << 20  # bytes that tell whether a file is of our making,
+LONGEST = 1 << 28  # or as many as its first row takes
 COLUMNS = ("path", "label", "confidence", "index", "learned", "error")
 Row = Mapping[str, Any]
 
@@ -195,6 +197,16 @@ def is_resaved(head: bytes) -> bool:
 def _is_head(line: bytes) -> bool:
     columns = ",".join(COLUMNS).encode()
     return line == columns or line.startswith(columns + b",class_1,")
+
+
+def head_of(file: BinaryIO) -> bytes:
+    """The beginning of a file, which tells what it is: with its first row, however long."""
+    head = file.read(HEAD)
+    if head.startswith((b"[\n", b"{")):
+        lines = 2 if head.startswith(b"[") else 1
+        while head.count(b"\n") < lines and len(head) < LONGEST and (more := file.read(HEAD)):
+            head += more
+    return head
 
 
 def is_rows(head: bytes) -> bool:

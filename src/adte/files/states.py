@@ -16,7 +16,7 @@ from torch import Tensor
 
 from adte.errors import InputError, StateError, brief
 from adte.files.devices import StrPath
-from adte.files.whole import write_whole
+from adte.files.whole import check_readable, why_missing, write_whole
 
 __all__ = [
     "FORMAT", "KEY", "as_bytes", "check_path", "digest_of", "is_state", "load_state", "save_state",
@@ -110,13 +110,8 @@ def load_state(path: StrPath) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if not os.path.isfile(path):  # nor where the name is too long
         if os.path.exists(path):
             raise InputError(f"state file {name!r} is not a file; check the path")
-        raise InputError(f"state file {name!r} does not exist; check the path")
-    try:
-        open(path, "rb").close()  # safetensors calls any failure to open it a file that is missing
-    except OSError as error:
-        raise InputError(
-            f"state file {name!r} cannot be read ({error.strerror}); check its permissions"
-        ) from error
+        raise InputError(f"state file {name!r} {why_missing(path)}")
+    check_readable(path)
     try:
         with _nameable(path) as there, safe_open(there, framework="pt") as f:
             metadata = f.metadata() or {}

@@ -19,7 +19,10 @@ from adte.errors import InputError
 from adte.files.devices import StrPath, is_special, open_through
 from adte.files.locks import try_lock
 
-__all__ = ["make_folder", "reason", "short", "sweep", "target_of", "write_new", "write_whole"]
+__all__ = [
+    "check_readable", "make_folder", "reason", "short", "sweep", "target_of", "why_missing",
+    "write_new", "write_whole",
+]  # fmt: skip
 
 
 def write_whole(
@@ -147,6 +150,29 @@ def make_folder(path: StrPath) -> Path:
     except OSError as error:
         raise InputError(f"cannot make the folder {str(path)!r}: {reason(error)}") from error
     return Path(path)
+
+
+def check_readable(path: StrPath) -> None:
+    """Refuse a file that may not be read: a library that fails to open it calls it damaged."""
+    try:
+        open(path, "rb").close()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise InputError(
+            f"cannot read {os.fspath(path)!r}: {error.strerror}; check the path and its permissions"
+        ) from error
+
+
+def why_missing(path: StrPath) -> str:
+    """What is to be said of a path that cannot be found: it may lie in a closed folder."""
+    try:
+        os.stat(path)
+    except PermissionError as error:
+        return f"cannot be reached ({error.strerror}); check the path and its permissions"
+    except (OSError, ValueError):
+        pass
+    return "does not exist; check the path"
 
 
 def reason(error: OSError, size: int | None = None) -> str:

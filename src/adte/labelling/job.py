@@ -348,7 +348,9 @@ class Job:
             self.report.failed += sorting.left
             done = True
         finally:
-            if done or sorting.count:  # an interrupt, too, leaves what is to be told of
+            if (
+                done and not sorting.left
+            ) or sorting.count:  # an interrupt, too, leaves what is to be told of
                 listing = shlex.quote(str(sorting.path))  # to be copied, blanks and all
                 number = counted(sorting.count, "image")
                 how = f"{number} {WAYS[self.sort]}; `adte undo {listing}` undoes it"

@@ -160,7 +160,11 @@ class Sorting:
                 with suppress(FileExistsError):  # somebody took the name meanwhile
                     _do(self.way, source, target)
                     return
-        except OSError as error:
+        except (OSError, InputError) as error:
+            with suppress(OSError):
+                place.rmdir()  # if it is empty
+            if isinstance(error, InputError):
+                raise
             kind = _Ended if error.errno in FATAL else InputError
             raise kind(
                 f"cannot {self.way} {origin!r} into {str(place)!r}: {reason(error)}"

@@ -241,7 +241,7 @@ def unknown_model(name: str, open_clip: Any) -> InputError:
     known = {n.lower(): n for n in (*registered(), *pairs)} | models
     close = get_close_matches(name.lower(), known, 1, 0.5)
     close = close or get_close_matches(name.lower().partition("/")[0], models, 1)
-    meant = f"hf:{name}" if Path(name).is_dir() else known[close[0]] if close else ""
+    meant = f"hf:{name}" if os.path.isdir(name) else known[close[0]] if close else ""
     hint = f" (did you mean {meant!r}?)" if meant else ""
     return InputError(f"unknown model {name!r}{hint}; `adte models` lists what there is")
 

@@ -37,6 +37,7 @@ from adte.facts import before
 from adte.files import write_whole
 from adte.files.claims import Lock, own_folder
 from adte.files.states import KEY, load_state, save_state
+from adte.files.whole import check_readable
 from adte.models.base import Model
 from adte.views import Views
 
@@ -310,6 +311,7 @@ def begun(folder: str | os.PathLike[str]) -> dict[str, Any]:
 def read_recipe(folder: Path) -> Recipe:
     """What a cache says it holds."""
     path = folder / "recipe.json"
+    check_readable(path)
     if not path.is_file():
         raise InputError(
             f"{str(folder)!r} is not a cache: it holds no recipe.json; make one with `adte extract`"
@@ -362,6 +364,7 @@ class Cache(FeatureStream):
                 f"the cache {str(self.folder)!r} has no prompt set {prompt_set!r}; it has: "
                 f"{', '.join(sets) or 'none'}"
             )
+        check_readable(path)
         try:
             tensors, header = load_state(path)
             self.class_weights = tensors["class_weights"]

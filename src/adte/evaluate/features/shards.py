@@ -23,6 +23,7 @@ from adte.data.base import Skipped
 from adte.errors import InputError, StateError
 from adte.evaluate.features.stream import Image
 from adte.files.states import load_state, save_state
+from adte.files.whole import check_readable
 
 __all__ = ["Growing", "Shard", "count_of", "load", "place"]
 
@@ -107,6 +108,7 @@ class Growing:
 def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors and header of a shard, checked against its digests."""
     mend = f"delete {path.name!r} and run extract again; only its images are encoded anew"
+    check_readable(path)
     try:
         tensors, header = load_state(path)
         features = blake2b(_bytes(tensors["features"]), digest_size=16)
@@ -122,6 +124,7 @@ def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 def count_of(path: Path) -> int:
     """How many images a shard holds; its features are not read."""
+    check_readable(path)
     try:
         with safe_open(str(path), framework="pt") as f:
             return int(f.get_slice("labels").get_shape()[0])

@@ -25,6 +25,7 @@ from adte.evaluate.running.protocol import Run
 from adte.facts import ANY, NUMBER, TEXT, instance, table
 from adte.files import make_folder, write_whole
 from adte.files.states import load_state, save_state
+from adte.files.whole import check_readable
 
 __all__ = ["FORMAT", "Conditions", "Record", "Results", "summarise"]
 
@@ -236,6 +237,7 @@ class Results:
 
     def _predictions(self, key: str) -> tuple[dict[str, Any], tuple[Any, ...]]:
         path = self.folder / f"{key}.safetensors"
+        check_readable(path)
         try:
             tensors, _ = load_state(path)
             arrays: dict[str, Any] = {
@@ -252,6 +254,7 @@ class Results:
         return (self._read(p) for p in sorted(self.folder.glob("*.json")) if not _foreign(p))
 
     def _read(self, path: Path) -> Record:
+        check_readable(path)
         try:
             facts: dict[str, Any] = json.loads(path.read_text("utf-8"))
             form = facts.get("format")
