@@ -21,6 +21,8 @@ from PIL import Image
 from adte import (
     Classifier,
     InputError,
+    Model,
+    Preprocess,
     Sample,
     StateError,
     Views,
@@ -898,3 +900,65 @@ def test_a_state_from_before_small_images_had_views_of_their_own(tmp_path):
     assert (newer.seen, newer.views) == (2, Views(4))
     with pytest.raises(StateError, match="has other views \\(flip is"):
         Classifier(model, ["cat", "dog"], views=Views(4, flip=0.0)).load_state(tmp_path / "b.adte")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"preprocess": Preprocess(size=24, crop=0.5)}, r"learned from other pixels \(mean of the"),
+        ({"logit_scale": 1.0}, "learned with a logit scale of .*, here it is .*; use the same"),
+    ],
+)
+def test_a_model_of_the_same_weights_and_another_input_or_scale_is_refused(change, said, tmp_path):
+    clf = Classifier(SmallModel(), ["cat", "dog"], views=4)
+    clf.save(tmp_path / "s.adte")
+    other = SmallModel()
+    for name, value in change.items():
+        setattr(other, name, value)
+    with pytest.raises(StateError, match=said):
+        Classifier.load(tmp_path / "s.adte", other)
+    with pytest.raises(StateError, match=said):
+        clf.merge(Classifier(other, ["cat", "dog"], views=4))
+
+
+def test_a_model_whose_weights_cannot_be_told_from_others(tmp_path):
+    """Two sets of weights in arrays had one fingerprint, and a state of one was loaded by both."""
+
+    class Arrays(Model):
+        name, dim, logit_scale = "arrays", 4, 10.0
+        preprocess = Preprocess(size=8)
+
+        def __init__(self, seed: int) -> None:
+            super().__init__()
+            self.weights = np.random.default_rng(seed).normal(size=(3, 4))
+            self.eval()
+
+        def encode_image(self, pixels):
+            x = torch.from_numpy(pixels.mean((2, 3)).double().numpy() @ self.weights).float()
+            return torch.nn.functional.normalize(x, dim=-1)
+
+        def encode_text(self, texts):
+            return torch.eye(4)[: len(texts)]
+
+    clf = Classifier(Arrays(0), ["cat", "dog"], views=2)
+    clf.predict(np.zeros((9, 9, 3), np.uint8))
+    with pytest.raises(
+        InputError, match=r"'arrays' holds no tensors .* define a property `fingerp"
+    ):
+        clf.save(tmp_path / "s.adte")
+
+    class Told(Arrays):
+        fingerprint = property(lambda self: str(self.weights.sum()))
+
+    told = Classifier(Told(0), ["cat", "dog"], views=2)
+    told.save(tmp_path / "s.adte")
+    with pytest.raises(StateError, match="other weights of model 'arrays'"):
+        Classifier.load(tmp_path / "s.adte", Told(1))
+
+
+def test_a_part_in_training_mode_is_noticed():
+    """Its batch norm learned from the images that were predicted."""
+    model = SmallModel()
+    model.image_tower.train()
+    with pytest.raises(InputError, match=r"is in training mode, or a part of it; call model.eval"):
+        Classifier(model, ["cat", "dog"])

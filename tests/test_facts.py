@@ -26,7 +26,7 @@ from adte.facts import (
 )  # fmt: skip
 from adte.files.outputs import Mark
 from adte.prompts import Prompts
-from adte.views import Views
+from adte.views import Preprocess, Views
 
 PROMPTS = Prompts.of("seven", {"cat": ["It purrs."], "dog": ["It barks."]}, "both")
 GOOD: dict[str, Any] = json.loads(
@@ -36,6 +36,8 @@ GOOD: dict[str, Any] = json.loads(
             "version": "0.2.0",
             "model": "tiny",
             "fingerprint": "5f0c",
+            "preprocess": asdict(Preprocess()),
+            "scale": 100.0,
             "classes": ["cat", "dog"],
             "prompts": asdict(PROMPTS),
             "method": "adte",
@@ -52,13 +54,17 @@ GOOD: dict[str, Any] = json.loads(
 )
 
 
+LATER = {"auto", "temperature", "begun_from", "preprocess", "scale"}  # older files have none
+
+
 def test_a_good_header_comes_back_as_it_was_meant():
     facts = read_state(GOOD, "a.adte")
     assert Views(**facts["views"]) == Views(count=8, seed=3)
     assert Prompts(**facts["prompts"]) == Prompts(
         PROMPTS.templates, {"cat": ["It purrs."], "dog": ["It barks."]}, "both", False, PROMPTS.name
     )
-    same = {k: v for k, v in facts.items() if k not in ("views", "prompts")}
+    assert Preprocess(**facts["preprocess"]) == Preprocess()
+    same = {k: v for k, v in facts.items() if k not in ("views", "prompts", "preprocess")}
     assert same == {k: GOOD[k] for k in same}
 
 
@@ -158,10 +164,7 @@ def test_malformed_headers(place, value, sentence):
     assert len(said) < 400
 
 
-@pytest.mark.parametrize(
-    "key",
-    sorted(GOOD.keys() - {"fingerprint", "outputs", "format", "auto", "temperature", "begun_from"}),
-)
+@pytest.mark.parametrize("key", sorted(GOOD.keys() - LATER - {"fingerprint", "outputs", "format"}))
 def test_missing_facts(key):
     facts = {k: v for k, v in GOOD.items() if k != key}
     with pytest.raises(StateError, match=f"{key} is missing"):

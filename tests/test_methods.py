@@ -403,6 +403,7 @@ def test_the_scale_of_a_context_is_a_number(name, wrong):
 def test_batches_and_contexts_of_arrays_and_lists():
     rng = np.random.default_rng(0)
     features, text = rng.normal(size=(6, 4, 16)), rng.normal(size=(5, 16))
+    text /= np.linalg.norm(text, axis=-1, keepdims=True)
     context = Context(text, 10.0)
     batch = context.batch(features, keys=list("abcdef"))
     want = Context(torch.tensor(text), 10.0).batch(torch.tensor(features))
@@ -415,6 +416,24 @@ def test_batches_and_contexts_of_arrays_and_lists():
     with pytest.raises(IndexError, match="image 6 of a batch of 6"):
         batch[6]
     assert Batch.join([batch, want]).keys == ()
+
+
+def test_what_should_be_of_unit_length_and_is_not_is_refused_before_anything_is_learned():
+    """Raw text features gave answers that were all but certain, without a word."""
+    method, unit = create_method("tda"), torch.eye(3, 8)
+    for weights, features, said in (
+        (
+            22 * unit,
+            unit[None, :2],
+            "class weights of lengths 22 to 22 are no unit vectors; divide",
+        ),
+        (unit, 3 * unit[None, :2], "features with values up to 3 are no unit vectors; divide each"),
+    ):
+        logits = torch.zeros(1, 2, 3)
+        with pytest.raises(InputError, match=said):
+            method.step(Batch(logits, features, context=Context(weights, 100.0)))
+        assert not method.state_dict()
+        method.predict(Batch(logits, features, context=Context(weights, 100.0, unit=False)))
 
 
 @pytest.mark.parametrize("keys", ["ab", ("a",), ("a", "b", "c")])

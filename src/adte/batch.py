@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Batch", "Context", "Sample"]
 
+LONG = 1.02  # of what should have length 1, with the errors of half precision
+
 
 @dataclass(frozen=True, eq=False)
 class Context:
@@ -68,6 +70,22 @@ class Context:
         scale, bias = float(model.logit_scale), float(model.logit_bias)
         place = head_device(model.device)
         return Context(class_weights.to(place), scale, model, classes, bias, model.unit)
+
+    def check(self) -> None:
+        """Raise an `InputError` if class weights are not finite, or no unit vectors."""
+        if self.class_weights is None:
+            return
+        lengths = torch.linalg.vector_norm(self.class_weights.detach().float(), dim=-1)
+        least, most = torch.stack(lengths.aminmax()).tolist()
+        if not math.isfinite(most):
+            raise InputError(
+                "class weights hold NaN or infinite values; check the text tower's output"
+            )
+        if self.unit and (least < 2 - LONG or most > LONG):
+            raise InputError(
+                f"class weights of lengths {least:.3g} to {most:.3g} are no unit vectors; divide "
+                "each by its length, or say unit=False if they are none by intent"
+            )
 
     def same(self, other: Context) -> bool:
         """Whether both have the same model, class names and class weights."""
@@ -212,14 +230,17 @@ class Batch:
         return value
 
     def check(self) -> None:
-        """Raise an `InputError` if any value is NaN or infinite."""
+        """Raise an `InputError` for NaN and infinite values, and for features of no unit length."""
         # The extremes of what holds a NaN are NaN: no copy of 5 MB an image at 20,000 classes.
-        ends = [
-            torch.stack(x.detach().aminmax()).float()
-            for x in (self.logits, self.features, self.pixels)
-            if x is not None
-        ]
-        if bool(torch.isfinite(torch.cat([e.to(self.logits.device) for e in ends])).all()):
+        there = [x for x in (self.features, self.logits, self.pixels) if x is not None]
+        found = [torch.stack(x.detach().aminmax()).float().to(self.logits.device) for x in there]
+        ends = torch.cat(found).tolist()  # one question to the device
+        if all(map(math.isfinite, ends)):
+            if self.features is not None and self.context.unit and max(-ends[0], ends[1]) > LONG:
+                raise InputError(
+                    f"features with values up to {max(-ends[0], ends[1]):.3g} are no unit vectors; "
+                    "divide each by its length, or say unit=False if they are none by intent"
+                )
             return
         for name in ("logits", "features", "pixels"):
             x = getattr(self, name)

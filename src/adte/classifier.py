@@ -24,9 +24,11 @@ from adte.facts import check_more
 from adte.files.claims import kind_of
 from adte.files.devices import is_special
 from adte.files.states import check_path, save_state
-from adte.fit import check_fit, check_named, check_weights, damaged, read_learned, read_method
+from adte.fit import check_fit, check_named, check_same_model, damaged, read_learned, read_method
 from adte.given import (
+    classes_given,
     is_flow,
+    is_nothing,
     method_given,
     model_given,
     name_of,
@@ -40,7 +42,7 @@ from adte.models import Model, check_model
 from adte.options import at_least
 from adte.pipeline import Pipeline, default_group
 from adte.prediction import Prediction, check_probs
-from adte.prompts import SINGLE, Prompts, Templates, check_classes, class_weights
+from adte.prompts import SINGLE, Prompts, Templates, check_classes
 from adte.state import check_kept
 from adte.views import Views
 
@@ -78,7 +80,8 @@ class Classifier:
 
     Args:
         model: name of a model, as `load_model` takes it, or a `Model` in evaluation mode.
-        classes: class names. Classes are identified by index, so names may repeat.
+        classes: class names. Classes are identified by index, so names may repeat. A model of fixed
+            classes (`timm:NAME`) takes some of its own, by name or id, or all if none are named.
         method: name of a method, as `create_method` takes it, or a `Method`, which is then this
             classifier's alone: it learns. Give another classifier `method.clone()`.
         templates: prompt templates with {} for the class name, the name of a template set such as
@@ -130,19 +133,21 @@ class Classifier:
         runtime: str = "auto",
         **options: Any,
     ) -> None:
-        self.classes = tuple(check_classes(classes))
+        if not is_nothing(classes):
+            classes = check_classes(classes)  # before a model is loaded
         self.prompts = Prompts.of(templates)
         self.views = views_given(views, seed)
         own = [*signature(Classifier).parameters][:-1]  # but for **options
         self.method = method_given(method, options, own)
         how = {"weights": weights, "device": device, "dtype": dtype, "tokenizer": tokenizer}
-        self.model = model_given(model, runtime, **how)
+        towers = model_given(model, runtime, **how)
+        with as_it_is(towers.device):
+            found = classes_given(towers, classes, self.prompts)
+        self.model, self.classes, vectors = found
         self.model.require(self.method.needs, by=f"method {self.method.name!r}")
         keep = "pixels" in self.method.needs
         auto = isinstance(views, str)
         self.pipeline = Pipeline(self.model, self.views, keep_pixels=keep, auto=auto)
-        with as_it_is(self.model.device):
-            vectors = class_weights(self.model, self.classes, self.prompts)
         self.context = Context.of(self.model, vectors, self.classes)
         self.frozen = False
         self.seen = 0
@@ -512,6 +517,8 @@ class Classifier:
             "version": __version__,
             "model": self.model.name,
             "fingerprint": self.fingerprint,
+            "preprocess": asdict(self.model.preprocess),
+            "scale": self.context.scale,
             "classes": list(self.classes),
             "prompts": asdict(self.prompts),
             "method": self.method.name,
@@ -599,7 +606,7 @@ class Classifier:
                 "pass the model itself, Classifier.load(PATH, model)"
             ) from error
         clf = cls(towers, facts["classes"], own, templates=prompts, views=views)
-        check_weights(str(path), facts, clf.facts)
+        check_same_model(str(path), facts, clf.facts)
         clf.pipeline.auto = facts["auto"]
         clf.method.load_state_dict(tensors, {"L": len(clf.classes)})
         clf._hold(Learned(clf.method, facts["seen"], facts["begun_from"]).going_on())

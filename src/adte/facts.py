@@ -253,13 +253,15 @@ def _read(
 def _state() -> dict[str, Fact]:
     from adte.files.outputs import Mark
     from adte.prompts import Prompts
-    from adte.views import Views
+    from adte.views import Preprocess, Views
 
     return {
         "format": whole(1),
         "version": TEXT,
         "model": TEXT,
         "fingerprint": maybe(TEXT),
+        "preprocess": Fact(maybe(table(facts_of(Preprocess))).read, None),  # 0.2.0 has neither
+        "scale": Fact(maybe(NUMBER).read, None),
         "classes": many(TEXT, 1),
         "prompts": table(facts_of(Prompts)),
         "method": TEXT,

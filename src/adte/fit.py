@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +16,7 @@ from adte.models import Model
 from adte.options import build
 
 __all__ = [
-    "check_fit", "check_named", "check_weights", "damaged", "read_learned", "read_method",
+    "check_fit", "check_named", "check_same_model", "damaged", "read_learned", "read_method",
 ]  # fmt: skip
 
 Facts = Mapping[str, Any]  # as `Classifier.facts` has them
@@ -91,13 +92,25 @@ def check_named(path: str, facts: Facts, model: Model | str) -> None:
         )
 
 
-def check_weights(what: str, theirs: Facts, ours: Facts) -> None:
-    """Refuse what was learned with other weights of the model."""
+def check_same_model(what: str, theirs: Facts, ours: Facts) -> None:
+    """Refuse what was learned with other weights of the model, input or scale, as far as known."""
     there, here = theirs.get("fingerprint"), ours["fingerprint"]
     if there is not None and there != here:
         raise StateError(
             f"{what} was saved with other weights of model {theirs['model']!r} (fingerprint "
             f"{there}, here {here}); use the weights that it was saved with"
+        )
+    was, now = theirs.get("preprocess"), ours["preprocess"]
+    if was is not None and (odd := _differs(was, now)):
+        raise StateError(
+            f"{what} was learned from other pixels ({odd[0]} of the model's input was {odd[1]!r}, "
+            f"here it is {odd[2]!r}); use the same preprocessing"
+        )
+    scale = theirs.get("scale")
+    if scale is not None and not math.isclose(scale, ours["scale"], rel_tol=1e-2):
+        raise StateError(
+            f"{what} was learned with a logit scale of {scale:.4g}, here it is "
+            f"{ours['scale']:.4g}; use the same scale"
         )
 
 
@@ -124,7 +137,7 @@ def check_fit(what: str, theirs: Facts, ours: Facts) -> None:
             raise StateError(
                 f"{what} has {key} {theirs[key]!r}, here it is {ours[key]!r}; use the same {key}"
             )
-    check_weights(what, theirs, ours)
+    check_same_model(what, theirs, ours)
     if bool(theirs.get("auto")) != bool(ours["auto"]):
         which = ["a fixed number of views", "views='auto'"]
         there, here = (which[bool(x.get("auto"))] for x in (theirs, ours))

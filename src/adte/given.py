@@ -5,23 +5,26 @@ an object store, one path, or any iterable; a model and a method by name or read
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
+
+from torch import Tensor
 
 from adte.errors import InputError, brief
 from adte.files.devices import StrPath
 from adte.files.inputs import is_archive
 from adte.images import find_images
 from adte.methods import Method, create_method
-from adte.models import Model, check_model, load_model
+from adte.models import FixedClasses, Model, check_model, load_model
+from adte.prompts import SINGLE, Prompts, Templates, check_classes, class_weights
 from adte.views import Views
 
 __all__ = [
-    "is_collection", "is_flow", "method_given", "model_given", "name_of", "named_images",
-    "refusing", "views_given",
+    "classes_given", "is_collection", "is_flow", "is_nothing", "method_given", "model_given",
+    "name_of", "named_images", "refusing", "views_given",
 ]  # fmt: skip
 
 
@@ -143,7 +146,7 @@ def method_given(
 
 
 def model_given(model: str | Model, runtime: str, **how: Any) -> Model:
-    """The model of a name, loaded as it is said how, or as it is; one with a text tower."""
+    """The model of a name, loaded as it is said how, or as it is."""
     if isinstance(model, str):
         model = load_model(model, runtime=runtime, **how)
     elif runtime != "auto" or any(value is not None for value in how.values()):
@@ -152,5 +155,36 @@ def model_given(model: str | Model, runtime: str, **how: Any) -> Model:
             "made"
         )
     model = check_model(model)
-    model.require({"text tower", "class weights"}, by="a classifier of class names")
+    if not isinstance(model, FixedClasses):
+        model.require({"text tower", "class weights"}, by="a classifier of class names")
     return model
+
+
+def classes_given(
+    model: Model, classes: Sequence[str], templates: Templates | Prompts
+) -> tuple[Model, tuple[str, ...], Tensor]:
+    """The model for these classes, their names, and their weights.
+
+    A model of fixed classes is narrowed to those that are named, or keeps all of its own. One whose
+    classes are numbers, as of a head of one's own, takes names for all of them, in order.
+    """
+    if not isinstance(model, FixedClasses):
+        names = tuple(check_classes(classes))
+        return model, names, class_weights(model, names, templates)
+    prompts = Prompts.of(templates)
+    if prompts.descriptions or prompts.templates != Prompts.of(SINGLE).templates:
+        raise InputError(
+            f"model {model.name!r} has fixed classes and reads no prompts; leave templates and "
+            "descriptions out"
+        )
+    wanted = model.classes if is_nothing(classes) else tuple(check_classes(classes))
+    places = tuple(map(str, range(model.dim)))
+    if model.classes == places and len(wanted) == model.dim:  # a head that knows no names
+        return model, wanted, model.class_weights()
+    narrowed = model.choose(wanted, wanted if set(wanted) <= set(model.ids) else ())
+    return narrowed, narrowed.classes, narrowed.class_weights()
+
+
+def is_nothing(classes: Any) -> bool:
+    """Whether no classes are named: a model that has its own may take all of them."""
+    return isinstance(classes, (list, tuple)) and not classes

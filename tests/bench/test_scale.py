@@ -86,7 +86,7 @@ def test_logits_are_the_same_product_with_and_without_gradients() -> None:
 def test_what_is_not_finite_is_found(bad: float, name: str, dtype: torch.dtype) -> None:
     parts = {
         "logits": torch.randn(2, 3, 5).to(dtype),
-        "features": torch.randn(2, 3, 4).to(dtype),
+        "features": torch.nn.functional.normalize(torch.randn(2, 3, 4), dim=-1).to(dtype),
         "pixels": torch.randn(2, 3, 3, 6, 6).to(dtype),
     }
     Batch(**parts).check()

@@ -111,6 +111,23 @@ def test_hugging_face(kind, tmp_path):
         check_model(net)
 
 
+def test_bad_wraps_of_hugging_face(tmp_path):
+    net = build("clip", tmp_path)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    side = net.config.vision_config.image_size
+    with torch.device("meta"):
+        empty = type(net)(net.config)
+    for given, message in (
+        ((net, tokenizer, lambda x: x), "the preprocessing function cannot be read; pass an image"),
+        ((net, tokenizer, Preprocess(size=side + 8)), "the preprocessing does not go with the mod"),
+        ((net, lambda texts: texts), "the tokenizer does not go with the model .*; pass processor"),
+        ((empty, tokenizer), r"CLIPModel has no weights yet \(device meta\); load them first"),
+    ):
+        with pytest.raises(InputError, match=message) as error:
+            adte.wrap(*given)
+        assert "\n" not in str(error.value)
+
+
 def test_bad_wraps():
     net, train, _ = open_clip.create_model_and_transforms("small-ViT-B-16")
     tokenizer = open_clip.get_tokenizer("ViT-B-16")
@@ -119,6 +136,7 @@ def test_bad_wraps():
         ((net, tokenizer, train), "Compose cannot be read; pass the last"),
         ((net, tokenizer, 3), "int cannot be read"),
         ((net, lambda texts: torch.full((len(texts), 77), 10**6)), "tokenizer does not go with"),
+        ((net, tokenizer, Preprocess(size=48)), "the preprocessing does not go with the model"),
         ((torch.nn.Linear(2, 2), tokenizer), "torch's Linear cannot be wrapped"),
         (("ViT-B-16/openai", tokenizer), "str cannot be wrapped"),
     ):

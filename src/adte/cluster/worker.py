@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from adte.errors import AdteError, InputError
 from adte.given import refusing
 from adte.loading import Loading
-from adte.models import Model
+from adte.models import FixedClasses, Model
 from adte.models._weights import RANDOM
 from adte.models.loading import load_with
 from adte.pipeline import Pipeline
@@ -36,11 +36,13 @@ class Tower(Loading):
 
     Attributes:
         fingerprint: of the weights that the driver has; a worker with others is refused.
+        columns: which of a model's fixed classes, if it has them.
     """
 
     name: str
     fingerprint: str
     model: Model | None = None
+    columns: tuple[int, ...] | None = None
 
     @classmethod
     def of(cls, model: Model, how: Loading) -> Tower:
@@ -49,7 +51,8 @@ class Tower(Loading):
         for name in ("weights", "tokenizer"):
             if given[name] not in (None, RANDOM):
                 given[name] = os.path.abspath(given[name])
-        return cls(model.name, model.fingerprint, **given)
+        columns = tuple(model.columns or ()) if isinstance(model, FixedClasses) else ()
+        return cls(model.name, model.fingerprint, columns=columns or None, **given)
 
     @classmethod
     def itself(cls, model: Model) -> Tower:
@@ -66,6 +69,8 @@ class Tower(Loading):
                 f"its weights of {self.name!r} have the fingerprint {model.fingerprint}, the "
                 f"driver's {self.fingerprint}; give both the same file"
             )
+        if self.columns is not None and isinstance(model, FixedClasses):
+            model = model.narrowed(self.columns)
         return model.eval()
 
 

@@ -18,6 +18,7 @@ from adte.files.devices import StrPath, is_special
 from adte.files.states import load_state
 from adte.loading import Loading
 from adte.methods import create_method
+from adte.models.registry import may_have_classes
 from adte.prompts import SINGLE, Prompts
 
 __all__ = ["Saved", "Wanted", "check_file", "open_classifier"]
@@ -53,11 +54,11 @@ class Wanted(Loading):
 
     def new(self) -> Classifier:
         """Make a classifier that has learned nothing yet."""
-        if self.classes is None:
+        if self.classes is None and not may_have_classes(self.model):
             raise InputError("no classes were given; name them as in --classes 'cat, dog, car'")
         return Classifier(
             self.model,
-            self.classes,
+            self.classes or (),
             self.method,
             templates=self.prompts,
             views=self.views,

@@ -378,11 +378,7 @@ class Method:
         for need in sorted(self.needs & GIVEN.keys()):
             batch.require(GIVEN[need])
         if self._context is None or not self._context.same(batch.context):
-            weights = batch.context.class_weights
-            if weights is not None and not bool(weights.isfinite().all()):
-                raise InputError(
-                    "class weights hold NaN or infinite values; check the text tower's output"
-                )
+            batch.context.check()
             self.bind(batch.context)
             self._context = batch.context
         return batch

@@ -167,8 +167,13 @@ class Model(nn.Module):
 
         Weights are rounded to bfloat16 first, so that copies in float32 and bfloat16 agree. In a
         dtype that rounds otherwise, such as float16, it is the digest of the weights as they were
-        when `load_model` loaded them.
+        when `load_model` loaded them. A model without tensors has to define one of its own.
         """
+        if not self.state_dict():
+            raise InputError(
+                f"model {self.name!r} holds no tensors that would tell its weights from others; "
+                "define a property `fingerprint`, such as a digest of what it computes with"
+            )
         return self._loaded if self._loaded and self.dtype not in _SAFE else fingerprint(self)
 
     @property
@@ -263,13 +268,13 @@ class FixedClasses(Model):
             if not wanted or not all(w in place for w in wanted):
                 continue
             if tuple(wanted) == known:
-                return self._narrow([*range(len(known))])
+                return self.narrowed([*range(len(known))])
             if shared := next((w for w in wanted if known.count(w) > 1), None):
                 raise InputError(
                     f"{known.count(shared)} classes of model {self.name!r} are called {shared!r}; "
                     f"ask for them by id, such as {self.ids[known.index(shared)]!r}"
                 )
-            return self._narrow([place[w] for w in wanted])
+            return self.narrowed([place[w] for w in wanted])
         missing = next((n for n in names if n not in self.classes), "")
         raise InputError(
             f"class {missing!r} is not among the {len(self.classes)} fixed classes of model "
@@ -277,9 +282,10 @@ class FixedClasses(Model):
             "vision-language model"
         )
 
-    def _narrow(self: F, at: list[int]) -> F:
+    def narrowed(self: F, at: Sequence[int]) -> F:
+        """The same model, with shared weights, for the classes at these places."""
         new = copy.copy(self)  # the weights are shared
-        new.columns = at if self.columns is None else [self.columns[i] for i in at]
+        new.columns = [*at] if self.columns is None else [self.columns[i] for i in at]
         new.classes = tuple(self.classes[i] for i in at)
         new.ids = tuple(self.ids[i] for i in at)
         new.dim = len(at)

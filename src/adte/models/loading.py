@@ -174,7 +174,8 @@ def load_model(
         if own is not None and dtype is None:
             kind = own
         check_model(model)
-        model._loaded = model.fingerprint  # before any cast
+        with suppress(InputError):  # it is asked for where it matters
+            model._loaded = model.fingerprint  # before any cast
         return with_runtime(model.to(place, kind).eval(), runtime)
 
 

@@ -14,9 +14,15 @@ from adte.errors import InputError
 from adte.models.base import Model
 from adte.registry import Registry, check_name
 
-__all__ = ["KINDS", "NAMES", "Named", "register_model", "register_models", "registered"]
+__all__ = [
+    "KINDS", "NAMES", "Named", "may_have_classes", "register_model", "register_models",
+    "registered",
+]  # fmt: skip
 
 L = TypeVar("L", bound=Callable[..., Model])
+
+
+EMBEDDED = ("tiny", "tiny-longtail")  # the package's own, which read class names
 
 
 class Named(NamedTuple):
@@ -69,6 +75,12 @@ def register_models(prefix: str) -> Callable[[L], L]:
         return load
 
     return add
+
+
+def may_have_classes(name: str) -> bool:
+    """Whether the model of a name may be one of fixed classes; it is not loaded to see."""
+    family = name.startswith(tuple(prefix for prefix in KINDS if prefix != "hf:"))
+    return family or (name in NAMES and name not in EMBEDDED)
 
 
 def registered() -> list[str]:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from numbers import Integral
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from adte.errors import InputError, brief
-from adte.models.base import Model
+from adte.functional import wide
+from adte.models.base import FixedClasses, Model
 from adte.models.huggingface import KINDS, HuggingFace
 from adte.models.huggingface import read_preprocess as hugging_face_preprocess
 from adte.models.openclip import OpenClip
@@ -25,6 +26,7 @@ from adte.views import Preprocess
 
 __all__ = ["check_model", "wrap"]
 
+M = TypeVar("M", bound=Model)
 FACTS = ("name", "dim", "preprocess", "logit_scale")  # what a subclass of Model has to say
 
 
@@ -35,8 +37,11 @@ def wrap(
     *,
     processor: Any = None,
     name: str | None = None,
+    classes: Sequence[str] | None = None,
 ) -> Model:
     """Turn a model of open_clip or transformers that you already have into a `Model`.
+
+    With `classes`, any module that turns images into logits of these classes.
 
     Weights are shared, not copied, except for the logit scale and bias, which are read once: wrap
     the model again if you train them. Your own model is not changed: neither its mode (train or
@@ -44,7 +49,8 @@ def wrap(
     `.to`.
 
     Args:
-        model: a model of open_clip, or a CLIP, SigLIP or SigLIP2 model of transformers.
+        model: a model of open_clip, or a CLIP, SigLIP or SigLIP2 model of transformers; with
+            `classes`, a module that returns logits (N, L) of pixels (N, 3, S, S).
         tokenizer: the model's tokenizer, of open_clip or transformers.
         preprocess: a `Preprocess`, open_clip's transform for evaluation, or an image processor of
             transformers; by default what the model says about itself.
@@ -52,6 +58,8 @@ def wrap(
         name: name that is saved with a classifier's state; by default "wrapped:" and the name of
             the class. If it is a name by which `load_model` finds the same weights, a saved
             classifier can be loaded without passing the model.
+        classes: names of an image classifier's classes, in the order of its outputs. It needs a
+            `preprocess`, too.
 
     Raises:
         InputError: if the model is of another kind, or its tokenizer is missing or does not fit.
@@ -59,13 +67,17 @@ def wrap(
     if isinstance(model, Model):
         return model
     name = f"wrapped:{type(model).__name__}" if name is None else name
+    if isinstance(model, nn.Module) and any(p.is_meta for p in model.parameters()):
+        raise InputError(f"{_kind(model)} has no weights yet (device meta); load them first")
+    if classes is not None:
+        return _image_classifier(model, classes, preprocess, name)
     if _of_open_clip(model):
         return _open_clip(model, tokenizer, preprocess, name)
     if _of_transformers(model):
         return _hugging_face(model, tokenizer, preprocess, processor, name)
     raise InputError(
         f"{_kind(model)} cannot be wrapped; give a model of open_clip, or CLIP, SigLIP or SigLIP2 "
-        "of transformers, or write a subclass of adte.Model"
+        "of transformers, an image classifier with classes=…, or write a subclass of adte.Model"
     )
 
 
@@ -155,7 +167,8 @@ def _open_clip(net: nn.Module, tokenizer: Any, preprocess: Any, name: str) -> Op
             f"the tokenizer does not go with the model ({str(error).splitlines()[0]}); pass "
             "open_clip.get_tokenizer of the model's own name"
         ) from error
-    return OpenClip(twin, tokenizer, preprocess, name, int(width)).eval()
+    model = OpenClip(twin, tokenizer, preprocess, name, int(width)).eval()
+    return _tried(model, "preprocessing", "the transform of the model's own name")
 
 
 def _side(net: Any) -> int:
@@ -199,6 +212,37 @@ def _sizes(step: Any) -> tuple[int, ...]:
     return (step.size,) if isinstance(step.size, int) else tuple(step.size)
 
 
+class _ImageClassifier(FixedClasses):
+    """Somebody's module from pixels to logits."""
+
+    net: Any
+
+    def __init__(
+        self, net: nn.Module, classes: Sequence[str], preprocess: Preprocess, name: str
+    ) -> None:
+        super().__init__(name, classes, [*map(str, range(len(classes)))], preprocess)
+        self.net = net
+
+    def classify(self, pixels: Tensor) -> Tensor:
+        return wide(self.net(pixels.to(self.dtype)))
+
+
+def _image_classifier(net: Any, classes: Any, preprocess: Any, name: str) -> FixedClasses:
+    if _of_open_clip(net) or _of_transformers(net):
+        raise InputError(f"{_kind(net)} reads class names; give them to the classifier, not here")
+    if not isinstance(net, nn.Module):
+        raise InputError(f"{_kind(net)} is no module of torch; give one that returns logits")
+    if not isinstance(preprocess, Preprocess):
+        raise InputError(
+            "an image classifier does not say how its pixels are made; pass "
+            "preprocess=adte.Preprocess(size=224, mean=…, std=…)"
+        )
+    if isinstance(classes, str) or not all(isinstance(c, str) for c in classes):
+        raise InputError(f"classes={brief(classes)} are no list of names")
+    model = _ImageClassifier(_twin(net), classes, preprocess, name).eval()
+    return _tried(model, "preprocessing", "one name for each of its outputs, and its own input")
+
+
 def _hugging_face(
     net: Any, tokenizer: Any, preprocess: Any, processor: Any, name: str
 ) -> HuggingFace:
@@ -210,6 +254,36 @@ def _hugging_face(
             "adte.wrap(model, processor=AutoProcessor.from_pretrained(NAME))"
         )
     if not isinstance(preprocess, Preprocess):
+        if preprocess is not None and not hasattr(preprocess, "to_dict"):
+            raise InputError(
+                f"the preprocessing {_kind(preprocess)} cannot be read; pass an image processor of "
+                "transformers, or an adte.Preprocess"
+            )
         facts: Mapping[str, Any] = preprocess.to_dict() if preprocess is not None else {}
         preprocess = hugging_face_preprocess(facts, net.config)
-    return HuggingFace(_twin(net), tokenizer, preprocess, name).eval()
+    model = HuggingFace(_twin(net), tokenizer, preprocess, name).eval()
+    mend = "processor=AutoProcessor.from_pretrained of the model's own name"
+    return _tried(_tried(model, "tokenizer", mend), "preprocessing", mend)
+
+
+def _tried(model: M, what: Literal["tokenizer", "preprocessing"], mend: str) -> M:
+    """The model, once it has taken a text that this tokenizer, or an image that this preprocessing
+    has made.
+    """
+    side = model.preprocess.size
+    blank = torch.zeros(1, 3, side, side, device=model.device, dtype=model.dtype)
+    try:
+        with torch.no_grad():
+            got = (
+                model.encode_text(["a photo."])
+                if what == "tokenizer"
+                else model.encode_image(blank)
+            )
+        if got.shape != (1, model.dim):
+            raise ValueError(f"it gives {tuple(got.shape)} for one")
+    except Exception as error:  # whatever another model's tokens or sizes do to a tower
+        said = str(error).splitlines() or [type(error).__name__]
+        raise InputError(
+            f"the {what} does not go with the model ({said[0]}); pass {mend}"
+        ) from error
+    return model

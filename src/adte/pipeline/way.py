@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from adte.batch import Batch, Context
 from adte.errors import InputError, brief
@@ -97,9 +97,11 @@ class Pipeline:
         given: Any = self.model
         if isinstance(given, Model) or not hasattr(given, "training"):  # else it stands for one
             check_model(given)
-        if self.model.training:
+        modules = self.model.modules() if isinstance(self.model, nn.Module) else [self.model]
+        if any(module.training for module in modules):
             raise InputError(
-                f"model {self.model.name!r} is in training mode; call model.eval() first"
+                f"model {self.model.name!r} is in training mode, or a part of it; call "
+                "model.eval() first"
             )
         if self.preprocess is None:
             self.preprocess = self.model.preprocess

@@ -33,7 +33,7 @@ def check_facts(model: Model) -> None:
     assert isinstance(model.logit_bias, float)
     assert isinstance(model.unit, bool)
     assert model.preprocess.size >= 1
-    assert not model.training
+    assert not any(module.training for module in model.modules()), "it is in training mode"
     assert "image tower" in model.offers
     assert model.offers <= PARTS
 

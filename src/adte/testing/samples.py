@@ -65,5 +65,8 @@ def narrow(sample: Sample) -> Sample:
     """With fewer dimensions, as if from another model."""
     assert sample.features is not None
     assert sample.class_weights is not None
-    x, w = sample.features[:, :4], sample.class_weights[:, :4]
+    x, w = (
+        torch.nn.functional.normalize(v[:, :4], dim=-1)
+        for v in (sample.features, sample.class_weights)
+    )
     return replace(sample, features=x, class_weights=w)
