@@ -21,7 +21,8 @@ CLASSIFIER = Section(
     "Classes, model and method",
     click.option("--classes", metavar="NAMES",
                  help='Class names, separated by commas as in "cat, dog, car", or @FILE with one '
-                 "name per line; lines that start with # are ignored."),
+                 "name per line; lines that start with # are ignored. A model of fixed classes "
+                 "(timm:NAME) takes all of its own without."),
     click.option("--model", default="tiny", show_default=True,
                  help="Model to classify with; `adte models` lists them. `tiny` needs no network "
                  "and is for demonstrations."),
