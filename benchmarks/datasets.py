@@ -285,9 +285,11 @@ def _print(found: dict[str, Any]) -> None:
     print(f"\n{found['name']}: {found['tested']} images, {found['shown']} of {found['classes']} "
           f"classes shown, {found['model']}")  # fmt: skip
     for r in found["rows"]:
-        low, high = r["gain_ci95"]
-        print(f"  {r['method']:14s} {100 * r['accuracy']:5.1f} %  ECE {100 * r['ece']:4.1f}  "
-              f"over SE {100 * r['gain']:+5.1f} ({100 * low:+.1f}…{100 * high:+.1f})  "
+        gain = ""
+        if r["gain_ci95"] is not None:  # there is a row to compare with
+            low, high = (100 * x for x in r["gain_ci95"])
+            gain = f"over SE {100 * r['gain']:+5.1f} ({low:+.1f}…{high:+.1f})  "
+        print(f"  {r['method']:14s} {100 * r['accuracy']:5.1f} %  ECE {100 * r['ece']:4.1f}  {gain}"
               f"{1000 * r['seconds']:6.1f} ms")  # fmt: skip
     sys.stdout.flush()
 

@@ -59,6 +59,14 @@ def test_the_papers_models_and_their_preprocessing(name, size, interpolation, cr
     assert (p.size, p.interpolation, model.preprocess.crop) == (size, interpolation, crop)
 
 
+def test_random_weights_are_the_same_each_time():
+    """What was extracted with them could not be gone on with."""
+    torch.manual_seed(3)
+    one, two = (load_model(f"timm:{NAME}", weights="random", dtype="float32") for _ in range(2))
+    assert one.fingerprint == two.fingerprint
+    assert torch.equal(torch.rand(1), torch.rand(1, generator=torch.Generator().manual_seed(3)))
+
+
 def test_weights_from_a_file(model, tmp_path):
     torch.save({"state_dict": model.net.state_dict()}, tmp_path / "w.pt")
     again = load_model(f"timm:{NAME}", weights=tmp_path / "w.pt", dtype="float32")

@@ -15,7 +15,8 @@ All that `load_model` takes beside a name is declared once, as `adte.loading.Loa
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -28,9 +29,10 @@ import torch
 from adte.errors import InputError, MissingExtra
 from adte.loading import Loading
 from adte.machine import as_it_is
+from adte.models._weights import RANDOM
 from adte.models.base import Model
 from adte.models.openclip import load_open_clip, open_clip_names
-from adte.models.registry import KINDS, NAMES, registered
+from adte.models.registry import EMBEDDED, KINDS, NAMES, registered
 from adte.models.runtime import check_runtime, with_runtime
 from adte.models.wrap import check_model
 
@@ -45,7 +47,6 @@ __all__ = [
     "load_with",
 ]
 
-EMBEDDED = ("tiny", "tiny-longtail")
 Weights = str | os.PathLike[str] | None
 
 _BFLOAT16 = ("amx_bf16", "avx512_bf16", "bf16")  # instructions on x86 and ARM
@@ -169,7 +170,7 @@ def load_model(
     check_runtime(runtime)
     place = default_device() if device is None else find_device(device)
     kind = find_dtype(dtype) if dtype is not None else default_dtype(place)
-    with as_it_is(place):
+    with as_it_is(place), _drawn(weights):
         model, own = _load(_text(name), weights, tokenizer)
         if own is not None and dtype is None:
             kind = own
@@ -177,6 +178,17 @@ def load_model(
         with suppress(InputError):  # it is asked for where it matters
             model._loaded = model.fingerprint  # before any cast
         return with_runtime(model.to(place, kind).eval(), runtime)
+
+
+@contextmanager
+def _drawn(weights: Weights) -> Iterator[None]:
+    """Where weights are random they are the same each time, so that what is cached fits them."""
+    if weights != RANDOM:
+        yield
+        return
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield
 
 
 def _load(name: str, weights: Weights, tokenizer: Any) -> tuple[Model, torch.dtype | None]:

@@ -15,7 +15,7 @@ from adte.models.base import Model
 from adte.registry import Registry, check_name
 
 __all__ = [
-    "KINDS", "NAMES", "Named", "may_have_classes", "register_model", "register_models",
+    "EMBEDDED", "KINDS", "NAMES", "Named", "may_have_classes", "register_model", "register_models",
     "registered",
 ]  # fmt: skip
 
