@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
 
-from adte import Classifier, InputError, Sample
+from adte import Classifier, InputError, Sample, StateError, create_method
 from adte.methods import Method
 from adte.prediction import Prediction
 from adte.state import Entry
@@ -84,7 +86,11 @@ class OtherLetter(Right):
     ("kind", "error", "said"),
     [
         (Mutates, InputError, "changes logits, features, pixels or class weights in place"),
-        (Undeclared, InputError, "entry 'count' is unexpected; the method itself made it so"),
+        (
+            Undeclared,
+            InputError,
+            "entry 'count' is unexpected; the method itself made it so: it must keep",
+        ),
         (
             OtherDtype,
             InputError,
@@ -101,8 +107,7 @@ def test_a_mistake_is_refused_in_words_and_nothing_is_learned(kind, error, said)
     sample = replace(sample, class_weights=sample.class_weights.clone())
     with pytest.raises(error, match=said):
         method.step(sample)
-    if kind is not Mutates:
-        assert not method.state_dict()
+    assert not method.state_dict()
 
 
 def test_what_an_image_lacks_is_named_before_a_state_is_made():
@@ -185,7 +190,7 @@ def test_a_method_without_a_mistake_passes(check, monkeypatch):
     ("shape", "more", "said"),
     [
         (5, {}, r"shape=5; give a tuple of sizes and letters"),
-        (["L"], {}, r"shape=\['L'\]; give a tuple"),
+        (("L", ""), {}, r"shape=\('L', ''\); give a tuple"),
         (("L",), {"dtype": "float32"}, "dtype='float32'; give one of torch"),
         (("L",), {"reduce": "average"}, "reduce='average'; give one of sum, mean, keep"),
         (("L",), {"reduce": "mean"}, "reduce='mean', but no `by`; name the entry"),
@@ -222,3 +227,40 @@ def test_a_state_that_could_not_be_loaded_is_not_saved(tmp_path):
     with pytest.raises(InputError, match="entry 'sum' holds NaN; the method itself made it so"):
         clf.save(tmp_path / "new.adte")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_state_that_its_declaration_allows_is_no_mistake():
+    """Not every slot is filled, a count goes down, and what the model decides comes later."""
+
+    class Unusual(Right):
+        @cached_property
+        def needs(self):
+            return frozenset({"features", "class weights"})
+
+        def entries(self):
+            ring = Entry([np.int64(3), "D"], torch.float32, "keep", fill=float("nan"))
+            late = Entry(None, None, "keep")
+            return super().entries() | {"ring": ring, "step": Entry((), torch.int64), "late": late}
+
+        def update(self, state, image):
+            super().update(state, image)
+            state["step"] -= 1
+            state["ring"][0] = image.features[0, 0]
+            if state["step"] < -3:
+                state["late"] = torch.ones(2)
+
+    method = Unusual()
+    for sample in samples(6):
+        method.learn(sample)
+    again = Unusual()
+    with pytest.raises(StateError, match="'step' holds a negative count"):
+        again.load_state_dict(method.state_dict())
+    assert method.entries()["ring"].shape == (3, "D")
+
+
+def test_features_are_of_unit_length_where_a_method_looks_at_them():
+    sample = samples(1)[0]
+    raw = replace(sample, features=0.9 * torch.ones_like(sample.features))
+    create_method("zero-shot").step(raw)
+    with pytest.raises(InputError, match=r"features of lengths 3\.6 to 3\.6 are no unit vectors"):
+        create_method("tda").step(raw)

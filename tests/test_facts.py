@@ -38,6 +38,7 @@ GOOD: dict[str, Any] = json.loads(
             "fingerprint": "5f0c",
             "preprocess": asdict(Preprocess()),
             "scale": 100.0,
+            "class_ids": None,
             "classes": ["cat", "dog"],
             "prompts": asdict(PROMPTS),
             "method": "adte",
@@ -54,7 +55,14 @@ GOOD: dict[str, Any] = json.loads(
 )
 
 
-LATER = {"auto", "temperature", "begun_from", "preprocess", "scale"}  # older files have none
+LATER = {
+    "auto",
+    "temperature",
+    "begun_from",
+    "preprocess",
+    "scale",
+    "class_ids",
+}  # older files have none
 
 
 def test_a_good_header_comes_back_as_it_was_meant():

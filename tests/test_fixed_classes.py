@@ -99,8 +99,64 @@ def test_classes_that_are_numbers_are_named_in_order():
     same = Classifier(model(), views=1, method="zero-shot")
     assert clf.predict(image("red")).label == same.predict(image("red")).label
     assert Classifier(head, ["3", "1"], views=1).classes == ("3", "1")
+    turned = Classifier(head, ["4", "3", "2", "1", "0"], views=1, method="zero-shot")
+    plain = Classifier(head, views=1, method="zero-shot")
+    for colour in COLOURS:
+        assert turned.predict(image(colour)).label == plain.predict(image(colour)).label
     with pytest.raises(InputError, match="class 'cat' is not among the 5 fixed classes"):
         Classifier(head, NAMES[:2])
+
+
+class Named(FixedClasses):
+    """Two classes of one name, told apart by ids, as ImageNet has them."""
+
+    def __init__(self):
+        ids = ["n01", "n02", "n03"]
+        super().__init__("named", ["crane", "cup", "crane"], ids, PIXELS)
+        self.net = Net(3)
+        self.eval()
+
+    def classify(self, pixels):
+        return self.net(pixels)
+
+
+def test_classes_are_chosen_by_id_and_found_again(tmp_path):
+    clf = Classifier(Named(), ["n03", "n01"], views=4)
+    assert clf.classes == ("crane", "crane")
+    clf.predict([image(c) for c in COLOURS])
+    clf.save(tmp_path / "s.adte")
+    again = Classifier.load(tmp_path / "s.adte", Named())
+    a, b = (c.predict(image("pink"), learn=False) for c in (clf, again))
+    assert torch.equal(a.probs, b.probs)
+    assert again.model.ids == ("n03", "n01")
+    with pytest.raises(StateError, match="class 0 is 'n03' there and 'n01' here"):
+        Classifier(Named(), ["n01", "n03"], views=4).load_state(tmp_path / "s.adte")
+    facts = again.facts
+    by_id = Wanted(["n03", "n01"], views=4, said=frozenset({"classes"}))
+    assert "classes" not in [name for name, *_ in by_id.differences(facts)]
+    other = Wanted(["n01", "n03"], views=4, said=frozenset({"classes"}))
+    assert "classes" in [name for name, *_ in other.differences(facts)]
+
+
+def test_names_that_are_numbers_are_names(tmp_path):
+    """Folders sorted as text: "10" comes before "2"; they were taken for places."""
+    numbers = sorted(map(str, range(12)))
+    clf = Classifier(model(numbers), views=4)
+    assert clf.classes == tuple(numbers)
+    clf.predict([image(c) for c in COLOURS])
+    clf.save(tmp_path / "s.adte")
+    again = Classifier.load(tmp_path / "s.adte", model(numbers))
+    assert again.classes == tuple(numbers)
+    a, b = (c.predict(image("pink"), learn=False) for c in (clf, again))
+    assert (a.label, a.index) == (b.label, b.index)
+    assert torch.equal(a.probs, b.probs)
+
+
+def test_many_classes_take_no_matrix_of_them():
+    many = model([f"class {i}" for i in range(3000)])
+    clf = Classifier(many, views=2)
+    assert clf.context.class_weights is None
+    assert clf.predict(image("red")).probs.shape == (3000,)
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 import adte
-from adte.files.states import digest_of, load_state
+from adte.files.states import digest_of, load_state, save_state
 from adte.learned import MOST, Learned
 from adte.testing.samples import world
 from predicting import CLASSES, call, is_clean, picture, settle
+from test_facts import LATER
 
 
 @pytest.fixture(autouse=True)
@@ -276,3 +277,16 @@ def test_a_start_that_cannot_be_taken_out_is_refused(tmp_path):
         assert result.exit_code == 2
         assert said in result.output
         assert files(tmp_path) == before
+
+
+@pytest.mark.parametrize("older", [0, 1])
+def test_a_state_of_before_a_fact_was_kept_is_merged_in_any_order(older, tmp_path):
+    """The other order ended in a traceback, or lost the fact."""
+    (tmp_path / "photos").mkdir()
+    parts = [learned(tmp_path / "photos", n, 10 * n, f"{n}.adte") for n in (1, 2)]
+    tensors, facts = load_state(parts[older])
+    save_state(parts[older], tensors, {k: v for k, v in facts.items() if k not in LATER})
+    result = call("merge", *parts, "--out", "all.adte")
+    assert result.exit_code == 0, result.output
+    assert load_state("all.adte")[1]["preprocess"] == load_state(parts[1 - older])[1]["preprocess"]
+    assert load_state("all.adte")[1]["scale"] is not None

@@ -427,7 +427,11 @@ def test_what_should_be_of_unit_length_and_is_not_is_refused_before_anything_is_
             unit[None, :2],
             "class weights of lengths 22 to 22 are no unit vectors; divide",
         ),
-        (unit, 3 * unit[None, :2], "features with values up to 3 are no unit vectors; divide each"),
+        (
+            unit,
+            3 * unit[None, :2],
+            "features of lengths 3 to 3 are no unit vectors; divide each by",
+        ),
     ):
         logits = torch.zeros(1, 2, 3)
         with pytest.raises(InputError, match=said):

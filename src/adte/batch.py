@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     Numbers = Tensor | NDArray[Any] | Sequence[Any]
 
-__all__ = ["Batch", "Context", "Sample"]
+__all__ = ["Batch", "Context", "Sample", "check_unit"]
 
 LONG = 1.02  # of what should have length 1, with the errors of half precision
 
@@ -65,27 +65,23 @@ class Context:
                 raise InputError(f"{name}={brief(value)} of a context is no finite number")
 
     @staticmethod
-    def of(model: Model, class_weights: Tensor, classes: Sequence[str]) -> Context:
+    def of(model: Model, class_weights: Tensor | None, classes: Sequence[str]) -> Context:
         """The context of a model and of class weights made with its text tower."""
         scale, bias = float(model.logit_scale), float(model.logit_bias)
-        place = head_device(model.device)
-        return Context(class_weights.to(place), scale, model, classes, bias, model.unit)
+        weights = None if class_weights is None else class_weights.to(head_device(model.device))
+        return Context(weights, scale, model, classes, bias, model.unit)
 
     def check(self) -> None:
         """Raise an `InputError` if class weights are not finite, or no unit vectors."""
         if self.class_weights is None:
             return
-        lengths = torch.linalg.vector_norm(self.class_weights.detach().float(), dim=-1)
-        least, most = torch.stack(lengths.aminmax()).tolist()
+        least, most = _lengths(self.class_weights)
         if not math.isfinite(most):
             raise InputError(
                 "class weights hold NaN or infinite values; check the text tower's output"
             )
-        if self.unit and (least < 2 - LONG or most > LONG):
-            raise InputError(
-                f"class weights of lengths {least:.3g} to {most:.3g} are no unit vectors; divide "
-                "each by its length, or say unit=False if they are none by intent"
-            )
+        if self.unit:
+            _check_unit("class weights", least, most)
 
     def same(self, other: Context) -> bool:
         """Whether both have the same model, class names and class weights."""
@@ -110,6 +106,9 @@ class Context:
             pixels: views of the images (B, V, 3, H, W), for methods that need them.
             keys: a name for every image, or none.
         """
+        if self.class_weights is None and not self.unit:  # they are the logits
+            x = _tensor(features, "features").half().float()
+            return Batch(self.scale * x + self.bias, x, pixels, self, keys)
         if self.class_weights is None:
             raise InputError(
                 "a context without class weights makes no logits of features; pass "
@@ -230,17 +229,14 @@ class Batch:
         return value
 
     def check(self) -> None:
-        """Raise an `InputError` for NaN and infinite values, and for features of no unit length."""
+        """Raise an `InputError` if any value is NaN or infinite."""
         # The extremes of what holds a NaN are NaN: no copy of 5 MB an image at 20,000 classes.
-        there = [x for x in (self.features, self.logits, self.pixels) if x is not None]
-        found = [torch.stack(x.detach().aminmax()).float().to(self.logits.device) for x in there]
-        ends = torch.cat(found).tolist()  # one question to the device
-        if all(map(math.isfinite, ends)):
-            if self.features is not None and self.context.unit and max(-ends[0], ends[1]) > LONG:
-                raise InputError(
-                    f"features with values up to {max(-ends[0], ends[1]):.3g} are no unit vectors; "
-                    "divide each by its length, or say unit=False if they are none by intent"
-                )
+        ends = [
+            torch.stack(x.detach().aminmax()).float()
+            for x in (self.logits, self.features, self.pixels)
+            if x is not None
+        ]
+        if bool(torch.isfinite(torch.cat([e.to(self.logits.device) for e in ends])).all()):
             return
         for name in ("logits", "features", "pixels"):
             x = getattr(self, name)
@@ -288,6 +284,26 @@ def _alike(a: Batch, b: Batch) -> bool:
         if x is not None and (x.shape[1:], x.dtype, x.device) != (y.shape[1:], y.dtype, y.device):
             return False
     return a.context.same(b.context)
+
+
+def check_unit(features: Tensor) -> None:
+    """Raise an `InputError` for features that are no unit vectors."""
+    _check_unit("features", *_lengths(features))
+
+
+def _lengths(x: Tensor) -> tuple[float, float]:
+    """The shortest and the longest vector."""
+    lengths = torch.linalg.vector_norm(x.detach().float(), dim=-1)
+    least, most = torch.stack(lengths.aminmax()).tolist()
+    return least, most
+
+
+def _check_unit(name: str, least: float, most: float) -> None:
+    if least < 2 - LONG or most > LONG:
+        raise InputError(
+            f"{name} of lengths {least:.3g} to {most:.3g} are no unit vectors; divide each by its "
+            "length, or say unit=False if they are none by intent"
+        )
 
 
 def _tensor(x: Any, name: str) -> Tensor:

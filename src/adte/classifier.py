@@ -20,7 +20,7 @@ from adte._version import __version__
 from adte.batch import Batch, Context, Sample
 from adte.calibration import Calibration, calibrate, check_temperature, indices_of, tempered
 from adte.errors import InputError, StateError, brief, unknown
-from adte.facts import check_more
+from adte.facts import check_more, plain
 from adte.files.claims import kind_of
 from adte.files.devices import is_special
 from adte.files.states import check_path, save_state
@@ -38,13 +38,13 @@ from adte.given import (
 from adte.learned import Learned
 from adte.machine import as_it_is, pulled
 from adte.methods import Method, PriorMethod
-from adte.models import Model, check_model
+from adte.models import FixedClasses, Model, check_model
 from adte.options import at_least
 from adte.pipeline import Pipeline, default_group
 from adte.prediction import Prediction, check_probs
 from adte.prompts import SINGLE, Prompts, Templates, check_classes
 from adte.state import check_kept
-from adte.views import Views
+from adte.views import Preprocess, Views
 
 __all__ = ["Classifier", "Share", "Unread"]
 
@@ -517,9 +517,10 @@ class Classifier:
             "version": __version__,
             "model": self.model.name,
             "fingerprint": self.fingerprint,
-            "preprocess": asdict(self.model.preprocess),
+            "preprocess": plain(self.model.preprocess, Preprocess),
             "scale": self.context.scale,
             "classes": list(self.classes),
+            "class_ids": list(getattr(self.model, "ids", ())) or None,
             "prompts": asdict(self.prompts),
             "method": self.method.name,
             "options": self.method.params,
@@ -605,7 +606,10 @@ class Classifier:
                 f"{error}; {str(path)!r} was saved with this model: where its name is not known, "
                 "pass the model itself, Classifier.load(PATH, model)"
             ) from error
-        clf = cls(towers, facts["classes"], own, templates=prompts, views=views)
+        classes = facts["classes"]
+        if isinstance(towers, FixedClasses) and facts["class_ids"] is not None:
+            towers, classes = towers.choose((), facts["class_ids"]).named(classes), ()
+        clf = cls(towers, classes, own, templates=prompts, views=views)
         check_same_model(str(path), facts, clf.facts)
         clf.pipeline.auto = facts["auto"]
         clf.method.load_state_dict(tensors, {"L": len(clf.classes)})

@@ -33,6 +33,7 @@ __all__ = [
     "many",
     "maybe",
     "one_of",
+    "plain",
     "read_facts",
     "read_state",
     "table",
@@ -168,6 +169,11 @@ def facts_of(cls: type) -> dict[str, Fact]:
     return out
 
 
+def plain(thing: Any, cls: type) -> dict[str, Any]:
+    """The fields that a dataclass has, of an instance of it or of a class derived from it."""
+    return {f.name: getattr(thing, f.name) for f in fields(cls)}
+
+
 def before(cls: type) -> dict[str, Any]:
     """The options of a dataclass that came after a release, and what held before them."""
     return {f.name: f.metadata["before"] for f in fields(cls) if "before" in f.metadata}
@@ -262,6 +268,7 @@ def _state() -> dict[str, Fact]:
         "fingerprint": maybe(TEXT),
         "preprocess": Fact(maybe(table(facts_of(Preprocess))).read, None),  # 0.2.0 has neither
         "scale": Fact(maybe(NUMBER).read, None),
+        "class_ids": Fact(maybe(many(TEXT, 1)).read, None),  # of a model of fixed classes
         "classes": many(TEXT, 1),
         "prompts": table(facts_of(Prompts)),
         "method": TEXT,

@@ -23,6 +23,7 @@ Facts = Mapping[str, Any]  # as `Classifier.facts` has them
 
 # What may differ: what prompts are called, which numbers are drawn, how small images are cropped.
 ALIKE = ("name", "prior.seed", "enlarge")
+NOTHING = "e4a6a0577479b2b4"  # the digest of no tensors at all, which once was a fingerprint
 NAMELESS = ""  # what a method that is not registered was called before it had its class's name
 
 
@@ -95,28 +96,31 @@ def check_named(path: str, facts: Facts, model: Model | str) -> None:
 def check_same_model(what: str, theirs: Facts, ours: Facts) -> None:
     """Refuse what was learned with other weights of the model, input or scale, as far as known."""
     there, here = theirs.get("fingerprint"), ours["fingerprint"]
-    if there is not None and there != here:
+    if there not in (None, NOTHING, here):
         raise StateError(
             f"{what} was saved with other weights of model {theirs['model']!r} (fingerprint "
             f"{there}, here {here}); use the weights that it was saved with"
         )
-    was, now = theirs.get("preprocess"), ours["preprocess"]
-    if was is not None and (odd := _differs(was, now)):
+    was, now = theirs.get("preprocess"), ours.get("preprocess")
+    if was is not None and now is not None and (odd := _differs(was, now)):
         raise StateError(
             f"{what} was learned from other pixels ({odd[0]} of the model's input was {odd[1]!r}, "
             f"here it is {odd[2]!r}); use the same preprocessing"
         )
-    scale = theirs.get("scale")
-    if scale is not None and not math.isclose(scale, ours["scale"], rel_tol=1e-2):
+    then, scale = theirs.get("scale"), ours.get("scale")
+    if then is not None and scale is not None and not math.isclose(then, scale, rel_tol=1e-2):
         raise StateError(
-            f"{what} was learned with a logit scale of {scale:.4g}, here it is "
-            f"{ours['scale']:.4g}; use the same scale"
+            f"{what} was learned with a logit scale of {then:.4g}, here it is {scale:.4g}; use the "
+            "same scale"
         )
 
 
 def check_fit(what: str, theirs: Facts, ours: Facts) -> None:
     """Refuse what was learned by another kind of classifier."""
     there, here = theirs["classes"], ours["classes"]
+    ids = theirs.get("class_ids"), ours.get("class_ids")
+    if there == here and None not in ids:
+        there, here = ids
     if there != here:
         where = next((i for i, (a, b) in enumerate(zip(there, here, strict=False)) if a != b), None)
         detail = (

@@ -162,11 +162,12 @@ def model_given(model: str | Model, runtime: str, **how: Any) -> Model:
 
 def classes_given(
     model: Model, classes: Sequence[str], templates: Templates | Prompts
-) -> tuple[Model, tuple[str, ...], Tensor]:
+) -> tuple[Model, tuple[str, ...], Tensor | None]:
     """The model for these classes, their names, and their weights.
 
-    A model of fixed classes is narrowed to those that are named, or keeps all of its own. One whose
-    classes are numbers, as of a head of one's own, takes names for all of them, in order.
+    A model of fixed classes is narrowed to those that are named, by name or by id, or keeps all of
+    its own; its features are its logits, so there are no weights. One whose classes are numbers, as
+    of a head of one's own, takes names for all of them, in order.
     """
     if not isinstance(model, FixedClasses):
         names = tuple(check_classes(classes))
@@ -177,12 +178,19 @@ def classes_given(
             f"model {model.name!r} has fixed classes and reads no prompts; leave templates and "
             "descriptions out"
         )
-    wanted = model.classes if is_nothing(classes) else tuple(check_classes(classes))
-    places = tuple(map(str, range(model.dim)))
-    if model.classes == places and len(wanted) == model.dim:  # a head that knows no names
-        return model, wanted, model.class_weights()
-    narrowed = model.choose(wanted, wanted if set(wanted) <= set(model.ids) else ())
-    return narrowed, narrowed.classes, narrowed.class_weights()
+    if not is_nothing(classes):
+        model = _chosen(model, tuple(check_classes(classes)))
+    return model, model.classes, None
+
+
+def _chosen(model: FixedClasses, wanted: tuple[str, ...]) -> FixedClasses:
+    if set(wanted) <= set(model.classes):
+        return model.choose(wanted)
+    if set(wanted) <= set(model.ids):
+        return model.choose((), wanted)
+    if model.classes == model.ids and len(wanted) == model.dim:  # a head that knows no names
+        return model.named(wanted)
+    return model.choose(wanted)
 
 
 def is_nothing(classes: Any) -> bool:

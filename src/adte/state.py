@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from numbers import Integral
 from typing import Any, Literal, get_args
 
 import torch
@@ -68,13 +69,17 @@ class Entry:
     def __post_init__(self) -> None:
         if wrong := _wrong(self):
             raise InputError(f"an entry of a state has {wrong}")
+        sizes: Any = self.shape
+        if isinstance(sizes, list):
+            object.__setattr__(self, "shape", tuple(sizes))
 
 
 def _wrong(e: Any) -> str:
     """What is wrong with a declaration, and what would be right; nothing, if it may be so."""
     sizes = e.shape
     if sizes is not None and not (
-        isinstance(sizes, tuple) and all(isinstance(n, (int, str)) and n != "" for n in sizes)
+        isinstance(sizes, tuple | list)
+        and all(isinstance(n, Integral | str) and n != "" for n in sizes)
     ):
         return f"shape={brief(sizes)}; give a tuple of sizes and letters, as in ('L', 3)"
     if not isinstance(e.dtype, torch.dtype | None):
@@ -157,13 +162,16 @@ def check(
     entries: Entries,
     state: Mapping[str, Tensor],
     known: Mapping[str, int] | None = None,
+    live: bool = False,
 ) -> dict[str, int]:
     """Refuse a saved state that does not fit the declaration; returns the sizes it was made for.
 
-    `known` are sizes that it must be made for.
+    `known` are sizes that it must be made for. Of a `live` one values are not looked at, and what
+    the model decides may be yet to come.
     """
     saved = {n: e for n, e in entries.items() if e.reduce != "derived"}
-    missing = sorted(n for n in saved if "*" not in n and n not in state)
+    due = {n for n, e in saved.items() if "*" not in n and not (live and e.shape is None)}
+    missing = sorted(due - state.keys())
     odd = [n for n in state if entry_of(saved, n) is None]
     if missing or odd:
         what = f"entry {missing[0]!r} is missing" if missing else f"entry {odd[0]!r} is unexpected"
@@ -190,7 +198,7 @@ def check(
                 f"{value.dtype}, expected {tuple(shape)}{kind}; it was saved for other "
                 "classes, another model or other options"
             )
-        if odd_value := _impossible(e, value):
+        if not live and (odd_value := _impossible(e, value)):
             raise StateError(
                 f"state of {owner!r} does not fit: entry {name!r} holds {odd_value}; save it again"
             )
@@ -205,7 +213,11 @@ def alike(a: State, b: State) -> bool:
 
 
 def check_kept(
-    owner: str, entries: Entries, state: State, sizes: Mapping[str, int] | None = None
+    owner: str,
+    entries: Entries,
+    state: State,
+    sizes: Mapping[str, int] | None = None,
+    live: bool = False,
 ) -> None:
     """Refuse what a method has made of its own state, if it could not be loaded again."""
     lasting = {
@@ -214,18 +226,17 @@ def check_kept(
         if (e := entry_of(entries, k)) is None or e.reduce != "derived"
     }
     try:
-        check(owner, entries, lasting, sizes)
+        check(owner, entries, lasting, sizes, live)
     except StateError as error:
         said = str(error).rpartition(";")[0]
-        raise InputError(
-            f"{said}; the method itself made it so: `entries` must declare what it keeps"
-        ) from error
+        why = "" if " holds " in said else ": it must keep what `entries` declares, and no more"
+        raise InputError(f"{said}; the method itself made it so{why}") from error
 
 
 def _impossible(e: Entry, value: Tensor) -> str:
     """What no stream could have left in an entry, in words; nothing where all is well."""
     if value.is_floating_point():
-        if bool(value.isnan().any()):
+        if not math.isnan(e.fill) and bool(value.isnan().any()):
             return "NaN"
         if not math.isinf(e.fill) and bool(value.isinf().any()):
             return "infinite values"

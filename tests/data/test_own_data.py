@@ -363,3 +363,5 @@ def test_tars_of_one_name_in_two_folders_are_told_apart(tmp_path: Path, jpeg: by
         shard(tmp_path / folder / "000.tar", {"x.jpg": jpeg, "x.cls": b"0"})
     write(tmp_path / "classnames.txt", "cat\n")
     assert list(load_dataset(f"webdataset:{tmp_path}").ids) == ["a/000/x", "b/000/x"]
+    (tmp_path / "b" / "000.tar").rename(tmp_path / "b" / "001.tar")  # these were told apart before
+    assert list(load_dataset(f"webdataset:{tmp_path}").ids) == ["000/x", "001/x"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import time
 
 import pytest
 from hypothesis import example, given
@@ -129,3 +130,16 @@ def test_an_output_is_known_however_long_its_rows_are(name, tmp_path):
         output.write({**ROW, "top": top})
     assert kind_of(tmp_path / name) == "rows"
     assert [row["path"] for row in read_rows(tmp_path / name)] == ["a.jpg"]
+
+
+@pytest.mark.parametrize("start", [b'{"info": ', b"[\n", b'{"path": 1, "x": '])
+def test_a_large_file_of_others_is_told_soon(start, tmp_path):
+    """Of a list of annotations in one line a quarter of a gigabyte was joined again and again."""
+    path = tmp_path / "coco.json"
+    with path.open("wb") as file:
+        file.write(start + b'"')
+        file.write(b"x" * (40 << 20))
+        file.write(b'"}')
+    begun = time.perf_counter()
+    assert kind_of(path) == "other"
+    assert time.perf_counter() - begun < 5

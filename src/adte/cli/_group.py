@@ -21,7 +21,7 @@ from adte._version import __version__
 from adte.cli._config import own_defaults
 from adte.cli._outputs import add_force, writable
 from adte.cli._verbs import MODULES, VERBS
-from adte.errors import AdteError, InputError
+from adte.errors import AdteError, InputError, brief
 from adte.files.whole import reason
 
 AGAIN = "adte.again"  # in a context: what the same command would do after an interrupt
@@ -202,7 +202,7 @@ class Main(Verbs):
             if error.filename is None or error.errno not in PATHS:
                 raise
             click.echo(
-                f"error: cannot use {os.fspath(error.filename)!r}: {error.strerror}; check the "
+                f"error: cannot use {brief(error.filename)}: {error.strerror}; check the "
                 "path and its permissions",
                 err=True,
             )

@@ -203,8 +203,10 @@ class WebDataset(Reader):
         where = [(i, s.offset, s.size) for i, s in images]
         labels = [label_of(s, tars[i], self.label_key) for i, s in images]
         names = self._names(found.folder)
-        above = os.path.commonpath([os.path.dirname(tar) or "." for tar in tars])
-        stems = [Path(os.path.relpath(tar, above)).with_suffix("").as_posix() for tar in tars]
+        stems = [Path(tar).stem for tar in tars]
+        if len({*stems}) < len(stems):  # of one name in several folders
+            above = os.path.commonpath([os.path.dirname(tar) or "." for tar in tars])
+            stems = [Path(os.path.relpath(tar, above)).with_suffix("").as_posix() for tar in tars]
         return Dataset(
             name=found.folder.resolve().name,
             classes=tuple(names.values()),

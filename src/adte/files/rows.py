@@ -28,7 +28,8 @@ __all__ = [
 ]  # fmt: skip
 
 HEAD = 1 << 20  # bytes that tell whether a file is of our making,
-LONGEST = 1 << 28  # or as many as its first row takes
+LONGEST = 1 << 28  # or as many as its first row takes, if that
+BEGINS = b'{"path": '  # so
 COLUMNS = ("path", "label", "confidence", "index", "learned", "error")
 Row = Mapping[str, Any]
 
@@ -201,12 +202,14 @@ def _is_head(line: bytes) -> bool:
 
 def head_of(file: BinaryIO) -> bytes:
     """The beginning of a file, which tells what it is: with its first row, however long."""
-    head = file.read(HEAD)
-    if head.startswith((b"[\n", b"{")):
-        lines = 2 if head.startswith(b"[") else 1
-        while head.count(b"\n") < lines and len(head) < LONGEST and (more := file.read(HEAD)):
-            head += more
-    return head
+    parts = [file.read(HEAD)]
+    first = parts[0].removeprefix(b"[\n")
+    if first.startswith(BEGINS) and b"\n" not in first:
+        for _ in range(LONGEST // HEAD):
+            parts.append(file.read(HEAD))
+            if not parts[-1] or b"\n" in parts[-1]:
+                break
+    return b"".join(parts)
 
 
 def is_rows(head: bytes) -> bool:

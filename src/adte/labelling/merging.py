@@ -59,6 +59,8 @@ def merge_states(
             stacklevel=2,
         )
     new: Facts = {k: v for k, v in facts.items() if k != "outputs"}
+    for fact in ("preprocess", "scale"):  # older files have none
+        new[fact] = next((each[fact] for each in known if each[fact] is not None), None)
     new |= {"version": __version__, "seen": whole.seen, "begun_from": whole.begun_from}
     new["frozen"] = all(each["frozen"] for each in known)
     with Lock(out, 0):

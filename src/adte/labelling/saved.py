@@ -88,6 +88,8 @@ class Wanted(Loading):
         if "templates" in self.said:
             ours["template"] = list(self.prompts.templates)
         for name, there in theirs.items():
+            if name == "classes" and ours[name] == facts["class_ids"]:
+                continue
             said = "templates" if name == "template" else name
             if said in self.said and ours[name] != there:
                 yield name, ours[name], there

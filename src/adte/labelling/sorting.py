@@ -152,6 +152,7 @@ class Sorting:
             target.parent.rmdir()  # if it is empty
 
     def _put(self, origin: str, source: Path | bytes, place: Path) -> None:
+        made = not place.exists()
         try:
             place.mkdir(exist_ok=True)
             digest = _digest(source)
@@ -162,7 +163,8 @@ class Sorting:
                     return
         except (OSError, InputError) as error:
             with suppress(OSError):
-                place.rmdir()  # if it is empty
+                if made:
+                    place.rmdir()  # if it is empty
             if isinstance(error, InputError):
                 raise
             kind = _Ended if error.errno in FATAL else InputError

@@ -27,7 +27,7 @@ from typing import Any, ClassVar, Literal, overload
 from torch import Tensor
 
 from adte import state as declared
-from adte.batch import Batch, Context, Sample
+from adte.batch import Batch, Context, Sample, check_unit
 from adte.errors import InputError, StateError, brief
 from adte.machine import as_it_is
 from adte.options import check, coerce, flat, option
@@ -82,7 +82,7 @@ class Method:
         if "name" not in vars(cls):
             cls.name = cls.__name__
         needs: Any = vars(cls).get("needs")
-        if needs is None or isinstance(needs, property):
+        if not isinstance(needs, str | frozenset | set | list | tuple):  # a property, or a field
             return
         if isinstance(needs, str) or not {*needs} <= NEEDS:
             raise InputError(
@@ -363,11 +363,12 @@ class Method:
     @contextmanager
     def _taken(self, images: Sample | Batch) -> Iterator[Batch]:
         """The images, checked, in a block where their own dtype and device decide."""
-        batch = _batch(images)
+        batch, state = _batch(images), self._state
         before = _versions(batch)
         with as_it_is(batch.logits.device):
             yield self._bound(batch)
         if before != _versions(batch):
+            self._state = state
             raise InputError(
                 f"method {self.name!r} changes logits, features, pixels or class weights in place; "
                 "others are given the same: let it work on a copy"
@@ -379,6 +380,8 @@ class Method:
             batch.require(GIVEN[need])
         if self._context is None or not self._context.same(batch.context):
             batch.context.check()
+            if "features" in self.needs and batch.context.unit:
+                check_unit(batch.require("features"))
             self.bind(batch.context)
             self._context = batch.context
         return batch
@@ -410,7 +413,7 @@ class Method:
         """
         new = {k: v.detach() if v.requires_grad else v for k, v in self.settled(draft).items()}
         if self._state is None or not declared.alike(new, self._state):
-            declared.check_kept(self.name, self.entries(), new, self._sizes)
+            declared.check_kept(self.name, self.entries(), new, self._sizes, live=True)
         return new
 
     def _fitting(self, batch: Batch) -> State:

@@ -150,6 +150,9 @@ def fingerprint(module: nn.Module) -> str:
     """
     digest = blake2b(digest_size=8)
     for name, tensor in sorted(module.state_dict().items()):
+        if not isinstance(tensor, torch.Tensor):  # how a module is quantised
+            digest.update(f"{name}={tensor!r};".encode())
+            continue
         digest.update(f"{name}:{tuple(tensor.shape)};".encode())
         if tensor.is_meta:
             continue

@@ -282,6 +282,12 @@ class FixedClasses(Model):
             "vision-language model"
         )
 
+    def named(self: F, names: Sequence[str]) -> F:
+        """The same model, with shared weights, whose classes are called so, in order."""
+        new = copy.copy(self)
+        new.classes = tuple(names)
+        return new
+
     def narrowed(self: F, at: Sequence[int]) -> F:
         """The same model, with shared weights, for the classes at these places."""
         new = copy.copy(self)  # the weights are shared

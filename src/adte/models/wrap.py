@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
 
 from adte.errors import InputError, brief
 from adte.functional import wide
@@ -67,8 +68,10 @@ def wrap(
     if isinstance(model, Model):
         return model
     name = f"wrapped:{type(model).__name__}" if name is None else name
-    if isinstance(model, nn.Module) and any(p.is_meta for p in model.parameters()):
-        raise InputError(f"{_kind(model)} has no weights yet (device meta); load them first")
+    if isinstance(model, nn.Module) and any(
+        p.is_meta or isinstance(p, UninitializedParameter) for p in model.parameters()
+    ):
+        raise InputError(f"{_kind(model)} has no weights yet; load them, or run it once, first")
     if classes is not None:
         return _image_classifier(model, classes, preprocess, name)
     if _of_open_clip(model):
@@ -237,9 +240,10 @@ def _image_classifier(net: Any, classes: Any, preprocess: Any, name: str) -> Fix
             "an image classifier does not say how its pixels are made; pass "
             "preprocess=adte.Preprocess(size=224, mean=…, std=…)"
         )
-    if isinstance(classes, str) or not all(isinstance(c, str) for c in classes):
+    names = () if isinstance(classes, str) else tuple(classes)
+    if not names or not all(isinstance(c, str) for c in names):
         raise InputError(f"classes={brief(classes)} are no list of names")
-    model = _ImageClassifier(_twin(net), classes, preprocess, name).eval()
+    model = _ImageClassifier(_twin(net), names, preprocess, name).eval()
     return _tried(model, "preprocessing", "one name for each of its outputs, and its own input")
 
 
