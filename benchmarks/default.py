@@ -7,6 +7,10 @@ SOURCE is a cache (a folder that `adte extract` wrote), a bundle by name (replay
 or FEATURES.npz with `image` (N, D), `label` (N,) and `text` (L, D). An .npz with `shown`, the
 classes that occur, makes two sources: its whole vocabulary, and the classes shown alone.
 
+Classes of a stream are drawn at random. `--streams "1/4 together" "in order"` shows neighbours in
+the list of classes, seed 1 the first quarter of them, or all classes in the order of the list: in
+ImageNet's list neighbours are of one kind.
+
 Every stream is run online, once per seed, which draws its classes, its images and their order. A
 difference comes with a 95 % interval, clustered by image. With `--warm N` methods first learn from
 N images, without labels, that each seed draws from the source before its stream, and begin another
@@ -146,6 +150,11 @@ def draw(source: Source, kind: str, seed: int) -> Ints:
         part, _, whole = kind.split()[0].partition("/")
         number = max(2, round(len(classes) * int(part) / int(whole)))
         rows = rows[np.isin(y, rng.permutation(classes)[:number])]
+    elif "together" in kind:  # neighbours in the list of classes, which may go by kind
+        part, _, whole = kind.split()[0].partition("/")
+        number = round(len(classes) * int(part) / int(whole))
+        block = np.roll(classes, -(seed - 1) * number)[:number]
+        rows = rows[np.isin(y, block)]
     elif kind == "one class":  # of those that have the most images, or eight
         counts = np.bincount(y)
         rows = rows[y == rng.permutation(np.flatnonzero(counts >= min(8, counts.max())))[0]]
@@ -160,8 +169,9 @@ def draw(source: Source, kind: str, seed: int) -> Ints:
         ]
         rows = np.concatenate(picked)
     rows = rng.permutation(rows)
-    if kind == "sorted":
+    if kind in ("sorted", "in order"):
         turn = rng.permutation(int(y.max()) + 1)  # of each class
+        turn = turn if kind == "sorted" else np.arange(len(turn))
         rows = rows[np.argsort(turn[y[rows]], kind="stable")]
     return rows[: int(kind.split()[1])] if kind.startswith("first") else rows
 

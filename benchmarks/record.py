@@ -57,6 +57,9 @@ RECORDS: dict[str, tuple[str, ...]] = {
     "clip-logits": ("python benchmarks/clip_logits.py FEATURES",),
     "clip-logits-50": ("python benchmarks/clip_logits.py FEATURES --classes 50",),
     "default": ("python benchmarks/default.py FEATURES",),
+    "together": (
+        "python benchmarks/default.py FEATURES --streams '1/4 together' 'in order' --seeds 1-4",
+    ),
     "calibration": ("python benchmarks/calibrate.py replay",),
     "small": ("python benchmarks/small.py folder:PHOTOGRAPHS --sides 32 48",),
     "ceiling": ("python benchmarks/ceiling.py replay CACHE",),

@@ -79,8 +79,11 @@ def check_classes(classes: Sequence[str]) -> list[str]:
         given = list(classes)
     except TypeError as error:
         raise InputError(f"classes={classes!r} are no names; pass a list of names") from error
-    if odd := [(i, c) for i, c in enumerate(given) if not isinstance(c, str | Integral)]:
-        at, name = odd[0]
+    odd = [
+        i for i, c in enumerate(given) if isinstance(c, bool) or not isinstance(c, str | Integral)
+    ]
+    if odd:
+        at, name = odd[0], given[odd[0]]
         raise InputError(f"class name number {at + 1} is {brief(name)}, which is no text; name it")
     names = [str(c).strip() for c in given]
     if not names:

@@ -58,6 +58,9 @@ def test_streams_are_what_they_are_called(script, features):
     assert len(set(y[script.draw(closed, "1/4 shown", 1)])) == 2
     assert len(script.draw(closed, "first 10", 1)) == 10
     assert (np.diff(y[script.draw(closed, "sorted", 1)]) != 0).sum() == 7
+    for seed, block in ((1, {0, 1}), (2, {2, 3}), (4, {6, 7})):
+        assert set(y[script.draw(closed, "1/4 together", seed)]) == block
+    assert (np.diff(y[script.draw(closed, "in order", 1)]) >= 0).all()
     favoured = closed.favoured()
     counts = np.bincount(y[script.draw(closed, "with the bias 6:1", 1)], minlength=8)
     assert counts[favoured.argmax()] == 6

@@ -105,7 +105,7 @@ def models(pattern: str, json_to: str | None) -> None:
 def _no_model(pattern: str) -> InputError:
     from adte.models.openclip import import_open_clip
 
-    mend = "`adte models` lists all of them"
+    mend = "`adte models` lists all but those of hf:ID and timm:NAME"
     try:
         import_open_clip()
     except MissingExtra:

@@ -24,8 +24,8 @@ CLASSIFIER = Section(
                  "name per line; lines that start with # are ignored. A model of fixed classes "
                  "(timm:NAME) takes all of its own without."),
     click.option("--model", default="tiny", show_default=True,
-                 help="Model to classify with; `adte models` lists them. `tiny` needs no network "
-                 "and is for demonstrations."),
+                 help="Model to classify with: one that `adte models` lists, hf:ID or timm:NAME. "
+                 "`tiny` needs no network and is for demonstrations."),
     OptionsOf(Loading),
     click.option("--template", "templates", multiple=True, metavar="SET|TEXT|@FILE",
                  help="Prompt template: the name of a set (single, seven, eighty, …), a text with "
