@@ -99,7 +99,7 @@ def test_classes():
             check_classes(bad)
 
 
-@pytest.mark.parametrize("name", [None, float("nan"), b"dog", ["dog"]], ids=repr)
+@pytest.mark.parametrize("name", [None, float("nan"), b"dog", ["dog"], True], ids=repr)
 def test_a_name_is_a_text(name):
     with pytest.raises(InputError, match=r"class name number 2 is .* which is no text"):
         check_classes(["cat", name])
