@@ -76,7 +76,7 @@ def check_classes(classes: Sequence[str]) -> list[str]:
             "list(x) or list(x.values()) makes it"
         )
     try:
-        given = list(classes)
+        given: list[Any] = list(classes)
     except TypeError as error:
         raise InputError(f"classes={classes!r} are no names; pass a list of names") from error
     odd = [
