@@ -89,7 +89,7 @@ class OtherLetter(Right):
         (
             Undeclared,
             InputError,
-            "entry 'count' is unexpected; the method itself made it so: it must keep",
+            "entry 'count' is unexpected; the method itself made it so: let it keep",
         ),
         (
             OtherDtype,

@@ -28,11 +28,11 @@ from adte.fit import check_fit, check_named, check_same_model, damaged, read_lea
 from adte.given import (
     classes_given,
     is_flow,
-    is_nothing,
     method_given,
     model_given,
     name_of,
     named_images,
+    names_given,
     views_given,
 )
 from adte.learned import Learned
@@ -42,7 +42,7 @@ from adte.models import FixedClasses, Model, check_model
 from adte.options import at_least
 from adte.pipeline import Pipeline, default_group
 from adte.prediction import Prediction, check_probs
-from adte.prompts import SINGLE, Prompts, Templates, check_classes
+from adte.prompts import SINGLE, Prompts, Templates
 from adte.state import check_kept
 from adte.views import Preprocess, Views
 
@@ -133,8 +133,7 @@ class Classifier:
         runtime: str = "auto",
         **options: Any,
     ) -> None:
-        if not is_nothing(classes):
-            classes = check_classes(classes)  # before a model is loaded
+        names = names_given(classes)  # before a model is loaded
         self.prompts = Prompts.of(templates)
         self.views = views_given(views, seed)
         own = [*signature(Classifier).parameters][:-1]  # but for **options
@@ -142,8 +141,7 @@ class Classifier:
         how = {"weights": weights, "device": device, "dtype": dtype, "tokenizer": tokenizer}
         towers = model_given(model, runtime, **how)
         with as_it_is(towers.device):
-            found = classes_given(towers, classes, self.prompts)
-        self.model, self.classes, vectors = found
+            self.model, self.classes, vectors = classes_given(towers, names, self.prompts)
         self.model.require(self.method.needs, by=f"method {self.method.name!r}")
         keep = "pixels" in self.method.needs
         auto = isinstance(views, str)
@@ -520,7 +518,7 @@ class Classifier:
             "preprocess": plain(self.model.preprocess, Preprocess),
             "scale": self.context.scale,
             "classes": list(self.classes),
-            "class_ids": list(getattr(self.model, "ids", ())) or None,
+            "class_ids": list(self.model.ids) if isinstance(self.model, FixedClasses) else None,
             "prompts": asdict(self.prompts),
             "method": self.method.name,
             "options": self.method.params,

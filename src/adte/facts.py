@@ -266,7 +266,7 @@ def _state() -> dict[str, Fact]:
         "version": TEXT,
         "model": TEXT,
         "fingerprint": maybe(TEXT),
-        "preprocess": Fact(maybe(table(facts_of(Preprocess))).read, None),  # 0.2.0 has neither
+        "preprocess": Fact(maybe(table(facts_of(Preprocess))).read, None),  # older files have none
         "scale": Fact(maybe(NUMBER).read, None),
         "class_ids": Fact(maybe(many(TEXT, 1)).read, None),  # of a model of fixed classes
         "classes": many(TEXT, 1),

@@ -19,12 +19,13 @@ from adte.files.inputs import is_archive
 from adte.images import find_images
 from adte.methods import Method, create_method
 from adte.models import FixedClasses, Model, check_model, load_model
-from adte.prompts import SINGLE, Prompts, Templates, check_classes, class_weights
+from adte.models.base import no_prompts
+from adte.prompts import SINGLE, Prompts, check_classes, class_weights
 from adte.views import Views
 
 __all__ = [
-    "classes_given", "is_collection", "is_flow", "is_nothing", "method_given", "model_given",
-    "name_of", "named_images", "refusing", "views_given",
+    "classes_given", "is_collection", "is_flow", "method_given", "model_given", "name_of",
+    "named_images", "names_given", "refusing", "views_given",
 ]  # fmt: skip
 
 
@@ -161,25 +162,21 @@ def model_given(model: str | Model, runtime: str, **how: Any) -> Model:
 
 
 def classes_given(
-    model: Model, classes: Sequence[str], templates: Templates | Prompts
+    model: Model, names: Sequence[str] | None, prompts: Prompts
 ) -> tuple[Model, tuple[str, ...], Tensor | None]:
-    """The model for these classes, their names, and their weights.
+    """The model for classes of these names, if any were given, their names, and their weights.
 
     A model of fixed classes is narrowed to those that are named, by name or by id, or keeps all of
     its own; its features are its logits, so there are no weights. One whose classes are numbers, as
     of a head of one's own, takes names for all of them, in order.
     """
     if not isinstance(model, FixedClasses):
-        names = tuple(check_classes(classes))
-        return model, names, class_weights(model, names, templates)
-    prompts = Prompts.of(templates)
+        known = tuple(check_classes(()) if names is None else names)
+        return model, known, class_weights(model, known, prompts)
     if prompts.descriptions or prompts.templates != Prompts.of(SINGLE).templates:
-        raise InputError(
-            f"model {model.name!r} has fixed classes and reads no prompts; leave templates and "
-            "descriptions out"
-        )
-    if not is_nothing(classes):
-        model = _chosen(model, tuple(check_classes(classes)))
+        raise no_prompts(model)
+    if names is not None:
+        model = _chosen(model, tuple(names))
     return model, model.classes, None
 
 
@@ -193,6 +190,7 @@ def _chosen(model: FixedClasses, wanted: tuple[str, ...]) -> FixedClasses:
     return model.choose(wanted)
 
 
-def is_nothing(classes: Any) -> bool:
-    """Whether no classes are named: a model that has its own may take all of them."""
-    return isinstance(classes, (list, tuple)) and not classes
+def names_given(classes: Any) -> list[str] | None:
+    """The names of classes, checked; None if there are none: a model that has its own takes all."""
+    nothing = isinstance(classes, (list, tuple)) and not classes
+    return None if nothing else check_classes(classes)

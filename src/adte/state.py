@@ -229,8 +229,9 @@ def check_kept(
         check(owner, entries, lasting, sizes, live)
     except StateError as error:
         said = str(error).rpartition(";")[0]
-        why = "" if " holds " in said else ": it must keep what `entries` declares, and no more"
-        raise InputError(f"{said}; the method itself made it so{why}") from error
+        raise InputError(
+            f"{said}; the method itself made it so: let it keep what `entries` declares"
+        ) from error
 
 
 def _impossible(e: Entry, value: Tensor) -> str:

@@ -17,7 +17,7 @@ from adte.loading import Loading
 from adte.machine import head_device
 from adte.methods import Method
 from adte.models import Model
-from adte.models.base import fitted
+from adte.models.base import fitted, no_prompts
 from adte.models.loading import check_loading, load_with
 from adte.options import build, check, option
 from adte.pipeline import default_workers
@@ -130,10 +130,7 @@ class Source(Loading):
             weights, said = class_weights(model, names, prompts), prompts.describe()
         else:
             if self.prompts is not None:
-                raise InputError(
-                    f"model {model.name!r} has fixed classes and reads no prompts; leave templates "
-                    "and descriptions out"
-                )
+                raise no_prompts(model)
             weights, said = model.class_weights(), {"name": "none, fixed classes"}
         return Live(
             model=model,

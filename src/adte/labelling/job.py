@@ -346,11 +346,9 @@ class Job:
             self.report.failed += [*sorting.left, str(error)]
         else:
             self.report.failed += sorting.left
-            done = True
+            done = not sorting.left
         finally:
-            if (
-                done and not sorting.left
-            ) or sorting.count:  # an interrupt, too, leaves what is to be told of
+            if done or sorting.count:  # an interrupt, too, leaves what is to be told of
                 listing = shlex.quote(str(sorting.path))  # to be copied, blanks and all
                 number = counted(sorting.count, "image")
                 how = f"{number} {WAYS[self.sort]}; `adte undo {listing}` undoes it"

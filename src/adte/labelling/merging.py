@@ -42,9 +42,9 @@ def merge_states(
         InputError: if a file cannot be read or written.
     """
     _check(states, out, force, start)
-    known = [facts := read_learned(states[0])[1]]
+    tensors, facts = read_learned(states[0])
     method = read_method(os.fspath(states[0]), facts)
-    whole, _ = _read(states[0], facts, method)
+    whole, known = _held(method, tensors, facts), [facts]
     common = None if start is None else _read(start, facts, method)[0]
     for path in states[1:]:
         other, theirs = _read(path, facts, method)
@@ -72,9 +72,14 @@ def _read(path: StrPath, like: Facts, method: Method) -> tuple[Learned, Facts]:
     """What a file has learned, if it fits the first one, and its facts."""
     tensors, facts = read_learned(path)
     check_fit(repr(os.fspath(path)), facts, like)
+    return _held(method, tensors, facts), facts
+
+
+def _held(method: Method, tensors: dict[str, Any], facts: Facts) -> Learned:
+    """What a file has learned, in a copy of the method."""
     own = method.clone()
     own.load_state_dict(tensors, {"L": len(facts["classes"])})
-    return Learned(own, facts["seen"], facts["begun_from"]).going_on(), facts
+    return Learned(own, facts["seen"], facts["begun_from"]).going_on()
 
 
 def _check(

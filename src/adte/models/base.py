@@ -21,7 +21,7 @@ from adte.machine import head_device
 from adte.models._weights import fingerprint
 from adte.views import Preprocess
 
-__all__ = ["FixedClasses", "Model", "check_features", "fitted"]
+__all__ = ["FixedClasses", "ImageClassifier", "Model", "check_features", "fitted", "no_prompts"]
 
 F = TypeVar("F", bound="FixedClasses")
 
@@ -201,6 +201,14 @@ def check_features(model: Model, verb: str, got: Any, count: int) -> Tensor:
     return got
 
 
+def no_prompts(model: Model) -> InputError:
+    """What is said where a model of fixed classes is given prompts."""
+    return InputError(
+        f"model {model.name!r} has fixed classes and reads no prompts; leave templates and "
+        "descriptions out"
+    )
+
+
 def fitted(model: Model, names: Sequence[str], ids: Sequence[str] = ()) -> Model:
     """The model for a data set's classes: one of fixed classes is narrowed to them."""
     return model.choose(names, ids) if isinstance(model, FixedClasses) else model
@@ -296,3 +304,23 @@ class FixedClasses(Model):
         new.ids = tuple(self.ids[i] for i in at)
         new.dim = len(at)
         return new
+
+
+class ImageClassifier(FixedClasses):
+    """A network from pixels to logits, `net`, with the names of its outputs."""
+
+    net: Any
+
+    def __init__(
+        self,
+        net: nn.Module,
+        name: str,
+        classes: Sequence[str],
+        ids: Sequence[str],
+        preprocess: Preprocess,
+    ) -> None:
+        super().__init__(name, classes, ids, preprocess)
+        self.net = net
+
+    def classify(self, pixels: Tensor) -> Tensor:
+        return wide(self.net(pixels.to(self.dtype)))

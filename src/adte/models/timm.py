@@ -15,23 +15,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from adte.errors import InputError
-from adte.functional import wide
 from adte.models._torchvision import import_late
 from adte.models._weights import RANDOM, fetch, hub_reachable, load_checked, read_checkpoint
-from adte.models.base import FixedClasses
+from adte.models.base import ImageClassifier
 from adte.models.registry import register_models
 from adte.views import Preprocess
 
 __all__ = ["Timm", "load_timm"]
 
 
-class Timm(FixedClasses):
+class Timm(ImageClassifier):
     """A classifier of timm; `net` is timm's own module."""
-
-    net: Any
 
     def __init__(self, net: nn.Module, name: str, facts: dict[str, Any]) -> None:
         channels, height, width = facts["input_size"]
@@ -49,11 +46,7 @@ class Timm(FixedClasses):
             crop=float(facts["crop_pct"]),
         )
         ids, classes = _labels(int(net.num_classes))  # type: ignore[arg-type]
-        super().__init__(name, classes, ids, preprocess)
-        self.net = net
-
-    def classify(self, pixels: Tensor) -> Tensor:
-        return wide(self.net(pixels.to(self.dtype)))
+        super().__init__(net, name, classes, ids, preprocess)
 
 
 def _labels(count: int) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -13,12 +13,11 @@ from numbers import Integral
 from typing import Any, Literal, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
 from adte.errors import InputError, brief
-from adte.functional import wide
-from adte.models.base import FixedClasses, Model
+from adte.models.base import FixedClasses, ImageClassifier, Model
 from adte.models.huggingface import KINDS, HuggingFace
 from adte.models.huggingface import read_preprocess as hugging_face_preprocess
 from adte.models.openclip import OpenClip
@@ -215,21 +214,6 @@ def _sizes(step: Any) -> tuple[int, ...]:
     return (step.size,) if isinstance(step.size, int) else tuple(step.size)
 
 
-class _ImageClassifier(FixedClasses):
-    """Somebody's module from pixels to logits."""
-
-    net: Any
-
-    def __init__(
-        self, net: nn.Module, classes: Sequence[str], preprocess: Preprocess, name: str
-    ) -> None:
-        super().__init__(name, classes, [*map(str, range(len(classes)))], preprocess)
-        self.net = net
-
-    def classify(self, pixels: Tensor) -> Tensor:
-        return wide(self.net(pixels.to(self.dtype)))
-
-
 def _image_classifier(net: Any, classes: Any, preprocess: Any, name: str) -> FixedClasses:
     if _of_open_clip(net) or _of_transformers(net):
         raise InputError(f"{_kind(net)} reads class names; give them to the classifier, not here")
@@ -243,7 +227,8 @@ def _image_classifier(net: Any, classes: Any, preprocess: Any, name: str) -> Fix
     names = () if isinstance(classes, str) else tuple(classes)
     if not names or not all(isinstance(c, str) for c in names):
         raise InputError(f"classes={brief(classes)} are no list of names")
-    model = _ImageClassifier(_twin(net), names, preprocess, name).eval()
+    places = [*map(str, range(len(names)))]
+    model = ImageClassifier(_twin(net), name, names, places, preprocess).eval()
     return _tried(model, "preprocessing", "one name for each of its outputs, and its own input")
 
 
