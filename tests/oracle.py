@@ -260,3 +260,43 @@ def fixed_point(
             return (p if previous else new), step
         p = new
     return p, max_iter
+
+
+# --------------------------------------------------------------------------- likely classes
+
+
+def concentration_among(n: ArrayLike, q: ArrayLike, trust: float) -> float:
+    """K over the number of classes in use, counted over pairs of sure answers."""
+    n, q = np.asarray(n, float), np.asarray(q, float)
+    agreed = together = 0.0
+    for i, (n_i, q_i) in enumerate(zip(n, q, strict=True)):
+        for j, q_j in enumerate(q):
+            pairs = q_i * q_j
+            if i == j:  # less those of an image with itself, of N²/Q alike ones
+                pairs -= min((n_i**2 / q_i) * (q_i / n_i) ** 4, q_i**2) if n_i else 0.0
+                agreed += pairs
+            together += pairs
+    whole = min(1 / (1 - trust), len(n)) if trust < 1 else len(n)
+    return (len(n) * max(agreed, 0.0) + 4 * whole) / (max(together, 0.0) + 4)
+
+
+def among(
+    item: Array, uneven: Array, n: Array, q: Array, shown: Array, trust: float
+) -> tuple[Array, float]:
+    """What an image is divided by, and how far few of its likely classes are shown."""
+    L, K = len(item), 32
+    if L <= K:
+        return uneven, 1.0
+    likely = sorted(range(L), key=lambda c: uneven[c] - item[c])[:K]
+    c = concentration_among(n[likely], q[likely], trust)
+    here = max(0.0, 1 - 1 / c)
+    few = min(1.0, here / 0.6) ** 8
+    alpha = min(max((1 - c / K) / (c - 1), 0.05), 1e3) if c > 1 else 1e3
+    mean = sum(n[likely]) / K
+    told = {i: trust * here * few * math.log((n[i] + alpha) / (mean + alpha)) for i in likely}
+    before = sum(math.exp(shown[i]) for i in likely)
+    after = sum(math.exp(told[i]) for i in likely)
+    out = np.array(uneven)
+    for i in likely:  # − f, which stands in it, becomes − f'
+        out[i] += shown[i] - (told[i] + math.log(before / after))
+    return out, few

@@ -555,8 +555,9 @@ def test_a_device_follows_the_stream_as_the_host_does() -> None:
 
 @pytest.mark.parametrize("learn_first", [False, True])
 @pytest.mark.parametrize("known", ["auto", "equal", "as-they-come"])
+@pytest.mark.parametrize("classes", [9, 50])
 def test_around_a_kernel_images_read_what_they_read_on_a_host(
-    known: str, learn_first: bool, monkeypatch: pytest.MonkeyPatch
+    classes: int, known: str, learn_first: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With another stream begun in between, and the host's own numbers in the kernel's place."""
 
@@ -570,8 +571,8 @@ def test_around_a_kernel_images_read_what_they_read_on_a_host(
         return tuple(torch.from_numpy(np.stack(x)) for x in zip(*rows, strict=True))
 
     options = PriorOptions(estimator="joint", frequencies=known)  # type: ignore[arg-type]
-    host, there = (ClassPrior(9, options).state for _ in range(2))
-    for number, part in enumerate(torch.from_numpy(items(9, 24, 5, 3)).split(8)):
+    host, there = (ClassPrior(classes, options).state for _ in range(2))
+    for number, part in enumerate(torch.from_numpy(items(classes, 24, 5, 3)).split(8)):
         monkeypatch.setattr(room, "follower", lambda device: None)
         want = options.scan(host, part, learn_first)
         monkeypatch.setattr(room, "follower", lambda device: follow)

@@ -77,9 +77,13 @@ def naive(samples: list[Sample], share: float) -> list[Array]:
         item = w @ p
         feature = w @ x
         feature = feature / np.linalg.norm(feature)
-        adjusted, weights = mixed(z - known.bias + known.shown if n else z)
+        seen_as = np.log(item) - known.bias + known.shown
+        uneven, part = oracle.among(
+            np.log(item), known.bias - known.shown, sums.answers, sums.squares, known.shown, g
+        )
+        adjusted, weights = mixed(z - uneven if n else z)
         said = (1 - share) * (weights @ adjusted) + share * adjusted[0]
-        likeness, seen_as = np.zeros(L), np.log(item) - known.bias + known.shown
+        likeness = np.zeros(L)
         likely = np.argsort(-seen_as)[:16]
         if n:
             m = np.mean(features, 0)
@@ -89,7 +93,7 @@ def naive(samples: list[Sample], share: float) -> list[Array]:
                 count = sum(a for a, _ in mine)
                 middle = sum((a * (f - m) for a, f in mine), np.zeros_like(m)) / (count + 1)
                 likeness[c] = middle @ (feature - m)
-        h = max(g, (float((r * r).sum()) / (n + 5)) ** 2)
+        h = max(g * part, (float((r * r).sum()) / (n + 5)) ** 2)
         score = np.log(said) + 0.3 * SCALE * h**2 * likeness
         out.append(oracle.softmax(score / (1 + h**2 / 3)))
         answers.append(oracle.softmax(np.log(item) - known.bias + known.shown / 2))
@@ -99,7 +103,9 @@ def naive(samples: list[Sample], share: float) -> list[Array]:
     return out
 
 
-@pytest.mark.parametrize(("classes", "shown", "views"), [(8, 2, 1), (30, 3, 4), (9, 9, 2)])
+@pytest.mark.parametrize(
+    ("classes", "shown", "views"), [(8, 2, 1), (30, 3, 4), (9, 9, 2), (60, 5, 2), (60, 20, 2)]
+)
 def test_it_is_what_its_docstring_says(classes: int, shown: int, views: int) -> None:
     samples, _ = stream(classes, 25, shown, views)
     method = create_method("adte")

@@ -24,8 +24,10 @@ from adte.bias.host import (
     sureness,
     take_in,
 )
+from adte.bias.likely import LIKELY, Likely, among, concentration_among
 
 __all__ = [
-    "Joint", "Sums", "begun", "by_chance", "concentration", "elsewhere", "frequencies", "joint",
-    "redescending", "softmax", "sureness", "take_in",
+    "LIKELY", "Joint", "Likely", "Sums", "among", "begun", "by_chance", "concentration",
+    "concentration_among", "elsewhere", "frequencies", "joint", "redescending", "softmax",
+    "sureness", "take_in",
 ]  # fmt: skip

@@ -38,14 +38,17 @@ class Adte(Selector):
     1. An image says Σ w_v P_v, all views weighed by w ∝ exp(−H), H Shannon's entropy.
     2. From what images said, the model's bias b and the stream's frequencies π̂ are told apart by
        how often images agree (`adte.bias`); log p̃ = b − g·log(L π̂), g the trust in frequencies,
-       which is larger in a stream that was begun with the bias of others.
+       which is larger in a stream that was begun with the bias of others. Among more than 32
+       classes frequencies are asked again among the 32 that each image may be of: the stream may
+       show few of all classes and most of these (`adte.bias.likely`), and t says how far it shows
+       few of them.
     3. Every view's logits are adjusted by −log p̃, weighed anew and averaged. The base view alone
        makes a share 2/(2 + L) of the answer p.
     4. Texts alone cannot say which of two like names is meant; the images that came before can,
        where few of many names are shown, and where answers are sure enough to teach. With x the
        feature of an image (the mean of its views by their weights, of unit length), m the mean of
        all so far, r the answers by which the prior counts, S_l = Σ r_l x and N_l = Σ r_l of the 16
-       most probable classes of each image, s = Σ r²/(n + 5) over all n, and h = max(g, s²):
+       most probable classes of each image, s = Σ r²/(n + 5) over all n, and h = max(t·g, s²):
 
            softmax((log p + `likeness`·scale·h²·likeness_l) / (1 + h²/3))
            likeness_l = (S_l − N_l m)/(N_l + 1) · (x − m)
@@ -123,7 +126,7 @@ class Adte(Selector):
         if not self.likens:
             return super().read(state, evidence)
         items, x = evidence
-        prior = self.prior.read(unprefixed(state))
+        prior = self.prior.read(unprefixed(state), items)
         classes = _likely(items, prior)
         alike = likeness.read(state, x, classes, int(state["prior.seen"]))
         return Readout(prior, classes, alike)
@@ -150,6 +153,8 @@ class Adte(Selector):
 
 def _likely(items: Tensor, prior: Reading) -> Tensor:
     """The classes that images may be of: the most probable ones, bias and frequencies regarded."""
+    if prior.likely is not None:
+        return prior.likely[:, :TOP]
     return (items - prior.log_prior).topk(min(TOP, items.shape[1])).indices
 
 

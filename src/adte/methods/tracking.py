@@ -71,7 +71,11 @@ class PriorMethod(Method):
 
     @property
     def adjustment(self) -> Tensor | None:
-        """What comes off the next image's logits (L,), float64; None if nothing does."""
+        """What comes off the next image's logits (L,), float64; None if nothing does.
+
+        That is of the whole stream. Where the joint estimate asks again among the classes that an
+        image may be of, what comes off its logits is in `Predictions.prior`.
+        """
         if self._state is None or not self.adjust.active:
             return None
         log_prior = self.prior.read(unprefixed(self._state)).row(0)
@@ -100,7 +104,7 @@ class PriorMethod(Method):
     def read(self, state: State, evidence: Any) -> Any:
         if self.sequential:
             return super().read(state, evidence)
-        return self.prior.read(unprefixed(state)) if self.tracks else None
+        return self.prior.read(unprefixed(state), evidence) if self.tracks else None
 
 
 @dataclass(kw_only=True, eq=False)

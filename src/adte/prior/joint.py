@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -29,6 +29,15 @@ X = TypeVar("X", Array, Tensor)
 Follow = Callable[
     [Tensor, Tensor, tuple[float, float], float], tuple[Tensor, Tensor, Tensor, Tensor]
 ]  # `adte.bias.device.follow`
+
+
+class _Known(NamedTuple):
+    """What is known by the time of images, a row each; fields as of `adte.bias.Joint`."""
+
+    uneven: Tensor  # (B, L): what is divided by for all of the stream, not normalised
+    shown: Tensor  # (B, L)
+    trust: Tensor  # (B,)
+    sure: Tensor  # (B,)
 
 
 class Joint(Rule):
@@ -53,7 +62,8 @@ class Joint(Rule):
         return self._follow_here(state, items, before, learn_first)
 
     def _follow_here(self, state: State, items: Tensor, before: int, learn_first: bool) -> Reading:
-        sums, answers, device = _sums(state), [], items.device
+        sums, answers = _sums(state), []
+        start = torch.from_numpy(np.array([sums.answers, sums.squares]))
         known = [self._joint(sums)]
         rows = [self._uneven(sums.total, known[0].bias, known[0].shown)]
         said = items.cpu().numpy()
@@ -62,12 +72,15 @@ class Joint(Rule):
             if learn_first or seen < before + len(items):
                 known.append(self._joint(sums))
                 rows.append(self._uneven(sums.total, known[-1].bias, known[-1].shown))
-        if device.type != "cpu":  # there they are the state's own
-            kept = torch.from_numpy(np.array(sums)).to(device).unbind()
+        there, taken = items.device, torch.from_numpy(np.array(answers))
+        if there.type != "cpu":  # there they are the state's own
+            kept = torch.from_numpy(np.array(sums)).to(there).unbind()
             state.update(zip(sums._fields, kept, strict=True))
-        rows, known = rows[learn_first:], known[learn_first:]
-        reading = self._reading(rows, known, before + learn_first, device)
-        return reading._replace(answers=torch.from_numpy(np.array(answers)).to(device))
+        by_then = _by_then(len(items), learn_first)
+        mine = _stacked(rows[by_then], known[by_then], there)
+        counts = _counts(start, taken)[:, by_then].to(there)
+        reading = self._reading(before + learn_first, mine, items, counts)
+        return reading._replace(answers=taken.to(there))
 
     def _follow_there(
         self, follow: Follow, state: State, items: Tensor, before: int, learn_first: bool
@@ -75,24 +88,24 @@ class Joint(Rule):
         """The same on the items' device, without a question to it."""
         names, o = bias.Sums._fields, self.options
         sums = torch.stack([state[name] for name in names])
-        _, n, squares, *_ = sums.sum(-1)
+        start, (_, n, squares, *_) = sums[1:3].clone(), sums.sum(-1)
         smoothing = (o.smoothing, o.smoothing_total)
         favoured, shown, totals, trust = follow(sums, items, smoothing, o.clip)
         state.update(zip(names, sums.unbind(), strict=True))
-        by_then = slice(1, None) if learn_first else slice(0, -1)
-        rows = self._uneven(totals[by_then], favoured[by_then], shown[by_then])
-        said = torch.softmax(items - favoured[:-1] + shown[:-1] / 2, -1)
-        squares = squares + torch.nn.functional.pad(said.square().sum(-1).cumsum(0), (1, 0))
+        taken = torch.softmax(items - favoured[:-1] + shown[:-1] / 2, -1)
+        squares = squares + torch.nn.functional.pad(taken.square().sum(-1).cumsum(0), (1, 0))
         sure = bias.sureness(squares, n + torch.arange(len(squares), device=n.device))
-        trust = trust * (o.frequencies != "equal")
-        told = self._told(rows, before + learn_first)
-        return Reading(told, 0, trust[by_then], sure[by_then], said)
+        known = _Known(self._uneven(totals, favoured, shown), shown, trust, sure)
+        by_then = _by_then(len(items), learn_first)
+        known, counts = _Known(*(x[by_then] for x in known)), _counts(start, taken)[:, by_then]
+        return self._reading(before + learn_first, known, items, counts)._replace(answers=taken)
 
-    def read(self, state: State) -> Reading:
-        sums = _sums(state)
-        known = self._joint(sums)
-        row = self._uneven(sums.total, known.bias, known.shown)
-        return self._reading([row], [known], int(state["seen"]), state["total"].device)
+    def read(self, state: State, items: Tensor | None = None) -> Reading:
+        sums, there = _sums(state), state["total"].device
+        now = self._joint(sums)
+        known = _stacked([self._uneven(sums.total, now.bias, now.shown)], [now], there)
+        counts = torch.from_numpy(np.array([sums.answers, sums.squares]))[:, None].to(there)
+        return self._reading(int(state["seen"]), known, items, counts)
 
     def log_prior(self, state: State) -> Tensor:
         return self.read(state).log_prior[0]
@@ -108,15 +121,24 @@ class Joint(Rule):
     def shares(self, state: State) -> Shares:
         return shares(_sums(state))
 
-    def _reading(
-        self, rows: Sequence[Array], known: Sequence[bias.Joint], seen: int, device: torch.device
-    ) -> Reading:
-        """What images read; the trust in frequencies is none where those are equal."""
-        equal = self.options.frequencies == "equal"
-        told = self._told(torch.from_numpy(np.array(rows)), seen)
-        far = np.array([[0.0 if equal else k.trust for k in known], [k.sure for k in known]])
-        trust, sure = torch.from_numpy(far).to(device).unbind()
-        return Reading(told.to(device), 0, trust, sure)
+    def _reading(self, seen: int, known: _Known, items: Tensor | None, counts: Tensor) -> Reading:
+        """What neighbouring images read, the first of which came after `seen` others.
+
+        The trust in frequencies is none where those are equal. Where nothing is said of them, it is
+        asked again among the classes that each of the items (B, L) may be of, unless these are all
+        classes. Without items all images read the same.
+
+        Args:
+            counts: N and Q by then (2, B or 1, L).
+        """
+        uneven, shown, trust, sure = known
+        asked = self.options.frequencies == "auto" and uneven.shape[-1] > bias.LIKELY
+        if items is None or not asked:
+            trust = trust * (self.options.frequencies != "equal")
+            return Reading(self._told(uneven, seen), 0, trust, sure)
+        found = bias.among(items, uneven, counts, shown, trust)
+        told = self._told(found.uneven, seen)
+        return Reading(told, 0, trust * found.few, sure, likely=found.classes)
 
     def _joint(self, sums: bias.Sums) -> bias.Joint:
         o = self.options
@@ -134,6 +156,23 @@ class Joint(Rule):
             return torch.log_softmax(uneven, -1)
         number = torch.arange(seen, seen + len(uneven)).to(uneven)
         return Marginal(self.options).log_mean(uneven, number)
+
+
+def _by_then(images: int, learn_first: bool) -> slice:
+    """Of what is known before each image and after the last, what each reads."""
+    return slice(learn_first, images + learn_first)
+
+
+def _counts(start: Tensor, taken: Tensor) -> Tensor:
+    """N and Q before each image and after the last.  (2, L), (B, L) → (2, B + 1, L)"""
+    return torch.cat([start[:, None], torch.stack([taken, taken.square()])], 1).cumsum(1)
+
+
+def _stacked(uneven: Sequence[Array], known: Sequence[bias.Joint], there: torch.device) -> _Known:
+    _, shown, trust, sure = zip(*known, strict=True)
+    return _Known(
+        *(torch.from_numpy(np.array(rows)).to(there) for rows in (uneven, shown, trust, sure))
+    )
 
 
 def _sums(state: State) -> bias.Sums:

@@ -147,10 +147,10 @@ class PriorOptions:
         early = max(self.warmup, 1) - int(state["seen"]) - learn_first  # images that come too early
         return self.rule.scan(state, items, learn_first)._replace(since=max(0, early))
 
-    def read(self, state: State) -> Reading:
-        """Return what any image reads of a state that does not change."""
+    def read(self, state: State, items: Tensor | None = None) -> Reading:
+        """Return what images (B, L), or any, read of a state that does not change."""
         early = int(state["seen"]) < max(self.warmup, 1)
-        return self.rule.read(state)._replace(since=NEVER if early else 0)
+        return self.rule.read(state, items)._replace(since=NEVER if early else 0)
 
     def learn(self, state: State, items: Tensor) -> None:
         """Learn from items (B, L) in order, in place."""

@@ -18,6 +18,8 @@ class Reading(NamedTuple):
         trust: of the joint estimate, how far frequencies are trusted (B,) or (1,),
         sure: how sure answers are on the whole (B,) or (1,), and
         answers: what each image was taken in as (B, L), float64; None where none was.
+        likely: the classes among which frequencies were asked again for each image (B, K), the
+            most probable one first; None where they are those of the whole stream.
     """
 
     log_prior: Tensor
@@ -25,6 +27,7 @@ class Reading(NamedTuple):
     trust: Tensor | None = None
     sure: Tensor | None = None
     answers: Tensor | None = None
+    likely: Tensor | None = None
 
     def runs(self, images: int) -> list[tuple[slice, Tensor | None]]:
         """The images without a prior, and those with theirs; an empty run is left out."""

@@ -49,8 +49,8 @@ class Rule:
         """Take in items (B, L) in order, in place."""
         self.scan(state, items, False)
 
-    def read(self, state: State) -> Reading:
-        """What any image reads of a state that does not change."""
+    def read(self, state: State, items: Tensor | None = None) -> Reading:
+        """What images (B, L), or any, read of a state that does not change."""
         return Reading(self.log_prior(state)[None])
 
     def refresh(self, state: State) -> None:
