@@ -289,11 +289,8 @@ def among(
         return uneven, 1.0
     likely = sorted(range(L), key=lambda c: uneven[c] - item[c])[:K]
     c = concentration_among(n[likely], q[likely], trust)
-    here = max(0.0, 1 - 1 / c)
-    few = min(1.0, here / 0.6) ** 8
-    alpha = min(max((1 - c / K) / (c - 1), 0.05), 1e3) if c > 1 else 1e3
-    mean = sum(n[likely]) / K
-    told = {i: trust * here * few * math.log((n[i] + alpha) / (mean + alpha)) for i in likely}
+    few = min(1.0, max(0.0, 1 - 1 / c) / 0.6) ** 8
+    told = {i: few * shown[i] for i in likely}
     before = sum(math.exp(shown[i]) for i in likely)
     after = sum(math.exp(told[i]) for i in likely)
     out = np.array(uneven)

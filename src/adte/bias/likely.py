@@ -4,7 +4,7 @@ A stream that shows few of all classes need not show few of those that an image 
 thousand names a folder of animals shows a quarter, but of those that are like a given animal all.
 Which of these is seen how often is then mostly what the model makes of them, and to follow that is
 to follow its errors. And where a class was not seen yet, it may well come if those like it did. So
-what is asked of the whole stream is asked again among the likely classes of each image.
+whether few classes are shown is asked again among the likely ones of each image.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from adte.bias.host import LEAST, MOST, PAIRS, TINY
+from adte.bias.host import PAIRS, TINY
 
 __all__ = ["LIKELY", "Likely", "among", "concentration_among"]
 
@@ -38,16 +38,12 @@ class Likely(NamedTuple):
 
 
 def among(items: Tensor, uneven: Tensor, counts: Tensor, shown: Tensor, trust: Tensor) -> Likely:
-    """Tell the frequencies of each image's likely classes anew, among these.
+    """Trust the stream's frequencies among each image's likely classes as far as these are few.
 
-    With c their concentration (`concentration_among`) and g' = 1 − 1/c the trust in it, few of
-    them are shown as far as t = min(1, g'/0.6)⁸: one where no more than two in five are, next to
-    nothing where more than half are. In place of the stream's f an image reads
-
-        f' = g·g'·t·log((N + α)/(N̄ + α)),   α = (1 − c/K)/(c − 1),
-
-    N̄ the mean of N over the K classes, but for a constant: all of them together are as frequent as
-    before, which is what the mean of exp f says.
+    With c the concentration of the likely classes (`concentration_among`), few of them are shown as
+    far as t = min(1, (1 − 1/c)/0.6)⁸: one where no more than two in five are, next to nothing where
+    more than half are. Of the stream's f an image reads t·f there, but for a constant: all of them
+    together are as frequent as before, which is what the mean of exp f says.
 
     Args:
         items: log-probabilities (B, L).
@@ -58,13 +54,11 @@ def among(items: Tensor, uneven: Tensor, counts: Tensor, shown: Tensor, trust: T
     """
     classes = (items - uneven).topk(min(LIKELY, items.shape[1])).indices
     n, q, f = (x.expand_as(items).gather(1, classes) for x in (*counts, shown))
-    c = concentration_among(n, q, trust)[:, None]
-    here = (1 - 1 / c).clamp_min(0)
-    few = (here / ENOUGH).clamp_max(1) ** STEEP
-    alpha = ((1 - c / n.shape[1]) / (c - 1).clamp_min(TINY)).clamp(LEAST, MOST)
-    told = (trust[:, None] * here * few) * ((n + alpha) / (n.mean(1, True) + alpha)).log()
-    less = f - _even(f) - (told - _even(told))
-    return Likely(uneven.expand_as(items).scatter_add(1, classes, less), few[:, 0], classes)
+    c = concentration_among(n, q, trust)
+    few = ((1 - 1 / c).clamp_min(0) / ENOUGH).clamp_max(1) ** STEEP
+    told = few[:, None] * f
+    less = (f - _even(f)) - (told - _even(told))
+    return Likely(uneven.expand_as(items).scatter_add(1, classes, less), few, classes)
 
 
 def _even(f: Tensor) -> Tensor:

@@ -38,10 +38,10 @@ class Adte(Selector):
     1. An image says Σ w_v P_v, all views weighed by w ∝ exp(−H), H Shannon's entropy.
     2. From what images said, the model's bias b and the stream's frequencies π̂ are told apart by
        how often images agree (`adte.bias`); log p̃ = b − g·log(L π̂), g the trust in frequencies,
-       which is larger in a stream that was begun with the bias of others. Among more than 32
-       classes frequencies are asked again among the 32 that each image may be of: the stream may
-       show few of all classes and most of these (`adte.bias.likely`), and t says how far it shows
-       few of them.
+       which is larger in a stream that was begun with the bias of others. A stream may show few
+       of all classes and yet most of those that an image may be of. So among more than 32 classes
+       each image asks again: t says how far the stream shows few of the image's 32 likely ones,
+       and among these frequencies count by t (`adte.bias.likely`).
     3. Every view's logits are adjusted by −log p̃, weighed anew and averaged. The base view alone
        makes a share 2/(2 + L) of the answer p.
     4. Texts alone cannot say which of two like names is meant; the images that came before can,
