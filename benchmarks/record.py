@@ -60,6 +60,10 @@ RECORDS: dict[str, tuple[str, ...]] = {
     "together": (
         "python benchmarks/default.py FEATURES --streams '1/4 together' 'in order' --seeds 1-4",
     ),
+    "together-few": (
+        "python benchmarks/default.py FEATURES --streams '1/20 together' '1/10 together' "
+        "--seeds 1-20",
+    ),
     "calibration": ("python benchmarks/calibrate.py replay",),
     "small": ("python benchmarks/small.py folder:PHOTOGRAPHS --sides 32 48",),
     "ceiling": ("python benchmarks/ceiling.py replay CACHE",),
