@@ -289,7 +289,7 @@ def among(
         return uneven, 1.0
     likely = sorted(range(L), key=lambda c: uneven[c] - item[c])[:K]
     c = concentration_among(n[likely], q[likely], trust)
-    few = min(1.0, max(0.0, 1 - 1 / c) / 0.6) ** 8
+    few = min(1.0, max(0.0, 1 - 1 / c) / min(max(trust, 1e-12), 0.6)) ** 8
     told = {i: few * shown[i] for i in likely}
     before = sum(math.exp(shown[i]) for i in likely)
     after = sum(math.exp(told[i]) for i in likely)

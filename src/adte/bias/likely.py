@@ -40,10 +40,11 @@ class Likely(NamedTuple):
 def among(items: Tensor, uneven: Tensor, counts: Tensor, shown: Tensor, trust: Tensor) -> Likely:
     """Trust the stream's frequencies among each image's likely classes as far as these are few.
 
-    With c the concentration of the likely classes (`concentration_among`), few of them are shown as
-    far as t = min(1, (1 − 1/c)/0.6)⁸: one where no more than two in five are, next to nothing where
-    more than half are. Of the stream's f an image reads t·f there, but for a constant: all of them
-    together are as frequent as before, which is what the mean of exp f says.
+    With c the concentration of the likely classes (`concentration_among`) and g' = 1 − 1/c, few of
+    them are shown as far as t = min(1, g'/min(g, 0.6))⁸: one where they are as few as of all, or no
+    more than two in five; next to nothing where of all few are and of these more than half. Of the
+    stream's f an image reads t·f there, but for a constant: all of them together are as frequent as
+    before, which is what the mean of exp f says.
 
     Args:
         items: log-probabilities (B, L).
@@ -55,7 +56,7 @@ def among(items: Tensor, uneven: Tensor, counts: Tensor, shown: Tensor, trust: T
     classes = (items - uneven).topk(min(LIKELY, items.shape[1])).indices
     n, q, f = (x.expand_as(items).gather(1, classes) for x in (*counts, shown))
     c = concentration_among(n, q, trust)
-    few = ((1 - 1 / c).clamp_min(0) / ENOUGH).clamp_max(1) ** STEEP
+    few = ((1 - 1 / c).clamp_min(0) / trust.clamp(TINY, ENOUGH)).clamp_max(1) ** STEEP
     told = few[:, None] * f
     less = (f - _even(f)) - (told - _even(told))
     return Likely(uneven.expand_as(items).scatter_add(1, classes, less), few, classes)
