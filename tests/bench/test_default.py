@@ -97,6 +97,28 @@ def test_the_table_of_every_method_is_what_was_recorded(script):
     assert f"on {100 * best['adte'] / len(near):.0f} % of these streams" in text
 
 
+def test_the_table_of_related_classes_is_what_was_recorded():
+    rows = [
+        row
+        for name in ("together-few", "together")
+        for row in json.loads((ROOT / f"benchmarks/results/{name}.json").read_text("utf-8"))[
+            "result"
+        ]
+    ]
+    found = {(row["stream"], row["method"]): row for row in rows}
+    methods = ("zero-shot", "se + la", "adte, equal", "adte, as they come", "adte, no likeness")
+    text = (ROOT / "docs/evidence.md").read_text("utf-8").split("## Related classes")[1]
+    told = [line.strip("|").split("|") for line in text.split("\n\n")[2].splitlines()[2:]]
+    streams = dict.fromkeys(stream for stream, _ in found)
+    for (_, *cells), stream in zip(told, streams, strict=True):
+        *figures, _, ours, gain = (re.sub(r"[* ]", "", cell) for cell in cells)
+        accuracies = [found[stream, m]["accuracy"] for m in (*methods, "adte")]
+        assert [float(x) for x in (*figures, ours)] == [round(100 * x, 1) for x in accuracies]
+        recorded = found[stream, "adte"]["gain_over_zero_shot"]
+        said = gain.replace("−", "-").split("±")
+        assert [float(x) for x in said] == [round(100 * x, 1) for x in recorded]
+
+
 def test_the_table_of_warm_states_is_what_was_recorded():
     rows = json.loads((ROOT / "benchmarks/results/warm.json").read_text("utf-8"))["result"]
     gains = {
