@@ -265,6 +265,19 @@ def fixed_point(
 # --------------------------------------------------------------------------- likely classes
 
 
+def of_two_kinds(images: int, seed: int = 0) -> Array:
+    """Log-probabilities: of the first 40 classes all are shown, of the other 40 one.
+
+    Names of a kind are alike.
+    """
+    rng = np.random.default_rng(seed)
+    z, rows = rng.normal(size=(images, 80)), np.arange(images)
+    z[rows % 2 == 0, :40] += 7
+    z[rows % 2 == 1, 40:] += 7
+    z[rows, np.where(rows % 2, 41, rng.integers(0, 40, images))] += 5
+    return np.asarray(np.log(softmax(z)))
+
+
 def concentration_among(n: ArrayLike, q: ArrayLike, trust: float) -> float:
     """K over the number of classes in use, counted over pairs of sure answers."""
     n, q = np.asarray(n, float), np.asarray(q, float)
@@ -273,11 +286,11 @@ def concentration_among(n: ArrayLike, q: ArrayLike, trust: float) -> float:
         for j, q_j in enumerate(q):
             pairs = q_i * q_j
             if i == j:  # less those of an image with itself, of N²/Q alike ones
-                pairs -= min((n_i**2 / q_i) * (q_i / n_i) ** 4, q_i**2) if n_i else 0.0
+                pairs -= (n_i**2 / q_i) * (q_i / n_i) ** 4 if n_i else 0.0
                 agreed += pairs
             together += pairs
     whole = min(1 / (1 - trust), len(n)) if trust < 1 else len(n)
-    return (len(n) * max(agreed, 0.0) + 4 * whole) / (max(together, 0.0) + 4)
+    return (len(n) * agreed + 4 * whole) / (together + 4)
 
 
 def among(

@@ -17,6 +17,7 @@ import oracle
 from adte import bias, create_method
 from adte.batch import Batch, Context
 from adte.bias import Likely, Sums, concentration_among, joint, take_in
+from adte.methods import PriorMethod
 from adte.prior import ClassPrior, PriorOptions
 
 Array = NDArray[np.float64]
@@ -31,14 +32,9 @@ def items(classes: int, images: int, shown: int, seed: int = 0) -> Array:
     return np.asarray(np.log(oracle.softmax(z)))
 
 
-def of_two_kinds(images: int, seed: int = 0) -> Array:
-    """Of the first 40 classes all are shown, of the other 40 one; names of a kind are alike."""
-    rng = np.random.default_rng(seed)
-    z, rows = rng.normal(size=(images, 80)), np.arange(images)
-    z[rows % 2 == 0, :40] += 7
-    z[rows % 2 == 1, 40:] += 7
-    z[rows, np.where(rows % 2, 41, rng.integers(0, 40, images))] += 5
-    return np.asarray(np.log(oracle.softmax(z)))
+def between(few: Tensor) -> bool:
+    """Whether some images are neither given all of the frequencies nor none."""
+    return bool(((few > 0.01) & (few < 0.99)).any())
 
 
 def answers(shown: int, each: int, sure: float, classes: int = 32) -> tuple[Array, Array]:
@@ -89,10 +85,10 @@ def test_where_nothing_was_seen_the_whole_stream_speaks() -> None:
 
 def test_images_read_what_loops_say() -> None:
     """Image by image, before each is learned and after."""
-    z = items(70, 60, 12)
+    z = oracle.of_two_kinds(120)
     options = PriorOptions(estimator="joint")
     for learn_first in (False, True):
-        sums, want, parts = Sums(*np.zeros((5, 70))), [], []
+        sums, want, parts, shares = Sums(*np.zeros((5, 80))), [], [], []
         for row in z:
             now = joint(sums)
             if learn_first:
@@ -101,40 +97,66 @@ def test_images_read_what_loops_say() -> None:
             counted = (sums.answers, sums.squares, now.shown, now.trust)
             uneven, part = oracle.among(row, now.bias - now.shown, *counted)
             want.append(uneven - np.log(np.exp(uneven).sum()))
+            shares.append(part)
             parts.append(now.trust * part)
             if not learn_first:
                 take_in(sums, row, np.exp(row), now.bias, now.shown)
-        got = options.scan(ClassPrior(70, options).state, torch.from_numpy(z), learn_first)
+        got = options.scan(ClassPrior(80, options).state, torch.from_numpy(z), learn_first)
         assert_close(got.log_prior, torch.from_numpy(np.array(want)), rtol=0, atol=1e-9)
         assert got.trust is not None
         assert_close(got.trust, torch.tensor(parts, dtype=torch.float64), rtol=1e-9, atol=1e-9)
-        assert 0 < min(parts[20:]) < max(parts)
+        assert between(torch.tensor(shares))
 
 
 @pytest.mark.parametrize("order", ["predict-first", "learn-first"])
 def test_however_a_stream_is_cut_it_reads_the_same(order: str) -> None:
-    z = torch.from_numpy(items(70, 48, 12))[:, None]
+    z = torch.from_numpy(oracle.of_two_kinds(96))[:, None]
     said = []
-    for size in (1, 7, 48):
+    for size in (1, 7, 96):
         method = create_method("adte", order=order)
         said.append(torch.cat([method.step(Batch(part)).probs for part in z.split(size)]))
     assert torch.equal(said[0], said[1])
     assert torch.equal(said[0], said[2])
+    options = PriorOptions(estimator="joint")
+    read = options.scan(ClassPrior(80, options).state, z[:, 0], order == "learn-first")
+    assert between(read.trust[60:] / read.trust[60:].max())  # type: ignore[index]
 
 
 def test_a_state_that_stays_says_what_the_next_image_reads() -> None:
+    """Of each image its own, as it is said when the image is learned from."""
     rng = np.random.default_rng(1)
-    text = torch.nn.functional.normalize(torch.from_numpy(rng.normal(size=(70, 16))), dim=-1)
-    x = text[rng.integers(0, 9, 60)][:, None] + 0.2 * torch.from_numpy(rng.normal(size=(60, 2, 16)))
+    kinds = rng.normal(size=(2, 16)).repeat(40, 0)
+    text = torch.nn.functional.normalize(
+        torch.from_numpy(kinds + rng.normal(size=(80, 16))), dim=-1
+    )
+    labels = np.where(np.arange(140) % 2, 41, rng.integers(0, 40, 140))
+    x = text[labels][:, None] + 0.1 * torch.from_numpy(rng.normal(size=(140, 2, 16)))
     x = torch.nn.functional.normalize(x, dim=-1)
     context = Context(text, 20.0)
     for options in ({}, {"likeness": 0.0}):
         method = create_method("adte", **options)
-        method.step(context.batch(x[:40]))
-        for i in range(40, 60):
+        method.step(context.batch(x[:120]))
+        priors = []
+        for i in range(120, 140):
             one = context.batch(x[i : i + 1])
-            frozen = method.predict(one).probs
-            assert torch.equal(frozen, method.step(one).probs)
+            frozen = method.predict(one)
+            priors.append(frozen.prior[0])  # type: ignore[index]
+            assert torch.equal(frozen.probs, method.step(one).probs)
+        assert float((priors[0] - priors[1]).abs().sum()) > 0.01
+
+
+def test_what_comes_off_an_image_s_logits_is_what_it_reads() -> None:
+    z = torch.from_numpy(oracle.of_two_kinds(140))[:, None]
+    method = create_method("adte", tau=0.5)
+    assert isinstance(method, PriorMethod)
+    method.step(Batch(z[:120]))
+    taken = [method.adjustment(image) for image in z[120:]]
+    prior = method.predict(Batch(z[120:])).prior
+    assert prior is not None
+    for row, one in zip(prior, taken, strict=True):
+        assert one is not None
+        assert_close(one, 0.5 * row.log())
+    assert float((prior[0] - prior[1]).abs().sum()) > 0.01
 
 
 @pytest.mark.parametrize(("classes", "known"), [(32, "auto"), (70, "equal"), (70, "as-they-come")])
@@ -155,7 +177,7 @@ def test_what_is_known_of_the_stream_is_no_image_s() -> None:
     """The estimate that users see does not depend on the image that asks."""
     options = PriorOptions(estimator="joint")
     state = ClassPrior(80, options).state
-    z = torch.from_numpy(of_two_kinds(300))
+    z = torch.from_numpy(oracle.of_two_kinds(300))
     options.learn(state, z)
     known = options.read(state)
     assert len(known.log_prior) == 1
@@ -175,7 +197,7 @@ def test_among_them_all_are_as_frequent_as_before() -> None:
     """And nothing changes for the others."""
     options = PriorOptions(estimator="joint")
     state = ClassPrior(80, options).state
-    z = torch.from_numpy(of_two_kinds(300))
+    z = torch.from_numpy(oracle.of_two_kinds(300))
     options.learn(state, z)
     sums = Sums(*(state[name].numpy() for name in Sums._fields))
     now = joint(sums)

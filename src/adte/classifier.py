@@ -329,10 +329,11 @@ class Classifier:
         batches = pipeline.batches(items, self.context, size, failed, self._adjustment)
         return pulled(batches, self.model.device)
 
-    def _adjustment(self) -> Tensor | None:
-        """What the method takes off the logits now."""
+    def _adjustment(self, logits: Tensor) -> Tensor | None:
+        """What the method takes off an image's logits (V, L) now."""
         with self._lock:
-            return self.method.adjustment if isinstance(self.method, PriorMethod) else None
+            method = self.method
+            return method.adjustment(logits) if isinstance(method, PriorMethod) else None
 
     def step(self, batch: Batch, learn: bool = True) -> list[Prediction]:
         """Predict the images of a batch from `encode`, and learn from them.
@@ -444,9 +445,9 @@ class Classifier:
     def shares(self) -> list[Share]:
         """The estimated share of every class among the images so far, largest first.
 
-        This is better than counting labels: the model's bias is taken out, and an unsure image
-        counts in part for several classes. The interval does not cover errors that all images
-        share.
+        Where all classes occur this is better than counting labels, and about as good where few do:
+        the model's bias is taken out, and an unsure image counts in part for several classes. The
+        interval does not cover errors that all images share.
 
         Raises:
             InputError: if no image was seen yet, or the method does not estimate shares.

@@ -102,14 +102,16 @@ def test_a_state_remembers_it(tmp_path):
 )
 def test_views_stop_by_what_the_method_takes_off_the_logits(options, taken_off):
     clf = Classifier(SmallModel(), CLASSES, method="adte", views="auto", likeness=0, **options)
-    assert clf.method.adjustment is None
+    logits = torch.tensor([[3.0, 1.0, 0.0], [2.0, 2.5, 0.0]])
+    assert clf.method.adjustment(logits) is None
     clf.predict([picture(i) for i in range(4)])
-    found = clf.method.adjustment
+    found = clf.method.adjustment(logits)
     assert (found is not None and bool(found.any())) == taken_off
     if options == {"tau": 0.0}:
         half = Classifier(SmallModel(), CLASSES, method="adte", views="auto", likeness=0, tau=0.5)
         half.predict([picture(i) for i in range(4)])
-        torch.testing.assert_close(2 * half.method.adjustment, half.method.class_prior.log_prior)
+        whole = half.method.class_prior.log_prior
+        torch.testing.assert_close(2 * half.method.adjustment(logits), whole)
 
 
 def test_methods_that_see_pixels_get_those_of_the_views_drawn():

@@ -29,7 +29,7 @@ class Likely(NamedTuple):
     Attributes:
         uneven: what its logits are divided by (B, L).
         few: how far few of its likely classes are shown (B,).
-        classes: those (B, K), the most probable one first.
+        classes: those (B, K), the most probable one by the whole stream first.
     """
 
     uneven: Tensor
@@ -38,12 +38,12 @@ class Likely(NamedTuple):
 
 
 def among(items: Tensor, uneven: Tensor, counts: Tensor, shown: Tensor, trust: Tensor) -> Likely:
-    """Trust the stream's frequencies among each image's likely classes as far as these are few.
+    """Trust the stream's frequencies among each image's likely classes as far as it shows few.
 
     With c the concentration of the likely classes (`concentration_among`) and g' = 1 − 1/c, few of
-    them are shown as far as t = min(1, g'/min(g, 0.6))⁸: one where they are as few as of all, or no
-    more than two in five; next to nothing where of all few are and of these more than half. Of the
-    stream's f an image reads t·f there, but for a constant: all of them together are as frequent as
+    them are shown as far as φ = min(1, g'/min(g, 0.6))⁸: one where they are as few as of all, or no
+    more than two in five; next to nothing where few of all are and three in five of these. Of the
+    stream's f an image reads φ·f there, but for a constant: all of them together are as frequent as
     before, which is what the mean of exp f says.
 
     Args:
@@ -81,9 +81,9 @@ def concentration_among(answers: Tensor, squares: Tensor, trust: Tensor) -> Tens
     >>> concentration_among(answers, answers * 0.8, torch.tensor([0.75])).round(decimals=1)
     tensor([7.8000, 1.0000])
     """
-    own = (squares**3 / (answers * answers).clamp_min(TINY)).minimum(squares * squares)
-    classes, own = answers.shape[1], own.sum(1)
+    classes = answers.shape[1]
+    own = (squares**3 / (answers * answers).clamp_min(TINY)).sum(1)
     agreed = (squares * squares).sum(1) - own
     pairs = squares.sum(1).square() - own
     whole = 1 / (1 - trust).clamp_min(1 / classes)
-    return (classes * agreed.clamp_min(0) + 2 * PAIRS * whole) / (pairs.clamp_min(0) + 2 * PAIRS)
+    return (classes * agreed + 2 * PAIRS * whole) / (pairs + 2 * PAIRS)

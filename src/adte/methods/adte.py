@@ -38,17 +38,17 @@ class Adte(Selector):
     1. An image says Σ w_v P_v, all views weighed by w ∝ exp(−H), H Shannon's entropy.
     2. From what images said, the model's bias b and the stream's frequencies π̂ are told apart by
        how often images agree (`adte.bias`); log p̃ = b − g·log(L π̂), g the trust in frequencies,
-       which is larger in a stream that was begun with the bias of others. A stream may show few
-       of all classes and yet most of those that an image may be of. So among more than 32 classes
-       each image asks again: t says how far the stream shows few of the image's 32 likely ones,
-       and among these frequencies count by t (`adte.bias.likely`).
+       more of which is believed in a stream that was begun with the bias of others. A stream may
+       show few of all classes and yet most of those that an image may be of. So among more than 32
+       classes each image asks again: φ says how far the stream shows few of the image's 32 likely
+       ones, and among these frequencies count by φ (`adte.bias.likely`).
     3. Every view's logits are adjusted by −log p̃, weighed anew and averaged. The base view alone
        makes a share 2/(2 + L) of the answer p.
     4. Texts alone cannot say which of two like names is meant; the images that came before can,
        where few of many names are shown, and where answers are sure enough to teach. With x the
        feature of an image (the mean of its views by their weights, of unit length), m the mean of
        all so far, r the answers by which the prior counts, S_l = Σ r_l x and N_l = Σ r_l of the 16
-       most probable classes of each image, s = Σ r²/(n + 5) over all n, and h = max(t·g, s²):
+       most probable classes of each image, s = Σ r²/(n + 5) over all n, and h = max(φ·g, s²):
 
            softmax((log p + `likeness`·scale·h²·likeness_l) / (1 + h²/3))
            likeness_l = (S_l − N_l m)/(N_l + 1) · (x − m)

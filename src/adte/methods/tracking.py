@@ -65,20 +65,19 @@ class PriorMethod(Method):
                 self.prior.learn(prior, self.prior.evidence(logits))
 
     def log_prior(self, state: State, like: Tensor) -> Tensor | None:
-        """The log prior (L,) with dtype and device of another tensor; None if none is used yet."""
+        """The log prior (L,) with dtype and device of another tensor; None if none is used yet.
+
+        It is that of the stream, whichever image asks.
+        """
         found = self.prior.read(unprefixed(state)).row(0) if self.tracks else None
         return None if found is None else found.to(like)
 
-    @property
-    def adjustment(self) -> Tensor | None:
-        """What comes off the next image's logits (L,), float64; None if nothing does.
-
-        That is of the whole stream. Where the joint estimate asks again among the classes that an
-        image may be of, what comes off its logits is in `Predictions.prior`.
-        """
+    def adjustment(self, logits: Tensor) -> Tensor | None:
+        """What comes off the next image's logits (V, L), in float64 (L,); None if nothing does."""
         if self._state is None or not self.adjust.active:
             return None
-        log_prior = self.prior.read(unprefixed(self._state)).row(0)
+        items = None if self.sequential else self.prior.evidence(logits[None])
+        log_prior = self.prior.read(unprefixed(self._state), items).row(0)
         return None if log_prior is None else self.adjust.tau * log_prior
 
     def evidence(self, batch: Batch) -> Any:

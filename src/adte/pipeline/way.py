@@ -344,20 +344,20 @@ class Pipeline:
         context: Context,
         size: int = 1,
         failed: Callable[[str, InputError], None] | None = None,
-        adjustment: Callable[[], Tensor | None] = lambda: None,
+        adjustment: Callable[[Tensor], Tensor | None] = lambda logits: None,
     ) -> Iterator[Batch]:
         """Batches of at most `size` images, as a method sees them.
 
         With `auto` an image is a batch of its own: it has the views that it needs, by what
-        `adjustment` says when its turn comes. Where the stream ends in an error, the images before
-        it come first, however many go together.
+        `adjustment` says of its logits (V, L) when its turn comes. Where the stream ends in an
+        error, the images before it come first, however many go together.
         """
         if self.auto:
             for key, image in self._prepared(items):
                 if isinstance(image, InputError):
                     refused(key, image, failed)
                 else:
-                    encoded = self._in_rounds(image, context, adjustment())
+                    encoded = self._in_rounds(image, context, adjustment)
                     yield joined([Encoded(key, *encoded)], context)
             return
         images = self(items, failed, at_once=min(size, self._size))
@@ -365,7 +365,7 @@ class Pipeline:
             yield joined(group, context)
 
     def _in_rounds(
-        self, image: Prepared, context: Context, adjustment: Tensor | None
+        self, image: Prepared, context: Context, adjustment: Callable[[Tensor], Tensor | None]
     ) -> tuple[Tensor, Tensor | None]:
         """Features (V, D) of as many views as the answer needs, and their pixels if kept."""
         assert self.preprocess is not None
@@ -382,7 +382,8 @@ class Pipeline:
             features.append(self.encode(views[None], 1)[0])
             pixels.append(views)
             drawn = torch.cat(features)
-            if enough(context.batch(drawn[None]).logits[0], most, adjustment):
+            logits = context.batch(drawn[None]).logits[0]
+            if enough(logits, most, adjustment(logits)):
                 break
         return drawn, torch.cat(pixels) if self.keep_pixels else None
 

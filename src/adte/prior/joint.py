@@ -44,7 +44,9 @@ class Joint(Rule):
     """log p̃ = b − f: divided by what the model favours, multiplied by what the stream shows.
 
     `frequencies` says what is known: "equal" makes all that is uneven the model's, which is the
-    marginal; "as-they-come" makes it the stream's.
+    marginal; "as-they-come" makes it the stream's. With neither, among more than 32 classes, f is
+    asked again for each image that `scan` and `read` are given (`adte.bias.likely`); without images
+    `read` says what holds of the stream.
     """
 
     def entries(self) -> dict[str, Entry]:
@@ -57,13 +59,25 @@ class Joint(Rule):
     def scan(self, state: State, items: Tensor, learn_first: bool) -> Reading:
         before = int(state["seen"])
         state["seen"] += len(items)
-        if (follow := follower(items.device)) is not None:
-            return self._follow_there(follow, state, items, before, learn_first)
-        return self._follow_here(state, items, before, learn_first)
+        counts = self._counts(state, items)
+        follow = follower(items.device)
+        if follow is not None:
+            known, taken = self._follow_there(follow, state, items)
+        else:
+            known, taken = self._follow_here(state, items, learn_first)
+        by_then = slice(learn_first, len(items) + learn_first)  # before each image, or after it
+        known = _Known(*(x[by_then] for x in known))
+        if counts is not None:
+            counts = _followed(counts, taken)[:, by_then]
+        reading = self._reading(before + learn_first, known, items, counts)
+        return reading._replace(answers=taken)
 
-    def _follow_here(self, state: State, items: Tensor, before: int, learn_first: bool) -> Reading:
-        sums, answers = _sums(state), []
-        start = torch.from_numpy(np.array([sums.answers, sums.squares]))
+    def _follow_here(self, state: State, items: Tensor, learn_first: bool) -> tuple[_Known, Tensor]:
+        """Take items in: what is known before each and after the last, and the answers (B, L).
+
+        What is known after the last is left out where nobody asks for it.
+        """
+        sums, answers, before = _sums(state), [], int(state["seen"]) - len(items)
         known = [self._joint(sums)]
         rows = [self._uneven(sums.total, known[0].bias, known[0].shown)]
         said = items.cpu().numpy()
@@ -72,40 +86,30 @@ class Joint(Rule):
             if learn_first or seen < before + len(items):
                 known.append(self._joint(sums))
                 rows.append(self._uneven(sums.total, known[-1].bias, known[-1].shown))
-        there, taken = items.device, torch.from_numpy(np.array(answers))
+        there, taken = items.device, torch.from_numpy(np.array(answers).reshape(items.shape))
         if there.type != "cpu":  # there they are the state's own
             kept = torch.from_numpy(np.array(sums)).to(there).unbind()
             state.update(zip(sums._fields, kept, strict=True))
-        by_then = _by_then(len(items), learn_first)
-        mine = _stacked(rows[by_then], known[by_then], there)
-        counts = _counts(start, taken)[:, by_then].to(there)
-        reading = self._reading(before + learn_first, mine, items, counts)
-        return reading._replace(answers=taken.to(there))
+        return _stacked(rows, known, there), taken.to(there)
 
-    def _follow_there(
-        self, follow: Follow, state: State, items: Tensor, before: int, learn_first: bool
-    ) -> Reading:
+    def _follow_there(self, follow: Follow, state: State, items: Tensor) -> tuple[_Known, Tensor]:
         """The same on the items' device, without a question to it."""
         names, o = bias.Sums._fields, self.options
         sums = torch.stack([state[name] for name in names])
-        start, (_, n, squares, *_) = sums[1:3].clone(), sums.sum(-1)
+        _, n, squares, *_ = sums.sum(-1)
         smoothing = (o.smoothing, o.smoothing_total)
         favoured, shown, totals, trust = follow(sums, items, smoothing, o.clip)
         state.update(zip(names, sums.unbind(), strict=True))
         taken = torch.softmax(items - favoured[:-1] + shown[:-1] / 2, -1)
         squares = squares + torch.nn.functional.pad(taken.square().sum(-1).cumsum(0), (1, 0))
         sure = bias.sureness(squares, n + torch.arange(len(squares), device=n.device))
-        known = _Known(self._uneven(totals, favoured, shown), shown, trust, sure)
-        by_then = _by_then(len(items), learn_first)
-        known, counts = _Known(*(x[by_then] for x in known)), _counts(start, taken)[:, by_then]
-        return self._reading(before + learn_first, known, items, counts)._replace(answers=taken)
+        return _Known(self._uneven(totals, favoured, shown), shown, trust, sure), taken
 
     def read(self, state: State, items: Tensor | None = None) -> Reading:
         sums, there = _sums(state), state["total"].device
         now = self._joint(sums)
         known = _stacked([self._uneven(sums.total, now.bias, now.shown)], [now], there)
-        counts = torch.from_numpy(np.array([sums.answers, sums.squares]))[:, None].to(there)
-        return self._reading(int(state["seen"]), known, items, counts)
+        return self._reading(int(state["seen"]), known, items, self._counts(state, items))
 
     def log_prior(self, state: State) -> Tensor:
         return self.read(state).log_prior[0]
@@ -121,19 +125,27 @@ class Joint(Rule):
     def shares(self, state: State) -> Shares:
         return shares(_sums(state))
 
-    def _reading(self, seen: int, known: _Known, items: Tensor | None, counts: Tensor) -> Reading:
+    def _counts(self, state: State, items: Tensor | None) -> Tensor | None:
+        """N and Q (2, 1, L) if frequencies are asked again for these items, a copy.
+
+        They are where nothing is said of them, and not all classes are likely.
+        """
+        asked = self.options.frequencies == "auto" and len(state["total"]) > bias.LIKELY
+        if items is None or not asked:
+            return None
+        return torch.stack([state["answers"], state["squares"]])[:, None]
+
+    def _reading(
+        self, seen: int, known: _Known, items: Tensor | None, counts: Tensor | None
+    ) -> Reading:
         """What neighbouring images read, the first of which came after `seen` others.
 
-        The trust in frequencies is none where those are equal. Where nothing is said of them, it is
-        asked again among the classes that each of the items (B, L) may be of, unless these are all
-        classes. Without items all images read the same.
-
-        Args:
-            counts: N and Q by then (2, B or 1, L).
+        With N and Q by then, `counts` (2, B or 1, L), frequencies are asked again among the classes
+        that each of the items (B, L) may be of; without them all read the same of the stream. The
+        trust in frequencies is none where those are equal.
         """
         uneven, shown, trust, sure = known
-        asked = self.options.frequencies == "auto" and uneven.shape[-1] > bias.LIKELY
-        if items is None or not asked:
+        if items is None or counts is None:
             trust = trust * (self.options.frequencies != "equal")
             return Reading(self._told(uneven, seen), 0, trust, sure)
         found = bias.among(items, uneven, counts, shown, trust)
@@ -158,14 +170,13 @@ class Joint(Rule):
         return Marginal(self.options).log_mean(uneven, number)
 
 
-def _by_then(images: int, learn_first: bool) -> slice:
-    """Of what is known before each image and after the last, what each reads."""
-    return slice(learn_first, images + learn_first)
-
-
-def _counts(start: Tensor, taken: Tensor) -> Tensor:
-    """N and Q before each image and after the last.  (2, L), (B, L) → (2, B + 1, L)"""
-    return torch.cat([start[:, None], torch.stack([taken, taken.square()])], 1).cumsum(1)
+def _followed(counts: Tensor, taken: Tensor) -> Tensor:
+    """N and Q before each image and after the last.  (2, 1, L), (B, L) → (2, B + 1, L)"""
+    out = taken.new_empty(2, len(taken) + 1, taken.shape[1])
+    out[:, :1] = counts
+    out[0, 1:] = taken
+    torch.square(taken, out=out[1, 1:])
+    return out.cumsum_(1)
 
 
 def _stacked(uneven: Sequence[Array], known: Sequence[bias.Joint], there: torch.device) -> _Known:

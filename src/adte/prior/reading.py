@@ -19,7 +19,7 @@ class Reading(NamedTuple):
         sure: how sure answers are on the whole (B,) or (1,), and
         answers: what each image was taken in as (B, L), float64; None where none was.
         likely: the classes among which frequencies were asked again for each image (B, K), the
-            most probable one first; None where they are those of the whole stream.
+            most probable one by the whole stream first; None where none were asked.
     """
 
     log_prior: Tensor

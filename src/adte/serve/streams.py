@@ -359,7 +359,7 @@ class Stream:
         }
 
     def beliefs(self) -> tuple[list[float] | None, list[float] | None]:
-        """The prior and q by class, as the next image will find them."""
+        """The prior and q by class, of the stream as a whole."""
         method = self.clf.method
         found = method.class_prior if isinstance(method, PriorMethod) else None
         if found is None or not found.seen:
