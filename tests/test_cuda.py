@@ -13,6 +13,7 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
+import oracle
 from adte import Classifier, Pipeline, Sample, Views, create_method, list_methods, machine
 from adte.batch import Batch, Context
 from adte.bench.views import photo
@@ -102,6 +103,23 @@ def test_the_prior_is_that_of_the_host(classes, favoured):
         torch.testing.assert_close(got.log_prior.cpu(), want.log_prior, rtol=1e-9, atol=1e-9)
     for name, value in host.items():
         torch.testing.assert_close(there[name].cpu(), value, rtol=1e-9, atol=1e-9)
+
+
+def test_images_read_their_own_prior_as_on_the_host():
+    """Of two kinds of classes one is shown whole, the other by a single class."""
+    options = PriorOptions(estimator="joint")
+    items = torch.from_numpy(oracle.of_two_kinds(100))
+    host = ClassPrior(80, options).state
+    there = {k: v.cuda() for k, v in ClassPrior(80, options).state.items()}
+    for part in items.split(40):
+        for want, got in (
+            (options.read(host, part), options.read(there, part.cuda())),
+            (options.scan(host, part), options.scan(there, part.cuda())),
+        ):
+            for name in ("log_prior", "trust", "likely"):
+                mine, its = getattr(want, name), getattr(got, name).cpu()
+                torch.testing.assert_close(its, mine, rtol=1e-9, atol=1e-9)
+    assert len(want.trust.unique()) > 10
 
 
 def test_another_stream_begins_as_on_the_cpu():
