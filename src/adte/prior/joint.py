@@ -77,13 +77,13 @@ class Joint(Rule):
 
         What is known after the last is left out where nobody asks for it.
         """
-        sums, answers, before = _sums(state), [], int(state["seen"]) - len(items)
+        sums, answers = _sums(state), []
         known = [self._joint(sums)]
         rows = [self._uneven(sums.total, known[0].bias, known[0].shown)]
         said = items.cpu().numpy()
-        for seen, (log_p, p) in enumerate(zip(said, np.exp(said), strict=True), before + 1):
+        for number, (log_p, p) in enumerate(zip(said, np.exp(said), strict=True), 1):
             answers.append(bias.take_in(sums, log_p, p, known[-1].bias, known[-1].shown))
-            if learn_first or seen < before + len(items):
+            if learn_first or number < len(items):
                 known.append(self._joint(sums))
                 rows.append(self._uneven(sums.total, known[-1].bias, known[-1].shown))
         there, taken = items.device, torch.from_numpy(np.array(answers).reshape(items.shape))
