@@ -3,7 +3,7 @@
 
 One program follows the stream image by image, so that nobody asks the device for a number, and a
 tower beside it has all of the GPU but a corner. A thread always has the same classes, so passes
-over them need no barrier. A median is found by halving the interval of numbers that it may be.
+over them need no barrier. A median is found by counting, in a few passes.
 """
 
 # Triton reads the annotations of kernels: they are no strings here.
@@ -294,24 +294,41 @@ def _add(into, what, inside):
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
 def _median(x, classes, shift, SIZES: tl.constexpr, BLOCK: tl.constexpr):
-    """The median of x − shift, or of its absolute values."""
+    """The median of x − shift, or of its absolute values.
+
+    Of the numbers that it may be, `low` to `high`, some are counted: up to where it would be if
+    they were spread evenly, and every third time up to the middle, since they may not be.
+    """
     k = (classes + 1) // 2
-    lows = tl.zeros((BLOCK,), tl.int64) + _TOP
-    highs = -lows
+    least = tl.zeros((BLOCK,), tl.int64) + _TOP
+    most = -least
     for start in range(0, classes, BLOCK):
         key, inside = _keys(x, start, classes, shift, SIZES, BLOCK)
-        lows = tl.minimum(lows, tl.where(inside, key, lows))
-        highs = tl.maximum(highs, tl.where(inside, key, highs))
-    low, high = tl.min(lows, 0), tl.max(highs, 0)
+        least = tl.minimum(least, tl.where(inside, key, least))
+        most = tl.maximum(most, tl.where(inside, key, most))
+    low, high = tl.min(least, 0), tl.max(most, 0)
+    under, step = tl.full((), 0, tl.int32), tl.full((), 0, tl.int32)
+    within = under + classes  # so many numbers are up to high, and `under` below low
     while low < high:
+        part = (k - under - 0.5) / (within - under)
+        even = _key(_number(low) + (_number(high) - _number(low)) * part)
         half = (low & high) + ((low ^ high) >> 1)  # their mean, whatever their signs
+        half = tl.where(step % 3 == 2, half, tl.minimum(tl.maximum(even, low), high - 1))
         count = tl.zeros((BLOCK,), tl.int32)
+        least = tl.zeros((BLOCK,), tl.int64) + _TOP
+        most = -least
         for start in range(0, classes, BLOCK):
             key, inside = _keys(x, start, classes, shift, SIZES, BLOCK)
-            count += (inside & (key <= half)).to(tl.int32)
-        enough = tl.sum(count, 0) >= k
-        high = tl.where(enough, half, high)
-        low = tl.where(enough, low, half + 1)
+            upto = inside & (key <= half)
+            count += upto.to(tl.int32)
+            most = tl.maximum(most, tl.where(upto, key, most))
+            least = tl.minimum(least, tl.where(inside & (key > half), key, least))
+        found, last, next_ = tl.sum(count, 0), tl.max(most, 0), tl.min(least, 0)
+        enough = found >= k
+        low, high = tl.where(enough, low, next_), tl.where(enough, last, high)
+        low, high = tl.where(found == k, last, low), tl.where(found == k - 1, next_, high)
+        under, within = tl.where(enough, under, found), tl.where(enough, found, within)
+        step += 1
     middle = _number(low)
     if classes % 2 == 0:
         count = tl.zeros((BLOCK,), tl.int32)
@@ -332,8 +349,13 @@ def _keys(x, start, classes, shift, SIZES: tl.constexpr, BLOCK: tl.constexpr):
     v = tl.load(x + at, mask=inside, other=0.0) - shift
     if SIZES:
         v = tl.abs(v)
-    bits = v.to(tl.int64, bitcast=True)
-    return bits ^ ((bits >> 63) & _TOP), inside
+    return _key(v), inside
+
+
+@triton.jit  # type: ignore[untyped-decorator,unused-ignore]
+def _key(number):
+    bits = number.to(tl.int64, bitcast=True)
+    return bits ^ ((bits >> 63) & _TOP)
 
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
