@@ -264,3 +264,11 @@ def test_features_are_of_unit_length_where_a_method_looks_at_them():
     create_method("zero-shot").step(raw)
     with pytest.raises(InputError, match=r"features of lengths 3\.6 to 3\.6 are no unit vectors"):
         create_method("tda").step(raw)
+
+
+def test_every_sample_has_features_of_unit_length():
+    first, second = samples(2)
+    method = create_method("tda")
+    method.step(first)
+    with pytest.raises(InputError, match="no unit vectors"):
+        method.step(replace(second, features=7 * second.features))

@@ -283,8 +283,33 @@ def test_a_batch_of_another_classifier_teaches_nothing(model, photos):
     (batch,) = Classifier(model, CLASSES[:2], views=8).encode([("a", photos / "00.png")])
     with pytest.raises(InputError, match="of 2 classes was given to a classifier of 4; give one"):
         clf.step(batch)
+    (batch,) = Classifier(model, CLASSES[::-1], views=8).encode([("a", photos / "00.png")])
+    with pytest.raises(InputError, match="of 4 other classes was given to a classifier of 4"):
+        clf.step(batch)
     clf.predict(photos / "00.png")
     assert clf.seen == 1
+
+
+def test_a_method_that_has_learned_is_not_begun_with(model, photos):
+    method = make(model).method
+    make(model, method=method).learn(photos / "00.png")
+    with pytest.raises(
+        InputError, match=r"method 'adte' has learned already.* give clone\(\) of it"
+    ):
+        make(model, method=method)
+    assert make(model, method=method.clone()).seen == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_the_default_dtype_changes_no_answer(model, photos, dtype):
+    want = [p.probs for p in make(model).stream(photos)]
+    clf, before = make(model), torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        found = [p.probs for p in clf.stream(photos)]
+    finally:
+        torch.set_default_dtype(before)
+    assert all(torch.equal(a, b) for a, b in zip(found, want, strict=True))
 
 
 def test_a_state_from_before_methods_of_ones_own_had_names(model, photos, tmp_path):

@@ -164,8 +164,9 @@ def test_a_stream_that_was_begun_matches_the_oracle(shown: int) -> None:
     prior = ClassPrior(12, PriorOptions(estimator="joint"))
     for row in items(12, 50, 1):
         prior.observe(torch.from_numpy(row))
+    logs = prior.state["logs"].numpy().copy()
     prior.options.begin(prior.state)
-    before, logs = (prior.state[name].numpy().copy() for name in ("total", "logs"))
+    before = prior.state["total"].numpy().copy()
     np.testing.assert_allclose(before.sum(), 50)
     seen: list[Array] = []
     answers: list[Array] = []
@@ -488,6 +489,26 @@ def test_another_stream_begins_with_the_bias_alone() -> None:
     assert float(begun) > float(went_on) + 0.05
 
 
+@pytest.mark.parametrize("classes", [2, 10, 50, 200])
+def test_what_rounding_leaves_is_no_bias(classes: int) -> None:
+    """Every class was said as much as every other, but for the order of the sums."""
+    base = np.random.default_rng(classes).normal(size=classes) * 3
+    rows = np.log(oracle.softmax(np.stack([np.roll(base, i) for i in range(2 * classes)])))
+    prior = ClassPrior(classes, PriorOptions(estimator="joint"))
+    prior.options.learn(prior.state, torch.from_numpy(rows))
+    np.testing.assert_allclose(prior.prior * classes, 1, rtol=1e-9)
+
+
+def test_where_frequencies_are_equal_none_are_trusted() -> None:
+    rows = torch.from_numpy(items(10, 50, 1, shown=2))
+    for known in ("auto", "equal"):
+        prior = ClassPrior(10, PriorOptions(estimator="joint", frequencies=known))  # type: ignore[arg-type]
+        trust = prior.options.scan(prior.state, rows, False).trust
+        assert trust is not None
+        assert (float(trust.max()) > 0.3) == (known == "auto")
+        assert bool((trust == 0).all()) == (known == "equal")
+
+
 @pytest.mark.parametrize("known", ["equal", "as-they-come"])
 def test_what_the_user_knows_holds_for_another_stream(known: str) -> None:
     method = create_method("adte", frequencies=known)
@@ -599,8 +620,15 @@ def test_shares_of_sure_images_are_counts_with_the_usual_interval() -> None:
     for s, low, high in zip(*(x.tolist() for x in found), strict=True):
         centre = (s + z * z / (2 * n)) / (1 + z * z / n)
         half = z / (1 + z * z / n) * math.sqrt(s * (1 - s) / n + z * z / (4 * n * n))
-        assert low == pytest.approx(max(0, s - z * math.sqrt(s * (1 - s) / n)), abs=1e-6)
+        fewer = s - z * math.sqrt(s * (1 - s) / n)
+        assert low == pytest.approx(max(0, min(centre - half, fewer)), abs=1e-6)
         assert high == pytest.approx(centre + half, abs=1e-6)
+
+
+def test_one_image_says_little() -> None:
+    one = shares(Sums(*[np.array([1.0, 0.0])] * 5))
+    assert one.low.tolist() == pytest.approx([0.2065, 0], abs=1e-3)
+    assert one.high.tolist() == pytest.approx([1, 0.7935], abs=1e-3)
 
 
 def test_unsure_images_widen_the_interval() -> None:

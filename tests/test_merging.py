@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
 from copy import copy, deepcopy
 from pathlib import Path
@@ -161,6 +162,27 @@ def test_merging_with_a_start_is_adding_what_came_after_it(tmp_path):
     assert set(streams[0].begun_from) - {*streams[1].begun_from} == {"=" + digest_of(two)}
     streams[0].reset()
     assert streams[0].begun_from == []
+
+
+@pytest.mark.parametrize("way", ["saved", "pickled", "copied", "deep-copied"])
+def test_what_is_handed_on_counts_once(tmp_path, way):
+    """The one that is copied, and its copies, hold the same images."""
+    clf = adte.Classifier("tiny", ["cat", "dog"], views=2)
+    clf.learn([str(picture(tmp_path / f"{i}.png", i)) for i in range(3)])
+    ways = {"pickled": lambda: pickle.loads(pickle.dumps(clf)), "copied": lambda: copy(clf)}
+    ways |= {"deep-copied": lambda: deepcopy(clf)}
+    ways |= {"saved": lambda: adte.Classifier.load(clf.save("then.adte"), clf.model)}
+    start, *copies = (ways[way]() for _ in range(3))
+    streams = [clf, *copies]
+    for number, one in enumerate(streams):
+        one.learn(str(picture(tmp_path / f"own-{number}.png", 10 + number)))
+    with pytest.warns(UserWarning, match="counts twice"):
+        copy(clf).merge(copies[0])
+    for one in copies:
+        clf.merge(one, start=start)
+    assert clf.seen == 3 + len(streams)
+    answers = clf.method.state_dict()["prior.answers"]
+    assert float(answers.sum()) == pytest.approx(clf.seen)
 
 
 def test_a_state_knows_all_that_it_goes_back_to(tmp_path):

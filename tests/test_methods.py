@@ -473,3 +473,10 @@ def test_a_start_of_other_classes_is_not_taken_out():
         method.learn(Batch(torch.randn(2, 3, classes)))
     with pytest.raises(StateError, match=r"is \(5,\) here and \(6,\) there"):
         one.merge(two, start)
+
+
+def test_predictions_are_cut_like_a_list():
+    found = Predictions(torch.eye(5), entropy=torch.arange(10.0).view(5, 2))
+    for cut in (slice(None, None, -1), slice(1, 4, 2), slice(4, None, -2), slice(3, 3)):
+        assert [p.index for p in found[cut]] == [0, 1, 2, 3, 4][cut]
+        assert [float(p.entropy[0]) for p in found[cut]] == [0.0, 2.0, 4.0, 6.0, 8.0][cut]

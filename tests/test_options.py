@@ -250,7 +250,7 @@ OTHERS = {
     "entropy.direction": "paper", "entropy.form": "paper", "entropy.few": 0, "prior.bank": "fifo",
     "prior.size": 1, "prior.threshold": 9.0, "prior.norm": "l2", "prior.eps": 1.0,
     "prior.max_iter": 1, "prior.damping": 1.0, "prior.empty": "zero", "prior.noise": 1.0,
-    "prior.seed": 5, "prior.frequencies": "equal", "adjust.tau": 3.0,
+    "prior.seed": 5, "prior.solve_from": "uniform", "prior.frequencies": "equal", "adjust.tau": 3.0,
 }  # fmt: skip
 
 

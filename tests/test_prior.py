@@ -255,6 +255,30 @@ def test_warm_start_reaches_the_cold_solution(seed: int, classes: int, n: int, b
     assert_close(warm.prior, cold, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.parametrize(("norm", "empty"), [("l1", "uniform"), ("l2", "zero")])
+def test_solved_from_uniform_it_stops_where_the_published_iteration_stops(
+    norm: str, empty: str
+) -> None:
+    """Of a nearly diagonal matrix that is far from where the last solution would lead."""
+    z = np.random.default_rng(0).normal(size=(60, 6)) + np.linspace(0, 1, 6)
+    z[np.arange(60), np.arange(60) % 6] += 8
+    rows = np.log(oracle.softmax(z))
+    cold, warm, half, rest = (
+        published(6, bank="fifo", size=4, norm=norm, empty=empty, solve_from=start)
+        for start in ("uniform", "last", "uniform", "uniform")
+    )
+    naive = oracle.NaiveBank(6, "fifo", 4)
+    for number, row in enumerate(rows):
+        for prior in (cold, warm, half if number < 30 else rest):
+            prior.observe(torch.from_numpy(row))
+        naive.observe(np.exp(row))
+    want = naive.prior(empty, 0.0, {"l1": 1, "l2": 2}[norm], eps=1e-4)
+    np.testing.assert_allclose(cold.prior, want, rtol=1e-5)
+    assert float((warm.prior - cold.prior).abs().sum()) > 0.05
+    half.merge(rest)
+    assert_close(half.prior, cold.prior, rtol=1e-9, atol=0)
+
+
 @pytest.mark.parametrize("bank", BANKS)
 def test_the_estimate_does_not_depend_on_when_it_is_read(bank: str) -> None:
     rows = stream(6, 40)
@@ -860,3 +884,13 @@ def test_clipping_saves_real_clip_on_a_stream_of_few_classes(shared_data) -> Non
     plain = accuracy()
     assert accuracy(adjust="after", clip=0.0) < plain - 0.05
     assert accuracy(adjust="after") > plain - 0.02
+
+
+@pytest.mark.parametrize("log_p", [[0.0, 0.0, 0.0], [-0.1, -1.0, -2.0], [-9.2, -9.2, -9.2]])
+def test_what_are_no_log_probabilities_teach_nothing(log_p: list[float]) -> None:
+    prior = ClassPrior(3)
+    with pytest.raises(InputError, match="a prediction whose probabilities sum to"):
+        prior.observe(torch.tensor(log_p))
+    assert prior.seen == 0
+    for dtype in (torch.float16, torch.bfloat16):  # such as are rounded
+        assert ClassPrior(20_000).observe(torch.zeros(20_000).log_softmax(-1).to(dtype))

@@ -63,3 +63,12 @@ def test_imbalance_and_labels():
 def test_bad_options(options):
     with pytest.raises(InputError):
         SimulatedStream(**options)
+
+
+def test_the_default_dtype_changes_nothing():
+    want, before = SimulatedStream(classes=5, images=2)[1][0], torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert torch.equal(SimulatedStream(classes=5, images=2)[1][0].logits, want.logits)
+    finally:
+        torch.set_default_dtype(before)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsFloat
 
 import torch
 from torch import Tensor
@@ -53,16 +53,29 @@ class Context:
     bias: float = 0.0
     unit: bool = True
 
+    if TYPE_CHECKING:  # what is given may be an array or lists; what is kept is a tensor
+
+        def __init__(
+            self,
+            class_weights: Numbers | None = None,
+            scale: SupportsFloat = 1.0,
+            model: Model | None = None,
+            classes: Sequence[str] | None = None,
+            bias: SupportsFloat = 0.0,
+            unit: bool = True,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
         _read(self, "class_weights")
         for name in ("scale", "bias"):
             value = getattr(self, name)
             try:
-                known = math.isfinite(float(value))
+                known = math.nan if isinstance(value, str) else float(value)
             except (TypeError, ValueError, RuntimeError):
-                known = False
-            if not known or isinstance(value, str):
+                known = math.nan
+            if not math.isfinite(known):
                 raise InputError(f"{name}={brief(value)} of a context is no finite number")
+            object.__setattr__(self, name, known)
 
     @staticmethod
     def of(model: Model, class_weights: Tensor | None, classes: Sequence[str]) -> Context:
@@ -93,7 +106,7 @@ class Context:
         )
 
     def batch(
-        self, features: Tensor, pixels: Tensor | None = None, keys: tuple[str, ...] = ()
+        self, features: Numbers, pixels: Numbers | None = None, keys: tuple[str, ...] = ()
     ) -> Batch:
         """Make a batch from encoded features (B, V, D).
 
@@ -159,6 +172,17 @@ class Batch:
     pixels: Tensor | None = None
     context: Context = field(default_factory=Context)
     keys: tuple[str, ...] = ()
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            logits: Numbers,
+            features: Numbers | None = None,
+            pixels: Numbers | None = None,
+            context: Context = ...,
+            keys: Sequence[str] = (),
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         _read(self, "logits", "features", "pixels")
@@ -364,11 +388,11 @@ class Sample:
             logits: Numbers,
             features: Numbers | None = None,
             class_weights: Numbers | None = None,
-            scale: float = 1.0,
+            scale: SupportsFloat = 1.0,
             pixels: Numbers | None = None,
             model: Model | None = None,
             classes: Sequence[str] | None = None,
-            bias: float = 0.0,
+            bias: SupportsFloat = 0.0,
             unit: bool = True,
         ) -> None: ...
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from adte._version import __version__
@@ -164,6 +165,14 @@ class Classifier:
         *,
         learn: bool = ...,
     ) -> list[Prediction]: ...
+    @overload
+    def predict(  # of its dimensions depends whether it is one image
+        self,
+        image: Tensor | NDArray[Any],
+        errors: Literal["raise", "skip"] = ...,
+        *,
+        learn: bool = ...,
+    ) -> Any: ...
     @overload
     def predict(
         self, image: Image, errors: Literal["raise", "skip"] = ..., *, learn: bool = ...
@@ -352,10 +361,12 @@ class Classifier:
             raise InputError(
                 f"{type(batch).__name__} is no Batch; give one of encode(), or sample(IMAGE).batch"
             )
-        if batch.classes != len(self.classes):
+        named = batch.context.classes
+        if batch.classes != len(self.classes) or named not in (None, self.classes):
+            others = f"{batch.classes} " + "other " * (batch.classes == len(self.classes))
             raise InputError(
-                f"a batch of {batch.classes} classes was given to a classifier of "
-                f"{len(self.classes)}; give one that its own encode() made"
+                f"a batch of {others}classes was given to a classifier of {len(self.classes)}; "
+                "give one that its own encode() made"
             )
         with self._lock, as_it_is(self.model.device):
             if self.frozen or not learn:
@@ -407,7 +418,7 @@ class Classifier:
         Raises:
             InputError: if a label is not one of the classes, or no image can be read.
         """
-        if isinstance(images, (str, bytes, os.PathLike)):
+        if isinstance(images, (str, bytes, os.PathLike)) or not isinstance(images, Iterable):
             raise InputError(f"{brief(images)} is no list of images; give one, with their labels")
         shown = list(images)
         truths = indices_of(labels, self.classes, len(shown))
@@ -547,6 +558,16 @@ class Classifier:
         Raises:
             InputError: if the file is not a saved state and `force` is False, or cannot be written.
         """
+        with self._lock:
+            saved = self.checkpoint(path, force=force, **more)
+            self._hold(self._learned.going_on())
+        return saved
+
+    def checkpoint(self, path: str | os.PathLike[str], *, force: bool = False, **more: Any) -> Path:
+        """Do the same as `save`, for a file that nobody goes on from but in this one's place.
+
+        Others may go on from what `save` wrote, and `merge` then has to know that this one did.
+        """
         check_path(path)
         if not force and not is_special(path) and kind_of(path) not in (None, "state"):
             raise InputError(
@@ -673,8 +694,9 @@ class Classifier:
         """The same weights, and a state of its own."""
         new = object.__new__(type(self))
         with self._lock:
+            state = self.__getstate__()
             own = {"method": deepcopy(self.method), "unread": list(self.unread)}
-            new.__setstate__(self.__getstate__() | own)
+            new.__setstate__(state | own | {"begun_from": list(self.begun_from)})
         return new
 
     def anew(self) -> Classifier:
@@ -685,16 +707,19 @@ class Classifier:
         new = object.__new__(type(self))
         fresh = {"method": self.method.clone(), "frozen": False, "seen": 0, "unread": []}
         fresh |= {"begun_from": [], "_temperature": 1.0}
-        new.__setstate__(self.__getstate__() | fresh)
+        new.__setstate__(self.__dict__ | fresh)
         return new
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.copy().items() if k != "_lock"}
+        """What a copy is made of; it and this one go on from the same state from now on."""
+        with self._lock:
+            self._hold(self._learned.going_on())
+            return {k: v for k, v in self.__dict__.items() if k != "_lock"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._temperature = state.get("temperature", 1.0)  # as it was pickled before 0.2.0
         self.begun_from = []
-        self.__dict__.update({k: v for k, v in state.items() if k != "temperature"})
+        self.__dict__.update({k: v for k, v in state.items() if k not in ("temperature", "_lock")})
         self._lock = threading.RLock()
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -134,6 +134,11 @@ def method_given(
                 f"option {next(iter(options))!r} goes with a method given by name; "
                 "this one was given ready made"
             )
+        if method.state_dict():
+            raise InputError(
+                f"method {method.name!r} has learned already, maybe for other classes; give "
+                "clone() of it to another classifier, or load a saved state"
+            )
         return method
     try:
         return create_method(method, **options)

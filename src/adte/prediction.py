@@ -142,7 +142,8 @@ class Predictions:
     def __getitem__(self, i: slice) -> Predictions: ...
     def __getitem__(self, i: int | slice) -> Prediction | Predictions:
         if isinstance(i, slice):
-            rows: dict[str, Any] = {n: x[i] for n in _ROWS if (x := getattr(self, n)) is not None}
+            at: Any = i if (i.step or 1) > 0 else [*range(len(self))][i]  # tensors go forward
+            rows: dict[str, Any] = {n: x[at] for n in _ROWS if (x := getattr(self, n)) is not None}
             return Predictions(
                 **rows, known=self.known if isinstance(self.known, bool) else self.known[i]
             )

@@ -69,7 +69,7 @@ class SimulatedStream:
     @cached_property
     def class_weights(self) -> Tensor:
         """Unit vectors of the classes (L, D + 1); the last axis is the common direction."""
-        w = normalize(torch.randn(self.classes, self.dim, generator=self._generator(2)), dim=-1)
+        w = normalize(_normal(self._generator(2), self.classes, self.dim), dim=-1)
         log_pi = self.prior.log()
         lean = ((log_pi - log_pi.mean()) / self.scale).float().clamp(-0.9, 0.9)[:, None]
         return torch.cat([(1 - lean**2).sqrt() * w, lean], dim=-1)
@@ -93,15 +93,19 @@ class SimulatedStream:
             raise IndexError(index)
         g, label = self._generator(4, index), int(self.targets[index])
         signal, unit = self.class_weights[label, :-1], self.dim**-0.5
-        shown = torch.rand(self.views, 1, generator=g).sqrt()  # how much of the object a view shows
+        shown = torch.rand(self.views, 1, generator=g, dtype=torch.float32).sqrt()  # of the object
         shown[0] = 0.8
-        image = self.shared * unit * torch.randn(self.dim, generator=g)
-        noise = self.private * unit * torch.randn(self.views, self.dim, generator=g)
+        image = self.shared * unit * _normal(g, self.dim)
+        noise = self.private * unit * _normal(g, self.views, self.dim)
         seen = normalize(shown * signal + image + noise, dim=-1)  # (V, D)
-        features = torch.cat([seen, torch.ones(self.views, 1)], dim=-1) / 2**0.5
+        features = torch.cat([seen, torch.ones(self.views, 1).to(seen)], dim=-1) / 2**0.5
         scale = self.scale * 2**0.5
         logits = scale * features @ self.class_weights.T
         return Sample(logits, features, self.class_weights, scale), label
 
     def __iter__(self) -> Iterator[tuple[Sample, int]]:
         return (self[i] for i in range(self.images))
+
+
+def _normal(generator: torch.Generator, *shape: int) -> Tensor:
+    return torch.randn(shape, generator=generator, dtype=torch.float32)

@@ -418,7 +418,8 @@ def test_broken_archives_are_one_sentence(name, here):
         Path(name).write_bytes(content)
         got = items([name])
         assert got[-1][0] == name
-        assert str(got[-1][1]).startswith(f"the archive {name!r} cannot be read")
+        lacks = "cannot be read" if content else "is empty, as what was not copied"
+        assert str(got[-1][1]).startswith(f"the archive {name!r} {lacks}")
         assert "\n" not in str(got[-1][1])
 
 

@@ -52,6 +52,18 @@ def test_a_table_by_another_suffix_is_noted(lines, what, tmp_path):
         assert len(read_classes(f"@{tmp_path / 'names.txt'}")) == 2
 
 
+def test_class_names_come_from_standard_input_and_pipes(monkeypatch):
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"cat\npolar bear\n")))
+    assert read_classes("@-") == ["cat", "polar bear"]
+    there, here = os.pipe()
+    try:
+        with pytest.raises(InputError, match=f"is a file; did you mean @/dev/fd/{there}"):
+            read_classes(f"/dev/fd/{there}")
+    finally:
+        os.close(there)
+        os.close(here)
+
+
 def test_lists_that_cannot_be_read(tmp_path):
     (tmp_path / "list").write_bytes(b"\n \n")
     with pytest.raises(InputError, match="is empty; write one name per line"):

@@ -157,6 +157,22 @@ def test_a_step_that_fails_changes_nothing_though_little_is_copied(
     assert 0 < int(changed.sum()) <= 16 * images
 
 
+def test_a_step_that_is_refused_changes_no_sums() -> None:
+    samples, _ = stream(40, 12, shown=5, views=2)
+    method = create_method("adte")
+    method.step_many(samples[:10])
+    before, decide = method.state_dict(), method.decide
+
+    def spoil(batch: Batch, readouts: Any) -> Any:
+        batch.logits.add_(1)
+        return decide(batch, readouts)
+
+    method.decide = spoil  # type: ignore[method-assign]
+    with pytest.raises(InputError, match="in place"):
+        method.step(samples[10])
+    assert_close(method.state_dict(), before, rtol=0, atol=0)
+
+
 def test_an_image_counts_after_a_hundred_million() -> None:
     samples, _ = stream(20, 2, 2)
     method = create_method("adte")

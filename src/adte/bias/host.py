@@ -295,7 +295,8 @@ def joint(
     length, believed = float(logs @ logs), (1 - trust) * len(logs) / (len(logs) + FEW)
     low = logs - logs.max()
     for _ in range(STEPS if length else 0):
-        slope = believed * max(0.0, float(uneven @ logs) / length)
+        x = uneven - uneven.mean()  # or what rounding leaves of a mean of logs would be a slope
+        slope = believed * max(0.0, float(x @ logs) / length)
         added = np.exp(slope * low)
         added *= extra * len(logs) / added.sum()
         uneven = np.log(np.maximum(sums.total + added, TINY)) - told

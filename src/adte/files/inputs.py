@@ -194,7 +194,10 @@ def _archive(name: str, limit: int) -> Iterator[Item]:
             yield f"{name}/{_below(member)}", source
     except Exception as error:  # by format and damage: BadZipFile, zlib.error, EOFError, …
         after = f" after {count} images" if count else ""
-        said = f"the archive {name!r} cannot be read{after} ({why(error)}); make it again"
+        lacks = f"cannot be read{after} ({why(error)}); make it again"
+        if os.path.isfile(name) and not os.path.getsize(name):
+            lacks = "is empty, as what was not copied or downloaded to its end; get it again"
+        said = f"the archive {name!r} {lacks}"
         yield name, InputError(said)
         return
     if not count:

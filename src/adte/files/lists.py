@@ -25,13 +25,7 @@ def read_list(path: StrPath) -> list[str]:
     """
     name = os.fspath(path)
     try:
-        if name in STDIN:
-            if sys.stdin is None:
-                raise ValueError("standard input is closed")
-            data = sys.stdin.buffer.read()
-        else:
-            with open(name, "rb") as file:
-                data = file.read()
+        data = _bytes_of(name)
     except (OSError, ValueError) as error:
         raise InputError(
             f"cannot read the list of files {name!r} ({why(error)}); check it"
@@ -48,6 +42,14 @@ def read_list(path: StrPath) -> list[str]:
     if not names:
         raise InputError(f"the list of files {name!r} is empty; write one name per line")
     return names
+
+
+def _bytes_of(name: str) -> bytes:
+    if name not in STDIN:
+        return Path(name).read_bytes()
+    if sys.stdin is None:
+        raise ValueError("standard input is closed")
+    return sys.stdin.buffer.read()
 
 
 def _utf8(data: bytes, said: str) -> bytes:
@@ -70,7 +72,7 @@ _TABLE: dict[str, Callable[[str], bool]] = {
 
 
 def read_classes(text: str) -> list[str]:
-    """Class names: "cat, dog, car", or @FILE with one per line, # before comments.
+    """Class names: "cat, dog, car", or @FILE with one per line, # before comments; @- is stdin.
 
     One class alone is noted, since every image gets it: it may be several names, or a file's.
 
@@ -102,7 +104,7 @@ def _names_of(text: str) -> list[str]:
         raise InputError(
             f"{text!r} names no class; write names with commas between them, as in 'cat, dog'"
         )
-    if len(names) == 1 and os.path.isfile(text):
+    if len(names) == 1 and os.path.exists(text) and not os.path.isdir(text):
         raise InputError(f"--classes {text!r} is a file; did you mean @{text}?")
     return [name for name in names if name]
 
@@ -143,7 +145,7 @@ def _lines_in(path: str, said: str, what: str) -> list[str]:
     """The lines of a text file that are neither empty nor comments; `said` is how it is called."""
     mend = f"give one {what} per line in a text file"
     try:
-        data = Path(path).read_bytes()
+        data = _bytes_of(path)
     except (OSError, ValueError) as error:
         missing = isinstance(error, FileNotFoundError)
         lacks = "does not exist" if missing else f"cannot be read ({why(error)})"

@@ -62,9 +62,8 @@ class Calibrating:
         shuffled = random.Random(0).sample(examples, len(examples))  # as images come in use
         self.examples: list[Example] = shuffled[: self.limit]
         if (count := len(self.examples)) < FEW:
-            warnings.warn(
-                f"{count} images are few to calibrate with; give fifty or more", stacklevel=3
-            )
+            said = f"{count} image{'s are' if count > 1 else ' is'} few to calibrate with"
+            warnings.warn(f"{said}; give fifty or more", stacklevel=3)
 
     def run(self, tick: Callable[[int], object]) -> tuple[Calibration, list[Unread]]:
         """Calibrate and save the state.

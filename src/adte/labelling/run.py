@@ -104,7 +104,7 @@ class Saving:
         begin = time.monotonic()
         marks = self.out.mark(self.path, self.marks) if self.out else dict(self.marks)
         try:
-            self.clf.save(self.path, force=True, outputs=marks, frozen=self.frozen)
+            self.clf.checkpoint(self.path, force=True, outputs=marks, frozen=self.frozen)
             self.error = None
         except InputError as error:
             self.error = error

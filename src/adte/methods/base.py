@@ -218,8 +218,8 @@ class Method:
             evidence = self.evidence(batch)
             readouts, draft = self.scan(self.draft(self._fitting(batch)), evidence)
             out = self._decided(batch, readouts)
-            self._state = self._kept(draft)
-            return _like(images, out)
+        self._state = self._kept(draft)
+        return _like(images, out)
 
     @overload
     def predict(self, images: Sample) -> Prediction: ...
@@ -239,9 +239,10 @@ class Method:
     def learn(self, images: Sample | Batch) -> None:
         """Learn from images, in order, without predicting them."""
         with self._taken(images) as batch:
-            if self.stateful:
-                draft = self.draft(self._fitting(batch))
-                self._state = self._kept(self.absorb(draft, self.evidence(batch)))
+            if not self.stateful:
+                return
+            draft = self.absorb(self.draft(self._fitting(batch)), self.evidence(batch))
+        self._state = self._kept(draft)
 
     def step_many(self, samples: Iterable[Sample]) -> list[Prediction]:
         """Do `step` for each sample, in order; neighbours of the same shape go together."""
@@ -363,25 +364,25 @@ class Method:
     @contextmanager
     def _taken(self, images: Sample | Batch) -> Iterator[Batch]:
         """The images, checked, in a block where their own dtype and device decide."""
-        batch, state = _batch(images), self._state
+        batch = _batch(images)
         before = _versions(batch)
         with as_it_is(batch.logits.device):
-            yield self._bound(batch)
+            yield self._bound(batch, isinstance(images, Sample))
         if before != _versions(batch):
-            self._state = state
             raise InputError(
                 f"method {self.name!r} changes logits, features, pixels or class weights in place; "
                 "others are given the same: let it work on a copy"
             )
 
-    def _bound(self, batch: Batch) -> Batch:
+    def _bound(self, batch: Batch, alone: bool) -> Batch:
         batch.check()
         for need in sorted(self.needs & GIVEN.keys()):
             batch.require(GIVEN[need])
-        if self._context is None or not self._context.same(batch.context):
+        other = self._context is None or not self._context.same(batch.context)
+        if (other or alone) and "features" in self.needs and batch.context.unit:
+            check_unit(batch.require("features"))
+        if other:
             batch.context.check()
-            if "features" in self.needs and batch.context.unit:
-                check_unit(batch.require("features"))
             self.bind(batch.context)
             self._context = batch.context
         return batch

@@ -43,10 +43,10 @@ def wrap(
 
     With `classes`, any module that turns images into logits of these classes.
 
-    Weights are shared, not copied, except for the logit scale and bias, which are read once: wrap
-    the model again if you train them. Your own model is not changed: neither its mode (train or
-    eval), nor its hooks, device or dtype. The wrapped model is in eval mode, and can be moved with
-    `.to`.
+    Weights are shared, not copied, except for the logit scale and bias, which are read once. If you
+    train your model, wrap it again and make another `Classifier`, which encodes its classes anew.
+    Your own model is not changed: neither its mode (train or eval), nor its hooks, device or dtype.
+    The wrapped model is in eval mode, and can be moved with `.to`.
 
     Args:
         model: a model of open_clip, or a CLIP, SigLIP or SigLIP2 model of transformers; with

@@ -1,9 +1,13 @@
 """The fixed point p̃ = A p̃ (Eqs. 9–11 of the paper, after Frolic).
 
 A memory bank holds predicted distributions by pseudo-label; column l' of the matrix A is the mean
-distribution of the items of class l'. It is solved whenever the bank changes, from the last
-solution on, so that the estimate depends on what was seen and not on when it is read. The cost of
-an item does not depend on how many came before.
+distribution of the items of class l'. It is solved whenever the bank changes, so that the estimate
+depends on what was seen and not on when it is read. The cost of an item does not depend on how many
+came before.
+
+It is solved from the last solution on. The paper starts from the uniform distribution each time.
+Where A is nearly diagonal, steps are small long before the solution is reached, and what comes out
+is then nearer to that start.
 """
 
 from __future__ import annotations
@@ -104,6 +108,8 @@ class FixedPoint(Rule):
         if not bool(state["counts"].any()):
             return
         o, start = self.options, state["solution"].clamp_min(FLOOR)  # a zero would stay zero
+        if o.solve_from == "uniform":
+            start = torch.ones_like(start)
         state["solution"], _ = fixed_point(
             self.operator(state), start, o.norm, o.eps, o.max_iter, o.damping
         )

@@ -218,9 +218,9 @@ def shares(sums: bias.Sums, deviations: float = 1.96) -> Shares:
     Where classes are about equally frequent the mean answer N/n is the better estimate, where few
     are shown counting labels is; so the share is s = (1 − g)·N/n + g·labels/n, with the trust g in
     the frequencies. Its variance has two parts: s (1 − s)/n for the images that came, and d² with
-    d = Σ r (1 − r)/n = (N − Q)/n, all that is unsure, as if images erred together. The upper end is
-    Wilson's for as many sure images as have that variance; the lower is s less so many deviations,
-    so that a class of less than an image may be none.
+    d = Σ r (1 − r)/n = (N − Q)/n, all that is unsure, as if images erred together. Both ends are
+    Wilson's for as many sure images as have that variance; the lower one is no higher than s less
+    so many deviations, so that a class of less than an image may be none.
 
     >>> counts = np.array([30.0, 10.0, 0.0])
     >>> shares(bias.Sums(counts, counts, np.array([28.0, 9.0, 0.0]), counts, counts)).high
@@ -229,10 +229,10 @@ def shares(sums: bias.Sums, deviations: float = 1.96) -> Shares:
     n = max(float(sums.answers.sum()), 1.0)
     _, trust = bias.frequencies(sums)
     s = torch.from_numpy(sums.answers + trust * (sums.labels - sums.answers)) / n
-    doubt = torch.from_numpy(sums.answers - sums.squares).clamp_min(0) / n
+    doubt = torch.from_numpy(sums.answers - sums.squares) / n
     spread = (s * (1 - s)).clamp_min(FLOOR)
     variance = spread / n + doubt.square()
-    low = (s - deviations * variance.sqrt()).clamp_min(0)
     z2 = deviations**2 * variance / spread  # z² over the number of sure images
-    high = (s + z2 / 2 + (z2 * spread + z2.square() / 4).sqrt()) / (1 + z2)
-    return Shares(s, low, high.clamp_max(1))
+    reach = (z2 * spread + z2.square() / 4).sqrt()
+    low = torch.minimum((s + z2 / 2 - reach) / (1 + z2), s - deviations * variance.sqrt())
+    return Shares(s, low.clamp_min(0), ((s + z2 / 2 + reach) / (1 + z2)).clamp_max(1))

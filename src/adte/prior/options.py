@@ -92,6 +92,12 @@ class PriorOptions:
         low=0,
         only=FIXED,
     )
+    solve_from: Literal["last", "uniform"] = option(
+        "last",
+        "where the iteration starts: at its last solution, or at the uniform distribution, as "
+        "published, from where a nearly diagonal matrix takes hundreds of steps",
+        only=FIXED,
+    )
     max_iter: int = option(500, "maximum number of steps of the iteration", low=1, only=FIXED)
     damping: float = option(
         0.0, "share of the uniform distribution mixed into the matrix", low=0, high=1, only=FIXED

@@ -18,6 +18,8 @@ from adte.state import State
 
 __all__ = ["ClassPrior"]
 
+ROUNDED = 0.1  # how far probabilities of half precision may be from summing to one
+
 
 class ClassPrior:
     """A running estimate of a model's class prior: which classes its predictions favour.
@@ -67,7 +69,8 @@ class ClassPrior:
 
         Args:
             log_p: log-probabilities (L,), such as `logits.log_softmax(-1)`.
-            label: class that the prediction counts for; by default its most probable class.
+            label: class that the prediction counts for, where the estimator keeps predictions by
+                class; by default its most probable one.
 
         Returns:
             Whether the prediction was kept; a bank may refuse it.
@@ -90,10 +93,10 @@ class ClassPrior:
             raise InputError(
                 "a prediction with NaN reached the class prior; check the model's output"
             )
-        if not -torch.inf < float(log_p.max()) < 1e-2:
+        if not abs(float(whole := log_p.double().exp().sum()) - 1) < ROUNDED:
             raise InputError(
-                f"a prediction up to {float(log_p.max()):.3g} reached the class prior, and "
-                "log-probabilities end at 0; pass logits.log_softmax(-1)"
+                f"a prediction whose probabilities sum to {float(whole):.3g} reached the class "
+                "prior; pass logits.log_softmax(-1)"
             )
         if label is not None and label not in range(self.num_classes):
             raise InputError(f"label {label!r} is none of {self.num_classes} classes, from 0 on")
@@ -154,10 +157,11 @@ class ClassPrior:
     def merge(self, other: ClassPrior) -> None:
         """Add what another prior of the same options has learned, as if its stream had followed.
 
-        The result is exact for the marginal, and for banks of kind `all`, `fifo` and `gap-larger`.
-        A bank of kind `gap` forgets what it overwrote, so the predictions of largest gap are kept.
-        With `reservoir` the result is a uniform sample of both streams, if they had different
-        seeds.
+        The result is exact for the marginal, and for banks of kind `all`, `fifo` and `gap-larger`,
+        whose fixed point is solved anew as far as its tolerance asks, or exactly with
+        `solve_from="uniform"`. A bank of kind `gap` forgets what it overwrote, so the predictions
+        of largest gap are kept. With `reservoir` the result is a uniform sample of both streams, if
+        they had different seeds.
 
         Raises:
             StateError: if the two differ in classes or options.

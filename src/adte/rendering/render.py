@@ -60,7 +60,7 @@ def _renderer(device: torch.device) -> Renderer:
         tiny = Shown(np.zeros((1, 1, 3), np.uint8), rows, np.arange(1))
         tiny.rows[0, [1, 3, 5, 7]] = 1
         tiny.rows.view(np.float32)[0, 10:12] = 1
-        some = torch.empty(1, 3, 8, 8, device=device)
+        some = torch.empty(1, 3, 8, 8, dtype=torch.float32, device=device)
         room.render(pack([tiny]).to(device), some, [1.0] * 3, [0.0] * 3)
 
     fused = compiled("adte.rendering.fused", trial, "views are made")

@@ -93,7 +93,8 @@ class Views:
         fitted = self.fitted(picture.height, picture.width, preprocess)
         seed = self._digest(picture, key)
         some = range(self.count) if some is None else some
-        out = torch.empty(len(some), 3, preprocess.size, preprocess.size, device=device)
+        shape = len(some), 3, preprocess.size, preprocess.size
+        out = torch.empty(shape, dtype=torch.float32, device=device)
         kernel = fitted.kernel(device)
         crops = self._crops(picture.height, picture.width, preprocess, seed)
         drawn = [(crops[i - 1], view) for i, view in zip(some, out, strict=True) if i]
