@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from PIL import Image
 
 from adte.cli import main
-from adte.evaluate.features.cache import Cache
+from adte.evaluate.features.cache import Cache, bundle
 from adte.evaluate.features.live import Live
 from adte.evaluate.running.results import Results
 
@@ -382,13 +382,12 @@ def test_devices_and_dtypes_are_checked_where_no_tower_runs(cache):
 
 @pytest.mark.slow
 def test_a_caches_model_is_loaded_for_its_text_tower_alone(cache, tmp_path):
-    other = tmp_path / "other"
-    shutil.copytree(cache, other)
+    other = shutil.copytree(bundle(), tmp_path / "other")  # early: nothing in it tells
     recipe = other / "recipe.json"  # as if another checkpoint of the same name had made it
     recipe.write_text(json.dumps({**json.loads(recipe.read_text()), "fingerprint": "0123"}))
-    assert call("replay", other).exit_code == 0
+    assert call("replay", other, "--limit", 2).exit_code == 0
     said = refused("replay", other, "--method", "tpt")
-    assert "holds features of model 'tiny' (fingerprint 0123), not of" in said
+    assert "holds features of model 'tiny-longtail' (fingerprint 0123), not of" in said
     assert facts("replay", cache, "--method", "tpt", "--limit", 1)["metrics"]["images"] == 1
 
 

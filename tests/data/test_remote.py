@@ -18,10 +18,11 @@ pytest.importorskip("pyarrow.parquet")
 import pyarrow
 from pyarrow import parquet
 
-from adte.data import load_dataset
+from adte.data import load_dataset, make_stream
 from adte.data.names import read_names
 from adte.data.places import File, Place, expand
 from adte.data.remote import Parquet, Remote
+from adte.data.streams import other_images
 
 
 def photo(seed: int) -> bytes:
@@ -51,6 +52,29 @@ def test_an_address_is_the_folder_that_it_names(photos):
     assert far.labels.tolist() == near.labels.tolist()
     assert far.ids == list(near.ids)
     assert [read(e.source) for e in far] == [read(e.source) for e in near]
+
+
+def test_images_of_the_same_names_are_told_apart_wherever_they_lie(tmp_path):
+    """A set and another one, packed alike: by names and labels they are the same."""
+    known = []
+    for first in (0, 6):
+        data = [photo(first + i) for i in range(6)]
+        table = pyarrow.table({"image": data, "label": ["cat", "dog"] * 3})
+        parquet.write_table(table, tmp_path / "p.parquet", row_group_size=2)
+        (tmp_path / "classnames.txt").write_text("cat\ndog\n")
+        with tarfile.open(tmp_path / "t.tar", "w") as tar:
+            for i, image in enumerate(data):
+                for name, content in ((f"{i}.png", image), (f"{i}.cls", b"0")):
+                    member = tarfile.TarInfo(name)
+                    member.size = len(content)
+                    tar.addfile(member, io.BytesIO(content))
+        for spec in ("parquet:{}/p.parquet", "remote:{}/t.tar?classes={}/classnames.txt",
+                     "webdataset:{}/t.tar"):  # fmt: skip
+            known.append(make_stream(load_dataset(spec.format(tmp_path, tmp_path))).content)
+    assert known[0] == known[1] == known[2]
+    assert known[3] == known[4] == known[5]
+    assert other_images(known[0], known[3])
+    assert all(known[0])
 
 
 def test_names_are_those_of_the_files(tmp_path):

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from adte.data import Dataset, Stream, StreamOptions, make_stream
-from adte.data.corrupted import corruption_list, severity_list
-from adte.data.streams import another_order
+from adte.data.corrupted import corrupted, corruption_list, severity_list
+from adte.data.streams import SAMPLE, another_order, other_images
 from adte.errors import InputError
 from adte.options import describe
 
@@ -175,6 +179,46 @@ def test_names_for_domains_and_limit() -> None:
     with pytest.raises(IndexError):
         stream[30]
     assert stream[-1] == stream[29]
+
+
+@pytest.mark.parametrize("domains", ["sequence", "mixed"])
+def test_a_limit_that_leaves_a_domain_out_is_refused(domains: str) -> None:
+    """With --corrupt fog, the clean images alone were looked at."""
+    sets = {"clean": dataset("a"), "fog/5": dataset("a"), "fog/3": dataset("a")}
+    with pytest.raises(InputError, match=r"limit=1 leaves no image of .*fog/3.*domains mixed"):
+        make_stream(sets, domains=domains, limit=1)
+    if domains == "sequence":
+        with pytest.raises(InputError, match=r"limit=150 leaves no image of fog/3; give a larger"):
+            make_stream(sets, domains=domains, limit=150)
+    assert len(make_stream(sets, domains=domains, limit=250)) == 250
+    assert len(make_stream(dataset("a"), limit=1)) == 1
+
+
+def test_content_tells_images_of_the_same_names_apart(tmp_path: Path) -> None:
+    """However they are stored, and wherever; what cannot be read says nothing."""
+    rng = np.random.default_rng(0)
+    pixels = [rng.integers(0, 256, (8, 8, 3), dtype=np.uint8) for _ in range(10)]
+    files = []
+    for i, image in enumerate(pixels):
+        Image.fromarray(image).save(path := tmp_path / f"{i}.png")
+        files.append(path)
+
+    def content(sources: list[Any], **options: Any) -> tuple[str, ...]:
+        data = replace(dataset("a", each=2), sources=sources)
+        return make_stream([data, corrupted(data, "fog")], **options).content
+
+    data = [path.read_bytes() for path in files]
+    known = content(files)
+    assert len(set(known)) == SAMPLE
+    assert all(known)
+    assert known == content(data) == content([partial(path.read_bytes) for path in files])
+    assert known == content(files, order="file", seed=3, domains="mixed", limit=7)
+    assert other_images(known, content(data[::-1]))
+    assert other_images(content(pixels), content([image // 2 for image in pixels]))
+    files[0].write_bytes(data[0][:60])
+    files[-1].unlink()
+    assert content(files) == ("", *known[1:-1], "")
+    assert not other_images(known, content(files))
 
 
 def test_the_description_is_json_and_options_explain_themselves() -> None:

@@ -178,6 +178,15 @@ def test_a_class_name_that_repeats_is_noted(arrays, tmp_path):
         assert from_npz(tmp_path / "f.npz").classes == tuple(names)
 
 
+def test_a_limit_that_leaves_a_domain_out_is_refused(arrays, tmp_path):
+    image, text, label = arrays
+    domains = ["clean"] * 20 + ["fog"] * 10
+    np.savez(tmp_path / "x.npz", image=image, text=text, label=label, domains=domains)
+    with pytest.raises(InputError, match="limit=20 leaves no image of fog; give a larger one"):
+        compare(f"npz:{tmp_path / 'x.npz'}", "se", limit=20)
+    assert compare(f"npz:{tmp_path / 'x.npz'}", "se", limit=21).domains == {"clean": 20, "fog": 1}
+
+
 def test_other_domains_are_another_run(arrays, tmp_path):
     image, text, label = arrays
     for names in (("a", "b", "c"), ("x", "y", "z")):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -307,7 +308,7 @@ def test_files_of_another_cache_are_named(tmp_path):
     with pytest.raises(StateError, match=r"shard-00001.*other images or views"):
         list(Cache(tmp_path / "c"))
     recipe = tmp_path / "c" / "recipe.json"
-    facts = json.loads(recipe.read_text("utf-8"))
+    facts = {k: v for k, v in json.loads(recipe.read_text("utf-8")).items() if k != "checksum"}
     recipe.write_text(json.dumps({**facts, "classes": NAMES[:2]}), "utf-8")
     with pytest.raises(StateError, match=r"weights-default.*another cache's"):
         Cache(tmp_path / "c")
@@ -315,6 +316,54 @@ def test_files_of_another_cache_are_named(tmp_path):
     save_state(weights, {"class_weights": tensors["class_weights"][:2]}, header)
     with pytest.raises(StateError, match=r"shard-00000.*other images or views"):
         list(Cache(tmp_path / "c"))  # a label without a class
+
+
+def test_a_shard_of_another_model_or_place_is_refused(tmp_path):
+    """It has the images, views and width of the one that it stands for."""
+    folder, other = tmp_path / "c", live()
+    extract(live(), folder, shard=4)
+    with torch.no_grad():
+        other.model.project.weight.mul_(2)
+    extract(Live(other.model, other.class_weights, other.stream, other.views), tmp_path / "d",
+            shard=4)  # fmt: skip
+    first, second = (folder / f"shard-0000{i}.safetensors" for i in (0, 1))
+    own = first.read_bytes(), second.read_bytes()
+    second.write_bytes((tmp_path / "d" / second.name).read_bytes())
+    for use in (lambda: list(Cache(folder)), lambda: extract(live(), folder, shard=4)):
+        with pytest.raises(StateError, match=r"shard-00001.*was made otherwise than this cache"):
+            use()
+    first.write_bytes(own[1])
+    second.write_bytes(own[0])
+    with pytest.raises(StateError, match=r"shard-00000.*written as 'shard-00001"):
+        list(Cache(folder))
+
+
+@pytest.mark.parametrize("change", [{"scale": 1.0}, {"classes": NAMES[::-1]}, {"checksum": "0"}])
+def test_an_altered_recipe_is_refused(change, tmp_path):
+    extract(live(), tmp_path, shard=4)
+    recipe = tmp_path / "recipe.json"
+    whole = recipe.read_text("utf-8")
+    recipe.write_text(json.dumps({**json.loads(whole), **change}), "utf-8")
+    for use in (lambda: Cache(tmp_path), lambda: extract(live(), tmp_path, shard=4)):
+        with pytest.raises(StateError, match=r"recipe\.json' was altered.*finished shards stay"):
+            use()
+    recipe.unlink()
+    extract(live(), tmp_path, shard=4)
+    assert recipe.read_text("utf-8") == whole
+
+
+def test_other_images_of_the_same_names_are_refused(tmp_path):
+    """Two exports of one set took each other's features."""
+    stream = live()
+    foggy = replace(pictures(), sources=[image // 2 for image in pictures().sources])
+    other = Live(stream.model, stream.class_weights, make_stream(foggy, order="file"), stream.views)
+    assert extract(stream, tmp_path, shard=4).recipe.content == stream.recipe.content
+    with pytest.raises(StateError, match=r"other images of the same names; extract into another"):
+        extract(other, tmp_path, shard=4)
+    recipe = tmp_path / "recipe.json"  # as it was when nobody looked at them
+    facts = json.loads(recipe.read_text("utf-8"))
+    recipe.write_text(json.dumps({**facts, "content": [], "checksum": None}), "utf-8")
+    assert len(extract(other, tmp_path, shard=4)) == 11
 
 
 def test_another_model_or_other_prompts_are_refused_by_name(tmp_path):

@@ -530,6 +530,34 @@ def test_an_image_under_several_corruptions_is_one_witness(tmp_path):
     assert p[0] > p[1]
 
 
+def test_p_does_not_depend_on_which_of_two_is_the_baseline(tmp_path):
+    """Of a baseline that learns, the first order alone was looked at."""
+    tasks, results = [Task("zero-shot"), Task("adte"), Task("adte", seed=1)], Results(tmp_path)
+    plain, _, last = run_tasks(stream(images=200), tasks, results)
+    same = dict(zip(plain.run.ids, plain.run.predicted, strict=True))
+    changed = replace(last.run, predicted=np.array([same[i] for i in last.run.ids]))
+    results.put(last.record.key, changed, last.record)
+    ps = {}
+    for base, other in (("zero-shot", "adte"), ("adte", "zero-shot")):
+        (section,) = read_sections([tmp_path], baseline=base)
+        (entry,) = (e for e in section.entries if e.row["method"] == other)
+        ps[base] = entry.row["p"]
+    assert ps == {"zero-shot": 1.0, "adte": 1.0}
+
+
+def test_other_predictions_under_one_name_are_shown_apart_and_said(runs, tmp_path):
+    """Those of the second folder were left out without a word."""
+    one, other = Results(runs), tmp_path / "other"
+    assert len(read_sections([runs, shutil.copytree(runs, other)])) == 1  # each counts once
+    (record,) = (r for r in one if r.title == "se")
+    run = one.run(record)
+    Results(other).put(record.key, replace(run, predicted=run.labels), record)
+    with pytest.warns(UserWarning, match=rf"under one name \(1, such as '{record.key}'\)"):
+        first, second = read_sections([runs, other])
+    assert len(first.entries) == 5
+    assert [(e.name, e.first.run.correct.all()) for e in second.entries] == [("se", True)]
+
+
 def test_a_dollar_in_a_name_is_a_dollar(tmp_path):
     run_tasks(stream(), [Task("se", title=r"a $\frac$ of b$")], Results(tmp_path))
     text = runs_report([tmp_path])[0].read_text("utf-8")

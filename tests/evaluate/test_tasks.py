@@ -16,7 +16,10 @@ from PIL import Image
 from adte import InputError, StateError, create_method
 from adte.data import make_stream
 from adte.evaluate import run
+from adte.evaluate.compare import Comparison
 from adte.evaluate.features.cache import Cache, extract
+from adte.evaluate.features.live import Live
+from adte.evaluate.report.sections import read_sections
 from adte.evaluate.running.aggregate import aggregate
 from adte.evaluate.running.results import Results, summarise
 from adte.evaluate.running.tasks import (
@@ -28,6 +31,7 @@ from adte.evaluate.running.tasks import (
     run_tasks,
 )
 from adte.evaluate.source import Source
+from adte.prompts import Prompts
 from adte.views import KERNELS
 from evaluate.test_cache import live, pictures
 
@@ -277,6 +281,49 @@ def test_a_strangers_method_is_run_again_when_its_code_changes(cache, tmp_path, 
         sys.modules.pop(f"strange{number}")
     assert keys[0] != keys[1]
     assert key_of(cache, Task("se")) == key_of(cache, Task("se"))
+
+
+def test_runs_on_other_images_of_the_same_names_are_other_runs(tmp_path):
+    """Two exports of one set took each other's results, and were one section of a report."""
+    one = live(12)
+    foggy = replace(pictures(12), sources=[image // 9 for image in pictures(12).sources])
+    other = Live(one.model, one.class_weights, make_stream(foggy, order="file"), one.views)
+    results, tasks = Results(tmp_path), [Task("se"), Task("zero-shot")]
+    first, second = (run_tasks(stream, tasks, results) for stream in (one, other))
+    assert [o.record.key for o in first] != [o.record.key for o in second]
+    assert first[0].run.confidence.tolist() != second[0].run.confidence.tolist()
+    before = {p.name: p.stat().st_mtime_ns for p in tmp_path.iterdir()}
+    assert len(before) == 8
+    for stream, done in ((other, second), (one, first)):
+        again = run_tasks(stream, tasks, results)
+        assert [o.record for o in again] == [o.record for o in done]
+    assert {p.name: p.stat().st_mtime_ns for p in tmp_path.iterdir()} == before
+    titles = [s.title for s in read_sections([tmp_path])]
+    assert len(set(titles)) == 2
+    assert all("content" in title for title in titles)
+
+
+def test_runs_that_do_not_know_their_images_are_taken_as_before(tmp_path):
+    stream, results = live(6), Results(tmp_path)
+    early = copy(stream)
+    early.recipe = replace(stream.recipe, content=())
+    ((was,), (now,)) = (run_tasks(s, [Task("se")], results) for s in (early, stream))
+    assert now.record == was.record
+    run_tasks(stream, [Task("zero-shot")], results)
+    assert len(read_sections([tmp_path])) == 1
+
+
+def test_a_table_says_which_methods_did_not_run_under_its_prompts(cache):
+    prompts = Prompts.of("art of the {}.").describe()
+    stream = live(4, prompts=prompts)
+    table = Comparison.of(run_tasks(stream, [Task("se"), Task("tpt"), Task("ctpt")]), stream)
+    assert [r.conditions.own_prompt for r in table.records] == ["", *["a photo of a {}."] * 2]
+    said = "Not under the prompts of the data, but from 'a photo of a {}.' on: tpt; ctpt."
+    assert table.grid.caption.endswith(said)
+    assert said in table.small.caption
+    usual = live(4, prompts=Prompts.of("a photo of a {}.").describe())
+    (same,) = run_tasks(usual, [Task("tpt")])
+    assert same.record.conditions.own_prompt == ""
 
 
 def test_whoever_holds_a_prior_has_it_recorded(cache):

@@ -171,6 +171,7 @@ def extract(out: str, json_to: str | None, **values: Any) -> None:
     from adte.evaluate.features.cache import begun
     from adte.evaluate.features.cache import extract as write_cache
     from adte.evaluate.features.live import Live
+    from adte.labelling.report import counted
 
     cluster, source = WORKERS.take(values), SOURCE.take(values)
     if source.cache is not None or source.npz is not None:
@@ -183,7 +184,8 @@ def extract(out: str, json_to: str | None, **values: Any) -> None:
     if note := unseen(live):
         console.say(f"note: {note}")
     size = len(live) * live.views.count * live.model.dim * 2 / 1e6
-    click.echo(f"{len(live)} images, {live.views.count} views: about {size:,.0f} MB", err=True)
+    about = f"{counted(len(live), 'image')}, {counted(live.views.count, 'view')}"
+    click.echo(f"{about}: about {size:,.0f} MB", err=True)
     with console.notes(), console.progress("encoding", len(live)) as bar:
         if cluster is None:
             cache = write_cache(live, out, source.prompt_set, tick=bar.advance)

@@ -135,10 +135,15 @@ class Dataset(Sequence[Example]):
         """Id and domain of an image, without reading it."""
         return self.ids[index], self.name if self.domains is None else self.domains[index]
 
+    @property
+    def originals(self) -> Sequence[Any]:
+        """The images before they are corrupted on the fly."""
+        found: Sequence[Any] = getattr(self.sources, "sources", self.sources)
+        return found
+
     def file(self, index: int) -> Path | None:
         """Path of an image, if it is a file; for a corrupted image, that of the original."""
-        sources = getattr(self.sources, "sources", self.sources)
-        return sources[index] if isinstance(sources, Files) else None
+        return self.originals[index] if isinstance(self.originals, Files) else None
 
     def __repr__(self) -> str:
         return (

@@ -23,10 +23,12 @@ Imbalance, over classes k = 0 … L−1 in seeded order, of the n images that th
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -34,16 +36,18 @@ from numpy.typing import NDArray
 
 from adte.data.base import Dataset, Example
 from adte.errors import InputError
+from adte.images import read_picture
 from adte.options import build, check, flat, option
 
 __all__ = [
-    "Stream", "StreamOptions", "another_order", "correlated", "gradual", "make_stream",
-    "order_digest",
+    "Stream", "StreamOptions", "another_order", "check_limit", "correlated", "gradual",
+    "make_stream", "order_digest", "other_images",
 ]  # fmt: skip
 
 Ints = NDArray[np.int64]
 TOGETHER = ("class-ordered", "correlated")  # orders that keep images of a class together
 TRIES = 10  # draws of the Dirichlet order before the best one is taken
+SAMPLE = 5  # images of a set that are read to know it again
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,6 +152,18 @@ class Stream(Sequence[Example]):
         """The domain of each image."""
         return [self.datasets[k].identify(i)[1] for k, i in self.places.tolist()]
 
+    @cached_property
+    def content(self) -> tuple[str, ...]:
+        """Digests of a few images of each set, for names alone do not tell two sets apart; an empty
+        one where an image cannot be read.
+        """
+        sets = {id(d.originals): d.originals for d in self.datasets}
+        return tuple(
+            _digest(sources, i)
+            for sources in sets.values()
+            for i in np.unique(np.linspace(0, len(sources) - 1, SAMPLE, dtype=int)).tolist()
+        )
+
     def describe(self) -> dict[str, Any]:
         """The protocol facts, fit for JSON; `digest` tells two orders apart."""
         names, counts = np.unique(np.array(self.domains), return_counts=True)
@@ -167,6 +183,41 @@ def order_digest(images: Iterable[tuple[str, str]]) -> str:
     """Tells two orders of images apart, each given by its id and domain."""
     order = "\n".join(f"{domain}\t{id}" for id, domain in images)
     return blake2b(order.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
+
+
+def _digest(sources: Sequence[Any], index: int) -> str:
+    """Of an image as it is stored: the bytes of a file, else the pixels."""
+    try:
+        source = sources[index]
+        while callable(source):
+            source = source()
+        if isinstance(source, str | os.PathLike):
+            source = Path(source).read_bytes()
+        picture = read_picture(source, lambda height, width: 8)  # raises if it is damaged
+    except (InputError, OSError):
+        return ""
+    stored = source if isinstance(source, bytes) else picture.pixels.tobytes()
+    return blake2b(stored, digest_size=8).hexdigest()
+
+
+def other_images(mine: Sequence[str], theirs: Sequence[str]) -> bool:
+    """Whether two streams of the same names are of other images, by what is known of both.
+
+    >>> other_images(["a", "b"], ["a", "c"]), other_images(["a", ""], ["a", "c"])
+    (True, False)
+    """
+    known = len(mine) == len(theirs)
+    return known and any(a and b and a != b for a, b in zip(mine, theirs, strict=True))
+
+
+def check_limit(limit: int, every: Iterable[str], left: Iterable[str]) -> None:
+    """Refuse a limit that leaves whole domains out, by the names before and after it."""
+    if lost := list(dict.fromkeys(every).keys() - set(left)):
+        more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
+        raise InputError(
+            f"limit={limit} leaves no image of {', '.join(sorted(lost)[:3])}{more}; give a larger "
+            "one, fewer domains, or a stream that mixes them (--domains mixed)"
+        )
 
 
 def make_stream(
@@ -190,8 +241,11 @@ def make_stream(
     parts = _parts(sets)
     ordered = {name: _ordered(sets, places, options, n)
                for n, (name, places) in enumerate(parts.items())}  # fmt: skip
-    places = _arranged(ordered, options)[: options.limit]
-    return Stream(sets, options, places, *_label_space(sets, options))
+    places = _arranged(ordered, options)
+    stream = Stream(sets, options, places[: options.limit], *_label_space(sets, options))
+    if options.limit is not None and len(parts) > 1:
+        check_limit(options.limit, parts, stream.domains)
+    return stream
 
 
 def _parts(sets: tuple[Dataset, ...]) -> dict[str, Ints]:

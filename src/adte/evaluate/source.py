@@ -8,6 +8,7 @@ from typing import Any
 
 from adte.data import Dataset, StreamOptions, corrupted, load_dataset, make_stream
 from adte.data.corrupted import corruption_list, severity_list
+from adte.data.streams import check_limit
 from adte.errors import InputError
 from adte.evaluate.features.arrays import Arrays, from_npz
 from adte.evaluate.features.cache import Cache
@@ -181,7 +182,7 @@ class Source(Loading):
                     )
             if self.device is not None:
                 cache.class_weights = cache.class_weights.to(head_device(self.device))
-        return cache.first(self.asked("stream").get("limit"))
+        return _first(cache, self.asked("stream").get("limit"))
 
     def _given(self, stream: Arrays, name: str, needs: frozenset[str]) -> FeatureStream:
         """A person's own features as a stream; they are as they are."""
@@ -205,7 +206,7 @@ class Source(Loading):
             )
         if self.device is not None:
             stream.class_weights = stream.class_weights.to(head_device(self.device))
-        return stream.first(limit)
+        return _first(stream, limit)
 
     def _check_cache(self, cache: Cache, name: str) -> None:
         """Refuse what only images can be made into; features lie in the order they were made."""
@@ -254,6 +255,14 @@ class Source(Loading):
             for level in severity_list(self.severity)
         ]
         return [*sets, *worse] if self.clean else worse
+
+
+def _first(stream: FeatureStream, limit: int | None) -> FeatureStream:
+    """The first images of features that are there; of each domain some."""
+    few = stream.first(limit)
+    if limit is not None and len(stream.recipe.data.get("domain_counts", ())) > 1:
+        check_limit(limit, stream.domains, few.domains)
+    return few
 
 
 _NAMED = {"count": "views"}  # options by the name that people give

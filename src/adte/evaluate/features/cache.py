@@ -17,6 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from copy import copy
 from dataclasses import replace
+from hashlib import blake2b
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +28,7 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 
 from adte.data.base import Skipped
+from adte.data.streams import other_images
 from adte.errors import InputError, StateError
 from adte.evaluate.features import shards
 from adte.evaluate.features.live import Live
@@ -95,14 +97,14 @@ def extract(
 class _Lacking(NamedTuple):
     """What a cache lacks, and images that could not be read."""
 
-    recipe: bool
+    recipe: Recipe | None
     weights: bool
     shards: list[tuple[Path, range]]
     skipped: list[Skipped]
 
     @property
     def some(self) -> bool:
-        return self.recipe or self.weights or bool(self.shards)
+        return self.recipe is not None or self.weights or bool(self.shards)
 
 
 def _is_whole(folder: Path, prompt_set: str, images: int, shard: int) -> bool:
@@ -122,8 +124,7 @@ def _look(
     live: Live, folder: Path, prompt_set: str, recipe: Recipe, tick: Tick = silent
 ) -> _Lacking:
     """Check all that is there."""
-    if known := (folder / "recipe.json").exists():
-        _check_recipe(folder, recipe)
+    better = _better_recipe(folder, recipe)
     weighed = _has_weights(folder, prompt_set, live)
     todo, skipped, changed = [], list[Skipped](), 0
     for number, start in enumerate(range(0, len(live), recipe.shard)):
@@ -135,7 +136,7 @@ def _look(
             there = [*zip(header["ids"], header["domains"], strict=True)]
             shape = tensors["features"].shape[1:]
             same = shape == (recipe.views.count, recipe.dim)
-            same = same and (known or header.get("recipe", recipe.digest) == recipe.digest)
+            same = same and header.get("recipe", recipe.digest) == recipe.digest
             if not same or there != [live.stream.identify(i) for i in read]:
                 raise _stranger(path)
             if not any(live.readable(s.position) for s in lost):
@@ -151,15 +152,17 @@ def _look(
             "have changed",
             stacklevel=3,
         )
-    return _Lacking(not known, not weighed, todo, skipped)
+    return _Lacking(better, not weighed, todo, skipped)
 
 
 def _complete(
     live: Live, folder: Path, prompt_set: str, recipe: Recipe, lacking: _Lacking, tick: Tick
 ) -> None:
     """Write what a cache lacks; nothing before all that lies there was looked at."""
-    if lacking.recipe:
-        text = json.dumps(recipe.to_json(), indent=1, ensure_ascii=False) + "\n"
+    if lacking.recipe is not None:
+        facts = lacking.recipe.to_json()
+        facts["checksum"] = _checksum(facts)
+        text = json.dumps(facts, indent=1, ensure_ascii=False) + "\n"
         write_whole(folder / "recipe.json", text)
     if lacking.weights:
         save_state(
@@ -244,9 +247,12 @@ def _stranger(path: Path) -> StateError:
 # --------------------------------------------------------------------------- reading
 
 
-def _check_recipe(folder: Path, wanted: Recipe) -> None:
-    there, asked = read_recipe(folder).to_json(), json.loads(json.dumps(wanted.to_json()))
-    there = json.loads(json.dumps(there))
+def _better_recipe(folder: Path, wanted: Recipe) -> Recipe | None:
+    """What recipe.json should say, if it does not; that of another stream is refused."""
+    if not (folder / "recipe.json").exists():
+        return wanted
+    known = read_recipe(folder)
+    there, asked = (json.loads(json.dumps(r.to_json())) for r in (known, wanted))
     for key in DECIDING:
         if there[key] != asked[key]:
             raise StateError(
@@ -254,6 +260,15 @@ def _check_recipe(folder: Path, wanted: Recipe) -> None:
                 f"{_difference(there[key], asked[key])}; choose another folder, or ask for what it "
                 "holds"
             )
+    if other_images(known.content, wanted.content):
+        raise StateError(
+            f"the cache {str(folder)!r} was made of other images of the same names; extract into "
+            "another folder"
+        )
+    if len(known.content) != len(wanted.content):  # it does not know its images
+        return None
+    seen = tuple(a or b for a, b in zip(known.content, wanted.content, strict=True))
+    return replace(known, content=seen) if seen != known.content else None  # one was mended
 
 
 FOLLOW = ("changes", "digest")  # facts of a stream that follow from its images and their order
@@ -323,7 +338,19 @@ def read_recipe(folder: Path) -> Recipe:
             f"{str(path)!r} is damaged ({error}); delete it and run the same `adte extract` again, "
             "finished shards stay"
         ) from error
-    return Recipe.from_json(facts, repr(str(folder)))
+    checksum = facts.pop("checksum", None)  # early ones have none
+    recipe = Recipe.from_json(facts, repr(str(folder)))
+    if checksum is not None and checksum != _checksum(facts):
+        raise StateError(
+            f"{str(path)!r} was altered: its checksum does not fit; delete it and run the same "
+            "`adte extract` again, finished shards stay"
+        )
+    return recipe
+
+
+def _checksum(facts: dict[str, Any]) -> str:
+    text = json.dumps(facts, sort_keys=True)
+    return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 class Cache(FeatureStream):
@@ -448,6 +475,7 @@ class Cache(FeatureStream):
             raise StateError(f"{str(path)!r} was replaced while it was read; open the cache again")
         shard, r = Shard.open(path), self.recipe
         strange = max(shard.labels, default=-1) >= len(r.classes)
+        strange = strange or shard.header.get("recipe", r.digest) != r.digest
         if strange or shard.shape != (r.views.count, r.dim):
             raise _stranger(path)
         return shard

@@ -81,6 +81,7 @@ class Live(FeatureStream):
             views=self.views,
             preprocess=model.preprocess,
             data=self.stream.describe(),
+            content=self.stream.content,
             classes=tuple(names),
             class_ids=tuple(ids),
             prompts=self.prompts,

@@ -34,6 +34,7 @@ class Recipe:
         classes, class_ids: the label space; frequency: training images of each class, if known.
         prompts: what was said of each class.
         part: which part of the stream this is, in words; None for all of it.
+        content: digests of a few images, see `Stream.content`; none if nobody looked at them.
         shard: images a file, for a cache.
     """
 
@@ -56,6 +57,7 @@ class Recipe:
     prompts: dict[str, Any] = field(default_factory=dict)
     frequency: tuple[float, ...] | None = None
     part: str | None = None
+    content: tuple[str, ...] = ()
     shard: int = 0
 
     def narrowed(self, classes: list[int], name: str) -> Recipe:

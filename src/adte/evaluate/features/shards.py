@@ -48,7 +48,8 @@ def _digest(features: blake2b, tensors: dict[str, Tensor], ids: list[str]) -> st
 def _names_digest(tensors: dict[str, Tensor], header: dict[str, Any]) -> str:
     """Of all that `_digest` leaves out."""
     shapes = [[name, str(t.dtype), list(t.shape)] for name, t in sorted(tensors.items())]
-    keys = ("ids", "domains", "skipped", *({"recipe"} & header.keys()))  # early ones lack the last
+    later = [key for key in ("recipe", "file") if key in header]  # that early shards lack
+    keys = ("ids", "domains", "skipped", *later)
     names = json.dumps([shapes, *(header[key] for key in keys)])
     return blake2b(names.encode(), digest_size=16).hexdigest()
 
@@ -94,6 +95,7 @@ class Growing:
             "domains": [e.domain for e in images],
             "skipped": [asdict(s) for s in skipped],
             "recipe": self.recipe,
+            "file": self.path.name,
         }
         digests = {
             "digest": _digest(self._features, tensors, names["ids"]),
@@ -119,6 +121,8 @@ def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise StateError(f"shard {str(path)!r} is damaged; {mend}") from error
     if not same:
         raise StateError(f"shard {str(path)!r} was altered: its checksum does not fit; {mend}")
+    if (name := header.get("file", path.name)) != path.name:
+        raise StateError(f"shard {str(path)!r} was written as {name!r}; {mend}")
     return tensors, header
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -17,6 +18,7 @@ from typing import Any
 
 from adte.data import StreamOptions
 from adte.data.corruptions import CORRUPTIONS
+from adte.data.streams import other_images
 from adte.errors import InputError, unknown
 from adte.evaluate.report.tables import row_name
 from adte.evaluate.running import figures
@@ -103,33 +105,71 @@ def read_sections(
     baseline: str | None = None,
 ) -> list[Section]:
     """The sections of all runs in the folders, or of the keys in `only`; a run that lies in several
-    folders counts once. Gains are over the `baseline`, SE by default.
+    folders counts once; one that predicts otherwise there is of another section. Gains are over
+    the `baseline`, SE by default.
     """
-    grouped: dict[str, list[Outcome]] = {}
-    seen: set[str] = set()
+    grouped: dict[tuple[str, int], list[Outcome]] = {}
+    seen: dict[str, list[Outcome]] = {}
     for folder in map(Path, folders):
         if not folder.is_dir():
             raise InputError(f"the results folder {str(folder)!r} does not exist; check the path")
         results = Results(folder)
         for record in results:
-            if record.key in seen or (only is not None and record.key not in only):
+            if only is not None and record.key not in only:
                 continue
-            seen.add(record.key)
             c = record.conditions
             task = Task(c.method, c.options, c.protocol, c.order_seed, record.title)  # type: ignore[arg-type]
+            outcome, named = Outcome(task, results.run(record), record), seen.get(record.key, [])
+            copies = [o for o in named if not _other_images(o, outcome)]
+            if any(_alike(outcome, o) for o in copies):
+                continue
+            seen[record.key] = [*named, outcome]
             same = json.dumps(_same(c), sort_keys=True)
-            grouped.setdefault(same, []).append(Outcome(task, results.run(record), record))
+            grouped.setdefault((same, len(copies)), []).append(outcome)
     if not grouped:
         names = ", ".join(repr(str(f)) for f in folders)
         raise InputError(
             f"there are no results in {names}; make some with `adte compare --runs FOLDER`"
         )
-    parts = [part for outcomes in grouped.values() for part in _streams(outcomes)]
+    if twice := [o.record.key for (_, copy), runs in grouped.items() for o in runs if copy]:
+        warnings.warn(
+            f"folders hold other predictions under one name ({len(twice)}, such as {twice[0]!r}), "
+            "perhaps of other images; they are shown apart",
+            stacklevel=2,
+        )
+    parts = [
+        part
+        for outcomes in grouped.values()
+        for same in _contents(outcomes)
+        for part in _streams(same)
+    ]
     sections = _titled([_section(outcomes, baseline) for outcomes in parts])
     rows = dict.fromkeys(e.row["method"] for s in sections for e in s.entries)
     if baseline is not None and baseline not in rows:
         raise unknown("baseline", baseline, rows)
     return sections
+
+
+def _alike(a: Outcome, b: Outcome) -> bool:
+    """Whether two runs of one key predict the same."""
+    mine, theirs = ([o.run.ids, o.run.labels.tolist(), o.run.predicted.tolist()] for o in (a, b))
+    return mine == theirs
+
+
+def _other_images(a: Outcome, b: Outcome) -> bool:
+    mine, theirs = (o.record.conditions.content for o in (a, b))
+    return other_images(mine, theirs)
+
+
+def _contents(outcomes: list[Outcome]) -> list[list[Outcome]]:
+    """Runs by what their images contain; those that do not know it are with the first."""
+    apart: list[list[Outcome]] = []
+    for o in sorted(outcomes, key=lambda o: not o.record.conditions.content):
+        if home := next((group for group in apart if not _other_images(group[0], o)), None):
+            home.append(o)
+        else:
+            apart.append([o])
+    return apart
 
 
 def _streams(outcomes: list[Outcome]) -> list[list[Outcome]]:
@@ -169,7 +209,7 @@ def _titled(sections: list[Section]) -> list[Section]:
         c = s.conditions
         names = data_names(c.data) or "unnamed data"
         count = c.views.get("count")
-        views = f"{count} views" if count else None
+        views = f"{count} view{'s' * (count > 1)}" if count else None
         title = ", ".join(filter(None, [names, c.model, views, c.part, *unusual_stream(c.data)]))
         groups.setdefault(title, []).append(s)
     titles: dict[int, str] = {}
@@ -225,6 +265,7 @@ def _words(c: Conditions) -> dict[str, str]:
         "views": ", ".join(_unusual(c.views, written(Views()), "crop ")),
         "split": "; ".join(splits),
         "fingerprint": f"weights {c.fingerprint[:8]}",
+        "content": f"content {'-'.join(d[:4] for d in c.content)}" if c.content else "",
     }
 
 
@@ -324,13 +365,16 @@ def _against(entry: Entry, other: Entry | None, key: str) -> dict[str, Any]:
 
 
 def _p(entry: Entry, other: Entry) -> float:
-    """McNemar's p, the largest of all seeds; what is said of an image that is shown more than once
-    is one witness.
+    """McNemar's p, the largest over the orders of either; what is said of an image that is shown
+    more than once is one witness.
     """
     mine, theirs = ({_seed(o): right(o) or {} for o in e.outcomes} for e in (entry, other))
     # One that keeps no state has run in one order alone.
-    usual = {by: x for (_, by), x in reversed(theirs.items())}
-    pairs = [(x, theirs.get(seed, usual[seed[1]])) for seed, x in mine.items()]
+    usual, usual_there = ({by: x for (_, by), x in reversed(e.items())} for e in (mine, theirs))
+    pairs = [
+        (mine.get(seed, usual[seed[1]]), theirs.get(seed, usual_there[seed[1]]))
+        for seed in mine | theirs
+    ]
     return max(
         figures.mcnemar([*x.values()], [y[i] for i in x], [i.image for i in x]) for x, y in pairs
     )

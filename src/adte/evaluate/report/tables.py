@@ -413,6 +413,18 @@ def rows_table(rows: Sequence[Mapping[str, Any]], title: str = "", best: str = "
     return replace(grid, caption=f"{grid.caption} {note}")
 
 
+def _own_prompts(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Which methods did not run under the prompts of the table."""
+    own: dict[str, dict[str, None]] = {}
+    for r in rows:
+        own.setdefault(r.get("own_prompt") or "", {})[row_name(r)] = None
+    return " ".join(
+        f"Not under the prompts of the data, but from {prompt!r} on: {'; '.join(names)}."
+        for prompt, names in own.items()
+        if prompt
+    )
+
+
 def terminal_table(rows: Sequence[Mapping[str, Any]], title: str) -> Grid:
     """The same rows in the width of a terminal."""
     lines = []
@@ -467,4 +479,5 @@ def _known(columns: Iterable[Column], rows: Sequence[Mapping[str, Any]], title: 
     """A grid of the columns that some row has a value for, explained."""
     known = [c for c in columns if _some(rows, c.key)]
     said = "; ".join(dict.fromkeys(c.caption for c in known if c.shown and c.caption))
-    return Grid(known, rows, title, f"{said[:1].upper()}{said[1:]}." if said else "")
+    said = f"{said[:1].upper()}{said[1:]}." if said else ""
+    return Grid(known, rows, title, f"{said} {_own_prompts(rows)}".strip())

@@ -85,6 +85,7 @@ def aggregate(outcomes: Sequence[Outcome], baseline: str | None = None) -> list[
             "aside": len(draws) < len(every),
         }
         row |= means
-        row["options"] = group[0].record.conditions.options
+        about = group[0].record.conditions
+        row |= {"options": about.options, "own_prompt": about.own_prompt}
         rows.append(row)
     return rows

@@ -7,7 +7,7 @@ import os
 import platform
 import warnings
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from math import isfinite
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from adte._version import __version__
+from adte.data.streams import other_images
 from adte.errors import InputError, StateError
 from adte.evaluate.running.metrics import Metric, list_metrics
 from adte.evaluate.running.protocol import Run
@@ -30,6 +31,7 @@ from adte.files.whole import check_readable
 __all__ = ["FORMAT", "Conditions", "Record", "Results", "summarise"]
 
 FORMAT = 3
+DIGITS = 12  # of the digest at the end of a run's name
 LONGEST = 230  # bytes of a run's name that leave room for its digest and suffix
 READABLE = 100  # bytes that are kept of a longer one
 KEPT: dict[str, type] = {  # what is kept of every image, and how
@@ -100,11 +102,13 @@ class Conditions:
         model, fingerprint: the tower and its weights; dtype, device: how and where it ran.
         kernel, runtime: what resized the crops, and what computed the tower.
         prompts, views, preprocess, data: as each of them describes itself.
+        own_prompt: the template that a method starts from by itself, where the prompts are others.
         order, order_seed: how the stream was ordered, and which shuffle of it this was.
         view_seed: seed of the crops.
         part: which part of the set, in words; None for all of it.
         images, classes: how many; skipped: id and reason of those that could not be read.
-        stream: a digest of images, labels, classes and scale, whatever the order.
+        stream: a digest of names and labels of the images, classes and scale, whatever the order.
+        content: digests of a few images, see `Stream.content`; none if nobody looked at them.
         source: a digest of the module of a method that is not ours.
         versions: of adte, torch and python.
     """
@@ -119,6 +123,7 @@ class Conditions:
     kernel: str = ""
     runtime: str = ""
     prompts: dict[str, Any] = field(default_factory=dict)
+    own_prompt: str = ""
     views: dict[str, Any] = field(default_factory=dict)
     view_seed: int = 0
     preprocess: dict[str, Any] = field(default_factory=dict)
@@ -131,6 +136,7 @@ class Conditions:
     stateful: bool = True
     skipped: list[dict[str, Any]] = field(default_factory=list)
     stream: str = ""
+    content: list[str] = field(default_factory=list)
     source: str = ""
     versions: dict[str, str] = field(default_factory=_versions)
 
@@ -193,11 +199,13 @@ class Results:
     def key(asked: dict[str, Any]) -> str:
         text = json.dumps(asked, sort_keys=True, default=str)
         name = "".join(c if c.isalnum() else "-" for c in str(asked.get("title", "run")))
-        return f"{cut(name)}-{blake2b(text.encode(), digest_size=6).hexdigest()}"
+        return f"{cut(name)}-{_digits(text)}"
 
-    def get(self, key: str) -> Record | None:
-        """A finished run, or None. One whose predictions are gone counts as not run."""
-        path = self.folder / f"{key}.json"
+    def get(self, key: str, content: Sequence[str] = ()) -> Record | None:
+        """A finished run on images of this content, or None. One whose predictions are gone counts
+        as not run.
+        """
+        path = self.folder / f"{self._own(key, content)}.json"
         whole = path.exists() and path.with_suffix(".safetensors").exists()
         return self._read(path) if whole else None
 
@@ -206,6 +214,7 @@ class Results:
 
         The JSON is written last: where it is, all of the run is.
         """
+        key = self._own(key, record.conditions.content)
         tensors = {
             name: torch.from_numpy(getattr(run, name).astype(kind)) for name, kind in KEPT.items()
         }
@@ -216,6 +225,16 @@ class Results:
         path = self.folder / f"{key}.json"
         write_whole(path, text)
         return Record.from_json(json.loads(text), path)
+
+    def _own(self, key: str, content: Sequence[str]) -> str:
+        """The key, or another one where it is taken by a run on other images of the same names."""
+        path = self.folder / f"{key}.json"
+        try:
+            if content and other_images(self._read(path).conditions.content, content):
+                return f"{key[:-DIGITS]}{_digits(key, *content)}"
+        except (InputError, StateError):  # there is none, or it is damaged
+            pass
+        return key
 
     def run(self, record: Record) -> Run:
         """The run behind a record, image by image."""
@@ -271,6 +290,10 @@ class Results:
             f"result {str(path)!r} has format {form} (written by adte {writer}), this version "
             f"reads {FORMAT}; use another results folder, or delete it and run again"
         )
+
+
+def _digits(*texts: str) -> str:
+    return blake2b("\n".join(texts).encode(), digest_size=DIGITS // 2).hexdigest()
 
 
 def _foreign(path: Path) -> bool:

@@ -30,6 +30,7 @@ from adte.evaluate.running.results import Conditions, Record, Results, summarise
 from adte.facts import written
 from adte.machine import PeakMemory, threads
 from adte.methods import Method, create_method, list_methods, method_info
+from adte.methods.prompt_tuning import PromptMethod
 from adte.options import parse
 
 __all__ = [
@@ -155,6 +156,7 @@ def perform(
         kernel=r.kernel,
         runtime=r.runtime,
         prompts=r.prompts,
+        own_prompt=_own_prompt(method, r.prompts),
         views=written(r.views),
         view_seed=r.views.seed,
         preprocess=asdict(r.preprocess),
@@ -167,6 +169,7 @@ def perform(
         stateful=method.stateful,
         skipped=[asdict(s) for s in ordered.skipped],
         stream=_digest(done, stream),
+        content=list(r.content),
         source=_source(type(method)),
     )
     return Outcome(task, done, Record(task.name, summarise(done), conditions))
@@ -178,6 +181,15 @@ def _facts(data: dict[str, Any], run: Run) -> dict[str, Any]:
     digest = order_digest(zip(run.ids, run.domains, strict=True))
     found = {"changes": changes, "digest": digest}
     return {**data, **{k: v for k, v in found.items() if k in data}}
+
+
+def _own_prompt(method: Method, prompts: dict[str, Any]) -> str:
+    """The template that a tuner of prompts starts from, unless it is what the prompts are."""
+    if not isinstance(method, PromptMethod) or not prompts:
+        return ""
+    own = f"{method.context} {{}}."
+    same = prompts.get("templates") == [own] and prompts.get("use", "templates") == "templates"
+    return "" if same else own
 
 
 def check_needs(method: Method, stream: FeatureStream) -> None:
@@ -238,8 +250,8 @@ def run_tasks(
 
 
 def known_run(stream: FeatureStream, results: Results, key: str) -> Record | None:
-    """A finished run; none that had to skip an image which can be read by now."""
-    record = results.get(key)
+    """A finished run on these images; none that had to skip one which can be read by now."""
+    record = results.get(key, stream.recipe.content)
     skipped = record.conditions.skipped if record is not None else ()
     mended = isinstance(stream, Live) and any(stream.readable(s["position"]) for s in skipped)
     return None if mended else record
@@ -293,8 +305,8 @@ def once(
 
 def key_of(stream: FeatureStream, task: Task) -> str:
     """The name of a run: a digest of the task, of every option of the method and of what the stream
-    says of itself. Images of the same names and labels are taken for the same images. The code of a
-    method that is not ours counts too, for its version does not.
+    says of itself. What its images contain does not count; `Results` tells such runs apart. The
+    code of a method that is not ours counts too, for its version does not.
     """
     method = task.create()
     recipe = {**asdict(stream.recipe), "views": written(stream.recipe.views)}
@@ -303,7 +315,7 @@ def key_of(stream: FeatureStream, task: Task) -> str:
         "title": task.name,
         "options": method.params,  # defaults too: they may change
         "adte": __version__,
-        "stream": {k: v for k, v in recipe.items() if k not in ("shard", "device")},
+        "stream": {k: v for k, v in recipe.items() if k not in ("shard", "device", "content")},
         "images": len(stream),
         "labels": blake2b(stream.labels.astype("<i8").tobytes(), digest_size=8).hexdigest(),
     }
