@@ -45,6 +45,7 @@ class Looked(NamedTuple):
         images: number of images that were labelled, or were unsure.
         shown: number of images on the page.
         check: number of images to check by eye.
+        passed: number of images that were drawn for it, and that a table cannot name.
         missing: number of images whose picture could not be made.
     """
 
@@ -52,6 +53,7 @@ class Looked(NamedTuple):
     images: int
     shown: int
     check: int
+    passed: int
     missing: int
 
 
@@ -104,8 +106,16 @@ class Look:
             return escape_name(place) == place and os.path.isfile(place)
 
         places = self._places
-        drawn = random.Random(0).sample(range(len(places)), len(places))
-        return [*islice((i for i in drawn if fits(places[i])), self.check)]
+        found: list[int] = []
+        self._passed = 0
+        for i in random.Random(0).sample(range(len(places)), len(places)):
+            if len(found) == self.check:
+                break
+            if fits(places[i]):
+                found.append(i)
+            else:
+                self._passed += 1
+        return found
 
     def run(self, tick: Callable[[int], object] = lambda count: None) -> Looked:
         """Write the page; `tick` is called with the number of pictures that were just made."""
@@ -117,7 +127,8 @@ class Look:
         text = sheet(title, answers, self._unread, [*cards.values()], check, self._classes,
                      self._state)  # fmt: skip
         write_whole(self.page, text)
-        return Looked(self.page, len(answers), len(cards), len(check), len(cards) - len(found))
+        missing = len(cards) - len(found)
+        return Looked(self.page, len(answers), len(cards), len(check), self._passed, missing)
 
     def _pictures(self, tick: Callable[[int], object]) -> dict[int, str]:
         """Small pictures of images by their number, as far as they can be had."""
