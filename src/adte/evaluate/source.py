@@ -74,7 +74,9 @@ class Source(Loading):
         "threads that decode and crop; by default one per CPU core but one, at most 8",
         low=0,
     )
-    strict: bool = option(False, "stop at an unreadable image; without this it is named, left out, and no error")
+    strict: bool = option(
+        False, "stop at an unreadable image; without this it is named, left out, and no error"
+    )
     prompt_set: str = option("default", "name under which a cache keeps these prompts")
     prompts: Prompts | None = None
     views: Views | Mapping[str, Any] | None = None
