@@ -214,21 +214,22 @@ def _shape(sums, bias, L, trust, part, each, extra, uneven, classes, BLOCK: tl.c
     zero = tl.zeros((BLOCK,), tl.float64)
     xs, logs, products, squares = zero, zero, zero, zero
     highest = zero + float("-inf")
-    first_x, first_log = tl.load(bias), tl.load(sums + 4 * classes)  # or rounding would be a slope
     for start in range(0, classes, BLOCK):
         at, inside = _some(start, classes, BLOCK)
         x = tl.load(bias + at, mask=inside, other=0.0)
         log = tl.load(sums + 4 * classes + at, mask=inside, other=0.0)
-        highest = tl.maximum(highest, tl.where(inside, log, highest))
-        x = tl.where(inside, x - first_x, 0.0)
-        log = tl.where(inside, log - first_log, 0.0)
         xs += x
         logs += log
-        products += x * log
-        squares += log * log
-    mean, top = tl.sum(logs, 0) / L, tl.max(highest, 0)
-    length = tl.sum(squares, 0) - mean * mean * L
-    slope = (tl.sum(products, 0) - mean * tl.sum(xs, 0)) / tl.where(length > 0, length, 1.0)
+        highest = tl.maximum(highest, tl.where(inside, log, highest))
+    mean_x, mean, top = tl.sum(xs, 0) / L, tl.sum(logs, 0) / L, tl.max(highest, 0)
+    for start in range(0, classes, BLOCK):
+        at, inside = _some(start, classes, BLOCK)
+        x = tl.load(bias + at, mask=inside, other=0.0) - mean_x
+        log = tl.load(sums + 4 * classes + at, mask=inside, other=0.0) - mean
+        products += tl.where(inside, x * log, 0.0)
+        squares += tl.where(inside, log * log, 0.0)
+    length = tl.sum(squares, 0)
+    slope = tl.sum(products, 0) / tl.where(length > 0, length, 1.0)
     slope = tl.where(length > 0, (1.0 - trust) * L / (L + _FEW) * tl.maximum(slope, 0.0), 0.0)
     whole = zero
     for start in range(0, classes, BLOCK):

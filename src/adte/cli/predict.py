@@ -346,7 +346,9 @@ def look(quiet: bool, **o: Any) -> None:
     if done.passed:
         some = "1 image" if done.passed == 1 else f"{done.passed} images"
         lacks = "in archives, gone, or of a name that a table cannot hold, which can be renamed"
-        click.echo(f"note: {some} cannot be checked: {lacks}; the estimate is of the others", err=True)
+        click.echo(
+            f"note: {some} cannot be checked: {lacks}; the estimate is of the others", err=True
+        )
     if not quiet:
         said = f"{done.shown:,} of {done.images:,} images shown, {done.check} to check"
         click.echo(f"wrote {done.page}: {said}", err=True)
