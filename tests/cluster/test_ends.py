@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -71,6 +71,31 @@ def serve_and_end(tmp_path):
         client.close()
     assert "ended; what was acknowledged is on the disk" in err
     assert "SIGTERM received" not in err
+
+
+def test_serve_refuses_what_still_waits_after_the_drain(tmp_path):
+    patiently(lambda: serve_and_cut_off(tmp_path))
+
+
+def serve_and_cut_off(tmp_path):
+    words = ("serve", "--state", tmp_path / "state", "--port", free_port())
+    words += ("--cluster-workers", 1, "--drain", 0.5)
+    with started(*words) as process, ThreadPoolExecutor(5) as asking:
+        while not (line := process.stderr.readline()).startswith("serving on "):
+            assert line
+        client = adte.Client(line.split()[2].rstrip(","), retries=0)
+        stream = client.create(["cat", "dog"], id="shop", views=256)
+        images = [jpeg(i, 900, 700) for i in range(12)]
+        asked = [asking.submit(stream.predict_many, images) for _ in range(5)]
+        while "adte_waiting_images 60" not in client.call("GET", "/metrics").decode():
+            assert not any(x.done() for x in asked), "so many images of 256 views take longer"
+        process.send_signal(signal.SIGTERM)
+        told = {(e.status, e.code) for x in asked if (e := x.exception(300))}
+        assert told == {(503, "stopping")}
+        with suppress(OSError):  # it has ended
+            assert client._once("GET", "/v1/streams", b"", {}, 60)[0] == 503  # and not Ray's 404
+        assert process.wait(300) == 0
+        client.close()
 
 
 def test_predict_ends_in_a_sentence(tmp_path):

@@ -28,6 +28,14 @@ def refused(*words: str, **environment: str) -> str:
     return done.output
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_it_starts_ends_it_in_good_order(tmp_path, monkeypatch, number):
+    monkeypatch.setattr("adte.cli.serve._fastapi", lambda: signal.raise_signal(number))
+    done = CliRunner().invoke(main, ["serve", "--state", str(tmp_path / "s")])
+    assert (done.exit_code, done.output) == (0, "ended while it was being loaded\n")
+    assert not (tmp_path / "s").exists()
+
+
 def test_what_cannot_be_served(tmp_path):
     state = ("--state", str(tmp_path / "s"))
     assert "--state" in refused()

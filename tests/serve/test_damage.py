@@ -407,6 +407,36 @@ def test_a_full_disk_takes_nothing_and_loses_nothing(tmp_path):
     assert acknowledged == [clf.predict(jpeg(i)).probs.tolist() for i in range(full + 1)]
 
 
+@pytest.mark.parametrize("lost", ["", NAME, f"{NAME}-wal"])
+@pytest.mark.parametrize("replaced", [False, True])
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows keeps open files where they are")
+def test_what_would_be_written_to_lost_files_is_refused(tmp_path, lost, replaced):
+    """SQLite goes on writing to files that were moved or deleted, which nobody would find."""
+    clf, path, away = classifier(), tmp_path / "s" / lost, tmp_path / "away"
+    with running(tmp_path / "s") as (client, service):
+        stream = made(client)
+        stream.predict(jpeg(0))
+        path.rename(away)
+        if replaced:
+            shutil.copytree(away, path) if away.is_dir() else shutil.copy(away, path)
+        with pytest.raises(ServiceError, match="503"):  # before anything has failed
+            client.call("GET", "/ready")
+        assert "adte_writable 0" in client.call("GET", "/metrics").decode()
+        with pytest.raises(ServiceError) as refused:
+            stream.predict(jpeg(1))
+        assert (refused.value.status, refused.value.code) == (503, "storage")
+        assert stream.predict(jpeg(1), learn=False).label  # reading goes on
+        if replaced:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        away.rename(path)
+        assert client.call("GET", "/ready")["status"] == "ready"
+        found = [stream.predict(jpeg(1), probs=True).probs]
+        assert service.notes == []
+    clf.predict(jpeg(0))
+    assert found == [clf.predict(jpeg(1)).probs.tolist()]
+    assert admin.verify(tmp_path / "s") == []
+
+
 def test_keys_outlive_a_crash_and_the_log(tmp_path):
     folder = lived(tmp_path, 18)
     with running(folder) as (client, _):

@@ -727,6 +727,7 @@ def test_tokens_are_needed_outside():
     assert is_loopback("127.0.0.1")
     assert is_loopback("::1")
     assert is_loopback("localhost")
+    assert is_loopback("LOCALHOST")
     assert not is_loopback("0.0.0.0")
     assert not is_loopback("example.org")
     with pytest.raises(adte.InputError, match="ADTE_ADMIN_TOKEN"):

@@ -104,10 +104,16 @@ def serve(**o: Any) -> None:
     --cluster-workers replicas of the model encode the images, and one process keeps the streams.
     """
     with logged(o["log_format"]):
-        _serve(o)
+        try:
+            answer = _opened(o)
+        except KeyboardInterrupt:  # or SIGTERM
+            _say(o["log_format"])("ended while it was being loaded")
+        else:
+            answer()
 
 
-def _serve(o: dict[str, Any]) -> None:
+def _opened(o: dict[str, Any]) -> Callable[[], None]:
+    """What answers until a signal comes. To get there takes seconds: torch is imported."""
     _fastapi()
     from adte.models.loading import load_with
     from adte.serve.access import Access, is_loopback
@@ -138,8 +144,7 @@ def _serve(o: dict[str, Any]) -> None:
     if cluster is not None:
         with where:  # that it is free is all that matters here
             port = where.getsockname()[1]
-        _serve_far(o, cluster, port, limits=limits, access=access)
-        return
+        return _opened_far(o, cluster, port, limits=limits, access=access)
 
     def load() -> Service:
         model = load_with(Loading.among(o), o["model"]).eval()
@@ -149,15 +154,20 @@ def _serve(o: dict[str, Any]) -> None:
             workers=o["workers"], window=o["window"], disk=o["disk"],
         )  # fmt: skip
 
-    with where:
-        answer(load, where, _say(o["log_format"]), o["drain"], access)
+    def answer_there() -> None:
+        with where:
+            answer(load, where, _say(o["log_format"]), o["drain"], access)
+
+    return answer_there
 
 
 def _say(form: str) -> Callable[[str], None]:
     return log.info if form == "json" else partial(click.echo, err=True)
 
 
-def _serve_far(o: dict[str, Any], cluster: ClusterOptions, port: int, **settings: Any) -> None:
+def _opened_far(
+    o: dict[str, Any], cluster: ClusterOptions, port: int, **settings: Any
+) -> Callable[[], None]:
     """The same on a Ray cluster."""
     from adte.cluster.deploy import answer, application
     from adte.cluster.worker import Tower
@@ -169,7 +179,7 @@ def _serve_far(o: dict[str, Any], cluster: ClusterOptions, port: int, **settings
     settings |= {name: o[name] for name in ("snapshot", "workers", "window", "disk")}
     tower = Tower.of(model, how)
     app = application(tower, o["folder"], cluster.workers or 1, cluster.gpus, **settings)
-    answer(app, o["host"], port, partial(click.echo, err=True), cluster, o["drain"])
+    return partial(answer, app, o["host"], port, _say("text"), cluster, o["drain"])
 
 
 ACTIONS = {  # and their words

@@ -20,9 +20,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
+from starlette.types import ASGIApp, Receive, Scope, Send
 from torch import Tensor
 
 from adte.cluster.connect import ClusterOptions, connected, import_ray, places
@@ -30,9 +31,11 @@ from adte.cluster.worker import Tower
 from adte.errors import InputError, MissingExtra
 from adte.pipeline import Pipeline
 from adte.serve.app import make_app
+from adte.serve.engine import Far
 from adte.serve.jobs import Predict
 from adte.serve.limits import Refused
 from adte.serve.log import log
+from adte.serve.run import GRACE
 from adte.serve.service import Service
 from adte.views import Views
 
@@ -41,13 +44,7 @@ __all__ = ["answer", "application", "deployed"]
 NAME = "adte"
 TRIES = 3  # replicas that may die with an image
 CONNECTIONS = 1024  # requests under way at a time
-LEAVE = 30.0  # seconds at most for answers to leave, once all is through
-
-
-class Far(NamedTuple):
-    """An image that has been through a tower elsewhere: features (V, D) float16."""
-
-    features: Tensor
+LEAVE = 1.0  # seconds that the last answers take by way of Ray
 
 
 @dataclass(eq=False)
@@ -60,7 +57,8 @@ class Distant(Pipeline):
         found = self._sent(self.picture(source))
         if isinstance(found, str):
             raise InputError(found)
-        return Far(torch.from_numpy(found))
+        features, seconds = found
+        return Far(torch.from_numpy(features), seconds)
 
     def _sent(self, picture: Any) -> Any:
         """What a replica says of a picture; that it died is no fault of the picture's."""
@@ -116,12 +114,32 @@ class TowerReplica:
         self.model = tower.open()
 
     def encode(self, picture: Any, views: Views) -> Any:
-        """Features (V, D) of a picture, or why there are none."""
+        """Features (V, D) of a picture and the seconds that they took, or why there are none."""
+        start = time.perf_counter()
         try:
             (done,) = Pipeline(self.model, views)([(0, picture)])
         except InputError as error:
             return str(error)
-        return done.features.cpu().numpy()
+        features = done.features.cpu().numpy()
+        return features, time.perf_counter() - start
+
+
+class Finished:
+    """Requests are finished even if the one who asked has gone, as on one machine: Ray would cancel
+    them, while their images go on.
+    """
+
+    def __init__(self, app: ASGIApp, requests: set[asyncio.Task[None]]) -> None:
+        self.app, self.requests = app, requests
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        request = asyncio.ensure_future(self.app(scope, receive, send))
+        self.requests.add(request)
+        request.add_done_callback(self.requests.discard)
+        await asyncio.shield(request)
 
 
 class Owner:
@@ -131,18 +149,28 @@ class Owner:
         self.service = _opened(folder, tower, settings)
         self.service.engine = Spread(self.service.engine, handle)  # type: ignore[assignment]
         self.ending = False
+        self.requests: set[asyncio.Task[None]] = set()  # under way
 
     def __serve_build_asgi_app__(self) -> Any:
-        return make_app(self.service, named=False)  # Ray does it
+        app = make_app(self.service, named=False)  # Ray does it
+        app.add_middleware(Finished, requests=self.requests)
+        return app
 
     def check_health(self) -> None:
         if not self.service.engine.alive and not self.ending:
             raise RuntimeError("the service has ended")
 
-    async def finish(self) -> None:
-        """Do what was accepted, while there are towers still; what comes now is refused."""
+    async def finish(self, drain: float) -> None:
+        """Do what was accepted, while there are towers still, `drain` seconds at most; what comes
+        now is refused.
+        """
         self.ending = True
+        self.service.end_within(drain)
         await asyncio.to_thread(self.service.close)
+        self.service.cut_off()  # a stream that is still being made comes too late
+        if answered := set(self.requests):
+            await asyncio.wait(answered, timeout=GRACE)
+        await asyncio.sleep(LEAVE)
 
 
 def _opened(folder: str, tower: Tower, settings: dict[str, Any], patience: float = 30) -> Service:
@@ -183,7 +211,7 @@ def application(
         num_replicas=1,
         max_ongoing_requests=CONNECTIONS,
         ray_actor_options={"num_cpus": 0},
-        graceful_shutdown_timeout_s=LEAVE,
+        graceful_shutdown_timeout_s=GRACE,
         graceful_shutdown_wait_loop_s=0.1,
     )
     # An image of each stream at a time in the tower would leave replicas idle.
@@ -228,7 +256,6 @@ def deployed(app: Any, host: str = "127.0.0.1", port: int = 8017) -> Iterator[No
                 "and the folder of the state on its machines"
             ) from error
         yield
-        serve.delete(NAME)  # before the way in, so that answers leave
     finally:
         serve.shutdown()
 
@@ -249,7 +276,8 @@ def answer(
             say(f"serving on http://{host}:{port}, by a Ray cluster")
             _until_asked()
             with suppress(TimeoutError, ray.exceptions.RayError):
-                serve.get_app_handle(NAME).finish.remote().result(timeout_s=drain)
+                ended = serve.get_app_handle(NAME).finish.remote(drain)
+                ended.result(timeout_s=drain + 2 * GRACE)
     say("ended; what was acknowledged is on the disk")
 
 

@@ -35,16 +35,23 @@ from adte.serve.streams import Stream
 from adte.views import Crop
 from adte.views.boxes import of_base
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "Far"]
 
 MOST = 64  # jobs that are written together
 LEAD = 0.01  # seconds before a GPU is done that it is told what comes next
 
 
+class Far(NamedTuple):
+    """An image that has been through a tower elsewhere: features (V, D) float16."""
+
+    features: Tensor
+    seconds: float  # that its pass took there
+
+
 class _Views(NamedTuple):
     """An image, ready for the tower: its views, or what a GPU makes them of."""
 
-    prepared: Prepared
+    prepared: Prepared | Far
     size: tuple[int, int] = (0, 0)
     boxes: list[Crop] | None = None
     thumbnails: list[str] | None = None
@@ -321,9 +328,11 @@ class Engine:
         start = time.perf_counter()
         size = self._rows(len(ready))
         try:
-            pixels = pipeline.pixels([v.prepared for _, v in ready], size)
+            prepared: list[Any] = [v.prepared for _, v in ready]
+            pixels = pipeline.pixels(prepared, size)
             features = pipeline.encode(pixels, size)
             kept = pixels if any(_keeps(item) for item, _ in ready) else None
+            start -= sum(x.seconds for x in prepared if isinstance(x, Far))
             flight = _Flight(ready, kept, features, *_sent(features), start)
             self._latest = start, size
         except Exception as error:

@@ -69,7 +69,6 @@ class Keeper:
 
     Attributes:
         notes: what had to be said when the streams were restored.
-        writable: whether the last group could be written.
     """
 
     def __init__(
@@ -78,7 +77,7 @@ class Keeper:
         if every < 1:
             raise InputError(f"a snapshot every {every} events is not possible; give at least 1")
         self.store, self.model, self.limits, self.metrics = store, model, limits, metrics
-        self.every, self.writable = every, True
+        self.every, self._written = every, True
         self.streams, self.notes = recover_all(store, model)
         self._marks: dict[str, Kept] = {}  # of the streams that the present group has changed
         self._after: list[Callable[[], object]] = []  # once it is on the disk
@@ -90,6 +89,11 @@ class Keeper:
                 self._tidy(stream)
         self._end_group()
         store.found()
+
+    @property
+    def writable(self) -> bool:
+        """Whether the last group could be written, and the next one has a place."""
+        return self._written and self.store.there
 
     def _tidy(self, stream: Stream) -> None:
         """After a restart that had to drop a snapshot, write another."""
@@ -115,7 +119,7 @@ class Keeper:
                         self._snapshot(stream)
         except sqlite3.Error as error:
             self._take_back()
-            self.writable = False
+            self._written = False
             self.metrics.count("storage_errors_total")
             log.error("the state cannot be written: %s", error)
             writes = [job for job in jobs if not job.reads] or jobs
@@ -134,7 +138,7 @@ class Keeper:
             jobs[0].fail(error)  # who waits for it counts and logs it
             return
         if self.store.events != events:
-            self.writable = True
+            self._written = True
             self.metrics.see("commit_seconds", time.perf_counter() - start)
         self._end_group()
         for job, result in done:
@@ -373,7 +377,7 @@ class Keeper:
         """See whether the disk takes so many bytes again; with 0 they are given back."""
         self.store.set_fact("probe", "x" * size)
         if size == 0:
-            self.writable = True
+            self._written = True
 
     # ------------------------------------------------------------------ reading
 

@@ -59,7 +59,7 @@ class Metrics:
         "damaged_streams": "Streams whose state could not be restored.",
         "waiting_images": "Images accepted and not yet answered.",
         "waiting_bytes": "Bytes of requests under way.",
-        "writable": "1 if the last group of updates could be written.",
+        "writable": "1 if the last group of updates could be written, and its file is still there.",
         "database_bytes": "Size of the database and its log.",
         "resident_bytes": "Memory of the process.",
         "largest_drift": "The largest drift of the prior among the streams.",

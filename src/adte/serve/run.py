@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import socket
@@ -25,7 +24,6 @@ from adte.serve.service import Service
 __all__ = ["admin_token", "listen", "serve"]
 
 CONNECTIONS = 1024  # open at a time
-LATE = 0.8  # seconds that bodies have to arrive, once the end has begun
 GRACE = 5  # seconds after the drain in which what was decided is written and answered
 
 
@@ -79,9 +77,7 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if (service := self.service) is not None:
-            loop = asyncio.get_running_loop()
-            loop.call_later(min(LATE, self.drain), service.gate.give_up)
-            loop.call_later(self.drain, service.cut_off)
+            service.end_within(self.drain)
         await super().shutdown(sockets)
         if (service := self.service) is not None and not self.force_exit:
             await run_in_threadpool(service.close)

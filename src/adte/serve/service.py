@@ -25,6 +25,8 @@ from adte.serve.store import Store, trouble
 
 __all__ = ["Service"]
 
+LATE = 0.8  # seconds that bodies have to arrive, once the end has begun
+
 
 class Service:
     """Streams of one model in one folder, ready to be asked.
@@ -106,6 +108,12 @@ class Service:
     @property
     def ready(self) -> bool:
         return self.engine.alive and self.keeper.writable
+
+    def end_within(self, drain: float) -> None:
+        """Soon wait for no more bodies, and after `drain` seconds cut off; of the event loop."""
+        loop = asyncio.get_running_loop()
+        loop.call_later(min(LATE, drain), self.gate.give_up)
+        loop.call_later(drain, self.cut_off)
 
     def cut_off(self) -> None:
         """Refuse what still waits, for the tower or for a stream that is being made."""

@@ -119,6 +119,15 @@ def trouble(folder: str | os.PathLike[str], error: Exception) -> AdteError:
     )
 
 
+def _identity(path: str) -> tuple[int, int] | None:
+    """Which file a path leads to."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def _read_through(path: Path) -> None:
     """Read a database once in the order of the disk, which the check of its pages does not keep to:
     1 GB of small rows is checked in 3 s then, else in 13 s.
@@ -165,6 +174,7 @@ class Store:
             self.db = self._open(reading, most)
             self._beside = None if reading else self._connect("ro")
             self.events = self._good("the number of events", int, self._fact("events") or 0)
+            self._files = self._at_path()  # which are open
             self.lost = max(0, marked - self.events)
             if not reading:
                 (self.folder / MARK).touch(0o600)
@@ -189,6 +199,15 @@ class Store:
             f"{str(self.path)!r} is empty or gone, though {there}; move {' and '.join(names)} "
             "away, then put a backup in its place, or begin anew"
         )
+
+    def _at_path(self) -> list[tuple[int, int] | None]:
+        """Which files the database and its log are."""
+        return [_identity(f"{self.path}{suffix}") for suffix in ("", "-wal")]
+
+    @property
+    def there(self) -> bool:
+        """Whether what is open still lies in the folder; SQLite writes to a deleted file, too."""
+        return self._at_path() == self._files
 
     def _connect(self, mode: str) -> sqlite3.Connection:
         where = f"{self.path.resolve().as_uri()}?mode={mode}"
@@ -253,12 +272,14 @@ class Store:
     @contextmanager
     def group(self) -> Iterator[None]:
         """All or nothing, and on the disk when the block has ended."""
-        before = self.events
+        before, changes = self.events, self.db.total_changes
         self.db.execute("BEGIN IMMEDIATE")
         try:
             yield
             if self.events != before:
                 self.set_fact("events", str(self.events))
+            if self.db.total_changes != changes and not self.there:
+                raise sqlite3.OperationalError("the database was moved, replaced or deleted")
             self.db.execute("COMMIT")
         except BaseException:
             self.events = before
