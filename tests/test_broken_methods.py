@@ -266,9 +266,11 @@ def test_features_are_of_unit_length_where_a_method_looks_at_them():
         create_method("tda").step(raw)
 
 
-def test_every_sample_has_features_of_unit_length():
+def test_every_image_has_features_of_unit_length():
     first, second = samples(2)
+    long = replace(second, features=7 * second.features)
     method = create_method("tda")
     method.step(first)
-    with pytest.raises(InputError, match="no unit vectors"):
-        method.step(replace(second, features=7 * second.features))
+    for told in (method.step, lambda image: method.step_many([image])):
+        with pytest.raises(InputError, match="no unit vectors"):
+            told(long)

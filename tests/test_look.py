@@ -118,7 +118,7 @@ def test_images_in_archives_have_pictures_and_no_check():
     predict("photos.zip", "--out", "labels.csv", "-q")
     done = call("look", "labels.csv")
     assert done.exit_code == 0
-    assert done.stderr.startswith("note: 3 images cannot be checked: in archives,")
+    assert done.stderr.startswith("note: of the images drawn to check 3 could not be: in archives,")
     assert page().count("data:image") == 3
     assert to_check(page()) == []
 

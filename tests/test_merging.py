@@ -185,6 +185,31 @@ def test_what_is_handed_on_counts_once(tmp_path, way):
     assert float(answers.sum()) == pytest.approx(clf.seen)
 
 
+def test_what_was_begun_with_is_remembered_however_often_it_is_saved(tmp_path):
+    learned(tmp_path, 2, 100, "warm.adte")
+    one, two, start = (adte.Classifier.load("warm.adte") for _ in range(3))
+    for i in range(MOST + 2):
+        one.learn(torch.full((8, 8, 3), i, dtype=torch.uint8))
+        one.save("one.adte")
+    assert len(one.begun_from) == 1 + MOST
+    two.learn(str(picture(tmp_path / "own.png", 9)))
+    with pytest.warns(UserWarning, match="counts twice"):
+        copy(one).merge(two)
+    one.merge(two, start=start)
+    assert one.seen == 2 + MOST + 2 + 1
+
+
+def test_states_of_before_an_option_are_those_of_its_value(tmp_path):
+    (tmp_path / "photos").mkdir()
+    for number, name in enumerate(("old", "new")):
+        learned(tmp_path / "photos", 1, 10 * number, f"{name}.adte")
+    tensors, facts = load_state("old.adte")
+    assert facts["options"].pop("prior.solve_from") == "last"
+    save_state("old.adte", tensors, facts)
+    adte.Classifier.load("new.adte").load_state("old.adte")
+    assert call("merge", "old.adte", "new.adte", "--out", "both.adte").exit_code == 0
+
+
 def test_a_state_knows_all_that_it_goes_back_to(tmp_path):
     (tmp_path / "photos").mkdir()
     learned(tmp_path / "photos", 3, 100, "warm.adte")

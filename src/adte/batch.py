@@ -76,6 +76,8 @@ class Context:
             if not math.isfinite(known):
                 raise InputError(f"{name}={brief(value)} of a context is no finite number")
             object.__setattr__(self, name, known)
+        if self.classes is not None:
+            object.__setattr__(self, "classes", tuple(self.classes))
 
     @staticmethod
     def of(model: Model, class_weights: Tensor | None, classes: Sequence[str]) -> Context:

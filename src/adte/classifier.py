@@ -106,7 +106,7 @@ class Classifier:
         frozen: whether learning is switched off.
         begun_from: digests of the states that it goes back to: those that `begin` began from,
             here, before that, or in what was merged; with = before them those that were loaded,
-            and gone on from.
+            and gone on from; with > those that were saved, pickled or copied.
         unread: images that the last call with errors="skip" left out, as (source, reason).
 
     Raises:
@@ -362,7 +362,8 @@ class Classifier:
                 f"{type(batch).__name__} is no Batch; give one of encode(), or sample(IMAGE).batch"
             )
         named = batch.context.classes
-        if batch.classes != len(self.classes) or named not in (None, self.classes):
+        known = named is None or named is self.classes or named == self.classes
+        if batch.classes != len(self.classes) or not known:
             others = f"{batch.classes} " + "other " * (batch.classes == len(self.classes))
             raise InputError(
                 f"a batch of {others}classes was given to a classifier of {len(self.classes)}; "
@@ -418,9 +419,12 @@ class Classifier:
         Raises:
             InputError: if a label is not one of the classes, or no image can be read.
         """
-        if isinstance(images, (str, bytes, os.PathLike)) or not isinstance(images, Iterable):
+        try:
+            shown = [] if isinstance(images, (str, bytes, os.PathLike)) else list(images)
+        except TypeError:
+            shown = []
+        if not shown:
             raise InputError(f"{brief(images)} is no list of images; give one, with their labels")
-        shown = list(images)
         truths = indices_of(labels, self.classes, len(shown))
         failed = self._failing(errors, lambda key: name_of(int(key), shown[int(key)]))
         numbered, batches = ((str(i), image) for i, image in enumerate(shown)), []
@@ -559,23 +563,33 @@ class Classifier:
             InputError: if the file is not a saved state and `force` is False, or cannot be written.
         """
         with self._lock:
-            saved = self.checkpoint(path, force=force, **more)
-            self._hold(self._learned.going_on())
-        return saved
+            kept = self.method.state_dict(), self.facts
+            self._hold(self._learned.handed_on())
+        return self._write(path, *kept, force, more)
 
     def checkpoint(self, path: str | os.PathLike[str], *, force: bool = False, **more: Any) -> Path:
-        """Do the same as `save`, for a file that nobody goes on from but in this one's place.
+        """Do the same as `save`, for a file that is only taken up again in this one's place.
 
-        Others may go on from what `save` wrote, and `merge` then has to know that this one did.
+        Others may go on from what `save` wrote, so it is noted for `merge`; this is not.
         """
+        with self._lock:
+            kept = self.method.state_dict(), self.facts
+        return self._write(path, *kept, force, more)
+
+    def _write(
+        self,
+        path: str | os.PathLike[str],
+        tensors: dict[str, Tensor],
+        facts: dict[str, Any],
+        force: bool,
+        more: dict[str, Any],
+    ) -> Path:
         check_path(path)
         if not force and not is_special(path) and kind_of(path) not in (None, "state"):
             raise InputError(
                 f"{os.fspath(path)!r} exists and is not a state of adte; give another name, or "
                 "force=True to write over it"
             )
-        with self._lock:
-            tensors, facts = self.method.state_dict(), self.facts
         check_more(more, facts)
         if tensors:
             check_kept(self.method.name, self.method.entries(), tensors)
@@ -713,8 +727,8 @@ class Classifier:
     def __getstate__(self) -> dict[str, Any]:
         """What a copy is made of; it and this one go on from the same state from now on."""
         with self._lock:
-            self._hold(self._learned.going_on())
-            return {k: v for k, v in self.__dict__.items() if k != "_lock"}
+            self._hold(self._learned.handed_on())
+            return {k: v for k, v in self.__dict__.copy().items() if k != "_lock"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._temperature = state.get("temperature", 1.0)  # as it was pickled before 0.2.0

@@ -22,6 +22,7 @@ __all__ = [
 Facts = Mapping[str, Any]  # as `Classifier.facts` has them
 
 # What may differ: what prompts are called, which numbers are drawn, how small images are cropped.
+LATER = {"prior.solve_from": "last"}  # options that older states lack, and what held then
 ALIKE = ("name", "prior.seed", "enlarge")
 NOTHING = "e4a6a0577479b2b4"  # the digest of no tensors at all, which once was a fingerprint
 NAMELESS = ""  # what a method that is not registered was called before it had its class's name
@@ -157,7 +158,8 @@ def check_fit(what: str, theirs: Facts, ours: Facts) -> None:
 def _differs(theirs: Any, ours: Any) -> tuple[str, Any, Any] | None:
     """The first fact in which two differ, as JSON has them."""
     for key in {**ours, **theirs}:
-        a, b = (list(x) if isinstance(x, tuple) else x for x in (theirs.get(key), ours.get(key)))
+        pair = (x.get(key, LATER.get(key)) for x in (theirs, ours))
+        a, b = (list(x) if isinstance(x, tuple) else x for x in pair)
         if a != b and key not in ALIKE:
             return key, a, b
     return None

@@ -1,8 +1,9 @@
 """What was learned, and the states that it goes back to, so that merging counts nothing twice.
 
 A state is known by the digest of its tensors. A stream that *begins* with a state (`begin`) keeps
-what that says of the model, and counts its images no more; one that *goes on* from a state (`load`)
-holds it whole.
+what that says of the model, and counts its images no more; one that *goes on* from a state holds it
+whole. That was loaded (`load`), or *handed on*: saved, pickled or copied, so that others may go on
+from it, too.
 """
 
 from __future__ import annotations
@@ -20,36 +21,44 @@ from adte.methods import Method
 
 __all__ = ["MOST", "Learned", "Origin"]
 
-WHOLE = "="  # before the digest of a state that another went on from
-MOST = 64  # of these that are remembered, the last ones
+WHOLE, HANDED = "=", ">"  # before the digest of a state that this one went on from, or handed on
+MOST = 64  # of each that are remembered, the last ones
 
 
 class Origin(NamedTuple):
     """Digests of the states that one was put together from, of those that they began from, and of
-    those that they went on from, which they hold whole.
+    those that they went on from or handed on, which they hold whole.
     """
 
     parts: frozenset[str]
     begun_from: frozenset[str]
     gone_on_from: frozenset[str]
+    handed_on: frozenset[str]
 
     @staticmethod
     def of(tensors: Mapping[str, Tensor], begun_from: Iterable[str]) -> Origin:
         """That of a state; one that has learned nothing is part of nothing."""
+        told: dict[str, set[str]] = {"": set(), WHOLE: set(), HANDED: set()}
+        for name in begun_from:
+            told[_kind(name)].add(name[len(_kind(name)) :])
         parts = {digest_of(tensors)} if tensors else ()
-        whole = {name[len(WHOLE) :] for name in begun_from if name.startswith(WHOLE)}
-        begun = {name for name in begun_from if not name.startswith(WHOLE)}
-        return Origin(frozenset(parts), frozenset(begun), frozenset(whole))
+        return Origin(frozenset(parts), *map(frozenset, told.values()))
 
     @property
     def told(self) -> list[str]:
         """What `of` takes for `begun_from`."""
-        return sorted(self.begun_from) + sorted(WHOLE + name for name in self.gone_on_from)
+        whole = [WHOLE + name for name in self.gone_on_from]
+        return sorted(self.begun_from) + sorted(whole + [HANDED + name for name in self.handed_on])
+
+    @property
+    def held(self) -> frozenset[str]:
+        """All that it holds whole."""
+        return self.parts | self.gone_on_from | self.handed_on
 
     @property
     def back(self) -> frozenset[str]:
         """All that it goes back to."""
-        return self.begun_from | self.gone_on_from
+        return self.begun_from | self.gone_on_from | self.handed_on
 
     def joined(self, other: Origin) -> Origin:
         """That of both, merged."""
@@ -83,18 +92,27 @@ class Learned(NamedTuple):
         return self._replace(method=deepcopy(self.method))
 
     def going_on(self) -> Learned:
-        """The same where it was loaded, or is copied: all that follows goes back to it."""
+        """The same where it was loaded, or is merged: all that follows goes back to it."""
+        return self._noted(WHOLE)
+
+    def handed_on(self) -> Learned:
+        """The same where others may go on from it, too."""
+        return self._noted(HANDED)
+
+    def _noted(self, kind: str) -> Learned:
         if not (tensors := self.method.state_dict()):
             return self
-        new = WHOLE + digest_of(tensors)
+        new = kind + digest_of(tensors)
         old = [name for name in self.begun_from if name != new]
-        begun, whole = ([n for n in old if n.startswith(WHOLE) == way] for way in (False, True))
-        return self._replace(begun_from=[*begun, *whole[1 - MOST :], new])
+        like = [name for name in old if _kind(name) == kind]
+        gone = set(like[: max(0, len(like) + 1 - MOST)])
+        kept = [name for name in old if name not in gone]
+        return self._replace(begun_from=[*kept, new])
 
     def begin(self) -> Learned:
         """Begin another stream with it, in place: what it has learned of the model stays."""
         tensors = self.method.state_dict()
-        old = {name.removeprefix(WHOLE) for name in self.begun_from}
+        old = {name[len(_kind(name)) :] for name in self.begun_from}
         self.method.begin()
         return Learned(self.method, 0, sorted({digest_of(tensors), *old}) if tensors else [])
 
@@ -115,6 +133,11 @@ class Learned(NamedTuple):
             )
 
 
+def _kind(name: str) -> str:
+    """What stands before a digest."""
+    return name[0] if name.startswith((WHOLE, HANDED)) else ""
+
+
 def _in_common(
     ours: Origin, theirs: Origin, start: Learned | None, what: str
 ) -> tuple[Method | None, int]:
@@ -127,7 +150,7 @@ def _in_common(
     if start is not None and shared & (own := start.origin).parts:
         begun = start.copy().begin()
         shared -= own.parts | own.back | begun.origin.parts
-        if all(own.parts & (state.parts | state.gone_on_from) for state in (ours, theirs)):
+        if all(own.parts & state.held for state in (ours, theirs)):
             found = start.method, start.seen
         else:
             found = begun.method, 0

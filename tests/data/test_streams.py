@@ -185,7 +185,7 @@ def test_names_for_domains_and_limit() -> None:
 def test_a_limit_that_leaves_a_domain_out_is_refused(domains: str) -> None:
     """With --corrupt fog, the clean images alone were looked at."""
     sets = {"clean": dataset("a"), "fog/5": dataset("a"), "fog/3": dataset("a")}
-    with pytest.raises(InputError, match=r"limit=1 leaves no image of .*fog/3.*domains mixed"):
+    with pytest.raises(InputError, match=r"limit=1 leaves no image of .*fog/3.* that mixes"):
         make_stream(sets, domains=domains, limit=1)
     if domains == "sequence":
         with pytest.raises(InputError, match=r"limit=150 leaves no image of fog/3; give a larger"):

@@ -552,10 +552,12 @@ def test_other_predictions_under_one_name_are_shown_apart_and_said(runs, tmp_pat
     (record,) = (r for r in one if r.title == "se")
     run = one.run(record)
     Results(other).put(record.key, replace(run, predicted=run.labels), record)
-    with pytest.warns(UserWarning, match=rf"under one name \(1, such as '{record.key}'\)"):
-        first, second = read_sections([runs, other])
-    assert len(first.entries) == 5
-    assert [(e.name, e.first.run.correct.all()) for e in second.entries] == [("se", True)]
+    third = shutil.copytree(other, tmp_path / "third")
+    with pytest.warns(UserWarning, match="folders hold runs of one name that predict otherwise"):
+        first, second = read_sections([runs, other, third])
+    assert len(first.entries) == len(second.entries) == 5
+    right = [{e.name: e.first.run.correct.all() for e in s.entries}["se"] for s in (first, second)]
+    assert right == [False, True]
 
 
 def test_a_dollar_in_a_name_is_a_dollar(tmp_path):

@@ -52,6 +52,7 @@ def test_a_table_by_another_suffix_is_noted(lines, what, tmp_path):
         assert len(read_classes(f"@{tmp_path / 'names.txt'}")) == 2
 
 
+@pytest.mark.skipif(not os.path.isdir("/dev/fd"), reason="needs /dev/fd")
 def test_class_names_come_from_standard_input_and_pipes(monkeypatch):
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"cat\npolar bear\n")))
     assert read_classes("@-") == ["cat", "polar bear"]

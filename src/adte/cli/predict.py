@@ -344,10 +344,10 @@ def look(quiet: bool, **o: Any) -> None:
         some = "1 image has" if done.missing == 1 else f"{done.missing} images have"
         click.echo(f"note: {some} no picture: gone, unreadable or not on this machine", err=True)
     if done.passed:
-        some = "1 image" if done.passed == 1 else f"{done.passed} images"
-        lacks = "in archives, gone, or of a name that a table cannot hold, which can be renamed"
         click.echo(
-            f"note: {some} cannot be checked: {lacks}; the estimate is of the others", err=True
+            f"note: of the images drawn to check {done.passed} could not be: in archives, gone, or "
+            "of names that a table cannot hold (rename them); the estimate is of the others",
+            err=True,
         )
     if not quiet:
         said = f"{done.shown:,} of {done.images:,} images shown, {done.check} to check"

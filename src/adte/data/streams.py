@@ -35,6 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adte.data.base import Dataset, Example
+from adte.data.places import Row
 from adte.errors import InputError
 from adte.images import read_picture
 from adte.options import build, check, flat, option
@@ -158,11 +159,7 @@ class Stream(Sequence[Example]):
         one where an image cannot be read.
         """
         sets = {id(d.originals): d.originals for d in self.datasets}
-        return tuple(
-            _digest(sources, i)
-            for sources in sets.values()
-            for i in np.unique(np.linspace(0, len(sources) - 1, SAMPLE, dtype=int)).tolist()
-        )
+        return tuple(_digest(sources, i) for sources in sets.values() for i in _some(sources))
 
     def describe(self) -> dict[str, Any]:
         """The protocol facts, fit for JSON; `digest` tells two orders apart."""
@@ -185,6 +182,16 @@ def order_digest(images: Iterable[tuple[str, str]]) -> str:
     return blake2b(order.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
 
 
+def _some(sources: Sequence[Any]) -> list[int]:
+    """Images to read: of a Parquet file one, for each takes a whole row group."""
+    try:
+        count = 1 if isinstance(sources[0], Row) else SAMPLE
+    except Exception:  # as `_digest` finds, too
+        count = SAMPLE
+    places: list[int] = np.unique(np.linspace(0, len(sources) - 1, count, dtype=int)).tolist()
+    return places
+
+
 def _digest(sources: Sequence[Any], index: int) -> str:
     """Of an image as it is stored: the bytes of a file, else the pixels."""
     try:
@@ -194,7 +201,7 @@ def _digest(sources: Sequence[Any], index: int) -> str:
         if isinstance(source, str | os.PathLike):
             source = Path(source).read_bytes()
         picture = read_picture(source, lambda height, width: 8)  # raises if it is damaged
-    except (InputError, OSError):
+    except Exception:  # whatever a source raises; that is said when its turn comes
         return ""
     stored = source if isinstance(source, bytes) else picture.pixels.tobytes()
     return blake2b(stored, digest_size=8).hexdigest()
@@ -216,7 +223,7 @@ def check_limit(limit: int, every: Iterable[str], left: Iterable[str]) -> None:
         more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
         raise InputError(
             f"limit={limit} leaves no image of {', '.join(sorted(lost)[:3])}{more}; give a larger "
-            "one, fewer domains, or a stream that mixes them (--domains mixed)"
+            "one, fewer domains, or a stream that mixes them"
         )
 
 

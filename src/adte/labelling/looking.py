@@ -45,16 +45,17 @@ class Looked(NamedTuple):
         images: number of images that were labelled, or were unsure.
         shown: number of images on the page.
         check: number of images to check by eye.
-        passed: number of images that were drawn for it, and that a table cannot name.
         missing: number of images whose picture could not be made.
+        passed: number of images that were drawn to check and passed over: no file is of that name,
+            or a table could not hold it.
     """
 
     page: str
     images: int
     shown: int
     check: int
-    passed: int
     missing: int
+    passed: int
 
 
 @dataclass
@@ -128,7 +129,7 @@ class Look:
                      self._state)  # fmt: skip
         write_whole(self.page, text)
         missing = len(cards) - len(found)
-        return Looked(self.page, len(answers), len(cards), len(check), self._passed, missing)
+        return Looked(self.page, len(answers), len(cards), len(check), missing, self._passed)
 
     def _pictures(self, tick: Callable[[int], object]) -> dict[int, str]:
         """Small pictures of images by their number, as far as they can be had."""

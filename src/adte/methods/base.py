@@ -367,21 +367,20 @@ class Method:
         batch = _batch(images)
         before = _versions(batch)
         with as_it_is(batch.logits.device):
-            yield self._bound(batch, isinstance(images, Sample))
+            yield self._bound(batch)
         if before != _versions(batch):
             raise InputError(
                 f"method {self.name!r} changes logits, features, pixels or class weights in place; "
                 "others are given the same: let it work on a copy"
             )
 
-    def _bound(self, batch: Batch, alone: bool) -> Batch:
+    def _bound(self, batch: Batch) -> Batch:
         batch.check()
         for need in sorted(self.needs & GIVEN.keys()):
             batch.require(GIVEN[need])
-        other = self._context is None or not self._context.same(batch.context)
-        if (other or alone) and "features" in self.needs and batch.context.unit:
+        if "features" in self.needs and batch.context.unit:
             check_unit(batch.require("features"))
-        if other:
+        if self._context is None or not self._context.same(batch.context):
             batch.context.check()
             self.bind(batch.context)
             self._context = batch.context
@@ -412,7 +411,9 @@ class Method:
         """The state that a draft becomes, without the graph of logits that have one: it would hold
         all images so far. It is as declared; where it is as it was, that is so.
         """
-        new = {k: v.detach() if v.requires_grad else v for k, v in self.settled(draft).items()}
+        with as_it_is():
+            settled = self.settled(draft)
+        new = {k: v.detach() if v.requires_grad else v for k, v in settled.items()}
         if self._state is None or not declared.alike(new, self._state):
             declared.check_kept(self.name, self.entries(), new, self._sizes, live=True)
         return new

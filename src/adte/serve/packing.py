@@ -45,7 +45,7 @@ def unpack(data: bytes) -> dict[str, Tensor]:
 
 
 def dump(clf: Classifier) -> bytes:
-    """What `Classifier.save` would write."""
+    """What `Classifier.checkpoint` would write: that others may go on from it is not noted."""
     return b"".join(as_bytes(clf.method.state_dict(), clf.facts))
 
 

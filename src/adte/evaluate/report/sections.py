@@ -99,48 +99,48 @@ class Section:
         return list(found.values())
 
 
+Group = dict[str, list[Outcome]]  # runs by key, several where they are of other images
+
+
 def read_sections(
     folders: Sequence[str | os.PathLike[str]],
     only: Collection[str] | None = None,
     baseline: str | None = None,
 ) -> list[Section]:
     """The sections of all runs in the folders, or of the keys in `only`; a run that lies in several
-    folders counts once; one that predicts otherwise there is of another section. Gains are over
-    the `baseline`, SE by default.
+    folders counts once; where one predicts otherwise, the runs of its folder are sections of their
+    own. Gains are over the `baseline`, SE by default.
     """
-    grouped: dict[tuple[str, int], list[Outcome]] = {}
-    seen: dict[str, list[Outcome]] = {}
+    grouped: dict[str, list[Group]] = {}
     for folder in map(Path, folders):
         if not folder.is_dir():
             raise InputError(f"the results folder {str(folder)!r} does not exist; check the path")
-        results = Results(folder)
+        results, mine = Results(folder), dict[str, list[Outcome]]()
         for record in results:
             if only is not None and record.key not in only:
                 continue
             c = record.conditions
             task = Task(c.method, c.options, c.protocol, c.order_seed, record.title)  # type: ignore[arg-type]
-            outcome, named = Outcome(task, results.run(record), record), seen.get(record.key, [])
-            copies = [o for o in named if not _other_images(o, outcome)]
-            if any(_alike(outcome, o) for o in copies):
-                continue
-            seen[record.key] = [*named, outcome]
             same = json.dumps(_same(c), sort_keys=True)
-            grouped.setdefault((same, len(copies)), []).append(outcome)
+            mine.setdefault(same, []).append(Outcome(task, results.run(record), record))
+        for same, outcomes in mine.items():
+            _put(outcomes, grouped.setdefault(same, []))
     if not grouped:
         names = ", ".join(repr(str(f)) for f in folders)
         raise InputError(
             f"there are no results in {names}; make some with `adte compare --runs FOLDER`"
         )
-    if twice := [o.record.key for (_, copy), runs in grouped.items() for o in runs if copy]:
+    if any(len(groups) > 1 for groups in grouped.values()):
         warnings.warn(
-            f"folders hold other predictions under one name ({len(twice)}, such as {twice[0]!r}), "
-            "perhaps of other images; they are shown apart",
+            "folders hold runs of one name that predict otherwise, perhaps of other images; they "
+            "are shown apart",
             stacklevel=2,
         )
     parts = [
         part
-        for outcomes in grouped.values()
-        for same in _contents(outcomes)
+        for groups in grouped.values()
+        for group in groups
+        for same in _contents([o for runs in group.values() for o in runs])
         for part in _streams(same)
     ]
     sections = _titled([_section(outcomes, baseline) for outcomes in parts])
@@ -148,6 +148,21 @@ def read_sections(
     if baseline is not None and baseline not in rows:
         raise unknown("baseline", baseline, rows)
     return sections
+
+
+def _put(outcomes: list[Outcome], groups: list[Group]) -> None:
+    """Runs of one folder to those of others, each once, where none of them predicts otherwise."""
+    for group in [*groups, Group()]:
+        there = [
+            [x for x in group.get(o.record.key, ()) if not _other_images(x, o)] for o in outcomes
+        ]
+        if all(_alike(x, o) for o, copies in zip(outcomes, there, strict=True) for x in copies):
+            break
+    if not group:
+        groups.append(group)
+    for o, copies in zip(outcomes, there, strict=True):
+        if not copies:
+            group.setdefault(o.record.key, []).append(o)
 
 
 def _alike(a: Outcome, b: Outcome) -> bool:

@@ -189,7 +189,8 @@ _RECORD = table(
 
 class Results:
     """A folder of runs: `<key>.json` with figures and protocol, `<key>.safetensors` with what was
-    predicted for every image. The key is a digest of what was asked, so a run is found again.
+    predicted for every image. The key is a digest of what was asked, so a run is found again; it
+    is another one where there is a run on other images of the same names.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
