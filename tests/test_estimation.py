@@ -30,7 +30,7 @@ from adte.bias import (
     redescending,
     take_in,
 )
-from adte.bias.host import _tilt
+from adte.bias.host import _itself, _tilt
 from adte.errors import InputError
 from adte.prior import ClassPrior, PriorOptions, shares
 from adte.prior import joint as room
@@ -487,6 +487,22 @@ def test_another_stream_begins_with_the_bias_alone() -> None:
     kept.learn(Batch(stream(2000, 40, 1)))
     begun, went_on = (m.step(few).probs[30:, :2].sum(1).mean() for m in (method, kept))
     assert float(begun) > float(went_on) + 0.05
+
+
+def test_limits_are_those_of_the_page() -> None:
+    """docs/default.md: a log p counts as −40 at least, c as L at most, α is at least 0.05, …"""
+    none, one = np.zeros(10), np.zeros(10)
+    one[0] = 1000
+    sums = Sums(*[none.copy() for _ in range(5)])
+    log_p = np.where(one > 0, 0.0, -100.0)
+    take_in(sums, log_p, np.exp(log_p), none, none)
+    np.testing.assert_array_equal(sums.logs, np.where(one > 0, 0.0, -40.0))
+    logs = np.where(one > 0, 0.0, -40e3)
+    unsure = Sums(one, one, 0.15 * one, one, logs)
+    assert concentration(unsure) == 10
+    log_pi, _ = frequencies(Sums(one, one, one, one, logs))
+    np.testing.assert_allclose(log_pi[1:], math.log(0.05 / 100.05))
+    assert _itself(1.0, 10.0, 10) == pytest.approx(0.001 ** (2**-0.5))
 
 
 @pytest.mark.parametrize("classes", [2, 10, 50, 200])
