@@ -21,8 +21,8 @@ __all__ = [
 
 Facts = Mapping[str, Any]  # as `Classifier.facts` has them
 
-# What may differ: what prompts are called, which numbers are drawn, how small images are cropped.
 LATER = {"prior.solve_from": "last"}  # options that older states lack, and what held then
+# What may differ: what prompts are called, which numbers are drawn, how small images are cropped.
 ALIKE = ("name", "prior.seed", "enlarge")
 NOTHING = "e4a6a0577479b2b4"  # the digest of no tensors at all, which once was a fingerprint
 NAMELESS = ""  # what a method that is not registered was called before it had its class's name

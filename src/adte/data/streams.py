@@ -219,10 +219,10 @@ def other_images(mine: Sequence[str], theirs: Sequence[str]) -> bool:
 
 def check_limit(limit: int, every: Iterable[str], left: Iterable[str]) -> None:
     """Refuse a limit that leaves whole domains out, by the names before and after it."""
-    if lost := list(dict.fromkeys(every).keys() - set(left)):
+    if lost := sorted(set(every) - set(left)):
         more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
         raise InputError(
-            f"limit={limit} leaves no image of {', '.join(sorted(lost)[:3])}{more}; give a larger "
+            f"limit={limit} leaves no image of {', '.join(lost[:3])}{more}; give a larger "
             "one, fewer domains, or a stream that mixes them"
         )
 
