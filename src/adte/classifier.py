@@ -420,10 +420,10 @@ class Classifier:
             InputError: if a label is not one of the classes, or no image can be read.
         """
         try:
-            shown = [] if isinstance(images, (str, bytes, os.PathLike)) else list(images)
+            shown = None if isinstance(images, (str, bytes, os.PathLike)) else list(images)
         except TypeError:
-            shown = []
-        if not shown:
+            shown = None
+        if shown is None:
             raise InputError(f"{brief(images)} is no list of images; give one, with their labels")
         truths = indices_of(labels, self.classes, len(shown))
         failed = self._failing(errors, lambda key: name_of(int(key), shown[int(key)]))
@@ -673,8 +673,8 @@ class Classifier:
 
         Args:
             other: the classifier whose state is added.
-            start: the state that both began from (`begin`), or were loaded from, as it was saved.
-                It then counts once; otherwise twice, with a warning.
+            start: the state that both began from (`begin`), or were loaded or copied from, as it was
+                then. It then counts once; otherwise twice, with a warning.
 
         Raises:
             StateError: if the two differ in model, classes, prompts, views, method or options, if
