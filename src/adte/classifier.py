@@ -673,8 +673,8 @@ class Classifier:
 
         Args:
             other: the classifier whose state is added.
-            start: the state that both began from (`begin`), or were loaded or copied from, as it was
-                then. It then counts once; otherwise twice, with a warning.
+            start: the state that both began from (`begin`), or were loaded or copied from, as it
+                was then. It then counts once; otherwise twice, with a warning.
 
         Raises:
             StateError: if the two differ in model, classes, prompts, views, method or options, if

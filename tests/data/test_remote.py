@@ -58,11 +58,13 @@ def test_images_of_the_same_names_are_told_apart_wherever_they_lie(tmp_path):
     """A set and another one, packed alike: by names and labels they are the same."""
     known = []
     for first in (0, 6):
+        place = tmp_path / str(first)
+        place.mkdir()
         data = [photo(first + i) for i in range(6)]
         table = pyarrow.table({"image": data, "label": ["cat", "dog"] * 3})
-        parquet.write_table(table, tmp_path / "p.parquet", row_group_size=2)
-        (tmp_path / "classnames.txt").write_text("cat\ndog\n")
-        with tarfile.open(tmp_path / "t.tar", "w") as tar:
+        parquet.write_table(table, place / "p.parquet", row_group_size=2)
+        (place / "classnames.txt").write_text("cat\ndog\n")
+        with tarfile.open(place / "t.tar", "w") as tar:
             for i, image in enumerate(data):
                 for name, content in ((f"{i}.png", image), (f"{i}.cls", b"0")):
                     member = tarfile.TarInfo(name)
@@ -70,7 +72,7 @@ def test_images_of_the_same_names_are_told_apart_wherever_they_lie(tmp_path):
                     tar.addfile(member, io.BytesIO(content))
         for spec in ("parquet:{}/p.parquet", "remote:{}/t.tar?classes={}/classnames.txt",
                      "webdataset:{}/t.tar"):  # fmt: skip
-            known.append(make_stream(load_dataset(spec.format(tmp_path, tmp_path))).content)
+            known.append(make_stream(load_dataset(spec.format(place, place))).content)
     for one, *tars in (known[:3], known[3:]):
         assert tars[0] == tars[1]
         assert len(tars[0]) == 5
