@@ -248,7 +248,7 @@ def test_what_a_state_is_made_of_is_said(labelled, tmp_path):
     assert done.exit_code == 0, done.output
     names = sorted(p.name for p in labelled.iterdir())
     assert f"those of the data, {len(names)}: {', '.join(names)}" in done.stderr
-    assert "12 images are few to calibrate with; give fifty or more" in done.stderr
+    assert "calibrated with 12 images alone; give fifty or more" in done.stderr
 
 
 def test_without_classes_those_of_the_data_are_taken(labelled, tmp_path):

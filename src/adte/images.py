@@ -33,6 +33,7 @@ from adte.errors import InputError
 
 __all__ = [
     "ARCHIVES",
+    "EMPTY",
     "LARGE",
     "PACKED",
     "SUFFIXES",
@@ -74,6 +75,7 @@ SUFFIXES = {".jpg", ".jpeg", ".jpe", ".jfif", ".jp2", ".mpo", ".png", ".webp", "
 _OTHERS = {".3fr", ".arw", ".cr2", ".cr3", ".dng", ".nef", ".orf", ".pef", ".raf", ".raw", ".rw2",
            ".srw", ".jxl", ".psd", ".svg", ""}  # fmt: skip
 
+EMPTY = "is empty, as what was not copied or downloaded to its end; get it again"
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
 PACKED = (*ARCHIVES, ".parquet")
 
@@ -340,7 +342,7 @@ def _plain_reason(error: Exception, source: Any) -> str:
         if os.path.isdir(source):
             return "is a folder; use stream() for its images"
         if isinstance(error, UnidentifiedImageError) and not os.path.getsize(source):
-            return "is empty, as what was not copied or downloaded to its end; get it again"
+            return EMPTY
     if isinstance(error, Image.DecompressionBombError):
         found = re.search(r"(\d+) pixels", str(error))
         size = f"{math.ceil(int(found[1]) / 1e6):,}" if found else "too many"

@@ -20,7 +20,7 @@ from typing import IO, TypeAlias
 from adte.errors import InputError
 from adte.files.devices import StrPath
 from adte.files.tars import Header, members
-from adte.images import ARCHIVES, PACKED, is_image, no_image, walk_images
+from adte.images import ARCHIVES, EMPTY, PACKED, is_image, no_image, walk_images
 
 __all__ = ["STDIN", "Item", "expand", "is_archive", "is_newer", "is_pipe", "why"]
 
@@ -196,7 +196,7 @@ def _archive(name: str, limit: int) -> Iterator[Item]:
         after = f" after {count} images" if count else ""
         lacks = f"cannot be read{after} ({why(error)}); make it again"
         if os.path.isfile(name) and not os.path.getsize(name):
-            lacks = "is empty, as what was not copied or downloaded to its end; get it again"
+            lacks = EMPTY
         said = f"the archive {name!r} {lacks}"
         yield name, InputError(said)
         return

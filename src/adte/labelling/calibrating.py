@@ -14,6 +14,7 @@ from adte.classifier import Classifier, Unread
 from adte.data import Example, load_dataset
 from adte.errors import InputError
 from adte.files.claims import Lock, Target, claim, kind_of
+from adte.labelling.report import counted
 from adte.labelling.saved import Saved, Wanted, check_file, open_classifier
 from adte.pipeline import default_workers
 
@@ -62,8 +63,8 @@ class Calibrating:
         shuffled = random.Random(0).sample(examples, len(examples))  # as images come in use
         self.examples: list[Example] = shuffled[: self.limit]
         if (count := len(self.examples)) < FEW:
-            said = f"{count} image{'s are' if count > 1 else ' is'} few to calibrate with"
-            warnings.warn(f"{said}; give fifty or more", stacklevel=3)
+            said = f"calibrated with {counted(count, 'image')} alone; give fifty or more"
+            warnings.warn(said, stacklevel=3)
 
     def run(self, tick: Callable[[int], object]) -> tuple[Calibration, list[Unread]]:
         """Calibrate and save the state.
