@@ -11,10 +11,9 @@ as a part of their own. `ClassPrior` is both together, for use by itself.
 """
 
 from adte.prior.fixed import fixed_point
-from adte.prior.joint import shares
 from adte.prior.options import PriorOptions
-from adte.prior.reading import Reading, Shares
+from adte.prior.reading import Belief, Reading, Shares, shares
 from adte.prior.rule import clipped
 from adte.prior.running import ClassPrior
 
-__all__ = ["ClassPrior", "PriorOptions", "Reading", "Shares", "clipped", "fixed_point", "shares"]
+__all__ = ["Belief", "ClassPrior", "PriorOptions", "Reading", "Shares", "clipped", "fixed_point", "shares"]

@@ -1,0 +1,279 @@
+"""`tilt`, the default: answers are tilted by what the stream so far says of its classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from adte import functional as F
+from adte.batch import Batch
+from adte.methods._features import features_of
+from adte.methods.base import Method
+from adte.methods.registry import register
+from adte.options import option
+from adte.prediction import Predictions
+from adte.prior import Belief, shares
+from adte.state import Entry, State
+
+__all__ = ["Tilt"]
+
+ROOT = 0.5  # power of the predictions whose mean tells the bias; 1 takes frequency for bias
+PAIRS = 2.0  # pairs of images that agree as by chance, counted before the first image
+OWN = 0.5  # images like the mean of all, counted before the first image of each class
+NEAREST = 16  # classes that an image may be of; further down answers are noise
+
+SUMS = ("probs", "roots", "sure")  # what the tilt is computed from
+
+
+class Readout(NamedTuple):
+    """What images read of the state; B images, L classes, K nearest classes."""
+
+    log_w: Tensor  # (B, L), float64: added to the log-probabilities of every view
+    strength: Tensor  # (B,): how far the likeness counts where an image is in full doubt
+    classes: Tensor  # (B, K): the most probable classes
+    alike: Tensor  # (B, K): the likeness of the image to those
+
+
+class Estimate(NamedTuple):
+    """What sums over images say; (B, L) each, then (B, 1) each."""
+
+    frequency: Tensor  # of the classes in the stream, a logarithm, up to a constant
+    bias: Tensor  # of the model for the classes, likewise
+    uneven: Tensor  # g: how far agreement is more than chance
+    sure: Tensor  # s: how sure answers are
+
+
+@register("tilt")
+@dataclass(kw_only=True, eq=False)
+class Tilt(Method):
+    """All views weighted by exp(−entropy), tilted against the model's bias or towards frequencies.
+
+    The mean prediction of a stream is uneven for two reasons: the model favours some classes (bias),
+    and some classes occur more often (frequency). To divide by it removes a bias, and does harm
+    where frequencies differ; to multiply by it does the opposite. The stream itself says which.
+
+    1. An image contributes p = Σ_v w_v P_v, its views weighted by w ∝ exp(−H), H Shannon's entropy;
+       and x, the mean of its features with the same weights, of unit length.
+    2. M = Σ p + 50/L says how often a class is predicted. A = Σ √p + 50/√L says more of how probable
+       it is in images that are not of it, so b = 2·log A holds the bias and less of the frequency.
+    3. Images i and j agree with probability p_i·p_j. c is the number of agreements so far, over that
+       which images with the distribution A/Σ A would make. g = max(0, 1 − 1/c) is the share that
+       chance does not explain. s = Σ p·p/n says how sure answers are.
+    4. E[frequency] = g·log M and E[bias] = (1 − g)·b. The first is trusted as far as answers are
+       sure: log w = s·g·log M − (1 − g)·b is added to the logits of every view. The views are
+       weighted anew and averaged; the base view alone makes a share 2/(2 + L) of the answer y.
+    5. Names alone cannot say which of two similar classes is meant; earlier images can. Each image
+       counts for its 16 most probable classes: S_l = Σ p_l x, N_l = Σ p_l. With m the mean of all
+       x, the 16 most probable classes of an answer, whose highest probability is y*, become
+
+           log y + ½·scale·max(g, s²)²·(1 − y*)·(S_l − N_l m)/(N_l + ½)·(x − m)
+
+    All that is kept are sums over images. A stream that begins with the state of another (`begun`)
+    knows its bias, A ∝ exp(E[bias]/2), and what classes look like, but no frequencies. Where the
+    images of the other make a share k of all, E[bias] = (1 − g (1 − k))·b, and E[frequency] =
+    g·(log M − k b).
+
+    >>> from adte import Sample, create_method
+    >>> method = create_method("tilt")
+    >>> z = torch.tensor([[2.0, 0.5, 0.1], [0.2, 3.0, 0.1], [1.0, 1.1, 0.9], [0.0, 0.5, 2.5]])
+    >>> [method.step(Sample(image)).index for image in (z, z.roll(1, 1), z)]
+    [0, 1, 0]
+    """
+
+    reference = "this project, docs/default.md"
+
+    likeness: float = option(
+        0.5,
+        "weight of the similarity to earlier images of each class, as a share of the logits' "
+        "scale; 0 leaves it out, and the vector per class that it keeps",
+        low=0,
+    )
+    smoothing: float = option(
+        50.0, "images that say nothing, counted before the first", above=0
+    )
+    base: float = option(
+        2.0,
+        "weight of the base view by itself: it makes base/(base + number of classes) of the answer",
+        low=0,
+    )
+    frequencies: Literal["auto", "equal", "as-they-come"] = option(
+        "auto",
+        "what is known of the stream: nothing (auto); that its classes are about equally frequent "
+        "(equal); that the model has no bias (as-they-come)",
+    )
+
+    def entries(self) -> dict[str, Entry]:
+        counters = {name: Entry((), torch.int64) for name in ("seen", "before")}
+        sums = {name: Entry(("L",)) for name in ("probs", "roots", "answers", "squares")}
+        kept = {**counters, "sure": Entry((1,)), **sums}
+        if self.likeness:
+            kept["features"] = Entry(("L", "D"), torch.float32)
+            kept["counts"] = Entry(("L",), torch.float32)
+            kept["total"] = Entry(("D",))
+        return kept
+
+    def sizes(self, batch: Batch) -> dict[str, int]:
+        return super().sizes(batch) | ({} if self._likens(batch) else {"D": 0})
+
+    def _likens(self, batch: Batch) -> bool:
+        return self.likeness > 0 and batch.context.unit and batch.features is not None
+
+    # ------------------------------------------------------------------ the three steps
+
+    def evidence(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """log p (B, L), float64, and x (B, D); D is 0 without features."""
+        means = [F.soft_mean(batch.logits[rows].detach()) for rows in F.pieces(batch.logits)]
+        log_p, weights = (torch.cat(parts) for parts in zip(*means, strict=True))
+        if not self._likens(batch):
+            return log_p.double(), log_p.new_zeros(len(log_p), 0, dtype=torch.float32)
+        x = features_of(batch).detach()
+        x = (weights.to(x)[..., None] * x).sum(1)
+        return log_p.double(), torch.nn.functional.normalize(x, dim=-1).float()
+
+    def scan(self, state: State, evidence: tuple[Tensor, Tensor]) -> tuple[Readout, State]:
+        if self.order == "predict-first":
+            return _joined([self._step(state, *part) for part in _parts(*evidence)]), state
+        readouts = []
+        for one in _parts(*evidence, size=1):
+            self._step(state, *one)
+            readouts.append(self._step(dict(state), *one, learn=False))
+        return _joined(readouts), state
+
+    def absorb(self, state: State, evidence: tuple[Tensor, Tensor]) -> State:
+        for part in _parts(*evidence):
+            self._step(state, *part)
+        return state
+
+    def read(self, state: State, evidence: tuple[Tensor, Tensor]) -> Readout:
+        return _joined([self._step(dict(state), *part, learn=False) for part in _parts(*evidence)])
+
+    def decide(self, batch: Batch, readouts: Readout) -> Predictions:
+        pieces = F.pieces(batch.logits)
+        return Predictions.join([self._decide(batch, readouts, rows) for rows in pieces])
+
+    def _decide(self, batch: Batch, readouts: Readout, rows: slice) -> Predictions:
+        log_w, strength, classes, alike = (x[rows] for x in readouts)
+        logits = F.wide(batch.logits[rows])
+        log_p = F.log_probs(logits + log_w[:, None].to(logits))
+        p = log_p.exp()
+        entropy = F.shannon(log_p, p)  # (B, V)
+        alone = p[:, 0].clone()
+        probs = F.weighed_sum(F.soft_weights(entropy), p)
+        probs = torch.lerp(probs, alone, self.base / (self.base + probs.shape[-1]))
+        if self._likens(batch):
+            doubt = 1 - probs.amax(-1, keepdim=True)
+            added = self.likeness * batch.context.scale * strength[:, None].to(probs) * doubt
+            z = probs.clamp_min(torch.finfo(probs.dtype).tiny).log()
+            probs = torch.softmax(z.scatter_add(1, classes, added * alike.to(probs)), -1)
+        prior = torch.softmax(-log_w, -1).to(probs)
+        return Predictions(probs, entropy, F.rank_views(entropy), prior=prior)
+
+    # ------------------------------------------------------------------ the state
+
+    def _step(self, state: State, log_p: Tensor, x: Tensor, learn: bool = True) -> Readout:
+        """What images read of the state at their turn; with `learn` it takes them in, in place."""
+        images, p = len(log_p), log_p.exp()
+        number = torch.arange(images, device=p.device) * learn + int(state["seen"])  # (B,)
+        sums: State = {}  # before each image
+
+        def take(name: str, rows: Tensor) -> None:
+            total = torch.cat([state[name][None], rows]).cumsum(0) if learn else state[name][None]
+            sums[name] = total[:images]
+            state[name] = total[-1].clone()
+
+        take("probs", p)
+        take("roots", (ROOT * log_p).exp())
+        take("sure", p.square().sum(-1, keepdim=True))
+        e = self._estimate(sums, number[:, None].double(), int(state["before"]))
+        log_w = self._tilt(e).expand_as(p)
+        strength = torch.maximum(e.uneven, e.sure.square()).square()[:, 0].expand(images)
+        answers = torch.softmax(log_p + log_w, -1)
+        take("answers", answers)
+        take("squares", answers.square())
+        state["seen"] = state["seen"] + images * learn
+        classes = answers.topk(min(NEAREST, p.shape[-1])).indices  # (B, K)
+        if not x.shape[-1]:
+            return Readout(log_w, strength, classes, torch.zeros_like(classes, dtype=x.dtype))
+        take("total", x.double())
+        divisor = (number + int(state["before"])).clamp_min(1)[:, None]
+        mean = (sums["total"] / divisor).to(x)  # (B, D)
+        off = x - mean
+        products = (state["features"][classes] @ off[..., None])[..., 0]  # (B, K)
+        counts = state["counts"][classes]
+        if learn:
+            nearest = p.topk(classes.shape[1])
+            own = torch.zeros_like(p).scatter_(1, nearest.indices, nearest.values).to(x)  # (B, L)
+            if images > 1:  # those before an image in this batch
+                earlier = x.new_ones(images, images).tril(-1)
+                theirs = own.T[classes]  # (B, K, B): how far the others are of its classes
+                products = products + (theirs @ (earlier * (off @ x.T))[..., None])[..., 0]
+                counts = counts + (theirs @ earlier[..., None])[..., 0]
+            rows = nearest.values.to(x)[..., None] * x[:, None]  # (B, K, D)
+            at = (nearest.indices.flatten(),)
+            state["features"].index_put_(at, rows.flatten(0, 1), accumulate=True)
+            state["counts"] += own.sum(0)
+        alike = (products - counts * (mean * off).sum(-1, keepdim=True)) / (counts + OWN)
+        return Readout(log_w, strength, classes, alike)
+
+    def _estimate(self, sums: State, n: Tensor, before: int) -> Estimate:
+        """Of rows of sums, after n images (B, 1) and those of an earlier stream."""
+        L = sums["probs"].shape[-1]
+        log_m = (sums["probs"] + self.smoothing / L).log()
+        b = (sums["roots"] + self.smoothing * L**-ROOT).log() / ROOT
+        chance = torch.softmax(ROOT * b, -1).square().sum(-1, keepdim=True)
+        agreed = sums["probs"].square().sum(-1, keepdim=True) - sums["sure"]
+        c = (agreed + 2 * PAIRS) / (n * (n - 1) * chance + 2 * PAIRS)
+        g, s = 1 - 1 / c.clamp(1, L), sums["sure"] / n.clamp_min(1)
+        k = before / (before + n).clamp_min(1)
+        return Estimate(g * (log_m - k * b), (1 - g * (1 - k)) * b, g, s)
+
+    def _tilt(self, e: Estimate) -> Tensor:
+        """log w, with mean 0.  (B, L)"""
+        if self.frequencies == "equal":
+            log_w = -e.bias / (1 - e.uneven).clamp_min(1e-9)
+        elif self.frequencies == "as-they-come":
+            log_w = e.sure * e.frequency
+        else:
+            log_w = e.sure * e.frequency - e.bias
+        return log_w - log_w.mean(-1, keepdim=True)
+
+    def _now(self, state: State) -> Estimate:
+        """The estimate for the next image; rows of 1."""
+        n = torch.full((1, 1), float(state["seen"]), device=state["probs"].device).double()
+        return self._estimate({k: state[k][None] for k in SUMS}, n, int(state["before"]))
+
+    def begun(self, state: State) -> State:
+        if int(state["seen"]):
+            spread = torch.softmax(ROOT * self._now(state).bias[0], -1)
+            state["roots"] = spread * state["roots"].sum()
+            state["before"] += state["seen"]
+            for name in ("seen", "probs", "sure", "answers", "squares"):
+                state[name] = torch.zeros_like(state[name])
+        return state
+
+    def adjustment(self, logits: Tensor) -> Tensor | None:
+        """What comes off the next image's logits (V, L), in float64 (L,)."""
+        return None if self._state is None else -self._tilt(self._now(self._state))[0]
+
+    @property
+    def class_prior(self) -> Belief | None:
+        """What the stream so far says of its classes; None before the first image."""
+        if (state := self._state) is None:
+            return None
+        log_prior = torch.log_softmax(-self._tilt(self._now(state))[0], -1)
+        n = max(int(state["seen"]), 1)
+        return Belief(int(state["seen"]), log_prior, shares(state["answers"], state["squares"], n))
+
+
+def _parts(log_p: Tensor, x: Tensor, size: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+    """Images that go together: on a CPU one, so that no bit depends on how a stream is cut."""
+    size = size or (1 if log_p.is_cpu else len(log_p))
+    yield from zip(log_p.split(size), x.split(size), strict=True)
+
+
+def _joined(parts: list[Readout]) -> Readout:
+    return Readout(*(torch.cat(column) for column in zip(*parts, strict=True)))
