@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple
 
-from adte.errors import InputError
+from adte.errors import InputError, LockedError
 from adte.files.devices import StrPath, is_special, is_standard_output, standard_output
 from adte.files.locks import try_lock, unlock
 from adte.files.rows import head_of, is_facts, is_rows
@@ -48,7 +48,7 @@ class Lock:
         while (file := self._try()) is None:
             left = until - time.monotonic()
             if left <= 0:
-                raise InputError(
+                raise LockedError(
                     f"{self.path!r} is used by another process{self._who()}; wait until it is "
                     "done, or give another file"
                 )
