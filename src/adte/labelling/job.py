@@ -124,6 +124,8 @@ class Job:
                 listener.note("this state is frozen: images are labelled, nothing is learned")
             clf.frozen = was_frozen or self.freeze
             self._ready(clf, stack)
+            if sorting is not None:
+                sorting.check(clf.classes)
             rows = self._rows(clf, keep, marks, listener)
             saving = Saving(clf, keep.path, marks, rows.out, was_frozen) if keep else None
             sorts = sorting is not None
