@@ -26,12 +26,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def on_the_cpu() -> Iterator[None]:
+def on_the_cpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What asks for no device runs on the CPU: a machine with a GPU tests the same numbers.
 
-    Tests of CUDA ask for it by name. Processes that tests start read ADTE_DEVICE.
+    Tests of CUDA ask for it by name. Processes that tests start read ADTE_DEVICE. What is kept for
+    a user is kept in a folder of the tests' own.
     """
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("user")))
         patch.setattr("adte.models.loading.default_device", lambda: torch.device("cpu"))
         if torch.cuda.is_available():
             patch.setenv("ADTE_DEVICE", "cpu")

@@ -408,7 +408,8 @@ hunt(
     *(Case(("undo", f"{i}.csv"), f"line 2 of the list '{i}.csv' is damaged", makes=(f"{i}.csv",),
            files=((f"{i}.csv", f"way,from,to,digest\n{line}\ncopy,a,b/c,d\n"),))
       for i, line in enumerate(("copy,/a,../photo.png,x", "copy,/a,/etc/passwd,x",
-                                "burn,/a,cat/a.png,x", "copy,/a", "copy,/a,photo.png,x"))),
+                                "burn,/a,cat/a.png,x", "copy,/a", "copy,/a,photo.png,x",
+                                "copy,/a,/photo.png,x"))),
 )  # fmt: skip
 
 hunt(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import errno
+import html
 import json
 import os
+import re
 import signal
 import threading
 import zipfile
@@ -15,11 +18,15 @@ import pytest
 
 import adte
 from adte import InputError
+from adte.data import load_dataset
 from adte.files.claims import Lock
 from adte.files.inputs import expand
+from adte.files.reading import read_rows
+from adte.files.rows import escape_cell
 from adte.files.states import load_state
-from adte.labelling import Job, Labelled, Listener, Wanted, run
+from adte.labelling import Job, Labelled, Listener, Look, Report, Wanted, run
 from adte.labelling import sorting as sorting_room
+from adte.labelling.seal import is_sealed, sealed
 from adte.labelling.signals import Deferred
 from adte.labelling.sorting import Sorting, folder_names, undo
 from adte.testing import SmallModel
@@ -279,6 +286,44 @@ def test_a_pipe_in_a_folder_is_not_waited_for(tmp_path):
     Path("photos/x.png").symlink_to("pipe")
     os.mkfifo("photos/y.png")
     assert Job(["photos"], WANTED, workers=0).run(Listener()).labelled == 1
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs names that Windows has not")
+def test_names_and_labels_that_begin_as_formulas_go_through_csv(tmp_path):
+    """Through labels.csv to `look`, resuming, `calibrate` and `undo`: no spreadsheet runs them."""
+    begins = ("=", "+", "-", "@", "\t", "\r", "'", "'=", "-1")
+    photos = [f"{begin}{i}.png" for i, begin in enumerate(begins)]
+    labels = tuple(f"{begin}HYPERLINK(A{i})" for i, begin in enumerate(("=", "+", "-", "@", "'=")))
+    for i, name in enumerate(photos):
+        picture(tmp_path / name, i)
+    wanted = Wanted(labels, views=2)
+
+    def label(**more) -> Report:
+        return Job(photos, wanted, out="rows.csv", top=5, workers=0, **more).run()
+
+    assert label().labelled == len(photos)
+    with open("rows.csv", newline="") as file:
+        assert not [c for row in csv.reader(file) for c in row if c[:1] in set("=+-@\t\r")]
+    found = list(read_rows("rows.csv"))
+    assert [row["path"] for row in found] == photos
+    assert {row["label"] for row in found} <= {*labels}
+    assert all({t["class"] for t in row["top"]} == {*labels} for row in found)
+    again = label(sort_into="sorted", sort="move")
+    assert (again.labelled, again.before, again.failed) == (0, len(photos), [])
+    with open("sorted/undo.csv", newline="") as file:
+        assert not [c for row in csv.reader(file) for c in row if c[:1] in set("=+-@\t\r")]
+    assert undo("sorted/undo.csv") == (len(photos), [])
+    assert all(map(os.path.isfile, photos))
+    assert Look("rows.csv").run().shown == len(photos)
+    page = html.unescape(Path("rows.html").read_text("utf-8"))
+    assert {row["label"] for row in found} <= {*re.findall(r'data-label="([^"]*)"', page)}
+    table = [["path", "label"], *([row["path"], row["label"]] for row in found[:4])]
+    with open("checked.csv", "w", newline="") as file:
+        csv.writer(file).writerows([escape_cell(c) for c in row] for row in table)
+    examples = [*load_dataset("csv:checked.csv")]
+    assert [os.path.basename(e.source) for e in examples] == photos[:4]
+    checked = load_dataset("csv:checked.csv").classes
+    assert {*checked} == {row["label"] for row in found[:4]}
 
 
 # --------------------------------------------------------------------------- sorting
@@ -594,6 +639,190 @@ def test_moved_across_links(tmp_path):
     assert not os.path.lexists(link)
     assert undo(sorting.path).images == 1
     assert link.read_bytes() == photo.read_bytes()
+
+
+# ------------------------------------------------------------- lists and folders from elsewhere
+
+
+def digest_of(path: Path) -> str:
+    return sorting_room._digest(path)
+
+
+def tree() -> dict[str, bytes | str]:
+    """All that there is, links as such."""
+    found = (p for p in Path().rglob("*") if p.is_symlink() or p.is_file())
+    return {str(p): os.readlink(p) if p.is_symlink() else p.read_bytes() for p in found}
+
+
+@pytest.fixture
+def downloaded(tmp_path) -> Path:
+    """A folder that somebody else sorted images into, and its list."""
+    pictures(Path("outside"), 1)[0].rename("outside/mine.png")
+    Path("got/cat").mkdir(parents=True)
+    picture(Path("got/cat/000.png"))
+    return Path("got/undo.csv")
+
+
+def listed(path: Path, *lines: tuple[str, ...]) -> None:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([("way", "from", "to", "digest", "seal"), *lines])
+
+
+@pytest.mark.parametrize("seal", [None, "", "0" * 32, "é"])
+@pytest.mark.parametrize("root", [None, "photos"])
+def test_undo_moves_nothing_out_by_a_list_from_elsewhere(root, seal, downloaded, tmp_path):
+    """Nor to where a link in its own folder leads, nor beside the folder."""
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos/out").symlink_to("../outside")
+    digest = digest_of(Path("got/cat/000.png"))
+    for origin in ("outside/new.png", "new.png", "photos/../outside/new.png", "../new.png",
+                   "photos/out/new.png", "photos/x/../../outside/new.png"):  # fmt: skip
+        line = ("move", str(tmp_path / origin), "cat/000.png", digest)
+        listed(downloaded, line if seal is None else (*line, seal))
+        before = tree()
+        with pytest.raises(InputError, match=r"would move an image to '.*new\.png'") as caught:
+            undo(downloaded, root)
+        assert "--root" in str(caught.value)
+        assert tree() == before
+    said = call("undo", downloaded)
+    assert (said.exit_code, is_clean(said)) == (2, True)
+    assert "--root FOLDER" in said.output
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs links")
+def test_undo_takes_nothing_out_of_folders_that_links_lead_to(downloaded, tmp_path):
+    mine = Path("outside/mine.png")
+    (tmp_path / "got/dog").symlink_to("../outside")
+    for way in ("copy", "link", "move"):
+        listed(downloaded, (way, str(tmp_path / "elsewhere.png"), "dog/mine.png", digest_of(mine)))
+        before = tree()
+        for do in (undo, lambda path: Sorting("got", "move", [])):
+            with pytest.raises(InputError, match="'got/dog' is a link, which is not followed"):
+                do(downloaded)
+        assert tree() == before
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs links")
+def test_undo_puts_no_link_of_another_into_the_users_folders(downloaded, tmp_path):
+    """A link is put back only where this user's adte took it from."""
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "got/cat/a.png").symlink_to(tmp_path / "outside/mine.png")
+    digest = digest_of(Path("outside/mine.png"))
+    listed(downloaded, ("move", str(tmp_path / "photos/a.png"), "cat/a.png", digest))
+    before = tree()
+    done = undo(downloaded, "photos")
+    assert done.images == 0
+    assert "it is a link, which was not sorted so" in done.left[0]
+    assert {**tree(), str(downloaded): b""} == {**before, str(downloaded): b""}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs links")
+def test_a_list_or_a_lock_that_is_a_link_is_not_written(downloaded, tmp_path):
+    (photo,) = pictures(tmp_path / "photos", 1)
+    Path("outside/list").write_bytes(b"")
+    listing = Path("got/undo.csv")
+    for target in ("list", "missing"):
+        listing.unlink(missing_ok=True)
+        listing.symlink_to(f"../outside/{target}")
+        before = tree()
+        with pytest.raises(InputError, match=r"'got/undo\.csv' is a link, which is not followed"):
+            Sorting("got", "copy", [str(photo)])
+        with pytest.raises(InputError, match=r"'got/undo\.csv' is a link, which is not followed"):
+            undo(listing)
+        assert tree() == before
+    listing.unlink()
+    Path("got/.undo.csv.lock").symlink_to("../outside/mine.png")
+    listed(listing)
+    before = tree()
+    with pytest.raises(InputError, match=r"undo\.csv\.lock' is a link, which is not followed"):
+        undo(listing)  # it would have been emptied
+    assert tree() == before
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs links")
+@pytest.mark.parametrize("way", ["copy", "link", "move"])
+def test_sorting_does_not_follow_the_link_of_a_class(way, tmp_path):
+    """It says so before any image is labelled, and an image that was labelled stays where it is."""
+    (photo,) = pictures(tmp_path / "photos", 1)
+    for folder in ("outside", "sorted"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "sorted/dog").symlink_to("../outside")
+    before = tree()
+    with pytest.raises(InputError, match="'sorted/dog' is a link, which is not followed"):
+        Job(["photos"], WANTED, sort_into="sorted", sort=way, workers=0).run()
+    sorting = Sorting("sorted", way, [str(photo)])
+    with pytest.raises(InputError, match="'sorted/dog' is a link, which is not followed"):
+        sorting.fill([(str(photo), photo)], {str(photo): ["dog"]}, ["dog"])
+    assert tree() == before
+    result = predict("photos", "--sort-into", "sorted", "--sort", way)
+    assert (result.exit_code, is_clean(result)) == (2, True)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs links")
+def test_a_list_from_elsewhere_does_not_take_an_image_for_moved(tmp_path):
+    """A link to the image was taken for it, and the image itself was removed."""
+    (photo,) = pictures(tmp_path / "photos", 1)
+    Path("got/cat").mkdir(parents=True)
+    Path("got/cat/000.png").symlink_to(photo)
+    listed(Path("got/undo.csv"), ("move", str(photo), "cat/000.png", digest_of(photo)))
+    sorting = Sorting("got", "move", [str(photo)])
+    sorting.fill([(str(photo), photo)], {str(photo): ["cat"]}, ["cat"])
+    assert photo.is_file()
+
+
+def test_what_this_user_moved_goes_back_without_a_root_and_other_lists_with_one(
+    tmp_path, monkeypatch
+):
+    """As where the key is gone, on another machine, and by a list of an earlier version."""
+    photos = pictures(tmp_path / "photos", 2)
+    whole = {p.name: p.read_bytes() for p in photos}
+    listing = Path("sorted/undo.csv")
+
+    def move() -> None:
+        items = [(str(p), p) for p in photos]
+        sorting = Sorting("sorted", "move", ["photos"])
+        assert sorting.fill(items, {str(p): ["cat"] for p in photos}, ["cat"]) == 2
+
+    move()
+    Path("sorted").rename("renamed")
+    assert undo("renamed/undo.csv") == (2, [])
+    move()
+    with listing.open(newline="") as file:
+        lines = list(csv.reader(file))
+    with listing.open("w", newline="") as file:  # as it was before there were seals
+        csv.writer(file).writerows(line[:4] for line in lines)
+    with pytest.raises(InputError, match="--root FOLDER"):
+        undo(listing)
+    assert undo(listing, "photos") == (2, [])
+    move()
+    with monkeypatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path / "another user"))
+        with pytest.raises(InputError, match="--root FOLDER"):
+            undo(listing)
+    assert undo(listing) == (2, [])
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))  # no place for a key
+    move()
+    with pytest.raises(InputError, match="--root FOLDER"):
+        undo(listing)
+    done = call("undo", listing, "--root", tmp_path)
+    assert done.exit_code == 0, done.output
+    assert {p.name: p.read_bytes() for p in photos} == whole
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs permissions")
+def test_the_key_of_seals_is_the_users_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    seals = {sealed(("a", "b")) for _ in range(2)}
+    (key,) = (p for p in Path("state").rglob("*") if p.is_file())
+    assert key.stat().st_mode & 0o777 == 0o600
+    (seal,) = seals
+    assert is_sealed(("a", "b"), seal)
+    for texts, other in ((("ab", ""), seal), (("a", "c"), seal), (("a", "b"), "")):
+        assert not is_sealed(texts, other)
+    key.write_bytes(b"")
+    assert not is_sealed(("a", "b"), seal)
+    assert sealed(("a", "b")) == ""
 
 
 def test_an_image_comes_back_only_to_a_free_place(tmp_path):

@@ -15,6 +15,7 @@ from PIL import Image
 pytest.importorskip("playwright.sync_api", reason="needs playwright, which drives a browser")
 pytest.importorskip("axe_playwright_python", reason="needs axe, which looks for faults")
 
+from adte.files.rows import escape_cell
 from browsing import SIZES, faults, small
 from painting import FRUIT, painted
 from predicting import CLASSES, call, pictures, predict, settle
@@ -96,3 +97,17 @@ def test_photograph_of_the_page(size, scheme, browser, tmp_path, monkeypatch):
         folder = Path(os.environ["ADTE_PHOTOGRAPHS"])
         with Image.open(tmp_path / "screen.png") as screen:
             small(screen.convert("RGB")).save(folder / "look.png", optimize=True)
+
+
+def test_cells_that_a_spreadsheet_would_run_are_escaped(browser, tmp_path, monkeypatch):
+    settle(monkeypatch, tmp_path)
+    pictures(Path("photos"), 1)
+    predict("photos", "--out", "labels.csv", "-q")
+    call("look", "labels.csv")
+    window = browser.new_page()
+    window.goto((tmp_path / "labels.html").as_uri())
+    for text in ("cat", "=1+1", "+a", "-1", "@a", " =a", "'=a", "''a", "it's", "\t=a", "\r", "a,b",
+                 '="a"', "\uff1da"):  # fmt: skip
+        cell = window.evaluate("text => cell(text)", text)
+        assert next(csv.reader([cell])) == [escape_cell(text)]
+    window.close()

@@ -20,7 +20,14 @@ from torch import Tensor
 from adte._version import __version__
 from adte.batch import Batch, Context, Sample
 from adte.calibration import Calibration, calibrate, check_temperature, indices_of, tempered
-from adte.errors import InputError, StateError, brief, unknown
+from adte.errors import (
+    InputError,
+    StateError,
+    UnknownModel,
+    UnreadableFile,
+    brief,
+    unknown,
+)
 from adte.facts import check_more, plain
 from adte.files.claims import kind_of
 from adte.files.devices import is_special
@@ -310,7 +317,7 @@ class Classifier:
             self.unread = unread
 
         def failed(key: str, error: InputError) -> None:
-            if errors == "raise" and name(key) in str(error):
+            if errors == "raise" and isinstance(error, UnreadableFile):
                 raise error
             if errors == "raise":  # pixels and bytes do not know their place in the list
                 raise InputError(f"{name(key)}: {error}") from error
@@ -633,10 +640,8 @@ class Classifier:
         how = {"weights": weights, "device": device, "dtype": dtype, "tokenizer": tokenizer}
         try:
             towers = model_given(model or facts["model"], runtime, **how)
-        except InputError as error:
-            if not str(error).startswith((f"unknown model {facts['model']!r}", "'wrapped:")):
-                raise
-            raise InputError(
+        except UnknownModel as error:
+            raise UnknownModel(
                 f"{error}; {str(path)!r} was saved with this model: where its name is not known, "
                 "pass the model itself, Classifier.load(PATH, model)"
             ) from error

@@ -6,15 +6,35 @@ import reprlib
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = ["AdteError", "InputError", "MissingExtra", "StateError", "brief", "unknown"]
+__all__ = [
+    "AdteError", "InputError", "LockedError", "MissingExtra", "StateError", "UnknownModel",
+    "UnreadableFile", "brief", "unknown",
+]  # fmt: skip
 
 
 class AdteError(Exception):
     """Base class of all errors that `adte` raises on purpose."""
 
+    @property
+    def problem(self) -> str:
+        """The message without its mend, for those who know a better one."""
+        return str(self).rpartition("; ")[0] or str(self)
+
 
 class InputError(AdteError, ValueError):
     """An input cannot be used; the message names it and says what to do. Also a `ValueError`."""
+
+
+class LockedError(InputError):
+    """Another process uses the file; it may be free soon."""
+
+
+class UnknownModel(InputError):
+    """No model of this name can be loaded here."""
+
+
+class UnreadableFile(InputError):
+    """A file cannot be read; the message names the file."""
 
 
 class StateError(AdteError):

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from torch import Tensor
 
-from adte.errors import InputError, brief
+from adte.errors import InputError, UnreadableFile, brief
 from adte.files.devices import StrPath
 from adte.files.inputs import is_archive
 from adte.images import find_images
@@ -83,7 +83,7 @@ def _inside(path: StrPath) -> Iterator[tuple[str, Any]]:
         if isinstance(source, InputError):
             if Path(name) == Path(path):  # all of it
                 raise source
-            yield name, refusing(source)
+            yield name, refusing(UnreadableFile(str(source)))  # which it names
         else:
             yield name, source
 

@@ -29,7 +29,7 @@ from PIL import Image, UnidentifiedImageError
 from PIL.JpegImagePlugin import JpegImageFile
 from torch import Tensor
 
-from adte.errors import InputError
+from adte.errors import InputError, UnreadableFile
 
 __all__ = [
     "ARCHIVES",
@@ -289,11 +289,12 @@ def _read(source: Any, fraction: Callable[[int, int], int] | None) -> Picture:
     if isinstance(source, np.ndarray | Tensor):
         return _picture(_from_array(source))
     opened: Callable[[], AbstractContextManager[Image.Image]]
+    kind = InputError
     if isinstance(source, bytes | bytearray | memoryview):
         name, opened = f"these {len(source)} bytes", lambda: Image.open(io.BytesIO(source))
     elif isinstance(source, str | os.PathLike):
         path = os.fspath(source)  # what Pillow 10 did not ask for
-        name, opened = repr(path), lambda: Image.open(path)
+        name, opened, kind = repr(path), lambda: Image.open(path), UnreadableFile
     elif isinstance(source, Image.Image):
         name, opened = f"this {source.mode} image", lambda: _again(source, fraction)
     else:
@@ -309,14 +310,14 @@ def _read(source: Any, fraction: Callable[[int, int], int] | None) -> Picture:
         raise
     except Exception as error:  # by format: OSError, SyntaxError, ValueError, struct.error, …
         if known := _plain_reason(error, source):
-            raise InputError(f"{name} {known}") from error
+            raise kind(f"{name} {known}") from error
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
         reason = reason.partition(" <_io.")[0]  # where in memory it lay says nothing
         why = f"cannot read {name} as an image ({reason or type(error).__name__})"
         mend = "give a complete file that Pillow can read"
         if isinstance(error, PermissionError):
             mend = "check its permissions"
-        raise InputError(f"{why}; {mend}") from error
+        raise kind(f"{why}; {mend}") from error
 
 
 def _mend(source: object) -> str:
@@ -393,7 +394,9 @@ def _decode(
 
 def _add_plugin(source: Any, name: str) -> bool:
     """Tell Pillow of the plug-in that reads a file's format; False where none would help."""
+    refused = InputError
     if isinstance(source, str | os.PathLike):
+        refused = UnreadableFile
         kind = os.path.splitext(os.fspath(source))[1].lower()
         with open(source, "rb") as file:
             head = file.read(12)
@@ -407,7 +410,7 @@ def _add_plugin(source: Any, name: str) -> bool:
     try:
         plugin = importlib.import_module(module)
     except ImportError as error:
-        raise InputError(
+        raise refused(
             f"cannot read {name} as an image, for Pillow does not read {kind[1:].upper()} by "
             f"itself; install its plug-in: pip install {package}"
         ) from error

@@ -228,9 +228,8 @@ def check_kept(
     try:
         check(owner, entries, lasting, sizes, live)
     except StateError as error:
-        said = str(error).rpartition(";")[0]
         raise InputError(
-            f"{said}; the method itself made it so: let it keep what `entries` declares"
+            f"{error.problem}; the method itself made it so: let it keep what `entries` declares"
         ) from error
 
 

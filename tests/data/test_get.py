@@ -170,6 +170,37 @@ def test_archives_cannot_write_elsewhere(content: bytes, tmp_path: Path) -> None
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.tar", "in"]
 
 
+def test_a_link_in_the_folder_is_not_followed(server: Server, tmp_path: Path) -> None:
+    """Neither by members of an archive, nor by the files that a download keeps."""
+    server.files["a.tar"] = tar({"ok.jpg": b"1", "val/cat/a.jpg": b"2"}, mode="w")
+    sets = {
+        "val": DatasetInfo("x", "a set", downloads=(at(server, "a.tar"),)),
+        "val/cat": DatasetInfo("x", "a set", downloads=(at(server, "a.tar"),)),
+        "val/cat/a.jpg": DatasetInfo("x", "a set", downloads=(at(server, "a.tar"),)),
+        "deep": DatasetInfo("x", "a set", downloads=(at(server, "a.tar", into="deep/er"),)),
+        ".a.tar.done": DatasetInfo("x", "a set", downloads=(at(server, "a.tar"),)),
+        "a.tar.part": DatasetInfo("x", "a set", downloads=(at(server, "a.tar"),)),
+        "in": DatasetInfo("x", "a set", downloads=(at(server, "a.tar", inner=("in/b.tar",)),)),
+    }
+    for number, (link, info) in enumerate(sets.items()):
+        outside, folder = tmp_path / f"outside-{number}", tmp_path / f"set-{number}"
+        (folder / link).parent.mkdir(parents=True)
+        if "." in link:
+            outside.write_bytes(b"mine")
+        else:
+            outside.mkdir()
+        (folder / link).symlink_to(outside)
+        with pytest.raises(InputError, match=f"{link}' is a link, which is not followed; take it"):
+            download(info, folder)
+        assert not (folder / "ok.jpg").exists()  # all or nothing
+        assert (
+            list(outside.iterdir()) == [] if outside.is_dir() else outside.read_bytes() == b"mine"
+        )
+        (folder / link).unlink()
+    download(sets["val"], tmp_path / "set-0")
+    assert (tmp_path / "set-0/val/cat/a.jpg").read_bytes() == b"2"
+
+
 def test_a_damaged_archive_is_not_unpacked(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(CONTENT)
     with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as tar:

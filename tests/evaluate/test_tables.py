@@ -235,3 +235,9 @@ def test_latex_compiles(tmp_path):
         ["pdflatex", "-halt-on-error", "t.tex"], cwd=tmp_path, capture_output=True
     )
     assert done.returncode == 0, done.stdout.decode("utf-8", "replace")
+
+
+def test_a_spreadsheet_runs_no_text_of_a_table():
+    columns = (Column("method"), Column("gain", "gain", "percent"))
+    rows = [{"method": "=1+1", "gain": -0.25}, {"method": "tilt", "gain": 0.5}]
+    assert Grid(columns, rows).to_csv() == "method,gain\n'=1+1,-0.25\ntilt,0.5\n"

@@ -18,10 +18,12 @@ from adte.files.rows import (
     COLUMNS,
     Csv,
     Lines,
+    escape_cell,
     escape_name,
     is_facts,
     is_resaved,
     is_rows,
+    unescape_cell,
     unescape_name,
 )
 
@@ -50,6 +52,29 @@ def test_every_name_is_one_line_and_comes_back(name):
         assert line.count(b"\n") == 1
         assert line.endswith(b"\n")
         assert form.read(line)[:5] == (name, name or None, ROW["confidence"], True, name)
+
+
+DANGEROUS = ("=", "+", "-", "@", "\t", "\r", "\uff1d", " =")
+
+
+@given(st.text("'=+-@\t\r\n a1", max_size=6))
+def test_a_spreadsheet_runs_no_text_and_each_comes_back(text):
+    cell = escape_cell(text)
+    assert not cell.startswith(DANGEROUS)
+    assert unescape_cell(cell) == text
+    if not text.lstrip("' ").startswith((*DANGEROUS, "\n")):
+        assert cell == text  # what is no formula stays as it is, apostrophes and all
+    for form in (Csv(1), Lines()):
+        best = [{"class": text, "probability": -0.5}]
+        line = form.line({**ROW, "path": text, "label": text, "error": text, "top": best})
+        assert form.read(line)[:5] == (text, text or None, ROW["confidence"], True, text)
+        found = form.row(line)
+        assert [found[c] or None for c in ("path", "label", "error")] == [text or None] * 3
+        assert found["top"] == (best if text or isinstance(form, Lines) else [])
+        (cells,) = csv.reader([line.decode()])
+        if isinstance(form, Csv):
+            assert not [c for c in cells[:-1] if c.startswith(DANGEROUS)]
+            assert cells[-1] == "-0.5"  # a number stays one
 
 
 @given(st.binary(max_size=20).filter(lambda b: b"\0" not in b))

@@ -357,17 +357,21 @@ def look(quiet: bool, **o: Any) -> None:
 
 @main.command()
 @click.argument("listing", metavar="FOLDER/undo.csv")
-def undo(listing: str) -> None:
+@click.option("--root", metavar="FOLDER",
+              help="Let images be moved back below FOLDER, though it cannot be seen that you moved "
+              "them on this machine.")  # fmt: skip
+def undo(listing: str, root: str | None) -> None:
     """Undo what `predict --sort-into FOLDER` did.
 
     Copies and links are removed, and moved images go back. A file that has changed since then is
-    left where it is and reported, as is a moved one that is gone, and the exit code is 2.
+    left where it is and reported, as is a moved one that is gone, and the exit code is 2. A list
+    that you did not make on this machine moves images only below --root.
     """
     from adte.labelling import undo as take_back
     from adte.labelling.report import counted
 
     with console.notes():
-        done = take_back(listing)
+        done = take_back(listing, root)
     for reason in done.left:
         click.echo(f"error: {reason}", err=True)
     back, left = counted(done.images, "image"), len(done.left)

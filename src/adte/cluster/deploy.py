@@ -28,7 +28,7 @@ from torch import Tensor
 
 from adte.cluster.connect import ClusterOptions, connected, import_ray, places
 from adte.cluster.worker import Tower
-from adte.errors import InputError, MissingExtra
+from adte.errors import InputError, LockedError, MissingExtra
 from adte.pipeline import Pipeline
 from adte.serve.app import make_app
 from adte.serve.engine import Far
@@ -179,8 +179,8 @@ def _opened(folder: str, tower: Tower, settings: dict[str, Any], patience: float
     while True:
         try:
             return Service(folder, model, **settings)
-        except InputError as error:
-            if "another process" not in str(error) or time.monotonic() > until:
+        except LockedError:
+            if time.monotonic() > until:
                 raise
             time.sleep(0.5)
 

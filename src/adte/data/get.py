@@ -20,7 +20,7 @@ from typing import IO
 from adte.data.registry import DatasetInfo, Download, dataset_info
 from adte.errors import InputError, unknown
 from adte.files.inputs import is_archive
-from adte.files.whole import make_folder, reason
+from adte.files.whole import check_no_link, make_folder, reason
 
 __all__ = ["Progress", "download", "fetch_file", "unpack"]
 
@@ -67,6 +67,7 @@ def download(
     done = []
     for file in files:
         mark = target / f".{file.file}.done"
+        check_no_link(target, mark.name, file.into, *file.inner)
         if mark.is_file() and mark.read_text() == file.checksum:
             done.append(target / file.file)
             continue
@@ -89,6 +90,7 @@ def fetch_file(
     path, part = folder / file.file, folder / f"{file.file}.part"
     if path.is_file() and _checks(path, file):
         return path
+    check_no_link(folder, part.name)
     url = f"{mirror.rstrip('/')}/{file.file}" if mirror else file.url
     if url is None:
         raise InputError(f"{file.file} has no address to fetch it from; give a mirror")
@@ -159,7 +161,9 @@ def _checks(path: Path, file: Download) -> bool:
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Unpack a tar or zip, all of it or nothing. A member that would land outside is an error."""
+    """Unpack a tar or zip, all of it or nothing. A member that would land outside is an error, also
+    where it would by a link that is in the folder.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".unpack-", dir=folder) as scratch:
         try:
@@ -176,6 +180,8 @@ def unpack(archive: Path, folder: Path) -> None:
             if isinstance(error, OSError) and error.errno is not None:  # not the archive's fault
                 said = reason(error)
             raise InputError(f"{str(archive)!r} cannot be unpacked: {said}") from error
+        for member in Path(scratch).rglob("*"):
+            check_no_link(folder, str(member.relative_to(scratch)))
         _merge(Path(scratch), folder)
 
 

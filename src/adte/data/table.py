@@ -13,6 +13,7 @@ from adte.data.files import missing
 from adte.data.names import read_names
 from adte.data.registry import Found, Reader, register_dataset
 from adte.errors import InputError
+from adte.files.rows import unescape_cell
 from adte.images import is_image
 from adte.options import option
 
@@ -124,7 +125,11 @@ class Table(Reader):
                 f"row {','.join(short)!r} of {str(path)!r} has {len(short)} columns, too few; "
                 "give a path and a label in every row"
             )
-        rows = [(r[at].strip(), r[to].strip(), r[where].strip() if where is not None else "")
+
+        def cell(text: str) -> str:
+            return unescape_cell(text.strip())  # as `adte look` and spreadsheets write it
+
+        rows = [(cell(r[at]), cell(r[to]), cell(r[where]) if where is not None else "")
                 for r in lines[first:]]  # fmt: skip
         if not rows:
             raise InputError(

@@ -13,11 +13,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple
 
-from adte.errors import InputError
+from adte.errors import InputError, LockedError
 from adte.files.devices import StrPath, is_special, is_standard_output, standard_output
 from adte.files.locks import try_lock, unlock
 from adte.files.rows import head_of, is_facts, is_rows
-from adte.files.whole import make_folder, reason, short, target_of
+from adte.files.whole import check_no_link, make_folder, reason, short, target_of
 
 __all__ = ["Lock", "Target", "claim", "claim_folder", "kind_of", "own_folder"]
 
@@ -48,7 +48,7 @@ class Lock:
         while (file := self._try()) is None:
             left = until - time.monotonic()
             if left <= 0:
-                raise InputError(
+                raise LockedError(
                     f"{self.path!r} is used by another process{self._who()}; wait until it is "
                     "done, or give another file"
                 )
@@ -60,7 +60,8 @@ class Lock:
     def _try(self) -> BinaryIO | None:
         file: BinaryIO | None = None
         try:
-            file = open(self._beside, "a+b", buffering=0)  # noqa: SIM115  # closed by release
+            check_no_link(self._beside.parent, self._beside.name)  # it is emptied
+            file = open(self._beside, "a+b", 0, opener=_no_link)  # noqa: SIM115  # closed by release
             got = try_lock(file.fileno())
             if got is None:
                 warnings.warn(
@@ -113,6 +114,10 @@ class Lock:
 
     def __exit__(self, *error: object) -> None:
         self.release()
+
+
+def _no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
 # --------------------------------------------------------------------------- outputs and inputs

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple
 
-from adte.errors import InputError
+from adte.errors import InputError, LockedError
 from adte.files.devices import StrPath, is_special, open_through, standard_output
 from adte.files.locks import try_lock
 from adte.files.rows import Csv, Lines, Row
@@ -281,7 +281,7 @@ def open_at(path: StrPath, form: Csv | Lines, fmt: str, kept: Kept | None = None
             if kept is not None and kept.seen not in (None, now.st_size):
                 free = False
             if not free or not os.path.samestat(now, place.stat()):
-                raise InputError(
+                raise LockedError(
                     f"{os.fspath(path)!r} is being written by another process; wait until it is "
                     "done, or give another name"
                 )

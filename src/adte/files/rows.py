@@ -23,8 +23,8 @@ from sys import intern
 from typing import Any, BinaryIO, NamedTuple
 
 __all__ = [
-    "COLUMNS", "Csv", "Done", "Lines", "Row", "escape_name", "head_of", "is_facts", "is_resaved",
-    "is_rows", "unescape_name",
+    "COLUMNS", "Csv", "Done", "Lines", "Row", "escape_cell", "escape_name", "head_of", "is_facts",
+    "is_resaved", "is_rows", "unescape_cell", "unescape_name",
 ]  # fmt: skip
 
 HEAD = 1 << 20  # bytes that tell whether a file is of our making,
@@ -36,6 +36,7 @@ Row = Mapping[str, Any]
 _UNSAFE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 _ESCAPED = re.compile(r"\\u(?:00[01][0-9a-f]|007f|d[89a-f][0-9a-f]{2})")
 _ESCAPE = re.compile(r"\\\\|\\u([0-9a-f]{4})")
+_FORMULA = re.compile("'* *[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")  # look.js has it, too
 
 
 def escape_name(name: str) -> str:
@@ -58,6 +59,28 @@ def unescape_name(text: str) -> str:
     if not _ESCAPED.search(text):
         return text
     return _ESCAPE.sub(lambda m: "\\" if m[1] is None else chr(int(m[1], 16)), text)
+
+
+def escape_cell(value: Any) -> Any:
+    """A value as CSV holds it: a text that a spreadsheet would run gets an apostrophe.
+
+    >>> escape_cell("=1+1"), escape_cell("it's"), escape_cell(-0.5)
+    ("'=1+1", "it's", -0.5)
+    """
+    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
+
+
+def unescape_cell(text: str) -> str:
+    """The text that `escape_cell` was given.
+
+    >>> unescape_cell("'=1+1"), unescape_cell("''=1+1"), unescape_cell("'n roll")
+    ('=1+1', "'=1+1", "'n roll")
+    """
+    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
+
+
+def _read_cell(text: str) -> str:
+    return unescape_name(unescape_cell(text))
 
 
 def _plain(value: Any) -> Any:
@@ -109,7 +132,9 @@ class Csv:
         ]
         best += [None] * (2 * self.top - len(best))
         cells = [*(row.get(c) for c in COLUMNS), *best]
-        return self._join([str(c).lower() if isinstance(c, bool) else c for c in cells])
+        return self._join(
+            [str(c).lower() if isinstance(c, bool) else escape_cell(c) for c in cells]
+        )
 
     def read(self, line: bytes) -> Done:
         (cells,) = csv.reader([line.decode().removesuffix("\n")], strict=True)
@@ -117,13 +142,13 @@ class Csv:
             raise ValueError("another number of columns")
         name, label, confidence, _, learned, error = cells[: len(COLUMNS)]
         sure = float(confidence) if confidence else None
-        name, label, error = map(unescape_name, (name, label, error))
+        name, label, error = map(_read_cell, (name, label, error))
         return Done(name, intern(label) or None, sure, learned == "true", error)
 
     def row(self, line: bytes) -> dict[str, Any]:
         """The row that `line` was given."""
         (cells,) = csv.reader([line.decode()], strict=True)
-        found = dict(zip(self.columns, map(unescape_name, cells), strict=True))
+        found = dict(zip(self.columns, map(_read_cell, cells), strict=True))
         best = ((found[f"class_{i}"], found[f"probability_{i}"]) for i in range(1, self.top + 1))
         return {
             **{c: found[c] or None for c in COLUMNS},

@@ -20,8 +20,8 @@ from adte.files.devices import StrPath, is_special, open_through
 from adte.files.locks import try_lock
 
 __all__ = [
-    "check_readable", "make_folder", "reason", "short", "sweep", "target_of", "why_missing",
-    "write_new", "write_whole",
+    "check_no_link", "check_readable", "make_folder", "reason", "short", "sweep", "target_of",
+    "why_missing", "write_new", "write_whole",
 ]  # fmt: skip
 
 
@@ -150,6 +150,19 @@ def make_folder(path: StrPath) -> Path:
     except OSError as error:
         raise InputError(f"cannot make the folder {str(path)!r}: {reason(error)}") from error
     return Path(path)
+
+
+def check_no_link(folder: StrPath, *names: str) -> None:
+    """Refuse names below a folder that lead out of it by a link, one that is in the folder."""
+    for name in names:
+        path = Path(folder)
+        for part in Path(name).parts:
+            path /= part
+            if path.is_symlink():
+                raise InputError(
+                    f"{str(path)!r} is a link, which is not followed; take it away, or give "
+                    "another folder"
+                )
 
 
 def check_readable(path: StrPath) -> None:

@@ -20,7 +20,7 @@ import torch
 
 from adte.classifier import Classifier
 from adte.data.places import expand, is_place, local_path
-from adte.errors import InputError, StateError
+from adte.errors import InputError, LockedError, StateError
 from adte.files.claims import Lock, Target, claim, kind_of
 from adte.files.devices import StrPath
 from adte.files.inputs import Item, is_archive, is_pipe
@@ -124,6 +124,8 @@ class Job:
                 listener.note("this state is frozen: images are labelled, nothing is learned")
             clf.frozen = was_frozen or self.freeze
             self._ready(clf, stack)
+            if sorting is not None:
+                sorting.check(clf.classes)
             rows = self._rows(clf, keep, marks, listener)
             saving = Saving(clf, keep.path, marks, rows.out, was_frozen) if keep else None
             sorts = sorting is not None
@@ -217,11 +219,10 @@ class Job:
     def _lock(self, path: StrPath, stack: ExitStack, listener: Listener) -> None:
         try:
             stack.enter_context(Lock(path, 0))
-        except InputError as error:
-            said, _, _ = str(error).partition(";")
-            if not self.wait or "another process" not in said:
+        except LockedError as error:
+            if not self.wait:
                 raise
-            listener.note(f"{said}; waiting up to {self.wait:g} s for it")
+            listener.note(f"{error.problem}; waiting up to {self.wait:g} s for it")
             stack.enter_context(Lock(path, self.wait))
 
     def _classifier(
@@ -257,9 +258,9 @@ class Job:
         try:
             check_fit(f"--start {self.start!r}", {**facts, "options": options}, clf.facts)
         except StateError as error:
-            said, _, _ = str(error).rpartition("; ")
             raise InputError(
-                f"{said}, and {state!r} is continued; leave --start out, or give a new {new}"
+                f"{error.problem}, and {state!r} is continued; leave --start out, or give a new "
+                f"{new}"
             ) from error
         listener.note(
             f"--start {self.start!r} is not used: {state!r} exists and is continued; give a new "

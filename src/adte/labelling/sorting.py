@@ -6,6 +6,10 @@ what an interrupted one left undone. An image that has another label by now goes
 to the new one. Undoing takes away or moves back only what is still as it was put there. An image
 that cannot be sorted stops no other, unless the disk or the list takes no more. Who changes a
 folder holds the lock of its list.
+
+A list may have come with a folder from elsewhere, so it is not trusted. Links in the folder are not
+followed. Images are moved back only to where this user's adte moved them from, which the seal of
+the line shows, or below a folder that the user names.
 """
 
 from __future__ import annotations
@@ -27,16 +31,18 @@ from adte.errors import InputError, unknown
 from adte.files.claims import Lock, claim_folder
 from adte.files.devices import StrPath
 from adte.files.inputs import Item, is_archive, is_pipe
-from adte.files.rows import escape_name, unescape_name
-from adte.files.whole import make_folder, reason, sweep, write_new, write_whole
+from adte.files.rows import escape_cell, escape_name, unescape_cell, unescape_name
+from adte.files.whole import check_no_link, make_folder, reason, sweep, write_new, write_whole
 from adte.labelling.report import counted
+from adte.labelling.seal import is_sealed, sealed
 
 __all__ = ["UNSURE", "Sorting", "Undone", "undo"]
 
 UNSURE = "unsure"  # the folder of images without a label
 LIST = "undo.csv"
 WAYS = {"copy": "copied", "link": "linked", "move": "moved"}
-COLUMNS = ("way", "from", "to", "digest")
+COLUMNS = ("way", "from", "to", "digest", "seal")
+OLD = COLUMNS[:4]  # as versions before the seal wrote it
 FATAL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)  # to the next image too
 
 
@@ -47,6 +53,11 @@ class Entry(NamedTuple):
     source: str
     to: str
     digest: str
+    seal: str = ""
+
+    @property
+    def is_ours(self) -> bool:
+        return is_sealed(self[:4], self.seal)
 
 
 class Sorting:
@@ -75,12 +86,17 @@ class Sorting:
 
     def _listed(self) -> dict[str, list[Entry]]:
         """What the list says and is there, by source, in order."""
+        check_no_link(self.folder, LIST)
         there: dict[str, list[Entry]] = {}
         if self.path.exists() and self.path.stat().st_size:
             for entry in _read(self.path)[1]:
                 if os.path.lexists(self.folder / entry.to):  # else it came no further than the list
                     there.setdefault(entry.source, []).append(entry)
         return there
+
+    def check(self, classes: Sequence[str]) -> None:
+        """Refuse a folder of a label that is a link to elsewhere."""
+        check_no_link(self.folder, UNSURE, *folder_names(classes).values())
 
     def _cut(self) -> None:
         """A torn last line, as a full disk leaves it, makes room for more."""
@@ -100,6 +116,7 @@ class Sorting:
         are there already, from an interrupted run, are passed over. Others wait: the caller holds
         the lock of `path`.
         """
+        self.check(classes)
         there, folders = self._listed(), folder_names(classes)
         self._cut()
         left, self.count = {name: [*found] for name, found in labels.items()}, 0
@@ -157,7 +174,8 @@ class Sorting:
             place.mkdir(exist_ok=True)
             digest = _digest(source)
             for target in _free(place, Path(origin).name):
-                self._note(Entry(self.way, origin, f"{place.name}/{target.name}", digest))
+                line = (self.way, origin, f"{place.name}/{target.name}", digest)
+                self._note(Entry(*line, sealed(line)))
                 with suppress(FileExistsError):  # somebody took the name meanwhile
                     _do(self.way, source, target)
                     return
@@ -178,7 +196,7 @@ class Sorting:
                 lines = csv.writer(file, lineterminator="\n")
                 if not file.tell():
                     lines.writerow(COLUMNS)
-                lines.writerow([escape_name(text) for text in entry])
+                lines.writerow(_cells(entry))
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:  # the line may be torn, and must be the last one
@@ -328,9 +346,12 @@ def _holds(source: Path | bytes, digest: str) -> bool:
 
 def _finish(entry: Entry, target: Path) -> None:
     """Take away an image whose move was cut off: it is whole at its new place, and here still."""
+    source = Path(entry.source)
     with suppress(OSError):
-        if _digest(target) == entry.digest == _digest(Path(entry.source)):
-            os.unlink(entry.source)
+        if target.is_symlink() != source.is_symlink():  # which may lead to the image itself
+            return
+        if _digest(target) == entry.digest == _digest(source):
+            source.unlink()
 
 
 # --------------------------------------------------------------------------- back again
@@ -348,10 +369,15 @@ class Undone(NamedTuple):
     left: list[str]
 
 
-def undo(path: StrPath) -> Undone:
+def undo(path: StrPath, root: StrPath | None = None) -> Undone:
     """Undo a sorting, from the list `undo.csv` that it wrote, the last image first.
 
     What cannot be undone is left as it is, and stays in the list.
+
+    Args:
+        path: the list.
+        root: folder below which images may be moved back to, though the list does not show that it
+            was written by this user on this machine.
     """
     _read(Path(path))  # what is no list is not locked
     kept: list[Entry] = []
@@ -359,6 +385,9 @@ def undo(path: StrPath) -> Undone:
     count = 0
     with Lock(path):
         where, entries = _read(Path(path))
+        for entry in entries:
+            if entry.way == "move" and os.path.lexists(where / entry.to):
+                _check_origin(entry, path, root)
         for entry in reversed(entries):
             target = where / entry.to
             if not os.path.lexists(target):  # it was never put there, or is gone
@@ -386,6 +415,23 @@ def undo(path: StrPath) -> Undone:
     return Undone(count, said)
 
 
+def _check_origin(entry: Entry, path: StrPath, root: StrPath | None) -> None:
+    """Refuse to move an image back to a place that neither the seal nor the user vouches for."""
+    if entry.is_ours:
+        return
+    said = f"the list {os.fspath(path)!r} would move an image to {entry.source!r}"
+    if root is None:
+        raise InputError(
+            f"{said}, and it cannot be seen that you moved it from there on this machine; to allow "
+            "that, name a folder above, as in --root FOLDER"
+        )
+    if not Path(os.path.realpath(Path(entry.source).parent)).is_relative_to(os.path.realpath(root)):
+        raise InputError(
+            f"{said}, which does not lie below --root {os.fspath(root)!r}; give the folder that "
+            "the images came from"
+        )
+
+
 def _stays(target: Path, error: Exception) -> str:
     why = reason(error) if isinstance(error, OSError) else str(error)
     return f"{str(target)!r} stays: {why}"
@@ -397,6 +443,8 @@ def _take_back(entry: Entry, target: Path) -> None:
             raise InputError("it is another file by now")
         target.unlink()
         return
+    if target.is_symlink() and not (entry.way == "move" and entry.is_ours):
+        raise InputError("it is a link, which was not sorted so")
     if _digest(target) != entry.digest:
         raise InputError("it was changed since it was sorted")
     if entry.way == "move":
@@ -416,26 +464,33 @@ def _is_there(source: str) -> bool:
 
 
 def _read(path: Path) -> tuple[Path, list[Entry]]:
-    """The folder of a list and its lines, checked: nothing outside the folder is named."""
+    """The folder of a list and its lines, checked: no copy, link or moved image of them lies
+    outside the folder, links followed.
+    """
     said = f"the list {str(path)!r}"
+    if path.is_symlink():
+        raise InputError(f"{said} is a link, which is not followed; give the list itself")
     try:
         with path.open(encoding="utf-8", newline="") as file:
             lines = list(csv.reader(file))
     except (OSError, UnicodeDecodeError, csv.Error, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise InputError(f"cannot read {said} ({why}); give undo.csv of a sorted folder") from error
-    if not lines or tuple(lines[0]) != COLUMNS:
+    if not lines or tuple(lines[0]) not in (COLUMNS, OLD):
         raise InputError(f"{said} is not undo.csv of a sorted folder; give that file")
     entries: dict[str, Entry] = {}
     for number, cells in enumerate(lines[1:], 2):
-        if len(cells) != len(COLUMNS) and number == len(lines):
+        whole = len(cells) in (len(OLD), len(COLUMNS))
+        if not whole and number == len(lines):
             break  # torn by a crash, before anything was done
-        entry = Entry(*(unescape_name(c) for c in cells)) if len(cells) == 4 else None
-        parts = Path(entry.to).parts if entry else ()
-        if entry is None or entry.way not in WAYS or len(parts) != 2 or ".." in parts:
+        entry = Entry(*(unescape_name(unescape_cell(c)) for c in cells)) if whole else None
+        to = Path(entry.to if entry else "")
+        below = len(to.parts) == 2 and not to.anchor and ".." not in to.parts
+        if entry is None or entry.way not in WAYS or not below:
             raise InputError(f"line {number} of {said} is damaged; mend or remove it")
         entries.pop(entry.to, None)  # a name that was free again has another image
         entries[entry.to] = entry
+    check_no_link(path.parent, *{Path(to).parent.name for to in entries})
     return path.absolute().parent, list(entries.values())
 
 
@@ -448,6 +503,10 @@ def _write(path: Path, entries: Sequence[Entry]) -> None:
     def write(name: str) -> None:
         with open(name, "w", encoding="utf-8", newline="") as file:
             lines = csv.writer(file, lineterminator="\n")
-            lines.writerows([COLUMNS, *([escape_name(text) for text in e] for e in entries)])
+            lines.writerows([COLUMNS, *map(_cells, entries)])
 
     write_whole(path, write)
+
+
+def _cells(entry: Entry) -> list[str]:
+    return [escape_cell(escape_name(text)) for text in entry]

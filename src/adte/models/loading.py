@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-from adte.errors import InputError, MissingExtra
+from adte.errors import InputError, MissingExtra, UnknownModel
 from adte.loading import Loading
 from adte.machine import as_it_is
 from adte.models._weights import RANDOM
@@ -202,7 +202,7 @@ def _load(name: str, weights: Weights, tokenizer: Any) -> tuple[Model, torch.dty
         return _named(load(**given), "" if given else name), own
     prefix, colon, rest = name.partition(":")
     if prefix == "wrapped" and colon:
-        raise InputError(
+        raise UnknownModel(
             f"{name!r} is a model that was handed over with adte.wrap and has no file; wrap it "
             "again and pass the model itself"
         )
@@ -210,14 +210,14 @@ def _load(name: str, weights: Weights, tokenizer: Any) -> tuple[Model, torch.dty
         model = KINDS[f"{prefix}:"](rest, weights, tokenizer)
         return _named(model, "" if given else name), None
     if close := get_close_matches(name.lower(), EMBEDDED, 1, 0.8):  # open_clip takes seconds
-        raise InputError(f"unknown model {name!r}; did you mean {close[0]!r}?")
+        raise UnknownModel(f"unknown model {name!r}; did you mean {close[0]!r}?")
     arch, slash, tag = name.partition("/")
     try:
         return load_open_clip(arch, tag if slash else None, weights, tokenizer), None
     except MissingExtra as error:
         if slash or weights is not None:  # clearly a name of open_clip
             raise
-        raise InputError(
+        raise UnknownModel(
             f"unknown model {name!r}; take 'tiny', 'hf:…' or 'timm:…', or install open_clip "
             "for names such as 'ViT-B-16/openai': pip install 'adte[clip]'"
         ) from error

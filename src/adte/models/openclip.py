@@ -27,7 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from adte.errors import InputError, unknown
+from adte.errors import InputError, UnknownModel, unknown
 from adte.functional import wide
 from adte.models._tokens import has_words, swappable, swapped, untunable
 from adte.models._torchvision import import_late
@@ -234,7 +234,7 @@ def load_open_clip(
     return OpenClip(net, tokens, preprocess, name, config["embed_dim"])
 
 
-def unknown_model(name: str, open_clip: Any) -> InputError:
+def unknown_model(name: str, open_clip: Any) -> UnknownModel:
     """There are hundreds of names: suggest one, whatever its case, and say how to list them."""
     pairs = (f"{a}/{t}" for a, t in open_clip.list_pretrained())
     models = {n.lower(): n for n in open_clip.list_models()}
@@ -243,7 +243,7 @@ def unknown_model(name: str, open_clip: Any) -> InputError:
     close = close or get_close_matches(name.lower().partition("/")[0], models, 1)
     meant = f"hf:{name}" if os.path.isdir(name) else known[close[0]] if close else ""
     hint = f" (did you mean {meant!r}?)" if meant else ""
-    return InputError(f"unknown model {name!r}{hint}; `adte models` lists what there is")
+    return UnknownModel(f"unknown model {name!r}{hint}; `adte models` lists what there is")
 
 
 class Published(NamedTuple):

@@ -22,7 +22,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from adte.errors import AdteError, InputError, StateError
+from adte.errors import AdteError, InputError, LockedError, StateError
 from adte.facts import TEXT, table
 from adte.files.claims import Lock, own_folder
 from adte.serve.packing import checksum
@@ -97,13 +97,10 @@ def _locked(path: Path) -> Lock:
     """The lock of a database, which a server keeps until it ends."""
     try:
         return Lock(path, timeout=2.0).acquire()
-    except InputError as error:
-        said, _, _ = str(error).partition(";")
-        if "another process" not in said:
-            raise
-        raise InputError(
-            f"{said}; stop the server that uses this folder, ask it over HTTP, or give another "
-            "folder"
+    except LockedError as error:
+        raise LockedError(
+            f"{error.problem}; stop the server that uses this folder, ask it over HTTP, or give "
+            "another folder"
         ) from error
 
 

@@ -293,8 +293,7 @@ class Stream:
             raise
         except Exception as error:
             self.back_to(old)
-            ours = isinstance(error, InputError)
-            why = str(error).partition(";")[0] if ours else type(error).__name__
+            why = error.problem if isinstance(error, InputError) else type(error).__name__
             raise StateError(
                 f"the state cannot be used: a prediction with it fails ({why}); save it again "
                 "where it was learned, or go on without it"

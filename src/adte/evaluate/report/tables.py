@@ -23,6 +23,7 @@ from adte.errors import InputError
 from adte.evaluate.running import metrics
 from adte.evaluate.running.metrics import Metric, list_metrics
 from adte.files import write_whole
+from adte.files.rows import escape_cell
 
 __all__ = [
     "Column",
@@ -306,9 +307,9 @@ def _csv(grids: Iterable[Grid]) -> str:
             names |= dict.fromkeys(line)
             lines.append(line)
     out = io.StringIO()
-    writer = csv.DictWriter(out, list(names), restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
+    writer = csv.writer(out, lineterminator="\n")
+    for cells in (names, *([line.get(name, "") for name in names] for line in lines)):
+        writer.writerow(map(escape_cell, cells))
     return out.getvalue()
 
 

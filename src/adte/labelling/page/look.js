@@ -67,7 +67,13 @@ for (const card of cards) {
   });
 }
 
-function cell(text) { return /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text; }
+// As `escape_cell` in adte/files/rows.py does it: a spreadsheet is to run no text.
+const FORMULA = /^'* *[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]/;
+
+function cell(text) {
+  const safe = FORMULA.test(text) ? `'${text}` : text;
+  return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+}
 
 document.querySelector("#save")?.addEventListener("click", () => {
   const rows = cards.map((c) => [c.dataset.path, said[c.dataset.path]])
