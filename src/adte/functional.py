@@ -187,7 +187,7 @@ def q_from_prior(
       minmax   (x − min)/(max − min); a flat prior gives u = 0, so q = α for every class
       zscore   three (population) standard deviations either side of the mean fill it, clipped
       decimal  |log p̃| / 10^j with the smallest j that brings all of it to at most 1
-      sigmoid  the logistic function of the z-score
+      sigmoid  the logistic function of the min-max, as released: u in [0.5, 0.73]
     In the release z-score and decimal scaling end in a min-max, which makes them equal to
     `minmax`; here they differ.
     """
@@ -196,15 +196,15 @@ def q_from_prior(
         raise unknown("direction of q", direction, ("released", "paper"))
     log_prior = wide(log_prior)
     x = log_prior if direction == "released" else -log_prior
-    if rule == "minmax":
+    if rule in ("minmax", "sigmoid"):
         low, high = x.aminmax(dim=-1, keepdim=True)
         span = high - low
         u = (x - low) / torch.where(span > 0, span, 1.0)
-    elif rule in ("zscore", "sigmoid"):
+        u = u.sigmoid() if rule == "sigmoid" else u
+    elif rule == "zscore":
         centred = x - x.mean(-1, keepdim=True)
         std = centred.square().mean(-1, keepdim=True).sqrt()
-        z = centred / torch.where(std > 0, std, 1.0)
-        u = z.sigmoid() if rule == "sigmoid" else (z / 6 + 0.5).clamp(0, 1)
+        u = (centred / torch.where(std > 0, std, 1.0) / 6 + 0.5).clamp(0, 1)
     elif rule == "decimal":
         size = log_prior.abs()
         top = size.amax(-1, keepdim=True)

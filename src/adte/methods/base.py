@@ -117,6 +117,10 @@ class Method:
         """Turn a copy of the state into what another stream begins with; by default all of it."""
         return state
 
+    def adjustment(self, logits: Tensor) -> Tensor | None:
+        """What comes off the next image's logits (V, L), in float64 (L,); None if nothing does."""
+        return None
+
     def bind(self, context: Context) -> None:
         """Prepare for a stream; called when model, classes or class weights have changed."""
 
@@ -144,14 +148,6 @@ class Method:
         prediction = self.look(state, image)
         self._update(state, image)
         return prediction
-
-    def draft(self, state: State) -> State:
-        """A copy of the state that `scan` and `absorb` may change; if they fail, it is dropped."""
-        return declared.copy(state)
-
-    def settled(self, draft: State) -> State:
-        """Turn a changed draft into the new state, once nothing can fail any more."""
-        return draft
 
     def scan(self, state: State, evidence: Any) -> tuple[Any, State]:
         """Learn from images in order, in a draft; return what each reads of it, and the draft."""
@@ -216,7 +212,7 @@ class Method:
             if not self.stateful:
                 return _like(images, self._decided(batch, None))
             evidence = self.evidence(batch)
-            readouts, draft = self.scan(self.draft(self._fitting(batch)), evidence)
+            readouts, draft = self.scan(declared.copy(self._fitting(batch)), evidence)
             out = self._decided(batch, readouts)
         self._state = self._kept(draft)
         return _like(images, out)
@@ -241,7 +237,7 @@ class Method:
         with self._taken(images) as batch:
             if not self.stateful:
                 return
-            draft = self.absorb(self.draft(self._fitting(batch)), self.evidence(batch))
+            draft = self.absorb(declared.copy(self._fitting(batch)), self.evidence(batch))
         self._state = self._kept(draft)
 
     def step_many(self, samples: Iterable[Sample]) -> list[Prediction]:
@@ -411,9 +407,7 @@ class Method:
         """The state that a draft becomes, without the graph of logits that have one: it would hold
         all images so far. It is as declared; where it is as it was, that is so.
         """
-        with as_it_is():
-            settled = self.settled(draft)
-        new = {k: v.detach() if v.requires_grad else v for k, v in settled.items()}
+        new = {k: v.detach() if v.requires_grad else v for k, v in draft.items()}
         if self._state is None or not declared.alike(new, self._state):
             declared.check_kept(self.name, self.entries(), new, self._sizes, live=True)
         return new

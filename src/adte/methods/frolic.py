@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -16,7 +17,7 @@ from adte.methods.base import ORDER, Method
 from adte.methods.registry import register
 from adte.options import option, part
 from adte.prediction import Prediction
-from adte.prior import ClassPrior, PriorOptions
+from adte.prior import ClassPrior, PriorOptions, Rule, rule_of
 from adte.state import Entry, State, part_of, prefixed, unprefixed
 
 __all__ = ["Frolic", "gaussian_logits", "match_temperature", "shrunk_variance"]
@@ -112,6 +113,10 @@ class Frolic(Method):
                 "prediction of the base view; leave it out"
             )
 
+    @cached_property
+    def _rule(self) -> Rule:
+        return rule_of(self.prior)
+
     @property
     def class_prior(self) -> ClassPrior | None:
         """The estimate so far; None before the first image."""
@@ -128,7 +133,7 @@ class Frolic(Method):
             "class_square": Entry(("D",), reduce="same"),
             "text": Entry(()),  # Σ confidence of f_c
             "gaussian": Entry((len(_LOG2_GRID),)),  # Σ confidence of f_g/τ at every τ
-        } | prefixed(self.prior.entries())
+        } | prefixed(self._rule.entries())
 
     def initial(self, batch: Batch) -> State:
         weights = class_weights_of(batch).double()
@@ -137,12 +142,7 @@ class Frolic(Method):
 
     def refresh(self, state: State) -> None:
         with part_of(state) as prior:
-            self.prior.refresh(prior)
-
-    def begun(self, state: State) -> State:
-        with part_of(state) as prior:
-            self.prior.begin(prior)
-        return state
+            self._rule.refresh(prior)
 
     # ------------------------------------------------------------------ one image
 
@@ -174,13 +174,13 @@ class Frolic(Method):
         state["gaussian"] += hot.softmax(-1).amax(-1).to(state["gaussian"])
         state["text"] += F.log_probs(image.logits[0, 0]).max().exp().to(state["text"])
         with part_of(state) as prior:
-            self.prior.learn(prior, F.log_probs(self._fused(state, image, g))[None].double())
+            self._rule.learn(prior, F.log_probs(self._fused(state, image, g))[None].double())
 
     def look(self, state: State, image: Batch) -> Prediction:
         z = image.logits[0, 0]
         if int(state["count"]):
             z = self._fused(state, image, self._gaussian(state, image))
-        log_prior = self.prior.read(unprefixed(state)).row(0)
+        log_prior = self._rule.read(unprefixed(state)).row(0)
         out = F.log_probs(z) if log_prior is None else F.adjust(z, log_prior, self.tau)
         return Prediction(
             probs=out.exp(),

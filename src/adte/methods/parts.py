@@ -16,7 +16,7 @@ from torch import Tensor
 from adte import functional as F
 from adte.options import check, option
 
-__all__ = ["Adjustment", "Entropy", "Selection", "Weighing"]
+__all__ = ["Adjustment", "Entropy", "Selection"]
 
 
 ADAPTIVE = ("kind", "adaptive")
@@ -93,21 +93,18 @@ class Entropy:
         alpha = max(self.alpha, self.beta - share * (self.beta - self.alpha))  # whatever is rounded
         return F.q_from_prior(log_prior, alpha, self.beta, self.rule, self.direction)
 
-    def __call__(
-        self, log_p: Tensor, log_prior: Tensor | None = None, p: Tensor | None = None
-    ) -> Tensor:
+    def __call__(self, log_p: Tensor, log_prior: Tensor | None = None) -> Tensor:
         """The uncertainty of log-probabilities; low is sure.  (…, L) → (…)
 
         Args:
             log_p: log-probabilities.
             log_prior: log of the class prior (L,), or of a shape that broadcasts.
-            p: exp(log_p), if it is known already.
         """
         if self.kind == "tsallis":
             return F.tsallis(log_p, self.q)
         q = self.class_q(log_prior)
         if q is None:
-            return F.shannon(log_p, p)
+            return F.shannon(log_p)
         return F.adaptive_tsallis(log_p, q, self.form, check=self.beta > 0.99)
 
     def scale(self, classes: int, log_prior: Tensor | None = None) -> float:
@@ -145,43 +142,6 @@ class Selection:
         Ties go to the lower index.
         """
         return F.rank_views(entropy)[..., : self.number(entropy.shape[-1])]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Weighing(Selection):
-    """The choice of views, and the weight of each.
-
-    Kept views count alike, or with `soft` by weights w ∝ exp(−H/soft), so that surer views count
-    more. With `base` the answer of the base view alone is mixed in, with a share base/(base + L):
-    what a crop leaves out matters more if there are few classes L.
-
-    >>> Weighing(base=10.0).base_share(classes=40)
-    0.2
-    """
-
-    soft: float = option(
-        0.0,
-        "weight the kept views by exp(−entropy/soft); with 0 all count alike",
-        low=0,
-    )
-    base: float = option(
-        0.0,
-        "weight of the base view by itself: it makes base/(base + number of classes) of the answer",
-        low=0,
-    )
-
-    def base_share(self, classes: int) -> float:
-        """The share of the base view's own answer, for so many classes."""
-        return self.base / (self.base + classes)
-
-    def mean(self, p: Tensor, entropy: Tensor, kept: Tensor) -> Tensor:
-        """The weighted mean of the kept distributions.  (…, V, L), (…, V) → (…, L)
-
-        p may be changed in place, see `weighed_sum`.
-        """
-        if kept.shape[-1] < p.shape[-2]:
-            p, entropy = F.take_views(p, kept), entropy.gather(-1, kept)
-        return F.weighed_sum(F.soft_weights(entropy, self.soft), p)
 
 
 @dataclass(frozen=True, kw_only=True)

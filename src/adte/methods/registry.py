@@ -22,6 +22,7 @@ class MethodInfo:
     """What a name stands for: a class, and the options that the name sets.
 
     `by` is the module that set them; without it the class is what tells one source from another.
+    `protocol` is that under which it was published.
     """
 
     name: str
@@ -30,6 +31,7 @@ class MethodInfo:
     reference: str
     defaults: dict[str, Any]
     by: str = ""
+    protocol: str = "online"
 
     def row(self) -> dict[str, Any]:
         """The facts that `adte methods --json` prints."""
@@ -39,6 +41,7 @@ class MethodInfo:
             "summary": self.summary,
             "needs": sorted(self.cls.needs),
             "stateful": method.stateful,
+            "protocol": self.protocol,
             "reference": self.reference,
             "options": describe(self.cls, method),
         }
@@ -71,11 +74,21 @@ def register(name: str) -> Callable[[M], M]:
 
 
 def preset(
-    name: str, cls: type[Method], summary: str, *, reference: str = "", **defaults: Any
+    name: str,
+    cls: type[Method],
+    summary: str,
+    *,
+    reference: str = "",
+    protocol: str = "online",
+    **defaults: Any,
 ) -> None:
-    """Make a class of methods known under a name, with these defaults."""
+    """Make a class of methods known under a name, with these defaults.
+
+    `protocol` is that of commands which are given none.
+    """
     by = sys._getframe(1).f_globals["__name__"]  # many presets share a class
-    _METHODS.add(name, MethodInfo(name, cls, summary, reference or cls.reference, defaults, by))
+    info = MethodInfo(name, cls, summary, reference or cls.reference, defaults, by, protocol)
+    _METHODS.add(name, info)
 
 
 def _summary(cls: type[Method]) -> str:

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from adte import functional as F
 from adte.batch import Batch
-from adte.errors import InputError
-from adte.methods.parts import Entropy, Weighing
+from adte.methods.parts import Entropy, Selection
 from adte.methods.registry import preset
 from adte.methods.tracking import EntropyMethod, runs
 from adte.options import option, part
@@ -24,22 +23,21 @@ __all__ = ["Selector"]
 
 @dataclass(kw_only=True, eq=False)
 class Selector(EntropyMethod):
-    """Measure every view, weigh or keep the surest, and adjust for what the model favours.
+    """Measure every view, keep the surest, and adjust for what the model favours.
 
-    The paper's ADTE, as `adte-tsallis`:
-    1. p̃ is the mean prediction of the stream so far, cut beyond two deviations.
-    2. q_l = α + (β − α)·u_l, with u the min-max of log p̃ (`direction="released"`: favoured
-       classes get β) or of −log p̃ (`"paper"`: they get α). Among few classes α comes near β.
-    3. H = Σ (P_l^{q_l} − P_l)/(1 − q_l) for each view (`form="paper"`: Σ P_l^{q_l}/(1 − q_l)); the
-       lowest are kept and averaged. The logits are adjusted by −τ·log p̃, where `adjust` says.
-    `adte-paper` and `adte-released` follow the paper's text and its published code.
+    With an adaptive entropy it is ADTE (`adte.methods.adte`):
+    1. p̃ is the class prior, estimated from the stream so far.
+    2. q_l = α + (β − α)·u_l, with u the min-max of −log p̃ (`direction="paper"`: favoured classes
+       get α) or of log p̃ (`"released"`: they get β). With `few`, among few classes α comes near β.
+    3. H = Σ P_l^{q_l}/(1 − q_l) for each view (`form="vanishing"`: Σ (P_l^{q_l} − P_l)/(1 − q_l));
+       the lowest are kept and averaged. The logits are adjusted by −τ·log p̃, where `adjust` says.
 
     Until the prior is known (`warmup` images) nothing is adjusted and the measure is Shannon's.
     With other measures and without the adjustment it is SE, TE, Zero and the plain average of
-    views; `adte.methods.adte` makes the default of it.
+    views.
 
     >>> from adte import Sample, create_method
-    >>> method = create_method("adte-tsallis", warmup=2)
+    >>> method = create_method("adte", warmup=2)
     >>> z = torch.tensor([[2.0, 0.5, 0.1], [0.2, 3.0, 0.1], [1.0, 1.1, 0.9], [0.0, 0.5, 2.5]])
     >>> for image in (z, z.roll(1, 1), z.roll(2, 1)):
     ...     p = method.step(Sample(image))
@@ -58,18 +56,10 @@ class Selector(EntropyMethod):
     reference = "Wu et al., Adaptive Debiasing Tsallis Entropy for Test-Time Adaptation, ICLR 2026"
 
     entropy: Entropy = part(Entropy(), "the measure of uncertainty that ranks the views")
-    keep: Weighing = part(Weighing(), "which views are kept, and how much each counts")
+    keep: Selection = part(Selection(), "which views are kept")
     aggregate: Literal["probs", "logits", "vote"] = option(
         "probs", "how the kept views are combined: mean of probabilities, mean of logits, or votes"
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.aggregate != "probs" and (self.keep.soft or self.keep.base):
-            raise InputError(
-                f"aggregate={self.aggregate!r} has no weights; set soft and base to 0, or choose "
-                "aggregate='probs'"
-            )
 
     def decide(self, batch: Batch, readouts: Reading | None) -> Predictions:
         return Predictions.join(
@@ -81,24 +71,17 @@ class Selector(EntropyMethod):
         logits = F.wide(logits)
         prior = None if log_prior is None else log_prior.to(logits)[:, None]  # (B or 1, 1, L)
         log_p = F.log_probs(self.adjust(logits, prior, "before"))
-        p = log_p.exp() if self.keep.soft else None
-        entropy = self.entropy(log_p, prior, p)  # (B, V)
+        entropy = self.entropy(log_p, prior)  # (B, V)
         order = F.rank_views(entropy)
         keep = self.keep.number(order.shape[-1])
         kept = order[:, :keep]
         if self.adjust.place == "per-view":
             log_p = F.log_probs(self.adjust(log_p, prior, "per-view"))
-            p = log_p.exp() if self.keep.soft else None
-        base = log_p[:, 0].exp() if p is None else p[:, 0].clone()
-        if p is not None:
-            probs = self.keep.mean(p, entropy, kept)
-        elif self.aggregate == "vote":
+        if self.aggregate == "vote":
             probs = F.vote(log_p, order, keep)
         else:
             mean = F.mean_probs if self.aggregate == "probs" else F.mean_logits
             probs = mean(F.take_views(log_p, kept)).exp()
-        if share := self.keep.base_share(log_p.shape[-1]):
-            probs = torch.lerp(probs, base, share)
         shown = None
         if prior is not None:
             shown = prior[:, 0].expand_as(probs)

@@ -52,17 +52,17 @@ class Estimate(NamedTuple):
 class Tilt(Method):
     """All views weighted by exp(−entropy), tilted against the model's bias or towards frequencies.
 
-    The mean prediction of a stream is uneven for two reasons: the model favours some classes (bias),
-    and some classes occur more often (frequency). To divide by it removes a bias, and does harm
-    where frequencies differ; to multiply by it does the opposite. The stream itself says which.
+    The mean prediction of a stream is uneven for two reasons: the model favours some classes
+    (bias), and some classes occur more often (frequency). To divide by it removes a bias, and does
+    harm where frequencies differ; to multiply by it does the opposite. The stream says which.
 
-    1. An image contributes p = Σ_v w_v P_v, its views weighted by w ∝ exp(−H), H Shannon's entropy;
+    1. An image contributes p = Σ_v w_v P_v, its views weighted by w ∝ exp(−H), H Shannon's entropy,
        and x, the mean of its features with the same weights, of unit length.
-    2. M = Σ p + 50/L says how often a class is predicted. A = Σ √p + 50/√L says more of how probable
-       it is in images that are not of it, so b = 2·log A holds the bias and less of the frequency.
-    3. Images i and j agree with probability p_i·p_j. c is the number of agreements so far, over that
-       which images with the distribution A/Σ A would make. g = max(0, 1 − 1/c) is the share that
-       chance does not explain. s = Σ p·p/n says how sure answers are.
+    2. M = Σ p + 50/L says how often a class is predicted. A = Σ √p + 50/√L says more of how
+       probable it is in images of other classes, so b = 2·log A is bias more than frequency.
+    3. Images i and j agree with probability p_i·p_j. c is the number of agreements so far over that
+       which images with the distribution A/Σ A would make, with two pairs added to either. g =
+       max(0, 1 − 1/c) is the share that chance does not explain; s = Σ p·p/n, how sure answers are.
     4. E[frequency] = g·log M and E[bias] = (1 − g)·b. The first is trusted as far as answers are
        sure: log w = s·g·log M − (1 − g)·b is added to the logits of every view. The views are
        weighted anew and averaged; the base view alone makes a share 2/(2 + L) of the answer y.
@@ -92,9 +92,7 @@ class Tilt(Method):
         "scale; 0 leaves it out, and the vector per class that it keeps",
         low=0,
     )
-    smoothing: float = option(
-        50.0, "images that say nothing, counted before the first", above=0
-    )
+    smoothing: float = option(50.0, "images that say nothing, counted before the first", above=0)
     base: float = option(
         2.0,
         "weight of the base view by itself: it makes base/(base + number of classes) of the answer",

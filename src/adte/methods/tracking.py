@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -12,7 +13,7 @@ from adte.batch import Batch
 from adte.methods.base import Method
 from adte.methods.parts import Adjustment, Entropy
 from adte.options import part
-from adte.prior import ClassPrior, PriorOptions, Reading
+from adte.prior import ClassPrior, PriorOptions, Reading, Rule, rule_of
 from adte.state import Entry, State, part_of, prefixed, unprefixed
 
 __all__ = ["EntropyMethod", "PriorMethod", "runs"]
@@ -37,6 +38,10 @@ class PriorMethod(Method):
         """Whether the method uses the prior, and so keeps it."""
         return self.adjust.active
 
+    @cached_property
+    def _rule(self) -> Rule:
+        return rule_of(self.prior)
+
     @property
     def class_prior(self) -> ClassPrior | None:
         """The estimate so far; None before the first image, or if none is kept."""
@@ -45,39 +50,28 @@ class PriorMethod(Method):
         return ClassPrior.of(self.prior, unprefixed(self._state))
 
     def entries(self) -> dict[str, Entry]:
-        return prefixed(self.prior.entries()) if self.tracks else {}
+        return prefixed(self._rule.entries()) if self.tracks else {}
 
     def refresh(self, state: State) -> None:
         if self.tracks:
             with part_of(state) as prior:
-                self.prior.refresh(prior)
-
-    def begun(self, state: State) -> State:
-        if self.tracks:
-            with part_of(state) as prior:
-                self.prior.begin(prior)
-        return state
+                self._rule.refresh(prior)
 
     def track(self, state: State, logits: Tensor) -> None:
         """Let the prior learn from the logits (B, V, L) of images, changing the state in place."""
         if self.tracks:
             with part_of(state) as prior:
-                self.prior.learn(prior, self.prior.evidence(logits))
+                self._rule.learn(prior, self.prior.evidence(logits))
 
     def log_prior(self, state: State, like: Tensor) -> Tensor | None:
-        """The log prior (L,) with dtype and device of another tensor; None if none is used yet.
-
-        It is that of the stream, whichever image asks.
-        """
-        found = self.prior.read(unprefixed(state)).row(0) if self.tracks else None
+        """The log prior (L,) with dtype and device of another tensor; None if none is used yet."""
+        found = self._rule.read(unprefixed(state)).row(0) if self.tracks else None
         return None if found is None else found.to(like)
 
     def adjustment(self, logits: Tensor) -> Tensor | None:
-        """What comes off the next image's logits (V, L), in float64 (L,); None if nothing does."""
         if self._state is None or not self.adjust.active:
             return None
-        items = None if self.sequential else self.prior.evidence(logits[None])
-        log_prior = self.prior.read(unprefixed(self._state), items).row(0)
+        log_prior = self._rule.read(unprefixed(self._state)).row(0)
         return None if log_prior is None else self.adjust.tau * log_prior
 
     def evidence(self, batch: Batch) -> Any:
@@ -89,7 +83,7 @@ class PriorMethod(Method):
         if not self.tracks:
             return None, state
         with part_of(state) as prior:
-            reading = self.prior.scan(prior, evidence, self.order == "learn-first")
+            reading = self._rule.scan(prior, evidence, self.order == "learn-first")
         return reading, state
 
     def absorb(self, state: State, evidence: Any) -> State:
@@ -97,13 +91,13 @@ class PriorMethod(Method):
             return super().absorb(state, evidence)
         if self.tracks:
             with part_of(state) as prior:
-                self.prior.learn(prior, evidence)
+                self._rule.learn(prior, evidence)
         return state
 
     def read(self, state: State, evidence: Any) -> Any:
         if self.sequential:
             return super().read(state, evidence)
-        return self.prior.read(unprefixed(state), evidence) if self.tracks else None
+        return self._rule.read(unprefixed(state)) if self.tracks else None
 
 
 @dataclass(kw_only=True, eq=False)

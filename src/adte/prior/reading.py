@@ -14,21 +14,12 @@ class Reading(NamedTuple):
     """What images of a batch read of the prior.
 
     Attributes:
-        log_prior: log p̃, float64, a row an image (B, L), or (1, L) for all of them.
+        log_prior: log p̃, float64, a row per image (B, L), or (1, L) for all of them.
         since: the first image for which it is in force; those before came too early.
-        trust: of the joint estimate, how far frequencies are trusted (B,) or (1,),
-        sure: how sure answers are on the whole (B,) or (1,), and
-        answers: what each image was taken in as (B, L), float64; None where none was.
-        likely: the classes among which frequencies were asked again for each image (B, K), the
-            most probable one by the whole stream first; None where none were asked.
     """
 
     log_prior: Tensor
     since: int = 0
-    trust: Tensor | None = None
-    sure: Tensor | None = None
-    answers: Tensor | None = None
-    likely: Tensor | None = None
 
     def runs(self, images: int) -> list[tuple[slice, Tensor | None]]:
         """The images without a prior, and those with theirs; an empty run is left out."""

@@ -11,9 +11,8 @@ from torch import Tensor
 from adte import state as declared
 from adte.errors import InputError, StateError, brief
 from adte.options import at_least
-from adte.prior.fixed import FixedPoint
 from adte.prior.options import PriorOptions
-from adte.prior.reading import Shares
+from adte.prior.rules import FixedPoint, Rule, rule_of
 from adte.state import State
 
 __all__ = ["ClassPrior"]
@@ -46,6 +45,11 @@ class ClassPrior:
         self.options = options or PriorOptions()
         self.reset()
 
+    @property
+    def rule(self) -> Rule:
+        """The estimate, as functions of the state."""
+        return rule_of(self.options)
+
     @classmethod
     def of(cls, options: PriorOptions, state: State) -> ClassPrior:
         """A prior around a state that another object holds, such as a method's."""
@@ -57,7 +61,7 @@ class ClassPrior:
     def reset(self) -> None:
         """Forget everything."""
         sizes = {"L": self.num_classes}
-        self.state = declared.fresh("class prior", self.options.entries(), sizes)
+        self.state = declared.fresh("class prior", self.rule.entries(), sizes)
 
     @property
     def seen(self) -> int:
@@ -100,7 +104,7 @@ class ClassPrior:
             )
         if label is not None and label not in range(self.num_classes):
             raise InputError(f"label {label!r} is none of {self.num_classes} classes, from 0 on")
-        return self.options.observe(self.state, log_p.double().cpu(), label)
+        return self.rule.observe(self.state, log_p.double().cpu(), label)
 
     @property
     def matrix(self) -> Tensor:
@@ -109,7 +113,7 @@ class ClassPrior:
         Column l' is the mean distribution of the predictions kept for class l'. Other estimators
         have no matrix, and raise an `InputError`.
         """
-        rule = self.options.rule
+        rule = self.rule
         if not isinstance(rule, FixedPoint):
             raise InputError(
                 f"the {self.options.estimator} keeps no matrix; choose estimator='fixed-point'"
@@ -124,15 +128,7 @@ class ClassPrior:
     @property
     def log_prior(self) -> Tensor:
         """The log of the estimated prior (L,), float64, always finite."""
-        return self.options.log_prior(self.state)
-
-    @property
-    def shares(self) -> Shares | None:
-        """The share of every class in the stream, with an interval.
-
-        None unless the estimator is "joint".
-        """
-        return self.options.shares(self.state)
+        return self.rule.log_prior(self.state)
 
     @property
     def bias(self) -> Tensor:
@@ -141,7 +137,7 @@ class ClassPrior:
 
     def state_dict(self) -> State:
         """A copy of what was learned, as tensors by name, for `load_state_dict`."""
-        entries = self.options.entries()
+        entries = self.rule.entries()
         return {k: v.clone() for k, v in self.state.items() if entries[k].reduce != "derived"}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
@@ -149,17 +145,16 @@ class ClassPrior:
 
         Everything is checked first: after an error nothing has changed.
         """
-        declared.check("class prior", self.options.entries(), state, {"L": self.num_classes})
+        declared.check("class prior", self.rule.entries(), state, {"L": self.num_classes})
         new = {k: v.clone() for k, v in state.items()}
-        self.options.refresh(new)
+        self.rule.refresh(new)
         self.state = new
 
     def merge(self, other: ClassPrior) -> None:
         """Add what another prior of the same options has learned, as if its stream had followed.
 
-        The result is exact for the marginal, and for banks of kind `all`, `fifo` and `gap-larger`,
-        whose fixed point is solved anew as far as its tolerance asks, or exactly with
-        `solve_from="uniform"`. A bank of kind `gap` forgets what it overwrote, so the predictions
+        The result is exact for the marginal, and for banks of kind `all`, `fifo` and `gap-larger`.
+        A bank of kind `gap` forgets what it overwrote, so the predictions
         of largest gap are kept. With `reservoir` the result is a uniform sample of both streams, if
         they had different seeds.
 
@@ -182,6 +177,6 @@ class ClassPrior:
                     f"cannot merge priors with {f.name}={a!r} and {f.name}={b!r}; "
                     "give both the same options"
                 )
-        new = declared.merge("class prior", self.options.entries(), self.state, other.state)
-        self.options.refresh(new)
+        new = declared.merge("class prior", self.rule.entries(), self.state, other.state)
+        self.rule.refresh(new)
         self.state = new
