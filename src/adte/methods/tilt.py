@@ -26,8 +26,6 @@ PAIRS = 2.0  # pairs of images that agree as by chance, counted before the first
 OWN = 0.5  # images like the mean of all, counted before the first image of each class
 NEAREST = 16  # classes that an image may be of; further down answers are noise
 
-SUMS = ("probs", "roots", "sure")  # what the tilt is computed from
-
 
 class Readout(NamedTuple):
     """What images read of the state; B images, L classes, K nearest classes."""
@@ -38,23 +36,14 @@ class Readout(NamedTuple):
     alike: Tensor  # (B, K): the likeness of the image to those
 
 
-class Estimate(NamedTuple):
-    """What sums over images say; (B, L) each, then (B, 1) each."""
-
-    frequency: Tensor  # of the classes in the stream, a logarithm, up to a constant
-    bias: Tensor  # of the model for the classes, likewise
-    uneven: Tensor  # g: how far agreement is more than chance
-    sure: Tensor  # s: how sure answers are
-
-
 @register("tilt")
 @dataclass(kw_only=True, eq=False)
 class Tilt(Method):
     """All views weighted by exp(−entropy), tilted against the model's bias or towards frequencies.
 
-    The mean prediction of a stream is uneven for two reasons: the model favours some classes
-    (bias), and some classes occur more often (frequency). To divide by it removes a bias, and does
-    harm where frequencies differ; to multiply by it does the opposite. The stream says which.
+    The mean prediction of a stream is uneven because the model favours some classes (bias) and
+    because some occur more often (frequency). To divide by it removes a bias and does harm where
+    frequencies differ; to multiply by it does the opposite. The stream says which.
 
     1. An image contributes p = Σ_v w_v P_v, its views weighted by w ∝ exp(−H), H Shannon's entropy,
        and x, the mean of its features with the same weights, of unit length.
@@ -63,19 +52,18 @@ class Tilt(Method):
     3. Images i and j agree with probability p_i·p_j. c is the number of agreements so far over that
        which images with the distribution A/Σ A would make, with two pairs added to either. g =
        max(0, 1 − 1/c) is the share that chance does not explain; s = Σ p·p/n, how sure answers are.
-    4. E[frequency] = g·log M and E[bias] = (1 − g)·b. The first is trusted as far as answers are
-       sure: log w = s·g·log M − (1 − g)·b is added to the logits of every view. The views are
-       weighted anew and averaged; the base view alone makes a share 2/(2 + L) of the answer y.
-    5. Names alone cannot say which of two similar classes is meant; earlier images can. Each image
-       counts for its 16 most probable classes: S_l = Σ p_l x, N_l = Σ p_l. With m the mean of all
-       x, the 16 most probable classes of an answer, whose highest probability is y*, become
+    4. E[frequency] = g·log M, trusted as far as answers are sure, and E[bias] = (1 − g)·b. To the
+       logits of every view log w = s·g·log M − (1 − g)·b is added. The views are weighted anew and
+       averaged; the base view alone makes a share 2/(2 + L) of the answer y.
+    5. Names cannot say which of two similar classes is meant; earlier images can. Each counts for
+       its 16 most probable classes: S_l = Σ p_l x, N_l = Σ p_l. With m the mean of all x and y* the
+       highest probability of an answer, its 16 most probable classes become
 
            log y + ½·scale·max(g, s²)²·(1 − y*)·(S_l − N_l m)/(N_l + ½)·(x − m)
 
-    All that is kept are sums over images. A stream that begins with the state of another (`begun`)
-    knows its bias, A ∝ exp(E[bias]/2), and what classes look like, but no frequencies. Where the
-    images of the other make a share k of all, E[bias] = (1 − g (1 − k))·b, and E[frequency] =
-    g·(log M − k b).
+    Only sums over images are kept. A stream that begins with the state of another (`begun`) knows
+    its bias, A ∝ exp(E[bias]/2), and what classes look like, but no frequencies. If the images of
+    the other make a share k, E[bias] = (1 − g (1 − k))·b, and E[frequency] = g·(log M − k b).
 
     >>> from adte import Sample, create_method
     >>> method = create_method("tilt")
@@ -142,9 +130,7 @@ class Tilt(Method):
         return _joined(readouts), state
 
     def absorb(self, state: State, evidence: tuple[Tensor, Tensor]) -> State:
-        for part in _parts(*evidence):
-            self._step(state, *part)
-        return state
+        return self.scan(state, evidence)[1]
 
     def read(self, state: State, evidence: tuple[Tensor, Tensor]) -> Readout:
         return _joined([self._step(dict(state), *part, learn=False) for part in _parts(*evidence)])
@@ -186,9 +172,8 @@ class Tilt(Method):
         take("probs", p)
         take("roots", (ROOT * log_p).exp())
         take("sure", p.square().sum(-1, keepdim=True))
-        e = self._estimate(sums, number[:, None].double(), int(state["before"]))
-        log_w = self._tilt(e).expand_as(p)
-        strength = torch.maximum(e.uneven, e.sure.square()).square()[:, 0].expand(images)
+        log_w, strength, _ = self._estimate(sums, number[:, None], int(state["before"]))
+        log_w, strength = log_w.expand_as(p), strength.expand(images)
         answers = torch.softmax(log_p + log_w, -1)
         take("answers", answers)
         take("squares", answers.square())
@@ -217,36 +202,34 @@ class Tilt(Method):
         alike = (products - counts * (mean * off).sum(-1, keepdim=True)) / (counts + OWN)
         return Readout(log_w, strength, classes, alike)
 
-    def _estimate(self, sums: State, n: Tensor, before: int) -> Estimate:
-        """Of rows of sums, after n images (B, 1) and those of an earlier stream."""
+    def _estimate(self, sums: State, n: Tensor, before: int) -> tuple[Tensor, Tensor, Tensor]:
+        """log w (B, L), how far the likeness counts (B,), and E[bias] (B, L), from rows of sums.
+
+        Args:
+            n: number of images (B, 1); before: that of an earlier stream.
+        """
         L = sums["probs"].shape[-1]
         log_m = (sums["probs"] + self.smoothing / L).log()
         b = (sums["roots"] + self.smoothing * L**-ROOT).log() / ROOT
         chance = torch.softmax(ROOT * b, -1).square().sum(-1, keepdim=True)
         agreed = sums["probs"].square().sum(-1, keepdim=True) - sums["sure"]
         c = (agreed + 2 * PAIRS) / (n * (n - 1) * chance + 2 * PAIRS)
-        g, s = 1 - 1 / c.clamp(1, L), sums["sure"] / n.clamp_min(1)
-        k = before / (before + n).clamp_min(1)
-        return Estimate(g * (log_m - k * b), (1 - g * (1 - k)) * b, g, s)
+        g = (1 - 1 / c.clamp(1, L)) * (self.frequencies != "equal")
+        s, k = sums["sure"] / n.clamp_min(1), before / (before + n).clamp_min(1)
+        bias = (1 - g * (1 - k)) * b * (self.frequencies != "as-they-come")
+        log_w = s * g * (log_m - k * b) - bias
+        strength = torch.maximum(g, s.square()).square()[:, 0]
+        return log_w - log_w.mean(-1, keepdim=True), strength, bias
 
-    def _tilt(self, e: Estimate) -> Tensor:
-        """log w, with mean 0.  (B, L)"""
-        if self.frequencies == "equal":
-            log_w = -e.bias / (1 - e.uneven).clamp_min(1e-9)
-        elif self.frequencies == "as-they-come":
-            log_w = e.sure * e.frequency
-        else:
-            log_w = e.sure * e.frequency - e.bias
-        return log_w - log_w.mean(-1, keepdim=True)
-
-    def _now(self, state: State) -> Estimate:
+    def _now(self, state: State) -> tuple[Tensor, Tensor, Tensor]:
         """The estimate for the next image; rows of 1."""
-        n = torch.full((1, 1), float(state["seen"]), device=state["probs"].device).double()
-        return self._estimate({k: state[k][None] for k in SUMS}, n, int(state["before"]))
+        sums = {name: state[name][None] for name in ("probs", "roots", "sure")}
+        n = torch.full((1, 1), int(state["seen"]), device=state["probs"].device)
+        return self._estimate(sums, n, int(state["before"]))
 
     def begun(self, state: State) -> State:
         if int(state["seen"]):
-            spread = torch.softmax(ROOT * self._now(state).bias[0], -1)
+            spread = torch.softmax(ROOT * self._now(state)[2][0], -1)
             state["roots"] = spread * state["roots"].sum()
             state["before"] += state["seen"]
             for name in ("seen", "probs", "sure", "answers", "squares"):
@@ -254,15 +237,14 @@ class Tilt(Method):
         return state
 
     def adjustment(self, logits: Tensor) -> Tensor | None:
-        """What comes off the next image's logits (V, L), in float64 (L,)."""
-        return None if self._state is None else -self._tilt(self._now(self._state))[0]
+        return None if self._state is None else -self._now(self._state)[0][0]
 
     @property
     def class_prior(self) -> Belief | None:
         """What the stream so far says of its classes; None before the first image."""
         if (state := self._state) is None:
             return None
-        log_prior = torch.log_softmax(-self._tilt(self._now(state))[0], -1)
+        log_prior = torch.log_softmax(-self._now(state)[0][0], -1)
         n = max(int(state["seen"]), 1)
         return Belief(int(state["seen"]), log_prior, shares(state["answers"], state["squares"], n))
 
