@@ -108,7 +108,7 @@ def hub_reachable(url: str | None = None) -> bool:
         return False
     request = urllib.request.Request(url or hub.constants.ENDPOINT, method="HEAD")
     try:
-        with urllib.request.urlopen(request, timeout=_PATIENCE):
+        with urllib.request.urlopen(request, timeout=_PATIENCE):  # nosec B310  # nothing is read
             return True
     except urllib.error.HTTPError:
         return True  # it answered
