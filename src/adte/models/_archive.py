@@ -79,10 +79,10 @@ def read_archive(path: Path) -> Any:
         state = _Unpickler(archive).load()
         if not isinstance(state, Module):
             return state
-        if own := next((n for n, m in _modules(state) if not archive.is_plain(m)), None):
+        if not all(archive.is_plain(module) for _, module in _modules(state)):
             raise InputError(
-                f"{str(path)!r} holds a module ({own}) that is restored by code of its own, which "
-                "is not run; save its tensors alone: torch.save(model.state_dict(), FILE)"
+                f"{str(path)!r} holds a module that restores itself by code of its own, which is "
+                "not run; save its tensors alone: torch.save(model.state_dict(), FILE)"
             )
         return {
             prefix + name: module.state[name]

@@ -51,7 +51,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Tensor]:
         elif is_tarfile(file):  # of which torch before 2.6 runs code
             raise ValueError("it is a tar")
         else:
-            state = torch.load(file, map_location="cpu", weights_only=True)  # nosec B614  # no code
+            state = torch.load(file, map_location="cpu", weights_only=True)
     except InputError:
         raise
     except MoreThanTensors as error:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -182,6 +183,11 @@ def _pretrained(transformers: Any) -> Callable[..., Any]:
             net, info = _own(transformers.AutoModel)(
                 where, output_loading_info=True, dtype=torch.float32, weights_only=True, **options
             )
+        except (UnpicklingError, EOFError) as error:
+            raise InputError(
+                f"the weights of {where!r} are damaged or hold more than tensors, which could run "
+                "code; take a model with model.safetensors"
+            ) from error
         except RuntimeError as error:  # shapes differ
             raise InputError(
                 f"the weights of {where!r} do not fit its config.json "
