@@ -313,6 +313,7 @@ def test_downloaded_and_brought_weights_run_no_code(small, here, mark, monkeypat
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.torch.load. received a zip file", "ignore:Detected pickle")
 def test_folders_of_hugging_face_and_weights_of_timm_run_no_code(here, mark):
     from models.small_towers import needs
 
