@@ -69,6 +69,7 @@ lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/bandit -q -r src/adte -ll
 
 bench: $(VENV)/.test  ## speed and memory on this machine
 	for what in views head prior encode pipeline cost; do $(BIN)/adte bench $$what || exit 1; done

@@ -11,7 +11,7 @@ import pytest
 from adte import InputError
 from adte.cli import main
 from adte.cli._verbs import MODULES
-from adte.config import KEYS, VERBS, find_config, load_config
+from adte.config import HERE, KEYS, VERBS, find_config, load_config
 from adte.files.states import load_state
 from predicting import call, pictures
 
@@ -42,6 +42,11 @@ def place(tmp_path, monkeypatch):
     return tmp_path
 
 
+def own(place: Path) -> Path:
+    """A person's own file."""
+    return place / "home" / ".config" / "adte" / "config.toml"
+
+
 def write(path: Path, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
@@ -54,7 +59,7 @@ def test_without_a_file_there_are_no_defaults(place):
 
 
 def test_defaults_and_the_tables_of_verbs(place):
-    path = write(place / "work" / "adte.toml", GOOD)
+    path = write(own(place), GOOD)
     config = load_config()
     assert config.defaults("predict") == {
         "model": "ViT-B-16/openai", "device": "cpu", "weights": "b16.safetensors",
@@ -62,11 +67,11 @@ def test_defaults_and_the_tables_of_verbs(place):
     }  # fmt: skip
     assert config.defaults("eval")["device"] == "cuda"
     assert "views" not in config.defaults("eval")
-    assert {s.origin for s in config.settings("predict").values()} == {str(path.name)}
+    assert {s.origin for s in config.settings("predict").values()} == {str(path)}
 
 
 def test_the_environment_wins_over_the_file(place, monkeypatch):
-    write(place / "work" / "adte.toml", GOOD + '\n[eval]\nmodel = "tiny"\n')
+    write(own(place), GOOD + '\n[eval]\nmodel = "tiny"\n')
     assert "weights" not in load_config().defaults("eval")  # they are another model's
     monkeypatch.setenv("ADTE_MODEL", " ViT-L-14/openai ")
     monkeypatch.setenv("ADTE_DTYPE", "float32")
@@ -76,11 +81,12 @@ def test_the_environment_wins_over_the_file(place, monkeypatch):
     assert settings["dtype"] == ("float32", "ADTE_DTYPE")
     assert settings["device"].value == "cpu"
     assert "weights" not in settings
-    assert load_config(environ={}).defaults("predict")["model"] == "ViT-B-16/openai"
+    home = {"XDG_CONFIG_HOME": str(own(place).parent.parent)}
+    assert load_config(environ=home).defaults("predict")["model"] == "ViT-B-16/openai"
 
 
 def test_the_first_file_that_exists_is_read(place, monkeypatch):
-    home = write(place / "home" / ".config" / "adte" / "config.toml", "[defaults]\nseed = 1\n")
+    home = write(own(place), "[defaults]\nseed = 1\n")
     assert find_config() == home
     assert load_config().defaults("eval") == {"seed": 1}
     xdg = write(place / "xdg" / "adte" / "config.toml", "[defaults]\nseed = 2\n")
@@ -162,8 +168,49 @@ def test_every_key_may_stand_in_every_table(place):
     examples = {"a text": '"x"', "a whole number from 0": "0", "a whole number from 1": "1",
                 "a number from 0 to 1": "0.5", "a text or a list of texts": '"a {}."'}  # fmt: skip
     lines = "\n".join(f"{key} = {examples[wanted]}" for key, wanted in KEYS.items())
-    write(place / "work" / "adte.toml", f"[defaults]\n{lines}\n[serve]\n{lines}\n")
+    write(own(place), f"[defaults]\n{lines}\n[serve]\n{lines}\n")
     assert load_config().defaults("serve").keys() == KEYS.keys()
+
+
+@pytest.mark.parametrize(
+    "line",
+    ['weights = "w.pt"', 'weights = "random"', 'model = "hf:."', 'model = "hf:owner/name"',
+     'model = "timm:resnet50"', 'model = "mine:x"', 'templates = "@/etc/passwd"',
+     'templates = ["a {}.", "@notes.txt"]'],
+)  # fmt: skip
+def test_the_current_folder_chooses_no_weights_and_no_files(line, place):
+    text = f"[predict]\n{line}\n"
+    write(place / "work" / "adte.toml", text)
+    key = line.split()[0]
+    for verb in ("predict", "eval"):
+        result = call(verb, "a.png", "--classes", "a, b") if verb == "predict" else call(verb)
+        assert result.exit_code == 2
+        assert f"{key} under [predict] is" in result.output
+        assert "put it into ~/.config/adte/config.toml, or give it on the" in result.output
+        assert len(result.output.splitlines()) == 1
+    (place / "work" / "adte.toml").unlink()
+    write(own(place), text)
+    assert key in load_config().defaults("predict")
+
+
+def test_only_keys_that_choose_no_files_are_for_a_folder():
+    assert set(KEYS) - set(HERE) == {"weights"}  # a new key is thought of here first
+    assert set(HERE) <= set(KEYS)
+
+
+def test_what_the_file_of_a_folder_sets_is_said_in_one_line(place):
+    lines = '[defaults]\nmodel = "tiny"\nviews = 3\ntemplates = "a \\u001b[31m{}."\ntop = 2\n'
+    write(place / "work" / "adte.toml", lines)
+    (photo,) = pictures(Path("photos"), 1)
+    ask = ("predict", photo, "--classes", "a, b")
+    noted = call(*ask, "--top", 1).stderr.splitlines()[0]
+    assert noted == (r"note: adte.toml sets model='tiny', templates=['a \x1b[31m{}.'], views=3")
+    assert "adte.toml" not in call(*ask, "-q").stderr
+    assert "adte.toml" not in call(*ask, "--model", "tiny", "--views", 2, "--template", "a {}.",
+                                   "--top", 1).stderr  # fmt: skip
+    (place / "work" / "adte.toml").rename(write(own(place), ""))
+    result = call(*ask)
+    assert (result.exit_code, "sets" in result.stderr) == (0, False)
 
 
 def verb(name: str) -> click.Command:

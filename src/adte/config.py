@@ -6,6 +6,10 @@ XDG_CONFIG_HOME names, else `~/.config/adte/config.toml`. One file is read, the 
 
     command line > ADTE_MODEL, ADTE_DEVICE, ADTE_DTYPE > [predict] > [defaults]
 
+The current folder may have come from elsewhere. So its file sets only the keys of `HERE`; its model
+is one by name (`tiny`, `ViT-B-16/openai`), not a folder or a repository (`hf:…`), and its templates
+stand in it, not in another file. The command line says in one line what it sets.
+
     [defaults]
     model = "ViT-B-16/openai"
     device = "cuda"
@@ -31,7 +35,17 @@ else:
 
 from adte.errors import InputError, unknown
 
-__all__ = ["ENVIRONMENT", "KEYS", "VERBS", "Config", "Setting", "find_config", "load_config"]
+__all__ = [
+    "ENVIRONMENT",
+    "FOLDERS",
+    "HERE",
+    "KEYS",
+    "VERBS",
+    "Config",
+    "Setting",
+    "find_config",
+    "load_config",
+]
 
 VERBS = ("predict", "learn", "calibrate", "eval", "compare", "sweep", "extract", "replay", "paper",
          "study", "bench", "serve")  # fmt: skip
@@ -50,6 +64,9 @@ KEYS = {
     "min_confidence": SHARE,
     "workers": INDEX,
 }
+HERE = ("model", "device", "dtype", "method", "views", "seed", "templates", "top",
+        "min_confidence", "workers")  # fmt: skip
+FOLDERS = "adte.toml"  # the file of the current folder
 ENVIRONMENT = {"model": "ADTE_MODEL", "device": "ADTE_DEVICE", "dtype": "ADTE_DTYPE"}
 
 
@@ -89,7 +106,7 @@ def find_config(environ: Mapping[str, str] | None = None) -> Path | None:
 
 
 def _places(environ: Mapping[str, str]) -> Iterator[Path]:
-    yield Path("adte.toml")
+    yield Path(FOLDERS)
     base = environ.get("XDG_CONFIG_HOME", "")
     if os.path.isabs(base):  # others are to be passed over, says the standard
         yield Path(base, "adte", "config.toml")
@@ -146,7 +163,22 @@ def _checked(name: str, table: dict[str, Any], path: Path, said: str) -> dict[st
             raise InputError(
                 f"in {said}, {key} under [{name}] is {reprlib.repr(value)}; give {wanted} there"
             )
+        if path == Path(FOLDERS) and not _is_harmless(key, value):
+            raise InputError(
+                f"in {said}, {key} under [{name}] is {reprlib.repr(value)}, which a file of the "
+                "current folder may not set, for it may have come from elsewhere; put it into "
+                "~/.config/adte/config.toml, or give it on the command line"
+            )
     return {key: Setting(value, str(path)) for key, value in table.items()}
+
+
+def _is_harmless(key: str, value: Any) -> bool:
+    """Whether a stranger may set it: it names no file, no folder and no repository."""
+    if key == "model":
+        return ":" not in value
+    if key == "templates":
+        return not any(t.startswith("@") for t in ([value] if isinstance(value, str) else value))
+    return key in HERE
 
 
 def _fits(value: object, wanted: str) -> bool:

@@ -156,6 +156,20 @@ def test_a_sample_has_one_image(tmp_path):
             load_dataset(name, **options)
 
 
+def test_links_and_backslashes_in_a_tar_leave_nothing_out(tmp_path):
+    (tmp_path / "classes.json").write_text('["cat"]')
+    tar, options = tmp_path / "t.tar", {"classes": str(tmp_path / "classes.json")}
+    pack(tar, {"..\\..\\0.png": photo(0), "..\\..\\0.cls": b"0"})
+    assert load_dataset(f"webdataset:{tar}", **options).ids == ["t/../../0"]
+    with tarfile.open(tar, "a") as file:
+        link = tarfile.TarInfo("1.png")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        file.addfile(link)
+    for name in (f"remote:{tar.as_uri()}", f"webdataset:{tar}"):
+        with pytest.raises(InputError, match=r"'1.png' in '.*' is a link or a device; pack the"):
+            load_dataset(name, **options)
+
+
 def test_a_damaged_file_of_a_place_costs_no_other(tmp_path):
     """The files behind it were left out, and the error named the place."""
     for name in ("a.tar", "c.tar"):

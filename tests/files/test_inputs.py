@@ -339,6 +339,48 @@ def test_links_in_archives_are_named(here):
     )
 
 
+@pytest.mark.parametrize("name", ["a.zip", "a.tar"])
+def test_names_that_lead_out_or_have_backslashes_are_left_out_by_nobody(name, here):
+    members = ["..\\..\\x.png", "photos\\y.png", "C:\\z.png", "\\\\host\\share\\u.png", "/abs.png",
+               "../up.png", "..\\.git\\hidden.png", "..\\notes.txt"]  # fmt: skip
+    with zipfile.ZipFile("a.zip", "w") as z, tarfile.open("a.tar", "w") as t:
+        for i, member in enumerate(members):
+            info = zipfile.ZipInfo("x")
+            info.filename = member  # as other programs write it
+            z.writestr(info, png(i))
+            entry = tarfile.TarInfo(member)
+            entry.size = len(png(i))
+            t.addfile(entry, io.BytesIO(png(i)))
+    before = sorted(here.parent.rglob("*"))
+    assert items([name]) == [
+        (f"{name}/x.png", png(0)), (f"{name}/photos/y.png", png(1)), (f"{name}/C:/z.png", png(2)),
+        (f"{name}///host/share/u.png", png(3)), (f"{name}//abs.png", png(4)),
+        (f"{name}/up.png", png(5)),
+    ]  # fmt: skip
+    assert sorted(here.parent.rglob("*")) == before
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize("name", ["a.zip", "a.tar"])
+def test_members_of_one_name_are_all_there(name, here):
+    with zipfile.ZipFile("a.zip", "w") as z, tarfile.open("a.tar", "w") as t:
+        for i in range(3):
+            z.writestr("x.png", png(i))
+            entry = tarfile.TarInfo("x.png")
+            entry.size = len(png(i))
+            t.addfile(entry, io.BytesIO(png(i)))
+    assert items([name]) == [(f"{name}/x.png", png(i)) for i in range(3)]
+
+
+def test_a_folder_in_a_zip_holds_no_bytes(here):
+    with zipfile.ZipFile("a.zip", "w") as z:
+        for member, data in (("a.png/", b""), ("b.png\\", b""), ("c.png/", png(1))):
+            info = zipfile.ZipInfo("x")
+            info.filename = member
+            z.writestr(info, data)
+    assert items(["a.zip"]) == [("a.zip/c.png/", png(1))]
+
+
 def test_encrypted_members_are_named(here):
     pack(here / "a.zip", {"b.png": png(1)})
     data = bytearray(Path("a.zip").read_bytes())

@@ -18,7 +18,7 @@ from click.shell_completion import CompletionItem
 
 from adte import _start
 from adte._version import __version__
-from adte.cli._config import own_defaults
+from adte.cli._config import note_folders, own_defaults
 from adte.cli._outputs import add_force, writable
 from adte.cli._verbs import MODULES, VERBS
 from adte.errors import AdteError, InputError, brief
@@ -71,8 +71,11 @@ class Verb(click.Command):
         own = own_defaults(ctx)
         if ctx.info_name in ("paper", "study") and not _names_images(out):
             own = {}  # what was encoded before has its own model and views
-        ctx.default_map = {**own, **(ctx.default_map or {})}
-        return super().parse_args(ctx, out)
+        values = {name: setting.value for name, (_, setting) in own.items()}
+        ctx.default_map = {**values, **(ctx.default_map or {})}
+        rest = super().parse_args(ctx, out)
+        note_folders(ctx, own)
+        return rest
 
     def _check_follows(self, word: str) -> None:
         """Refuse a name for the JSON that would be taken for an image."""

@@ -121,8 +121,9 @@ def predict(**o: Any) -> None:
 
     The images are taken as one stream: each is labelled and then learned from, so later images
     profit from earlier ones. An image that cannot be read is reported with the reason, the others
-    are still labelled, and the exit code is 2. You can set defaults of your own in adte.toml, or
-    in the environment variables ADTE_MODEL, ADTE_DEVICE and ADTE_DTYPE.
+    are still labelled, and the exit code is 2. You can set defaults of your own in
+    ~/.config/adte/config.toml, or in the environment variables ADTE_MODEL, ADTE_DEVICE and
+    ADTE_DTYPE.
     """
     from adte.cli._screen import Screen
     from adte.files.devices import is_standard_output
@@ -186,7 +187,7 @@ def _wanted(o: dict[str, Any]) -> Any:
     if o["settings"]:
         said.add("options")
     how = Loading.among(o)
-    if "model" in said:  # files of adte.toml belong to its own model
+    if "model" in said:  # files of a config belong to its own model
         how = how.for_another(said)
     return Wanted(
         classes=None if o["classes"] is None else read_classes(o["classes"]),

@@ -32,18 +32,18 @@ tulip turtle wardrobe whale willow_tree wolf woman worm""".split()  # noqa: SIM9
 )
 
 
+_NAMES = {  # of modules, too, for each is imported
+    "numpy.ndarray", "numpy.dtype", "_codecs.encode",
+    *(f"numpy.{core}.{name}" for core in ("core", "_core")
+      for name in ("multiarray._reconstruct", "numeric._frombuffer")),
+}  # fmt: skip
+
+
 class _Unpickler(pickle.Unpickler):
     """Reads arrays and plain values only: a pickle from elsewhere could otherwise run anything."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if module.split(".")[0] == "numpy" and name in (
-            "_reconstruct",
-            "ndarray",
-            "dtype",
-            "_frombuffer",
-        ):
-            return super().find_class(module, name)
-        if (module, name) == ("_codecs", "encode"):
+        if f"{module}.{name}" in _NAMES:
             return super().find_class(module, name)
         raise pickle.UnpicklingError(f"it refers to {module}.{name}")
 

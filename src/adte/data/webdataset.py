@@ -67,7 +67,7 @@ def split_member(name: str) -> tuple[str, str]:
     >>> split_member("./v1.0/000.seg.png")
     ('v1.0/000', 'seg.png')
     """
-    folder, _, file = name.rpartition("/")
+    folder, _, file = name.replace("\\", "/").rpartition("/")
     stem, _, kind = file.partition(".")
     path = f"{folder}/{stem}" if folder else stem
     return (path.removeprefix("./").lstrip("/") if stem else ""), kind
@@ -96,7 +96,14 @@ def samples(file: IO[bytes], tar: str, notes: bool = True) -> list[Sample]:
         with tarfile.open(fileobj=file, mode="r:", tarinfo=Header) as archive:
             for member in members(archive, tar):
                 key, kind = split_member(member.name)
-                if not member.isfile() or not key:
+                if not key or member.isdir():
+                    continue
+                if not member.isfile():
+                    if _is_picture(kind):
+                        raise InputError(
+                            f"{member.name!r} in {tar!r} is a link or a device; pack the image "
+                            "itself"
+                        )
                     continue
                 if _is_picture(kind):
                     if key in images:

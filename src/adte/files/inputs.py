@@ -39,8 +39,9 @@ def expand(inputs: Iterable[StrPath], limit: int = LIMIT) -> Iterator[Item]:
 
     A file is itself, whatever its suffix, but for archives of a kind that is not read. A folder is
     every image below it, in code-point order of the paths. A .zip or .tar archive is every image in
-    it, in the order of the archive, read as bytes; nothing is unpacked to disk, and ../x.jpg in it
-    has the name of x.jpg. "-" is one image from standard input, and so is a named pipe.
+    it, in the order of the archive, read as bytes; nothing is unpacked to disk, and ../x.jpg or
+    ..\\x.jpg in it has the name of x.jpg. "-" is one image from standard input, and so is a named
+    pipe.
 
     Args:
         inputs: paths, or "-".
@@ -216,12 +217,17 @@ def _below(member: str) -> str:
     >>> _below("../photos/a.jpg")
     'photos/a.jpg'
     """
-    return "/".join(part for part in member.split("/") if part != "..")
+    return "/".join(part for part in _slashed(member).split("/") if part != "..")
+
+
+def _slashed(member: str) -> str:
+    """With the slashes that archives have; some programs on Windows write backslashes."""
+    return member.replace("\\", "/")
 
 
 def _wanted(member: str) -> bool:
     """An image, and neither it nor a folder that it is in is hidden."""
-    parts = PurePosixPath(member).parts
+    parts = PurePosixPath(_slashed(member)).parts
     hidden = any(p.startswith(".") and p not in (".", "..") for p in parts)
     return bool(parts) and not hidden and parts[0] != "__MACOSX" and is_image(parts[-1])
 
@@ -229,7 +235,8 @@ def _wanted(member: str) -> bool:
 def _zip(name: str, limit: int) -> Iterator[Item]:
     with zipfile.ZipFile(name) as archive:
         for info in archive.infolist():
-            if info.is_dir() or not _wanted(info.filename):
+            is_folder = _slashed(info.filename).endswith("/") and not info.file_size
+            if is_folder or not _wanted(info.filename):
                 continue
             said = f"{info.filename!r} in {name!r}"
             if info.flag_bits & 1:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 import urllib.error
 import urllib.request
-import warnings
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from pathlib import Path
-from pickle import UnpicklingError
+from tarfile import is_tarfile
 from typing import Any
-from zipfile import ZipFile, is_zipfile
 
 import torch
 from torch import Tensor, nn
 
 from adte.errors import InputError
+from adte.models._archive import MoreThanTensors, read_archive
 from adte.models._torchvision import import_late
 
 __all__ = [
@@ -36,8 +35,8 @@ _PATIENCE = 3.0  # seconds to wait for a hub before it counts as out of reach
 def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     """The tensors of a safetensors file, of a PyTorch checkpoint or of a TorchScript archive.
 
-    Pickles are read with `weights_only`, so a file cannot run code. OpenAI's own CLIP files are
-    TorchScript archives.
+    No file runs code: zips, such as TorchScript archives and hence OpenAI's own CLIP files, are
+    read by `read_archive`, and what torch wrote before it wrote zips with `weights_only`.
     """
     file = Path(path)
     if not file.is_file():
@@ -47,18 +46,20 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Tensor]:
             from safetensors.torch import load_file
 
             state: Any = load_file(file)
-        elif _is_script(file):
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # torch discourages TorchScript, not this file
-                state = torch.jit.load(file, map_location="cpu").state_dict()  # type: ignore[no-untyped-call]
+        elif _is_zip(file):
+            state = read_archive(file)
+        elif is_tarfile(file):  # of which torch before 2.6 runs code
+            raise ValueError("it is a tar")
         else:
             state = torch.load(file, map_location="cpu", weights_only=True)
+    except InputError:
+        raise
+    except MoreThanTensors as error:
+        raise InputError(
+            f"{str(path)!r} holds more than tensors ({error}), such as a whole model, which could "
+            "run code; save its tensors alone: torch.save(model.state_dict(), FILE)"
+        ) from error
     except Exception as error:  # the formats raise half a dozen kinds
-        if isinstance(error, UnpicklingError) and is_zipfile(file):
-            raise InputError(
-                f"{str(path)!r} holds more than tensors, such as a whole model, which could run "
-                "code; save its tensors alone: torch.save(model.state_dict(), FILE)"
-            ) from error
         reason = str(error).split("\n")[0]
         raise InputError(
             f"{str(path)!r} is not a checkpoint or is damaged ({reason}); download it again"
@@ -75,11 +76,10 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     return tensors
 
 
-def _is_script(file: Path) -> bool:
-    if not is_zipfile(file):
-        return False
-    with ZipFile(file) as archive:
-        return any(name.endswith("/constants.pkl") for name in archive.namelist())
+def _is_zip(path: Path) -> bool:
+    """As torch looks at it."""
+    with path.open("rb") as file:
+        return file.read(4) == b"PK\3\4"
 
 
 def load_checked(module: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
@@ -108,7 +108,7 @@ def hub_reachable(url: str | None = None) -> bool:
         return False
     request = urllib.request.Request(url or hub.constants.ENDPOINT, method="HEAD")
     try:
-        with urllib.request.urlopen(request, timeout=_PATIENCE):
+        with urllib.request.urlopen(request, timeout=_PATIENCE):  # nosec B310  # nothing is read
             return True
     except urllib.error.HTTPError:
         return True  # it answered

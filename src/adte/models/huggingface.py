@@ -16,7 +16,9 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -148,11 +150,17 @@ def load_hugging_face(
     if not folder.is_dir() and (source.startswith((".", "/", "~")) or source.count("/") > 1):
         raise InputError(f"the model folder {source!r} does not exist; check the path")
     where = str(folder) if folder.is_dir() else source
-    config = _local_first(transformers.AutoConfig.from_pretrained, where, "config.json")
+    config = _local_first(_own(transformers.AutoConfig), where, "config.json")
     if config.model_type not in KINDS:
         raise InputError(
             f"{source!r} is a model of type {config.model_type!r}, which cannot be used here; "
             f"choose one of type {', '.join(KINDS)}"
+        )
+    parts = (config, config.text_config, config.vision_config)
+    if any("/" in str(getattr(part, "_attn_implementation", "")) for part in parts):
+        raise InputError(
+            f"the config.json of {source!r} names code of a hub for its attention, which is not "
+            "run; take attn_implementation out of it"
         )
     tokens = _tokenizer(where, tokenizer, transformers)
     if weights is None:
@@ -164,12 +172,22 @@ def load_hugging_face(
     return HuggingFace(net, tokens, read_preprocess(_facts(where), config), f"hf:{source}")
 
 
+def _own(kind: Any) -> Callable[..., Any]:
+    """Load by transformers' own code, never by code that comes with a model."""
+    return partial(kind.from_pretrained, trust_remote_code=False)
+
+
 def _pretrained(transformers: Any) -> Callable[..., Any]:
     def load(where: str, **options: Any) -> Any:
         try:
-            net, info = transformers.AutoModel.from_pretrained(
-                where, output_loading_info=True, dtype=torch.float32, **options
+            net, info = _own(transformers.AutoModel)(
+                where, output_loading_info=True, dtype=torch.float32, weights_only=True, **options
             )
+        except (UnpicklingError, EOFError) as error:
+            raise InputError(
+                f"the weights of {where!r} are damaged or hold more than tensors, which could run "
+                "code; take a model with model.safetensors"
+            ) from error
         except RuntimeError as error:  # shapes differ
             raise InputError(
                 f"the weights of {where!r} do not fit its config.json "
@@ -227,7 +245,7 @@ def _tokenizer(where: str, given: Any, transformers: Any) -> Any:
         return given
     source = where if given is None else str(given)
     with suppress(InputError):
-        load = transformers.AutoTokenizer.from_pretrained
+        load = _own(transformers.AutoTokenizer)
         if has_words(tokens := _local_first(load, source, "tokenizer.json")):
             return tokens
     raise InputError(

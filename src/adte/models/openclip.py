@@ -375,6 +375,7 @@ def _tokenizer(arch: str, text: dict[str, Any], given: Any, open_clip: Any) -> T
     options = {
         "context_length": text.get("context_length", 77),
         "tokenizer_mode": text.get("tokenizer_mode"),
+        "trust_remote_code": False,
         **text.get("tokenizer_kwargs", {}),
     }
     for where in ({"local_files_only": True}, {}):  # the hub's cache before the hub

@@ -79,8 +79,6 @@ def load_timm(
     source = str(weights) if weights is not None else _fetch(name, facts)
     if source == RANDOM:
         net = timm.create_model(name, pretrained=False)
-    elif weights is None and source == "":
-        net = timm.create_model(name, pretrained=True)
     else:
         net = _from_file(name, source, timm)
     return Timm(net, f"timm:{name}", timm.data.resolve_data_config(pretrained_cfg=facts))
@@ -106,7 +104,7 @@ def _facts(name: str, timm: Any) -> dict[str, Any]:
 
 
 def _fetch(name: str, facts: dict[str, Any]) -> str:
-    """The checkpoint on disk; "" where timm must download it itself."""
+    """The checkpoint on disk, downloaded if need be."""
     repo, url = facts.get("hf_hub_id") or "", facts.get("url") or ""
     if not repo and not url:
         raise InputError(f"timm has no weights for {name!r}; pass weights=FILE or weights='random'")
@@ -116,7 +114,9 @@ def _fetch(name: str, facts: dict[str, Any]) -> str:
     if url and cached.is_file():
         return str(cached)
     if url and hub_reachable(url):
-        return ""
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        torch.hub.download_url_to_file(url, str(cached), progress=False)
+        return str(cached)
     wanted = f"model.safetensors of the hub repository {repo!r}" if repo else url
     raise InputError(
         f"the weights of timm:{name} are not on this machine and cannot be downloaded; get "
@@ -125,6 +125,9 @@ def _fetch(name: str, facts: dict[str, Any]) -> str:
 
 
 def _from_file(name: str, source: str, timm: Any) -> nn.Module:
+    if source.endswith(".npz"):  # arrays, which timm reads without their pickles
+        overlay: dict[str, Any] = {"file": source, "custom_load": True}
+        return timm.create_model(name, pretrained=True, pretrained_cfg_overlay=overlay)  # type: ignore[no-any-return]
     net = timm.create_model(name, pretrained=False)
     state = read_checkpoint(source)
     head = state.get(f"{net.pretrained_cfg.get('classifier')}.weight")
@@ -133,7 +136,7 @@ def _from_file(name: str, source: str, timm: Any) -> nn.Module:
     mine = net.state_dict()
     if not set(state) & set(mine):  # an older layout that timm knows how to read
         with suppress(Exception):  # or does not: the check will name what differs
-            overlay = {"file": source, "hf_hub_id": None, "url": ""}
+            overlay = {"state_dict": state, "hf_hub_id": None, "url": ""}
             return timm.create_model(name, pretrained=True, pretrained_cfg_overlay=overlay)  # type: ignore[no-any-return]
     load_checked(net, state, repr(source))
     return net  # type: ignore[no-any-return]
