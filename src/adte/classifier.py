@@ -45,11 +45,12 @@ from adte.given import (
 )
 from adte.learned import Learned
 from adte.machine import as_it_is, pulled
-from adte.methods import Method, PriorMethod
+from adte.methods import Method
 from adte.models import FixedClasses, Model, check_model
 from adte.options import at_least
 from adte.pipeline import Pipeline, default_group
 from adte.prediction import Prediction, check_probs
+from adte.prior import Belief
 from adte.prompts import SINGLE, Prompts, Templates
 from adte.state import check_kept
 from adte.views import Preprocess, Views
@@ -129,7 +130,7 @@ class Classifier:
         self,
         model: str | Model = "tiny",
         classes: Sequence[str] = (),
-        method: str | Method = "adte",
+        method: str | Method = "tilt",
         *,
         templates: Templates | Prompts = SINGLE,
         views: int | Views | Literal["auto"] = 64,
@@ -349,7 +350,7 @@ class Classifier:
         """What the method takes off an image's logits (V, L) now."""
         with self._lock:
             method = self.method
-            return method.adjustment(logits) if isinstance(method, PriorMethod) else None
+            return method.adjustment(logits)
 
     def step(self, batch: Batch, learn: bool = True) -> list[Prediction]:
         """Predict the images of a batch from `encode`, and learn from them.
@@ -475,14 +476,13 @@ class Classifier:
             InputError: if no image was seen yet, or the method does not estimate shares.
         """
         with self._lock:
-            prior = getattr(self.method, "class_prior", None)
-            found = None if prior is None else prior.shares
+            prior = self.method.class_prior
+            found = prior.shares if isinstance(prior, Belief) else None
         if self.seen == 0:
             raise InputError("no image was seen yet, so there are no shares; predict some")
         if found is None or len(found.share) != len(self.classes):
             raise InputError(
-                f"method {self.method.name!r} does not estimate shares with its options; use "
-                "method='adte' with estimator='joint', as it is by itself"
+                f"method {self.method.name!r} does not estimate shares; use method='tilt', the default"
             )
         rows = zip(self.classes, *(x.tolist() for x in found), strict=True)
         return sorted((Share(*row) for row in rows), key=lambda s: -s.share)

@@ -21,7 +21,7 @@ __all__ = [
 
 Facts = Mapping[str, Any]  # as `Classifier.facts` has them
 
-LATER = {"prior.solve_from": "last"}  # options that older states lack, and what held then
+FIRST = {"entropy": "adaptive", "adjust": "before"}  # what made 0.1's default of its class
 # What may differ: what prompts are called, which numbers are drawn, how small images are cropped.
 ALIKE = ("name", "prior.seed", "enlarge")
 NOTHING = "e4a6a0577479b2b4"  # the digest of no tensors at all, which once was a fingerprint
@@ -34,11 +34,10 @@ def read_learned(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str
     facts = read_state(found, str(path))
     if facts["format"] != 1:
         return tensors, facts
-    if facts.get("method") == "adte":
-        facts["method"] = "adte-tsallis"  # as 0.1's default is called now
-    if facts.get("method") in ("adte-tsallis", "se", "zero-shot", "average", "te", "zero"):
-        cls = method_info(facts["method"]).cls
-        method = build(cls, {**method_info(facts["method"]).defaults, **facts["options"]})
+    if facts.get("method") in ("adte", "se", "zero-shot", "average", "te", "zero"):
+        info = method_info(facts["method"])
+        defaults = FIRST if info.name == "adte" else info.defaults
+        method = build(info.cls, {**defaults, **facts["options"]})
         known = method.entries()
         if "prior.total" in known or not known:
             kept = {k: v for k, v in tensors.items() if k in known}
@@ -158,7 +157,7 @@ def check_fit(what: str, theirs: Facts, ours: Facts) -> None:
 def _differs(theirs: Any, ours: Any) -> tuple[str, Any, Any] | None:
     """The first fact in which two differ, as JSON has them."""
     for key in {**ours, **theirs}:
-        pair = (x.get(key, LATER.get(key)) for x in (theirs, ours))
+        pair = (x.get(key) for x in (theirs, ours))
         a, b = (list(x) if isinstance(x, tuple) else x for x in pair)
         if a != b and key not in ALIKE:
             return key, a, b

@@ -189,7 +189,7 @@ def unread(thing: Any, names: Iterable[str], within: str = "") -> dict[str, str]
     would have one.
 
     >>> from adte import create_method
-    >>> unread(create_method("adte"), ["entropy.q", "prior.clip"])
+    >>> unread(create_method("se"), ["entropy.q", "prior.clip"])
     {'entropy.q': 'kind=tsallis'}
     """
     out: dict[str, str] = {}

@@ -45,11 +45,11 @@ def run(
     found = _by_classes(net.dim, net.device, classes, repeats, report)
     rows += found
     for row in stream.run(images, report=report)["rows"]:
-        rows.append({"axis": "images", "at": row["images"], **row, "method": "adte"})
+        rows.append({"axis": "images", "at": row["images"], **row, "method": "tilt"})
     last = {r["method"]: r["seconds"] for r in found if r["at"] == max(classes)}
     meaning = f"ADTE over Zero, the method alone, at {max(classes):,} classes"
     facts = subject.facts(net, max(views), classes=max(classes), repeats=repeats)
-    return timing.result(rows, last["adte"] / last["zero"], meaning, **facts)
+    return timing.result(rows, last["tilt"] / last["zero"], meaning, **facts)
 
 
 def _by_views(
@@ -58,12 +58,12 @@ def _by_views(
     pipeline, rows = Pipeline(net), []
     context = _context(200, net.dim, net.device)
     for views in counts:
-        rule, pixels = create_method("adte"), subject.noise(net, views)
+        rule, pixels = create_method("tilt"), subject.noise(net, views)
 
         def image(rule: Any = rule, pixels: Tensor = pixels) -> None:
             rule.step(context.batch(pipeline.encode(pixels, 1)))
 
-        row = _row("views", views, "adte", timing.medians({"": image}, repeats, net.device)[""])
+        row = _row("views", views, "tilt", timing.medians({"": image}, repeats, net.device)[""])
         report(f"{row['name']}: {1e3 * row['seconds']:.3g} ms")
         rows.append(row)
     return _over_first(rows)
@@ -76,7 +76,7 @@ def _by_classes(
     repeats: int,
     report: Callable[[str], object],
 ) -> list[dict[str, Any]]:
-    rows: dict[str, list[dict[str, Any]]] = {"adte": [], "zero": []}
+    rows: dict[str, list[dict[str, Any]]] = {"tilt": [], "zero": []}
     g = torch.Generator().manual_seed(0)
     features = normalize(torch.randn(1, 64, dim, generator=g), dim=-1).to(device)
     for classes in counts:
@@ -114,7 +114,7 @@ def draw(result: dict[str, Any], file: str | os.PathLike[str]) -> None:
     FigureCanvasAgg(figure)
     for axes, axis in zip(figure.subplots(1, 3), ("views", "classes", "images"), strict=True):
         rows = [r for r in result["rows"] if r["axis"] == axis]
-        for name, look in (("adte", "o-"), ("zero", "s--")):
+        for name, look in (("tilt", "o-"), ("zero", "s--")):
             mine = [r for r in rows if r["method"] == name]
             if mine:
                 x, y = [r["at"] for r in mine], [1e3 * r["seconds"] for r in mine]

@@ -26,7 +26,7 @@ STAGES = ("decode", "views", "encode", "method")
 def run(
     model: str = "tiny",
     weights: str | None = None,
-    method: str = "adte",
+    method: str = "tilt",
     images: int = 16,
     batch: int = 1,
     folder: str | os.PathLike[str] | None = None,

@@ -42,7 +42,7 @@ NAMES = ("usual way", "ours", "tower alone", "limit")
 def run(
     model: str = "tiny",
     weights: str | None = None,
-    method: str = "adte",
+    method: str = "tilt",
     images: int = 32,
     batch: int = 16,
     workers: int | None = None,

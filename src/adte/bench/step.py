@@ -15,7 +15,7 @@ from adte.methods import create_method
 
 __all__ = ["METHODS", "run"]
 
-METHODS = ("se", "adte-tsallis", "adte")
+METHODS = ("se", "adte", "tilt")
 IMAGES = 32  # that come again and again
 
 
@@ -41,8 +41,8 @@ def run(
     with threads(1):
         taken = timing.medians({name: steps(name) for name in METHODS}, repeats)
     each = {name: seconds / batch for name, seconds in taken.items()}
-    base = each["adte-tsallis"]
+    base = each["adte"]
     rows = [{"name": n, "seconds": s, "ratio": s / base} for n, s in each.items()]
     facts = {"views": views, "classes": classes, "dim": dim, "batch": batch, "repeats": repeats}
-    meaning = "adte over adte-tsallis"
-    return timing.result(rows, each["adte"] / base, meaning, **conditions(threads=1), **facts)
+    meaning = "tilt over adte"
+    return timing.result(rows, each["tilt"] / base, meaning, **conditions(threads=1), **facts)

@@ -42,7 +42,7 @@ def run(
     views: int = 4,
     dim: int = 16,
     batch: int = 64,
-    method: str = "adte",
+    method: str = "tilt",
     report: Callable[[str], object] = lambda _: None,
 ) -> dict[str, Any]:
     """Rows by length of the stream; the ratio is the last decade's time over the first one's."""

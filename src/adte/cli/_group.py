@@ -39,7 +39,7 @@ JSON = click.option(
 )  # fmt: skip
 SET = click.option(
     "--set", "settings", multiple=True, metavar="NAME=VALUE",
-    help="Set an option of the method, such as base=5; repeat for more. `adte methods NAME` lists "
+    help="Set an option of the method, such as smoothing=20; repeat for more. `adte methods NAME` lists "
     "the options.",
 )  # fmt: skip
 

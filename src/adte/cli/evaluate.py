@@ -20,7 +20,7 @@ SOURCE, CACHE = SourceOptions(), SourceOptions(replay=True)
 SIMULATED = OptionsOf(SimulatedStream)
 
 METHOD = click.option(
-    "--method", default="adte", show_default=True,
+    "--method", default="tilt", show_default=True,
     help="Method to evaluate; `adte methods` lists them.",
 )  # fmt: skip
 PROTOCOL = click.option(
@@ -143,14 +143,14 @@ def sweep(
 ) -> None:
     """Evaluate a method with every combination of the given option values.
 
-    For example, `adte sweep base=0,5,10 soft=0,1` makes six runs. Without --data they are on the
+    For example, `adte sweep smoothing=20,50,100 likeness=0,0.5` makes six runs. Without --data they are on the
     embedded bundle.
     """
     from adte.evaluate.running.tasks import grid
 
     for text in grid_texts:
         if "=" not in text:
-            raise InputError(f"{text!r} is not NAME=VALUES; write it as in base=0,5,10")
+            raise InputError(f"{text!r} is not NAME=VALUES; write it as in smoothing=20,50")
     tasks = grid(method, grid_texts, protocol, range(seeds))
     _run(SOURCE.take(values), tasks, values)
 

@@ -33,7 +33,7 @@ CLASSIFIER = Section(
                  "[default: a photo of a {}.]"),
     DESCRIPTIONS,
     ALLOW_MISSING,
-    click.option("--method", default="adte", show_default=True,
+    click.option("--method", default="tilt", show_default=True,
                  help="Adaptation method; `adte methods` lists them."),
     SET,
     click.option("--views", default=64, type=Count(1, VIEWS), show_default=True,

@@ -230,9 +230,9 @@ def compare(
     Raises:
         InputError: if data, a method or an option is unknown or cannot be used.
 
-    >>> table = compare(methods=["zero-shot", "adte"], limit=8)
+    >>> table = compare(methods=["zero-shot", "tilt"], limit=8)
     >>> [row["method"] for row in table]
-    ['zero-shot', 'adte']
+    ['zero-shot', 'tilt']
     """
     seeds = at_least("seeds", seeds, 1)
     if again and runs is None:

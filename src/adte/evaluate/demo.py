@@ -72,7 +72,7 @@ class Demo:
 
     def report(self) -> Path:
         """Write report.html into the folder: the page of its runs, and what only the demo shows."""
-        adte, _ = learned(self.stream, "adte-tsallis", adjust="none")
+        adte, _ = learned(self.stream, "adte-released")
         return runs_report(
             [self.folder / "runs"],
             self.folder / "report.html",

@@ -43,7 +43,7 @@ class Wanted(Loading):
 
     classes: Sequence[str] | None = None
     model: str = "tiny"
-    method: str = "adte"
+    method: str = "tilt"
     templates: Sequence[str] = SINGLE
     descriptions: str | None = None
     allow_missing: bool = False

@@ -117,6 +117,11 @@ class Method:
         """Turn a copy of the state into what another stream begins with; by default all of it."""
         return state
 
+    @property
+    def class_prior(self) -> Any:
+        """What was learned of the classes, with a `log_prior` (L,); None if nothing, or not yet."""
+        return None
+
     def adjustment(self, logits: Tensor) -> Tensor | None:
         """What comes off the next image's logits (V, L), in float64 (L,); None if nothing does."""
         return None

@@ -10,6 +10,7 @@ from adte import functional as F
 from adte.batch import Batch
 from adte.methods import Method, create_method
 from adte.methods.selector import Selector
+from adte.methods.tilt import Tilt
 from adte.prediction import Prediction
 from adte.serve.jobs import Part
 from adte.serve.streams import Stream
@@ -61,8 +62,8 @@ def _weights(method: Method, found: Prediction, views: int, classes: int) -> lis
     if found.kept is None or found.entropy is None:
         return None
     weights, soft, share = torch.zeros(views), 0.0, 0.0
-    if isinstance(method, Selector):
-        soft, share = method.keep.soft, method.keep.base_share(classes)
+    if isinstance(method, Tilt):
+        soft, share = 1.0, method.base / (method.base + classes)
     kept = found.kept.cpu()
     entropy = found.entropy.float().cpu()[kept]
     weights[kept] = (

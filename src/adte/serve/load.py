@@ -170,7 +170,7 @@ def run(
     views: int = 64,
     turns: int = 3,
     classes: int | None = None,
-    method: str = "adte",
+    method: str = "tilt",
 ) -> Row:
     """Images per second of the service under load, beside the bare pipeline."""
     timing.check_counts(clients=clients, streams=streams, images=images, turns=turns)

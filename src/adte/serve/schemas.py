@@ -33,7 +33,7 @@ class New(Model):
     id: str | None = Field(None, pattern=ID, description="made up if left out")
     templates: Text | Texts = Field(list(SINGLE), description="a set's name, or texts with {}")
     descriptions: dict[Name, Texts] | None = Field(None, description="sentences by class name")
-    method: Annotated[str, StringConstraints(max_length=100)] = "adte"
+    method: Annotated[str, StringConstraints(max_length=100)] = "tilt"
     options: dict[Annotated[str, StringConstraints(max_length=100)], Scalar] = Field(
         default_factory=dict, max_length=OPTIONS
     )

@@ -22,7 +22,6 @@ from adte.classifier import Classifier
 from adte.errors import InputError, StateError
 from adte.methods import create_method
 from adte.methods.selector import Selector
-from adte.methods.tracking import PriorMethod
 from adte.models.base import Model
 from adte.prediction import Prediction, check_probs
 from adte.prompts import Prompts
@@ -360,7 +359,7 @@ class Stream:
     def beliefs(self) -> tuple[list[float] | None, list[float] | None]:
         """The prior and q by class, of the stream as a whole."""
         method = self.clf.method
-        found = method.class_prior if isinstance(method, PriorMethod) else None
+        found = method.class_prior
         if found is None or not found.seen:
             return None, None
         log_prior = found.log_prior

@@ -102,8 +102,8 @@ def from_arrays(
     >>> rng = np.random.default_rng(0)
     >>> weights, labels = rng.normal(size=(3, 8)), rng.integers(0, 3, 20)
     >>> stream = from_arrays(weights[labels] + rng.normal(size=(20, 8)), weights, labels)
-    >>> [row["method"] for row in adte.compare(stream, ["zero-shot", "adte"])]
-    ['zero-shot', 'adte']
+    >>> [row["method"] for row in adte.compare(stream, ["zero-shot", "tilt"])]
+    ['zero-shot', 'tilt']
     """
     x = _unit(features, "image features", (2, 3))
     x = x[:, None] if x.ndim == 2 else x

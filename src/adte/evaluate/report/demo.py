@@ -58,7 +58,7 @@ def lessons(
 def _views(stream: FeatureStream, outcomes: Sequence[Outcome], adte: Method, ax: Any) -> str:
     """Entropies of the views of an image where selection decides; returns the caption."""
     right = {(o.task.name, o.task.protocol): o.run.correct for o in outcomes}
-    rescued = np.flatnonzero(~right["se", "online"] & right["adte-tsallis, no LA", "two-pass"])
+    rescued = np.flatnonzero(~right["se", "online"] & right["adte-released", "two-pass"])
     index = int(rescued[0]) if len(rescued) else 0
     batch, (image,) = next(stream.ordered(np.array([index])).batches(1))
     said = []
@@ -77,7 +77,7 @@ def _views(stream: FeatureStream, outcomes: Sequence[Outcome], adte: Method, ax:
         said.append(f"{name} said {stream.classes[p.index]!r}")
     ax.set(xlabel="view (0 is the base view)", ylabel="entropy, scaled to 0…1")
     legend(ax)
-    which = "first image that Shannon selection gets wrong and ADTE right"
+    which = "first image that Shannon selection gets wrong and adte-released right"
     which = which if len(rescued) else "first image"
     return (
         f"Entropy of the {len(values)} views of the {which}: a "

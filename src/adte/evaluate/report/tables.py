@@ -117,7 +117,7 @@ class Grid:
     """Rows, as mappings, under columns.
 
     >>> columns = (Column("method"), Column("accuracy", "acc.", "percent", best="up"))
-    >>> rows = [{"method": "se", "accuracy": 0.504}, {"method": "adte", "accuracy": 0.5149}]
+    >>> rows = [{"method": "se", "accuracy": 0.504}, {"method": "tilt", "accuracy": 0.5149}]
     >>> print(Grid(columns, rows).to_markdown(), end="")
     | method | acc. |
     |:--|--:|

@@ -91,11 +91,10 @@ def _ladder() -> Iterable[Task]:
     rows: tuple[tuple[str, dict[str, Any], str], ...] = (
         ("zero-shot", {"adjust": "after"}, "zero-shot + LA"),
         ("se", {"adjust": "before"}, "se + LA"),
-        ("adte-tsallis", {"adjust": "none"}, "adte-tsallis, no LA"),
-        ("adte-tsallis", {}, ""),
+        ("adte", {"adjust": "none"}, "adte, no LA"),
         ("adte", {}, ""),
-        ("adte-paper", {}, ""),
         ("adte-released", {}, ""),
+        ("tilt", {}, ""),
     )
     protocols: tuple[Protocol, ...] = ("online", "two-pass")
     for protocol in protocols:
@@ -142,7 +141,7 @@ def perform(
         why = f"; the first: {ordered.skipped[0].reason}" if ordered.skipped else ""
         raise InputError(f"none of the {len(stream)} images could be read{why}")
     done.peak_memory = peak.bytes if memory else None
-    prior = getattr(method, "class_prior", None)
+    prior = method.class_prior
     done.log_prior = None if prior is None else prior.log_prior.cpu().numpy()
     r = stream.recipe
     conditions = Conditions(

@@ -8,7 +8,7 @@ import { showViews } from "./views.js";
 import { fillForm, matches, nameFor, plain, settings } from "./wanted.js";
 
 const EVERY = 2000; // milliseconds from one look at the stream to the next
-const FIRST = ["adte", "se", "zero-shot"];
+const FIRST = ["tilt", "adte", "se", "zero-shot"];
 
 const api = new Api();
 const live = new Live(byId("stream-body"), act);
