@@ -49,6 +49,7 @@ KEYS = {
     "top": COUNT,
     "min_confidence": SHARE,
     "workers": INDEX,
+    "threads": COUNT,
 }
 ENVIRONMENT = {"model": "ADTE_MODEL", "device": "ADTE_DEVICE", "dtype": "ADTE_DTYPE"}
 
