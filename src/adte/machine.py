@@ -44,9 +44,10 @@ _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Within the block torch computes on `count` threads; other threads of Python are as they were.
+    """Within the block torch computes on `count` threads.
 
-    The change and the way back take about a microsecond.
+    It takes about a microsecond. Other threads of Python that have used torch are as they were; one
+    that first uses it meanwhile keeps `count`.
     """
     before = torch.get_num_threads()
     if count == before:
