@@ -102,8 +102,8 @@ class Classifier:
         seed: seed of the views. The views of an image depend only on the image itself and the
             seed. So batch size, order and worker make no difference to an answer, except through
             what was learned before it.
-        weights, device, dtype, tokenizer, runtime: passed to `load_model` if the model is given by
-            name.
+        weights, device, dtype, tokenizer, runtime, threads: passed to `load_model` if the model is
+            given by name.
         options: options of the method, if it is given by name.
 
     Attributes:
@@ -139,6 +139,7 @@ class Classifier:
         dtype: torch.dtype | str | None = None,
         tokenizer: Any = None,
         runtime: str = "auto",
+        threads: int | None = None,
         **options: Any,
     ) -> None:
         names = names_given(classes)  # before a model is loaded
@@ -146,7 +147,8 @@ class Classifier:
         self.views = views_given(views, seed)
         own = [*signature(Classifier).parameters][:-1]  # but for **options
         self.method = method_given(method, options, own)
-        how = {"weights": weights, "device": device, "dtype": dtype, "tokenizer": tokenizer}
+        how = {"weights": weights, "device": device, "dtype": dtype, "tokenizer": tokenizer,
+               "threads": threads}  # fmt: skip
         towers = model_given(model, runtime, **how)
         with as_it_is(towers.device):
             self.model, self.classes, vectors = classes_given(towers, names, self.prompts)
@@ -614,6 +616,7 @@ class Classifier:
         dtype: torch.dtype | str | None = None,
         tokenizer: Any = None,
         runtime: str = "auto",
+        threads: int | None = None,
     ) -> Classifier:
         """Load a classifier that `save` wrote.
 
@@ -623,7 +626,7 @@ class Classifier:
                 `wrap`. It must be the one that was used.
             method: the method, needed only if it is not registered. It must be as it was; a copy
                 is used.
-            weights, device, dtype, tokenizer, runtime: passed to `load_model`.
+            weights, device, dtype, tokenizer, runtime, threads: passed to `load_model`.
 
         Raises:
             StateError: if the file is damaged, or does not fit the model or method.
@@ -637,7 +640,8 @@ class Classifier:
             prompts, views = Prompts(**facts["prompts"]), Views(**facts["views"])
         except (TypeError, AttributeError, InputError) as error:
             raise damaged(str(path), error) from error
-        how = {"weights": weights, "device": device, "dtype": dtype, "tokenizer": tokenizer}
+        how = {"weights": weights, "device": device, "dtype": dtype, "tokenizer": tokenizer,
+               "threads": threads}  # fmt: skip
         try:
             towers = model_given(model or facts["model"], runtime, **how)
         except UnknownModel as error:
