@@ -126,8 +126,8 @@ def _overview(groups: Sequence[Group], total: int) -> str:
         '<h2>Labels</h2>\n<div class="wide full" tabindex="0"><table>'
         "<caption>Images by label</caption><thead><tr>"
         '<th scope="col">label</th><th scope="col">images</th>'
-        '<th scope="col" class="bar"></th><th scope="col">share</th><th scope="col">confidence</th></tr>'
-        f"</thead><tbody>\n{rows}</tbody></table></div>\n"
+        '<th scope="col" class="bar"></th><th scope="col">share</th><th scope="col">confidence</th>'
+        f"</tr></thead><tbody>\n{rows}</tbody></table></div>\n"
     )
 
 
@@ -149,8 +149,8 @@ def _check(cards: Sequence[Card], classes: Sequence[str], state: str | None) -> 
     return (
         f'<section id="check"><h2>Check {len(cards)} by eye</h2>\n'
         "<p>These images were drawn at random, so the share of right labels among them is an "
-        "estimate for all images. Say for each whether its label is right; if it is wrong, name its "
-        "class if you can. A name that is not in the list counts as wrong.</p>\n"
+        "estimate for all images. Say for each whether its label is right; if it is wrong, name "
+        "its class if you can. A name that is not in the list counts as wrong.</p>\n"
         '<p class="lead" id="score" role="status"></p>\n'
         '<p class="screen"><button type="button" id="save" disabled>Save checked.csv</button> '
         '<button type="button" id="clear" disabled>Start over</button></p>\n'
