@@ -32,7 +32,15 @@ from adte.facts import check_more, plain
 from adte.files.claims import kind_of
 from adte.files.devices import is_special
 from adte.files.states import check_path, save_state
-from adte.fit import check_fit, check_named, check_same_model, damaged, read_learned, read_method
+from adte.fit import (
+    check_fit,
+    check_named,
+    check_one_order,
+    check_same_model,
+    damaged,
+    read_learned,
+    read_method,
+)
 from adte.given import (
     classes_given,
     is_flow,
@@ -663,14 +671,21 @@ class Classifier:
     def load_state(self, path: str | os.PathLike[str]) -> None:
         """Replace what was learned by the state in a file that `save` wrote.
 
+        Its classes may come in another order; they are matched by name, with a warning.
+
         Raises:
             StateError: if the file is of another model, other classes, or another method.
         """
         tensors, facts = read_learned(path)
-        check_fit(repr(str(path)), facts, self.facts)
+        order = check_fit(repr(str(path)), facts, self.facts)
+        method = self.method.clone()
+        method.load_state_dict(tensors, {"L": len(self.classes)})
+        learned = Learned(method, facts["seen"], facts["begun_from"]).going_on()
+        if order:
+            learned = learned.in_order(order)
         with self._lock:
-            self.method.load_state_dict(tensors, {"L": len(self.classes)})
-            self._hold(Learned(self.method, facts["seen"], facts["begun_from"]).going_on())
+            self.method.load_state_dict(method.state_dict())
+            self._hold(learned)
             self.temperature = facts["temperature"]
 
     def merge(self, other: Classifier, start: Classifier | None = None) -> None:
@@ -679,6 +694,7 @@ class Classifier:
         With a prior that is the mean of predictions, or a plain fixed point, the result is that of
         one stream after the other. What the default learns from an image depends a little on
         earlier ones, so for it the result is nearly that. This classifier's temperature stays.
+        Classes may come in another order; they are matched by name, with a warning.
 
         Args:
             other: the classifier whose state is added.
@@ -698,12 +714,14 @@ class Classifier:
             raise StateError("cannot merge a classifier into itself; give another one")
         if self.frozen:
             raise StateError("this classifier is frozen; call unfreeze() before merge()")
-        check_fit("the other classifier", other.facts, self.facts)
+        order = check_fit("the other classifier", other.facts, self.facts)
         with other._lock:  # a copy: it may learn meanwhile, or merge this one
             theirs = other._learned.copy().going_on()
+        if order:
+            theirs = theirs.in_order(order)
         common = None
         if start is not None:
-            check_fit("the start", start.facts, self.facts)
+            check_one_order(order, check_fit("the start", start.facts, self.facts))
             with start._lock:
                 common = start._learned.copy()
         with self._lock:
@@ -756,9 +774,12 @@ class Classifier:
 
     def __repr__(self) -> str:
         state = "frozen" if self.frozen else "learning"
+        sure = (
+            "" if self.temperature == 1 else f", confidence at temperature {self.temperature:.3g}"
+        )
         return (
-            f"Classifier({self.model.name!r}, {len(self.classes)} classes, {state}, "
-            f"{self.seen} images seen, {self.method})"
+            f"Classifier({brief(self.model.name)}, {len(self.classes)} classes, "
+            f"{self.method.name!r}, {state}, {self.seen} images seen{sure})"
         )
 
 

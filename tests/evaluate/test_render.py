@@ -88,7 +88,7 @@ def test_pages_and_findings_of_others_stay(verb, name, tmp_path, monkeypatch):
         ran.extend(wanted)
         return [(s, FINDING) for s in wanted]
 
-    monkeypatch.setattr("adte.cli.paper.conduct", conducted)
+    monkeypatch.setattr("adte.cli._studies.conduct", conducted)
     monkeypatch.chdir(tmp_path)
     folder = Path(f"adte-{verb}")
     page, finding = folder / "index.html", folder / "findings" / f"{name}.json"

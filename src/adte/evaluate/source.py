@@ -10,25 +10,22 @@ from adte.data import Dataset, StreamOptions, corrupted, load_dataset, make_stre
 from adte.data.corrupted import corruption_list, severity_list
 from adte.data.streams import check_limit
 from adte.errors import InputError
+from adte.evaluate.asked import DEFAULT_MODEL, FEATURES, Asked
 from adte.evaluate.features.arrays import Arrays, from_npz
 from adte.evaluate.features.cache import Cache
 from adte.evaluate.features.live import Live, label_space
 from adte.evaluate.features.stream import PIXELS, TOWERS, FeatureStream
-from adte.loading import Loading
 from adte.machine import head_device
 from adte.methods import Method
 from adte.models import Model
 from adte.models.base import fitted, no_prompts
 from adte.models.loading import check_loading, load_with
-from adte.options import build, check, option
+from adte.options import build, check
 from adte.pipeline import default_workers
 from adte.prompts import Prompts, class_weights
 from adte.views import Views
 
 __all__ = ["DEFAULT_MODEL", "FEATURES", "Source", "needs_of"]
-
-DEFAULT_MODEL = "tiny"
-FEATURES = ("cache:", "npz:")  # data that begins so is features, and no images
 
 
 def needs_of(methods: Sequence[Method]) -> frozenset[str]:
@@ -37,7 +34,7 @@ def needs_of(methods: Sequence[Method]) -> frozenset[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source(Loading):
+class Source(Asked):
     """Where labelled features come from.
 
     Attributes:
@@ -46,38 +43,6 @@ class Source(Loading):
             that are named must hold for a cache too; those that are not take what it holds.
     """
 
-    data: Sequence[str] = option(
-        (),
-        "data set as NAME:PATH, such as folder:photos (repeat for several), or features that were "
-        "computed before, cache:FOLDER or npz:FILE",
-    )
-    model: str | Model | None = option(  # noqa: RUF009
-        None, "model to encode images with; by default `tiny`, or the one that made the cache"
-    )
-    batch: int | None = option(
-        None,
-        "images per call of the method, and per pass of the image tower on a GPU; 16 by default",
-        low=1,
-    )
-    seed: int | None = option(
-        None,
-        "seed of the order of the images and of their views; by default 0, or that of the cache",
-        low=0,
-    )
-    corrupt: str = option(
-        "", "corrupt the images on the fly, as in fog,jpeg_compression; common is 15 types, all 19"
-    )
-    severity: str = option("5", "severity of the corruptions, 1 to 5, or several as in 1,3 or 1-5")
-    clean: bool = option(True, "keep the clean images too, as a domain beside the corrupted ones")
-    workers: int | None = option(
-        None,
-        "threads that decode and crop; by default one per CPU core but one, at most 8",
-        low=0,
-    )
-    strict: bool = option(
-        False, "stop at an unreadable image; without this it is named, left out, and no error"
-    )
-    prompt_set: str = option("default", "name under which a cache keeps these prompts")
     prompts: Prompts | None = None
     views: Views | Mapping[str, Any] | None = None
     stream: StreamOptions | Mapping[str, Any] = field(default_factory=dict)

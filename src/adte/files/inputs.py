@@ -12,7 +12,7 @@ import tarfile
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, TypeAlias
@@ -22,7 +22,7 @@ from adte.files.devices import StrPath
 from adte.files.tars import Header, members
 from adte.images import ARCHIVES, EMPTY, PACKED, is_image, no_image, walk_images
 
-__all__ = ["STDIN", "Item", "expand", "is_archive", "is_newer", "is_pipe", "why"]
+__all__ = ["STDIN", "Item", "check_there", "expand", "is_archive", "is_newer", "is_pipe", "why"]
 
 Source: TypeAlias = Path | bytes | InputError
 Item: TypeAlias = tuple[str, Source]
@@ -81,6 +81,23 @@ def _expand(name: str, limit: int) -> Iterator[Item]:
         yield name, InputError(f"{name!r} is an archive of a kind that is not read; make it a .zip")
     else:
         yield name, Path(name)
+
+
+def check_there(inputs: Sequence[str], classes: str = "") -> None:
+    """Refuse a lone input that is not there, and class names without quotes, taken for images."""
+    gone = [n for n in inputs if n and n not in STDIN and not ("://" in n or os.path.lexists(n))]
+    words = [n for n in gone if n.replace(",", "").replace(" ", "").isalnum()]
+    first = classes.strip(", ")
+    if first and words and not (first.startswith("@") or "," in first):
+        names = ", ".join([first, *(word.strip(", ") for word in words)])
+        raise InputError(
+            f"{words[0]!r} is no image that is there; if it is a class, put all names in quotes: "
+            f"--classes {names!r}"
+        )
+    if len(inputs) == 1 and gone and not any(c in gone[0] for c in "*?["):
+        for _, source in expand(gone):
+            assert isinstance(source, InputError)
+            raise source
 
 
 def is_newer(path: Path, moment: int) -> bool:

@@ -286,7 +286,7 @@ class Run:
             confidence=p.confidence,
             index=p.index,
             learned=not self.clf.frozen,
-            top=[{"class": c, "probability": x} for c, x in p.best(self.top)],
+            top=[{"class": c, "probability": x} for c, x in p.top(self.top)],
             abstained=unsure,
             kept=[] if p.kept is None else p.kept.tolist(),
         )

@@ -212,7 +212,10 @@ def _load(name: str, weights: Weights, tokenizer: Any) -> tuple[Model, torch.dty
     if name in NAMES:
         load, own = NAMES[name]
         if not given.keys() <= signature(load).parameters.keys():
-            raise InputError(f"{name!r} has its weights and tokenizer embedded; pass neither")
+            raise InputError(
+                f"{name!r} has its weights and tokenizer embedded; pass neither, or choose a model "
+                "that takes them, such as 'ViT-B-32'"
+            )
         return _named(load(**given), "" if given else name), own
     prefix, colon, rest = name.partition(":")
     if prefix == "wrapped" and colon:
@@ -226,6 +229,11 @@ def _load(name: str, weights: Weights, tokenizer: Any) -> tuple[Model, torch.dty
     if close := get_close_matches(name.lower(), EMBEDDED, 1, 0.8):  # open_clip takes seconds
         raise UnknownModel(f"unknown model {name!r}; did you mean {close[0]!r}?")
     arch, slash, tag = name.partition("/")
+    if tag == RANDOM:
+        raise InputError(
+            f"{name!r} is no model, since 'random' is no name of weights; write "
+            f"load_model({arch!r}, weights='random'), or --model {arch} --weights random"
+        )
     try:
         return load_open_clip(arch, tag if slash else None, weights, tokenizer), None
     except MissingExtra as error:
