@@ -100,7 +100,16 @@ def test_eval_writes_metrics_and_the_whole_protocol(folder, tmp_path):
 
 @pytest.mark.slow
 def test_options_reach_the_stream_the_views_and_the_prompts(folder):
-    asked = ("--order", "listed", "--crop-scale", "0.2,0.5", "--crop-flip", 0, "--template", "seven")
+    asked = (
+        "--order",
+        "listed",
+        "--crop-scale",
+        "0.2,0.5",
+        "--crop-flip",
+        0,
+        "--template",
+        "seven",
+    )
     protocol = facts("eval", "--data", f"folder:{folder}", *FAST, *asked)["protocol"]
     assert protocol["data"]["order"] == "listed"
     assert protocol["views"]["scale"] == [0.2, 0.5]

@@ -356,7 +356,9 @@ def test_other_images_of_the_same_names_are_refused(tmp_path):
     """Two exports of one set took each other's features."""
     stream = live()
     foggy = replace(pictures(), sources=[image // 2 for image in pictures().sources])
-    other = Live(stream.model, stream.class_weights, make_stream(foggy, order="listed"), stream.views)
+    other = Live(
+        stream.model, stream.class_weights, make_stream(foggy, order="listed"), stream.views
+    )
     assert extract(stream, tmp_path, shard=4).recipe.content == stream.recipe.content
     with pytest.raises(StateError, match=r"other images of the same names; extract into another"):
         extract(other, tmp_path, shard=4)

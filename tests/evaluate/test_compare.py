@@ -220,7 +220,9 @@ def test_one_method_with_several_options_has_several_rows():
 
 def test_tasks_run_under_every_protocol_on_every_shuffle():
     tasks = tasks_for(
-        [Task("adte", {"base": 1.0}), Task("se"), Task("adte", seed=5)], ["online", "two-pass"], range(2)
+        [Task("adte", {"base": 1.0}), Task("se"), Task("adte", seed=5)],
+        ["online", "two-pass"],
+        range(2),
     )
     assert [(t.method, t.protocol, t.seed) for t in tasks] == [
         ("adte", "online", 0), ("adte", "online", 1), ("adte", "two-pass", 0),

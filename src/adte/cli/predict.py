@@ -131,9 +131,9 @@ def predict(**o: Any) -> None:
 
     The images are taken as one stream: each is labelled and then learned from, so later images
     profit from earlier ones. Folders, files and .zip archives are worked on in a shuffled order
-    (--order), and rows written in the listing's. An image that cannot be read is reported with the reason, the others
-    are still labelled, and the exit code is 2. You can set defaults of your own in adte.toml, or
-    in the environment variables ADTE_MODEL, ADTE_DEVICE and ADTE_DTYPE.
+    (--order), and rows written in the listing's. An image that cannot be read is reported with the
+    reason, the others are still labelled, and the exit code is 2. You can set defaults of your own
+    in adte.toml, or in the environment variables ADTE_MODEL, ADTE_DEVICE and ADTE_DTYPE.
     """
     from adte.cli._screen import Screen
     from adte.files.devices import is_standard_output

@@ -60,8 +60,8 @@ class StreamOptions:
 
     order: Literal["listed", "shuffled", "class-ordered", "correlated"] = option(
         "shuffled",
-        "order of the images within a domain: as in the set (listed), at random (shuffled), class by "
-        "class (class-ordered), or in runs of one class (correlated)",
+        "order of the images within a domain: as in the set (listed), at random (shuffled), class "
+        "by class (class-ordered), or in runs of one class (correlated)",
     )
     domains: Literal["sequence", "mixed", "gradual"] = option(
         "sequence",

@@ -154,8 +154,8 @@ class Ledger:
             return [*good, self.rows][mark.rows]
         if mark.rows > self.rows:
             return None
-        old = _in_order(self._first(mark.rows, failed=True))  # marks counted rows with an error once
-        return mark.rows if mark.digest == old else None
+        every = _in_order(self._first(mark.rows, failed=True))  # as marks counted errors once
+        return mark.rows if mark.digest == every else None
 
     def covered(self, state: StrPath, marks: Mapping[str, Any] | None = None) -> Mark:
         """How much of this output a state covers, by what its header says under "outputs".

@@ -3,8 +3,8 @@
 A `Job` says what to label and where the results go. Outputs are checked before any work. Images
 that are known beforehand are worked on in a shuffled order (`adte.files.order`). Rows are written
 as they come, and put into the listing's order at the end. The state that belongs to them is saved
-every few seconds and at the end, so that the same job goes on where it stopped (`adte.files.ledger`). Each output is finished by
-itself: one that fails costs no other.
+every few seconds and at the end, so that the same job goes on where it stopped
+(`adte.files.ledger`). Each output is finished by itself: one that fails costs no other.
 """
 
 from __future__ import annotations

@@ -176,9 +176,7 @@ def from_arrays(
     return Arrays(x, weights, truth, recipe, ids, domains).ordered(turns)
 
 
-def from_npz(
-    path: str | os.PathLike[str], order: Order = "shuffled", seed: int = 0
-) -> Arrays:
+def from_npz(path: str | os.PathLike[str], order: Order = "shuffled", seed: int = 0) -> Arrays:
     """Make a stream from features in an .npz file, as `from_arrays` does from arrays.
 
     The file has the arrays `image` (features), `text` (class weights) and `label`, and may have
