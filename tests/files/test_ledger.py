@@ -366,7 +366,7 @@ def test_mended_images_are_learned_once_whenever_it_is_killed(name, tmp_path):
 def test_rows_are_put_into_the_listings_order_whenever_it_is_killed(name, tmp_path):
     """The mark of all rows is good on both sides of the change of their places."""
     rng = random.Random(0)
-    for turn in range(30):
+    for turn in range(8):
         folder = tmp_path / str(turn)
         folder.mkdir()
         listing = [f"{i % 6}.jpg" for i in range(rng.randrange(1, 9))]  # some are named twice
