@@ -120,7 +120,7 @@ def test_batches_and_streams_are_the_same_walk(model, photos):
     for got in (
         make(model).predict(paths),
         make(model).predict(arrays),
-        list(make(model).stream(photos)),
+        list(make(model).stream(photos, order="listed")),
         list(make(model).predict_many(iter(paths))),
     ):
         assert [p.label for p in got] == [p.label for p in want]
@@ -777,9 +777,9 @@ def test_parquet_files_and_addresses_are_streams_too(model, photos, tmp_path):
     (tmp_path / "p").mkdir()
     images = [photo.read_bytes() for photo in sorted(photos.iterdir())]
     parquet.write_table(arrow.table({"image": images}), tmp_path / "p" / "a.parquet")
-    want = [p.probs.tolist() for p in make(model).stream(photos)]
+    want = [p.probs.tolist() for p in make(model).stream(photos, order="listed")]
     for given in (tmp_path / "p" / "a.parquet", f"file://{photos}"):
-        assert [p.probs.tolist() for p in make(model).stream(given)] == want
+        assert [p.probs.tolist() for p in make(model).stream(given, order="listed")] == want
         assert make(model).learn(given) == len(want)
     with pytest.raises(InputError, match=r"archives and no image.*name them, as in .*\*\.parquet"):
         list(make(model).stream(tmp_path / "p"))
@@ -794,7 +794,7 @@ def test_an_archive_is_a_folder_in_one_file(model, photos, tmp_path, monkeypatch
     want = [p.probs.tolist() for p in clf.stream(photos)]
     found = list(other.stream(archive))
     assert [p.probs.tolist() for p in found] == want
-    assert found[0].source == f"{archive}/00.png"
+    assert f"{archive}/00.png" in {p.source for p in found}
     assert Classifier(model, ["cat", "dog"], views=2).learn(archive) == len(want)
     archive.write_bytes(b"no archive")
     (tmp_path / "none").mkdir()
@@ -830,7 +830,7 @@ def test_a_list_is_learned_whole_or_not_at_all(model, photos):
 def test_what_comes_one_after_the_other_is_learned_as_it_comes(model, photos):
     paths = sorted(photos.iterdir())
     want = make(model)
-    want.learn(photos)
+    want.learn(photos, order="listed")
     for images in (iter(paths), (p for p in paths), dict.fromkeys(paths), np.array(paths, str)):
         clf = make(model)
         assert clf.learn(images) == clf.seen == len(paths)

@@ -61,7 +61,7 @@ def live(count: int) -> Live:
         "imagenet-a", NAMES, NAMES, list(pictures), labels, [str(i) for i in range(count)]
     )
     model = SmallModel()
-    stream = make_stream(data, order="file")
+    stream = make_stream(data, order="listed")
     return Live(model, class_weights(model, NAMES), stream, Views(count=5))
 
 

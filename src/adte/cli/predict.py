@@ -96,6 +96,15 @@ SPEED = Section(
     WORKERS,
 )  # fmt: skip
 ENGINE = Engine("workers", "gpus", "chunk")
+ORDER = click.option(
+    "--order",
+    type=click.Choice(["shuffled", "listed"]),
+    default="shuffled",
+    show_default=True,
+    help="Order of the work: shuffled, by the names of the images and --seed, as images that come "
+    "class after class cost accuracy; or as they are listed. Rows have the order of the listing "
+    "either way. Pipes, tar archives and Parquet files are read as they come.",
+)
 FILES_FROM = click.option(
     "--files-from",
     metavar="LIST",
@@ -112,6 +121,7 @@ def _inputs(o: dict[str, Any]) -> list[str]:
 @main.command()
 @click.argument("images", nargs=-1)
 @FILES_FROM
+@ORDER
 @CLASSIFIER
 @SHOWN
 @OUTPUTS
@@ -122,9 +132,10 @@ def predict(**o: Any) -> None:
     (s3://…), or - for standard input.
 
     The images are taken as one stream: each is labelled and then learned from, so later images
-    profit from earlier ones. An image that cannot be read is reported with the reason, the others
-    are still labelled, and the exit code is 2. You can set defaults of your own in
-    ~/.config/adte/config.toml, or in the environment variables ADTE_MODEL, ADTE_DEVICE and
+    profit from earlier ones. Folders, files and .zip archives are worked on in a shuffled order
+    (--order), and rows written in the listing's. An image that cannot be read is reported with the
+    reason, the others are still labelled, and the exit code is 2. You can set defaults of your own
+    in ~/.config/adte/config.toml, or in the environment variables ADTE_MODEL, ADTE_DEVICE and
     ADTE_DTYPE.
     """
     if o["quiet"] and o["verbose"]:
@@ -140,7 +151,7 @@ def predict(**o: Any) -> None:
     from adte.labelling import Job
 
     names = ("out", "json_to", "state", "start", "freeze", "force", "top", "min_confidence",
-             "batch", "workers", "sort_into", "sort", "wait")  # fmt: skip
+             "batch", "workers", "sort_into", "sort", "wait", "order")  # fmt: skip
     data = any(p is not None and is_standard_output(p) for p in (o["out"], o["json_to"]))
     screen = Screen(o["quiet"], o["verbose"], o["bars"], o["top"], data)
     cluster, asked = ENGINE.take(o), {name: o[name] for name in names}
@@ -229,6 +240,7 @@ def _wanted(o: dict[str, Any], inputs: Sequence[str] = ()) -> Any:
     help="File to save what is learned in. If it exists, learning continues from it.",
 )
 @click.option("--force", is_flag=True, help="Overwrite a file that adte did not write.")
+@ORDER
 @CLASSIFIER
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors and the summary.")
 @SPEED
@@ -248,7 +260,7 @@ def learn(**o: Any) -> None:
 
     screen = Screen(o["quiet"], False, None, 1, data=False, lines=False)
     with console.notes(not o["quiet"]):
-        asked = {name: o[name] for name in ("state", "force", "batch", "workers")}
+        asked = {name: o[name] for name in ("state", "force", "batch", "workers", "order")}
         job = Job(inputs, wanted, learn=True, **asked)
         job.report.verb = "learned"
         _run(job, screen)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, cast, get_args
 
 from adte.data import Dataset, StreamOptions, corrupted, load_dataset, make_stream
 from adte.data.corrupted import corruption_list, severity_list
 from adte.data.streams import check_limit
 from adte.errors import InputError
 from adte.evaluate.asked import DEFAULT_MODEL, FEATURES, Asked
-from adte.evaluate.features.arrays import Arrays, from_npz
+from adte.evaluate.features.arrays import from_npz
 from adte.evaluate.features.cache import Cache
 from adte.evaluate.features.live import Live, label_space
 from adte.evaluate.features.stream import PIXELS, TOWERS, FeatureStream
+from adte.files.order import Order
 from adte.machine import head_device
 from adte.methods import Method
 from adte.models import Model
@@ -87,7 +88,7 @@ class Source(Asked):
         if self.cache is not None:
             return self._replayed(Cache(self.cache, self.prompt_set), f"{self.data[0]!r}", needs)
         if self.npz is not None:
-            return self._given(from_npz(self.npz), f"{self.data[0]!r}", needs)
+            return self._given(self.npz, f"{self.data[0]!r}", needs)
         options = build(StreamOptions, self.asked("stream"), "option of a stream")
         views = build(Views, self.asked("views"), "option of the views")
         stream = make_stream(self._sets(options.seed), options)
@@ -151,29 +152,36 @@ class Source(Asked):
                 cache.class_weights = cache.class_weights.to(head_device(self.device))
         return _first(cache, self.asked("stream").get("limit"))
 
-    def _given(self, stream: Arrays, name: str, needs: frozenset[str]) -> FeatureStream:
-        """A person's own features as a stream; they are as they are."""
+    def _given(self, path: str, name: str, needs: frozenset[str]) -> FeatureStream:
+        """A person's own features as a stream; they are as they are, but for their order."""
         if towers := needs & TOWERS:
             raise InputError(
                 f"{name} holds features without a model, but a method asked for needs the "
                 f"{min(towers)}; give images, as in --data folder:PATH"
             )
-        asked = {**self.asked("views"), **self.asked("stream")}
+        asked, how = self.asked("views"), self.asked("stream")
+        if self.seed is not None and asked["seed"] == self.seed:  # the stream's as well
+            del asked["seed"]
+        options = build(StreamOptions, how, "option of a stream")
+        if options.order in get_args(Order):
+            how.pop("order", None)
+        own = {k: how.pop(k) for k in ("seed", "limit") if k in how}
+        stream = from_npz(path, cast(Order, options.order), own.get("seed", 0))
         usual = {f.name: f.default for f in fields(self)}
-        own = ("model", "weights", "dtype", "tokenizer", "runtime", "corrupt", "workers", "strict",
-               "prompts", "prompt_set")  # fmt: skip
-        asked |= {k: v for k in own if (v := getattr(self, k)) != usual[k]}
-        limit = asked.pop("limit", None)
+        only = ("model", "weights", "dtype", "tokenizer", "runtime", "corrupt", "workers", "strict",
+                "prompts", "prompt_set")  # fmt: skip
+        asked |= how | {k: v for k in only if (v := getattr(self, k)) != usual[k]}
         if asked.get("count") == stream.recipe.views.count:
             del asked["count"]
         if asked:
             raise InputError(
                 f"{_NAMED.get(key := min(asked), key)} cannot be set for {name}, whose features "
-                "are as they are; leave it out (--shuffle and --seeds reorder a stream)"
+                "are as they are; leave it out (--order listed|shuffled, --seed, --shuffle and "
+                "--seeds order the stream)"
             )
         if self.device is not None:
             stream.class_weights = stream.class_weights.to(head_device(self.device))
-        return _first(stream, limit)
+        return _first(stream, own.get("limit"))
 
     def _check_cache(self, cache: Cache, name: str) -> None:
         """Refuse what only images can be made into; features lie in the order they were made."""
@@ -184,6 +192,8 @@ class Source(Asked):
         for what, asked in (("stream", stream), ("views", views)):
             for key, value in asked.items():
                 there = held[what].get(key)
+                if there == "file":  # as "listed" was called once
+                    there = "listed"
                 if key == "limit" or value == there:
                     continue
                 mend = "leave the option out, or extract the features anew with it"
