@@ -249,12 +249,12 @@ def _show_plan(wanted: list[Study], plan: list[dict[str, object]], json_to: str 
     every = sum(int(str(row["passes"])) for row in plan)
     if console.told({"studies": [s.name for s in wanted], "passes": every, "rows": plan}, json_to):
         click.echo(f"studies: {', '.join(s.name for s in wanted)}")
-        rows = [[str(r["name"]), str(r["tower"]), str(r["how"]), f"{r['passes']:,}"] for r in plan]
-        note = (
-            "A pass is one view or one prompt through a tower. Views that an earlier run encoded "
-            "into the same --out are not encoded again. Nothing was run."
+        for row in plan:
+            click.echo(f"{row['name']}: {row['how']} = {row['passes']:,} ({row['tower']})")
+        click.echo(
+            f"{every:,} passes of one view or one prompt through a tower, less those whose views "
+            "lie in --out already; nothing was run"
         )
-        console.table("Passes", ("what", "tower", "how many", "passes"), rows, note, text=True)
 
 
 def _asked(home: Path, *, preset: str | None, protocol: Any, descriptions: tuple[str, ...],

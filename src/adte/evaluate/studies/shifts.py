@@ -104,7 +104,7 @@ def mixed_stream(lab: Lab) -> Finding:
         found = lab.run(mixed, method).record.metrics
         by_domain = found.get("by_domain") or dict.fromkeys(streams, found["accuracy"])
         cells = tuple(by_domain[c] for c in streams)
-        rows.append(Row(f"{name}_random", cells, method=method))
+        rows.append(Row(f"{name}, mixed", cells, f"{name}_random", method=method))
     return Finding(
         lab.setting(streams),
         tuple(streams),
