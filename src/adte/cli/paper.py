@@ -12,14 +12,14 @@ from rich.text import Text
 
 from adte import console
 from adte.cli._group import COUNT, JSON, main
-from adte.cli._options import OptionsOf
+from adte.cli._options import OptionsOf, was_given
 from adte.cli._outputs import check_writable, table_file
 from adte.cli._source import MODEL, TEMPLATE
 from adte.data import StreamOptions
 from adte.errors import InputError, MissingExtra, unknown
 from adte.evaluate.features.stream import Tick
 from adte.evaluate.report.tables import check_suffix, save_table
-from adte.evaluate.source import Source
+from adte.evaluate.source import FEATURES, Source
 from adte.evaluate.studies.conduct import (
     PUBLISHED,
     Settings,
@@ -262,7 +262,8 @@ def _asked(home: Path, *, preset: str | None, protocol: Any, descriptions: tuple
            **values: Any) -> tuple[Source, Settings]:  # fmt: skip
     """Which data, and what a lab will hold; nothing is loaded yet."""
     limit = LIMIT.given(values)
-    words = tuple(read_templates(templates))
+    images = any(not spec.startswith(FEATURES) for spec in values["data"])
+    words = tuple(read_templates(templates if was_given("templates", images) else ()))
     source = Source(
         **SOURCE.given(values),
         views=VIEWS.given(values),
@@ -286,7 +287,7 @@ def _asked(home: Path, *, preset: str | None, protocol: Any, descriptions: tuple
                   "tokenizer": source.tokenizer, "runtime": source.runtime != "auto",
                   "views": source.views, "workers": source.workers is not None,
                   "strict": source.strict, "descriptions": descriptions,
-                  "template": templates}  # fmt: skip
+                  "template": words}  # fmt: skip
         if found := [name for name, value in unused.items() if value]:
             raise InputError(
                 f"--{found[0]} needs --data: without it the studies run on the embedded bundles, "
