@@ -10,7 +10,8 @@ import click
 from adte.cli._group import COUNT, JSON, main
 from adte.cli._options import OptionsOf
 from adte.cli._outputs import table_file
-from adte.cli._source import MODEL
+from adte.cli._source import MODEL, TEMPLATE
+from adte.data.streams import StreamOptions
 from adte.evaluate.asked import Asked
 from adte.views import Views
 
@@ -24,6 +25,7 @@ VIEWS = OptionsOf(
     Views, only=("count",), names={"count": "views"}, prefix="view_", count=None,
     helps={"count": "views per image to use with --data; 64 by default"},
 )  # fmt: skip
+LIMIT = OptionsOf(StreamOptions, only=("limit",), prefix="stream_")
 OPTIONS = (
     click.argument("names", nargs=-1, metavar="[NAME...|all]"),
     click.option("--list", "listing", is_flag=True, help="List the studies and exit."),
@@ -34,12 +36,14 @@ OPTIONS = (
                  help="Folder for the page, tables and runs.  [default: adte-paper or adte-study]"),
     SOURCE,
     VIEWS,
-    click.option("--descriptions", metavar="FILE",
-                 help="JSON file of sentences that describe each class, for the rows of CuPL; "
-                 "needs --data."),
-    click.option("--variant", default="adte-tsallis", show_default=True,
-                 type=click.Choice(["adte", "adte-tsallis", "adte-paper", "adte-released"]),
-                 help="Method that stands for ADTE in the paper's studies."),
+    LIMIT,
+    TEMPLATE,
+    click.option("--descriptions", multiple=True, metavar="SET=FILE|FOLDER|FILE",
+                 help="JSON file of sentences that describe each class of a data set, for the rows "
+                 "of CuPL (repeat for more); or a folder of files named by their sets, or one file "
+                 "for all sets; needs --data."),
+    click.option("--skip", multiple=True, metavar="METHOD",
+                 help="Leave out the rows of this method, as in tpt (repeat for more)."),
     click.option("--protocol", default="online", show_default=True,
                  type=click.Choice(["online", "two-pass"]),
                  help="Whether methods that learn do so in the one pass that predicts (online), or "
@@ -50,6 +54,16 @@ OPTIONS = (
                  help="Also write all tables to FILE: .md, .csv, .html or .tex."),
     JSON,
 )  # fmt: skip
+SEEDS = click.option(
+    "--seeds", default=None, type=COUNT,
+    help="Runs that figures are means of. A seed draws the order of the images and, with --data, "
+    "their crops.  [default: 3; 2 with --preset tiny]",
+)  # fmt: skip
+DRY_RUN = click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Show what would run and its cost in passes through the model's towers; do nothing.",
+)
 
 
 def study_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -60,14 +74,21 @@ def study_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @main.command()
 @study_options
+@SEEDS
+@DRY_RUN
 def paper(**options: Any) -> None:
     """Reproduce tables and figures of the paper by NAME, with our numbers beside the published.
 
     Without --data every study runs in small, on the embedded bundles. The published numbers are
     then shown for orientation only: they are for another model and other data. With --data and
-    --model the studies run on your data; if the model is one of the paper's, the difference to the
-    published numbers is shown. `adte paper all` runs everything. The results go on one page. Runs
-    are saved, so that an interrupted command continues where it stopped.
+    --model the studies run on your data; if the model is one of the paper's with its published
+    weights (their SHA-256 is compared), the difference to the published numbers is shown. Figures
+    are means over three seeds, as in the paper; ± is half of the 95 % interval. `adte paper all`
+    runs everything. The results go on one page. Runs are saved, so that an interrupted command
+    continues where it stopped.
+
+    The rows "ADTE" are the paper's method. The column `method` names what ran, as `adte methods`
+    lists it, with the options that differ from it.
     """
     from adte.cli._studies import run_studies
 
