@@ -69,7 +69,7 @@ def live(model: Any, images: int, views: int, side: int = 96) -> Live:
         ids=[f"{i:07d}" for i in range(images)],
         split="made up",
     )
-    stream = make_stream(data, order="file")
+    stream = make_stream(data, order="listed")
     return Live(model, class_weights(model, NAMES), stream, Views(count=views))
 
 

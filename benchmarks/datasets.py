@@ -260,7 +260,7 @@ def encoded(
 
 def compare(known: dict[str, Any], cache: Cache, methods: Sequence[str], seeds: int) -> dict:
     """Every method on one set: accuracy, ECE, and gains over SE and zero-shot paired by image."""
-    outcomes = run_tasks(cache, tasks_for(methods, ("online",), seeds))
+    outcomes = run_tasks(cache, tasks_for(methods, ("online",), range(seeds)))
     rows = []
     for row, plain in zip(aggregate(outcomes), aggregate(outcomes, "zero-shot"), strict=True):
         kept = {k: row[k] for k in ("method", "protocol", "seeds", "accuracy", "ci95", "ece",

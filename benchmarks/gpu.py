@@ -223,7 +223,7 @@ class Bench:
     def ours(self, folder: Path, clf: Classifier, workers: int, repeats: int) -> None:
         device = self.model.device
         data = load_dataset(f"folder:{folder}")
-        stream = make_stream(data, order="file")
+        stream = make_stream(data, order="listed")
         live = Live(self.model, class_weights(self.model, data.classes), stream, self.views,
                     workers=workers)  # fmt: skip
 

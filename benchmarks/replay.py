@@ -60,7 +60,7 @@ def stream(kind: type[Live], images: int, views: int, dim: int, classes: int) ->
     return kind(
         SmallModel(dim=dim),
         torch.nn.functional.normalize(weights, dim=-1),
-        make_stream(data, order="file"),
+        make_stream(data, order="listed"),
         Views(count=views),
     )
 

@@ -51,7 +51,7 @@ def reduced(data: Dataset, rows: default.Ints, side: str, out: Path) -> str:
 
 def encoded(spec: str, model: Model, views: Views, name: str, **how: Any) -> default.Source:
     """The images behind the tower, in the order of their files."""
-    live = Source(data=[spec], model=model, views=views, stream={"order": "file"}, **how).open()
+    live = Source(data=[spec], model=model, views=views, stream={"order": "listed"}, **how).open()
     x = torch.stack([image.features for image in live.images()]).float().cpu()
     if model.unit:
         x = torch.nn.functional.normalize(x, dim=-1)

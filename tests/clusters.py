@@ -55,7 +55,7 @@ def live(
         ids=[f"{i:05d}" for i in range(count)],
         split="made up",
     )
-    stream = make_stream(data, order="file")
+    stream = make_stream(data, order="listed")
     return Live(model, class_weights(model, NAMES), stream, Views(count=views))
 
 

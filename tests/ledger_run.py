@@ -24,10 +24,11 @@ class Killed(Exception):
 class Run:
     """A run over images that keeps its state as a classifier would, and may be killed at a step.
 
-    `bad` are images that cannot be read.
+    `bad` are images that cannot be read; `listing` is the order that rows have at the end.
     """
 
     bad: frozenset[str] = frozenset()
+    listing: list[str] | None = None
 
     def __init__(self, path: Path, state: Path, images: list[str], every: int) -> None:
         self.path, self.state, self.images, self.every = path, state, images, every
@@ -67,7 +68,8 @@ class Run:
             if self.out.rows % self.every == 0:
                 self.save(learned)
         self.save(learned)
-        self.out.close()
+        self.out.close(self.listing)
+        self.step()
 
     def killed_after(self, steps: int, torn: bytes) -> bool:
         """Whether it was killed; then it leaves the beginning of a line."""
@@ -75,7 +77,7 @@ class Run:
         try:
             self.go()
         except Killed:
-            if torn:
+            if torn and not self.out._file.closed:
                 self.out._file.write(torn)
             self.out._file.close()
             return True

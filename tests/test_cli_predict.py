@@ -313,12 +313,13 @@ def test_rows_come_as_they_are_made(processes, tmp_path):
 @pytest.mark.parametrize("state", [(), ("--state", "s.adte")])
 def test_a_run_in_two_parts_is_the_run_in_one(out, state, photos, tmp_path):
     every = sorted(photos.iterdir())
-    assert predict(*every[:4], "--out", out, *state).exit_code == 2
-    result = predict(photos, "--out", out, *state)
+    listed = ("--order", "listed")
+    assert predict(*every[:4], "--out", out, *state, *listed).exit_code == 2
+    result = predict(photos, "--out", out, *state, *listed)
     assert result.exit_code == 2, result.output
     assert "2 images labelled, 3 done before, 1 could not be read" in result.output
     (tmp_path / "one").mkdir()
-    predict(photos, "--out", f"one/{out}", "--state", "one/s.adte")
+    predict(photos, "--out", f"one/{out}", "--state", "one/s.adte", *listed)
     assert Path(out).read_bytes() == (tmp_path / "one" / out).read_bytes()
     mine, theirs = (load_state(p)[0] for p in (state[1] if state else f"{out}.adte", "one/s.adte"))
     assert mine.keys() == theirs.keys()

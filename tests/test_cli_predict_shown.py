@@ -18,7 +18,7 @@ from adte import Classifier
 from adte.cli._screen import TINY
 from adte.files.states import load_state
 from adte.prediction import Prediction
-from predicting import call, facts, mixed, picture, predict, rows, seen, settle
+from predicting import call, facts, mixed, picture, pictures, predict, rows, seen, settle
 
 ADTE = (sys.executable, "-W", "error", "-m", "adte")
 
@@ -42,7 +42,7 @@ def photos(tmp_path):
 
 
 def test_a_line_per_image(photos):
-    result = predict(photos)
+    result = predict(photos, "--order", "listed")
     shown = result.stdout.splitlines()
     assert len(shown) == 6
     for line, path in zip(shown, sorted(photos.iterdir()), strict=True):
@@ -261,7 +261,8 @@ def test_rows_as_csv_and_json_lines(photos):
             assert b["learned"] is True
             assert b["kept"]
     printed = predict(photos, "--out", "-", "--top", 2)
-    assert [json.loads(line) for line in printed.stdout.splitlines()] == lines
+    streamed = [json.loads(line) for line in printed.stdout.splitlines()]  # as they are made
+    assert sorted(streamed, key=lambda row: row["path"]) == lines != streamed
 
 
 def test_standard_input_zip_and_tar(photo, tmp_path):
@@ -385,5 +386,47 @@ def test_a_prediction_as_a_dict_and_in_a_notebook(photo):
     assert "<b>" not in html
     assert f"{100 * p.confidence:.1f} %" in html
     bare = Prediction(torch.tensor([0.25, 0.75]))
-    assert bare.best() == [("class 1", 0.75), ("class 0", 0.25)]
+    assert bare.top() == [("class 1", 0.75), ("class 0", 0.25)]
     assert "class 1" in bare._repr_html_()
+
+
+def test_a_state_file_is_shown():
+    pictures(Path("photos"), 4)
+    predict("photos", "--out", "labels.csv", "-q")
+    shown = call("state", "labels.csv.adte")
+    assert shown.exit_code == 0, shown.output
+    for word in ("tiny", "adte", "4 (learning)", "cat", "dog", "car", "bias", "share"):
+        assert word in shown.output
+    held = json.loads(call("state", "labels.csv.adte", "--json").stdout)
+    assert (held["model"], held["method"], held["seen"]) == ("tiny", "adte", 4)
+    by_class = held["by_class"]
+    assert [r["class"] for r in by_class] == ["cat", "dog", "car"]
+    assert sum(r["share"] for r in by_class) == pytest.approx(1)
+    assert sum(r["bias"] for r in by_class) == pytest.approx(3)
+    predict("photos", "--method", "tda", "--out", "tda.csv", "-q")  # which estimates neither
+    held = json.loads(call("state", "tda.csv.adte", "--json").stdout)
+    assert held["by_class"] == [{"class": c} for c in ("cat", "dog", "car")]
+    assert call("state", "tda.csv.adte").exit_code == 0
+    refused = call("state", "labels.csv.adte", "verify")
+    assert refused.exit_code == 2
+    assert "'verify' is for the folder of a service, and 'labels.csv.adte' is a file" in (
+        refused.output
+    )
+    assert "is not a state file" in call("state", "labels.csv").output
+
+
+def test_a_run_goes_on_with_its_classes_in_another_order():
+    pictures(Path("photos"), 4)
+    first = sorted(Path("photos").iterdir())[0]
+    predict(first, "--out", "labels.csv", "-q")
+    again = ("--classes", "car, cat, dog", "--views", 4, "--workers", 0)
+    result = call("predict", "photos", "--out", "labels.csv", *again)
+    assert result.exit_code == 0, result.output
+    assert result.output.count("has the same classes in another order; they are matched") == 1
+    predict(first, "--out", "other.csv", "-q")
+    predict("photos", "--out", "other.csv", "-q")
+    assert Path("labels.csv").read_text() == Path("other.csv").read_text()
+    other = ("--classes", "car, cat, bird", "--views", 4, "--workers", 0)
+    refused = call("predict", "photos", "--out", "labels.csv", *other)
+    assert refused.exit_code == 2
+    assert "was saved for other classes" in refused.output

@@ -151,7 +151,7 @@ def test_extract_and_replay_on_the_gpu(tmp_path):
     stream = Live(
         model=model,
         class_weights=class_weights(model, names),
-        stream=make_stream(pictures, order="file"),
+        stream=make_stream(pictures, order="listed"),
         views=Views(count=5),
     )
     cache = extract(stream, tmp_path / "gpu", shard=5)
@@ -217,7 +217,7 @@ def test_extract_and_auto_views_beside_such_a_tower(narrow, tmp_path):
         labels=np.arange(9) % 3, ids=[f"{i:03d}" for i in range(9)], split="made up",
     )  # fmt: skip
     weights = class_weights(model, names)
-    live = Live(model, weights, make_stream(pictures, order="file"), Views(count=5), workers=2)
+    live = Live(model, weights, make_stream(pictures, order="listed"), Views(count=5), workers=2)
     cache = extract(live, tmp_path / "cache", shard=4)
     replayed = perform(Cache(cache.folder, model=model), Task("adte"))
     clf = Classifier(model, names, views=Views(count=5))
@@ -391,7 +391,7 @@ def test_extract_on_the_gpu_is_what_a_stream_predicts(tmp_path):
         labels=np.arange(20) % 3, ids=[f"{i:03d}" for i in range(20)], split="made up",
     )  # fmt: skip
     weights = class_weights(model, names)
-    live = Live(model, weights, make_stream(pictures, order="file"), Views(count=5), workers=2)
+    live = Live(model, weights, make_stream(pictures, order="listed"), Views(count=5), workers=2)
     cache = extract(live, tmp_path / "cache", shard=7)
     clf = Classifier(model, list(names), views=Views(count=5))
     said = list(clf.stream(pictures.sources, batch=16, workers=2))

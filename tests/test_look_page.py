@@ -39,16 +39,19 @@ def test_checked_by_eye_saved_and_calibrated_with(browser, tmp_path, monkeypatch
     asked = window.locator("#check .card")
     assert all(asked.nth(i).locator("img").get_attribute("src") for i in range(22))
     for i in range(20):
-        asked.nth(i).get_by_role("button").click()
+        asked.nth(i).get_by_role("button", name="right").click()
     field, label = asked.nth(20).locator("input"), asked.nth(20).get_attribute("data-label")
     other = next(c for c in ("cat", "dog", "car") if c != label)
     field.fill("zebra")
     field.blur()
-    assert window.inner_text("#score").startswith("20 of 22 checked: 20 right, 100 %")
-    field.fill(other)
+    assert window.inner_text("#score").startswith("21 of 22 checked: 20 right, 95 %")
+    assert "Not in checked.csv: 1 wrong without a class" in window.inner_text("#score")
+    assert field.input_value() == "zebra"
+    field.fill(other.upper())
     field.blur()
-    asked.nth(21).locator("input").fill("none of them")
-    asked.nth(21).locator("input").blur()
+    assert field.input_value() == other
+    assert "Not in checked.csv" not in window.inner_text("#score")
+    asked.nth(21).get_by_role("button", name="wrong").click()
     score = window.inner_text("#score")
     assert score.startswith("22 of 22 checked: 20 right, 91 % (95 % interval: 72 % to 97 %)")
     with window.expect_download() as found:
@@ -72,6 +75,41 @@ def test_checked_by_eye_saved_and_calibrated_with(browser, tmp_path, monkeypatch
     assert "21" in done.output
 
 
+def test_a_correction_outside_the_list_counts_as_wrong(browser, tmp_path, monkeypatch):
+    """It was passed over, and three right ones beside it were 100 %."""
+    settle(monkeypatch, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    pictures(Path("photos"), 4)
+    predict("photos", "--out", "labels.csv", "-q")
+    call("look", "labels.csv", "--check", 4)
+    window = browser.new_page()
+    window.goto((tmp_path / "labels.html").as_uri())
+    asked = window.locator("#check .card")
+    right, wrong = (
+        [asked.nth(i).get_by_role("button", name=name) for i in range(4)]
+        for name in ("right", "wrong")
+    )
+    for button in right[:3]:
+        button.click()
+    field = asked.nth(3).locator("input")
+    field.fill("a zebra")
+    wrong[3].click()  # which takes nothing back
+    assert window.inner_text("#score").startswith("4 of 4 checked: 3 right, 75 %")
+    window.reload()
+    assert field.input_value() == "a zebra"
+    assert window.inner_text("#score").startswith("4 of 4 checked: 3 right, 75 %")
+    label = asked.nth(3).get_attribute("data-label")
+    field.fill(label.upper())
+    field.blur()
+    assert window.inner_text("#score").startswith("4 of 4 checked: 4 right, 100 %")
+    wrong[3].click()
+    assert wrong[3].get_attribute("aria-pressed") == "true"
+    assert right[3].get_attribute("aria-pressed") == "false"
+    assert window.inner_text("#score").startswith("4 of 4 checked: 3 right, 75 %")
+    wrong[3].click()
+    assert window.inner_text("#score").startswith("3 of 4 checked: 3 right, 100 %")
+
+
 @pytest.mark.parametrize(("size", "scheme"), [("desktop", "light"), ("phone", "dark")])
 def test_photograph_of_the_page(size, scheme, browser, tmp_path, monkeypatch):
     settle(monkeypatch, tmp_path)
@@ -88,7 +126,12 @@ def test_photograph_of_the_page(size, scheme, browser, tmp_path, monkeypatch):
     page = window.new_page()
     page.goto((tmp_path / "labels.html").as_uri())
     for i in range(4):
-        page.locator("#check .card").nth(i).get_by_role("button").click()
+        page.locator("#check .card").nth(i).get_by_role("button", name="right").click()
+    page.locator("#check .card").nth(4).get_by_role("button", name="wrong").click()
+    head = page.locator("table").first.locator("tr").nth(0).locator("th:visible")
+    row = page.locator("table").first.locator("tr").nth(1).locator("th:visible, td:visible")
+    edges = [[cell.bounding_box()["x"] for cell in cells.all()] for cells in (head, row)]
+    assert edges[0] == edges[1]  # each head stands over its own column
     assert faults(page) == []
     assert page.evaluate("document.documentElement.scrollWidth") == width
     page.evaluate("document.activeElement.blur(); scrollTo(0, 0)")

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from adte.errors import InputError, brief
-from adte.machine import head_device
+from adte.machine import head_device, threads
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -107,6 +107,7 @@ class Context:
             and (self.classes is other.classes or self.classes == other.classes)
         )
 
+    @threads(1)
     def batch(
         self, features: Numbers, pixels: Numbers | None = None, keys: tuple[str, ...] = ()
     ) -> Batch:

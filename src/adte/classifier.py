@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from functools import cached_property
 from inspect import signature
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, get_args, overload
 
 import torch
 from numpy.typing import NDArray
@@ -31,8 +31,17 @@ from adte.errors import (
 from adte.facts import check_more, plain
 from adte.files.claims import kind_of
 from adte.files.devices import is_special
+from adte.files.order import Order
 from adte.files.states import check_path, save_state
-from adte.fit import check_fit, check_named, check_same_model, damaged, read_learned, read_method
+from adte.fit import (
+    check_fit,
+    check_named,
+    check_one_order,
+    check_same_model,
+    damaged,
+    read_learned,
+    read_method,
+)
 from adte.given import (
     classes_given,
     is_flow,
@@ -103,8 +112,8 @@ class Classifier:
         seed: seed of the views. The views of an image depend only on the image itself and the
             seed. So batch size, order and worker make no difference to an answer, except through
             what was learned before it.
-        weights, device, dtype, tokenizer, runtime: passed to `load_model` if the model is given by
-            name.
+        weights, device, dtype, tokenizer, runtime, threads: passed to `load_model` if the model is
+            given by name.
         options: options of the method, if it is given by name.
 
     Attributes:
@@ -140,6 +149,7 @@ class Classifier:
         dtype: torch.dtype | str | None = None,
         tokenizer: Any = None,
         runtime: str = "auto",
+        threads: int | None = None,
         **options: Any,
     ) -> None:
         names = names_given(classes)  # before a model is loaded
@@ -147,7 +157,8 @@ class Classifier:
         self.views = views_given(views, seed)
         own = [*signature(Classifier).parameters][:-1]  # but for **options
         self.method = method_given(method, options, own)
-        how = {"weights": weights, "device": device, "dtype": dtype, "tokenizer": tokenizer}
+        how = {"weights": weights, "device": device, "dtype": dtype, "tokenizer": tokenizer,
+               "threads": threads}  # fmt: skip
         towers = model_given(model, runtime, **how)
         with as_it_is(towers.device):
             self.model, self.classes, vectors = classes_given(towers, names, self.prompts)
@@ -221,8 +232,9 @@ class Classifier:
         workers: int = 0,
         errors: Literal["raise", "skip"] = "raise",
         learn: bool = True,
+        order: Order = "shuffled",
     ) -> Iterator[Prediction]:
-        """Predict many images in order, one `Prediction` at a time, and learn from each.
+        """Predict many images, one `Prediction` at a time, and learn from each.
 
         Args:
             images: a folder, an archive, Parquet files, an address in an object store (s3://…), or
@@ -232,16 +244,22 @@ class Classifier:
             errors: "raise" stops at an image that cannot be read; "skip" leaves it out and lists it
                 in `unread`.
             learn: with False, nothing is learned.
+            order: "shuffled" takes a folder, a .zip archive or an address in an order that follows
+                from the names of the images and the seed: folders are mostly sorted by class, which
+                costs a method that learns accuracy. "listed" is the order of the names. Images of
+                an iterable, a tar archive or a Parquet file come as they are, whatever it says.
 
         Yields:
             A `Prediction` for each image; its `source` is the image's name.
         """
-        for some in self._batches(images, batch, workers, errors):
+        for some in self._batches(images, batch, workers, errors, order):
             yield from self.step(some, learn)
 
     predict_many = stream
 
-    def learn(self, images: Any, errors: Literal["raise", "skip"] = "raise") -> int:
+    def learn(
+        self, images: Any, errors: Literal["raise", "skip"] = "raise", order: Order = "shuffled"
+    ) -> int:
         """Learn from images without predicting them.
 
         A list is learned from as a whole or not at all, as in `predict`. A folder or a generator is
@@ -251,6 +269,7 @@ class Classifier:
             images: an image, a list of images, or anything that `stream` takes.
             errors: "raise" stops at an image that cannot be read; "skip" leaves it out and lists it
                 in `unread`.
+            order: of the images of a folder, as in `stream`.
 
         Returns:
             The number of images that were learned from.
@@ -262,7 +281,7 @@ class Classifier:
             raise InputError("this classifier is frozen; call unfreeze() before learn()")
         several = isinstance(images, (list, tuple)) or getattr(images, "ndim", 0) == 4
         flow = is_flow(images)
-        found = self._batches(images if several or flow else [images], 16, 0, errors)
+        found = self._batches(images if several or flow else [images], 16, 0, errors, order)
         done = 0
         with nullcontext(found) if flow else self._whole(found) as batches:
             for batch in batches:
@@ -303,10 +322,14 @@ class Classifier:
         size: int,
         workers: int,
         errors: str,
+        order: Order = "shuffled",
     ) -> Iterator[Any]:
         failed = self._failing(errors)
+        if order not in get_args(Order):
+            raise unknown("order of images", order, get_args(Order))
         size, workers = at_least("batch", size, 1), at_least("workers", workers, 0)
-        return self.encode(named_images(images), size, workers, failed)
+        seed = self.views.seed if order == "shuffled" else None
+        return self.encode(named_images(images, seed), size, workers, failed)
 
     def _failing(
         self, errors: str, name: Callable[[str], str] = str
@@ -614,6 +637,7 @@ class Classifier:
         dtype: torch.dtype | str | None = None,
         tokenizer: Any = None,
         runtime: str = "auto",
+        threads: int | None = None,
     ) -> Classifier:
         """Load a classifier that `save` wrote.
 
@@ -623,7 +647,7 @@ class Classifier:
                 `wrap`. It must be the one that was used.
             method: the method, needed only if it is not registered. It must be as it was; a copy
                 is used.
-            weights, device, dtype, tokenizer, runtime: passed to `load_model`.
+            weights, device, dtype, tokenizer, runtime, threads: passed to `load_model`.
 
         Raises:
             StateError: if the file is damaged, or does not fit the model or method.
@@ -637,7 +661,8 @@ class Classifier:
             prompts, views = Prompts(**facts["prompts"]), Views(**facts["views"])
         except (TypeError, AttributeError, InputError) as error:
             raise damaged(str(path), error) from error
-        how = {"weights": weights, "device": device, "dtype": dtype, "tokenizer": tokenizer}
+        how = {"weights": weights, "device": device, "dtype": dtype, "tokenizer": tokenizer,
+               "threads": threads}  # fmt: skip
         try:
             towers = model_given(model or facts["model"], runtime, **how)
         except UnknownModel as error:
@@ -659,14 +684,21 @@ class Classifier:
     def load_state(self, path: str | os.PathLike[str]) -> None:
         """Replace what was learned by the state in a file that `save` wrote.
 
+        Its classes may come in another order; they are matched by name, with a warning.
+
         Raises:
             StateError: if the file is of another model, other classes, or another method.
         """
         tensors, facts = read_learned(path)
-        check_fit(repr(str(path)), facts, self.facts)
+        order = check_fit(repr(str(path)), facts, self.facts)
+        method = self.method.clone()
+        method.load_state_dict(tensors, {"L": len(self.classes)})
+        learned = Learned(method, facts["seen"], facts["begun_from"]).going_on()
+        if order:
+            learned = learned.in_order(order)
         with self._lock:
-            self.method.load_state_dict(tensors, {"L": len(self.classes)})
-            self._hold(Learned(self.method, facts["seen"], facts["begun_from"]).going_on())
+            self.method.load_state_dict(method.state_dict())
+            self._hold(learned)
             self.temperature = facts["temperature"]
 
     def merge(self, other: Classifier, start: Classifier | None = None) -> None:
@@ -675,6 +707,7 @@ class Classifier:
         With a prior that is the mean of predictions, or a plain fixed point, the result is that of
         one stream after the other. What the default learns from an image depends a little on
         earlier ones, so for it the result is nearly that. This classifier's temperature stays.
+        Classes may come in another order; they are matched by name, with a warning.
 
         Args:
             other: the classifier whose state is added.
@@ -694,12 +727,14 @@ class Classifier:
             raise StateError("cannot merge a classifier into itself; give another one")
         if self.frozen:
             raise StateError("this classifier is frozen; call unfreeze() before merge()")
-        check_fit("the other classifier", other.facts, self.facts)
+        order = check_fit("the other classifier", other.facts, self.facts)
         with other._lock:  # a copy: it may learn meanwhile, or merge this one
             theirs = other._learned.copy().going_on()
+        if order:
+            theirs = theirs.in_order(order)
         common = None
         if start is not None:
-            check_fit("the start", start.facts, self.facts)
+            check_one_order(order, check_fit("the start", start.facts, self.facts))
             with start._lock:
                 common = start._learned.copy()
         with self._lock:
@@ -752,9 +787,12 @@ class Classifier:
 
     def __repr__(self) -> str:
         state = "frozen" if self.frozen else "learning"
+        sure = (
+            "" if self.temperature == 1 else f", confidence at temperature {self.temperature:.3g}"
+        )
         return (
-            f"Classifier({self.model.name!r}, {len(self.classes)} classes, {state}, "
-            f"{self.seen} images seen, {self.method})"
+            f"Classifier({brief(self.model.name)}, {len(self.classes)} classes, "
+            f"{self.method.name!r}, {state}, {self.seen} images seen{sure})"
         )
 
 

@@ -63,6 +63,7 @@ KEYS = {
     "top": COUNT,
     "min_confidence": SHARE,
     "workers": INDEX,
+    "threads": COUNT,
 }
 HERE = ("model", "device", "dtype", "method", "views", "seed", "templates", "top",
         "min_confidence", "workers")  # fmt: skip

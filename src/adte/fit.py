@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from adte.errors import InputError, StateError, brief
@@ -16,7 +17,8 @@ from adte.models import Model
 from adte.options import build
 
 __all__ = [
-    "check_fit", "check_named", "check_same_model", "damaged", "read_learned", "read_method",
+    "check_fit", "check_named", "check_one_order", "check_same_model", "damaged", "note_order",
+    "read_learned", "read_method", "reordered",
 ]  # fmt: skip
 
 Facts = Mapping[str, Any]  # as `Classifier.facts` has them
@@ -115,10 +117,28 @@ def check_same_model(what: str, theirs: Facts, ours: Facts) -> None:
         )
 
 
-def check_fit(what: str, theirs: Facts, ours: Facts) -> None:
-    """Refuse what was learned by another kind of classifier."""
+def reordered(there: Sequence[str], here: Sequence[str]) -> list[int] | None:
+    """Where each class of `here` lies `there`, if they are the same in another order.
+
+    >>> reordered(["cat", "dog", "car"], ["dog", "car", "cat"])
+    [1, 2, 0]
+    """
+    place = {name: i for i, name in enumerate(there)}
+    if there == here or sorted(there) != sorted(here) or len(place) != len(there):
+        return None
+    return [place[name] for name in here]
+
+
+def check_fit(what: str, theirs: Facts, ours: Facts) -> list[int] | None:
+    """Refuse what was learned by another kind of classifier.
+
+    Where it has the same classes in another order there is a note, and that order is returned: the
+    place of each of our classes among theirs.
+    """
     there, here = theirs["classes"], ours["classes"]
     ids = theirs.get("class_ids"), ours.get("class_ids")
+    if order := reordered(there, here):
+        there, ids = here, (ids[0] and [ids[0][i] for i in order], ids[1])
     if there == here and None not in ids:
         there, here = ids
     if there != here:
@@ -152,6 +172,23 @@ def check_fit(what: str, theirs: Facts, ours: Facts) -> None:
                 f"{what} has other {key} ({odd[0]} is {odd[1]!r} there, {odd[2]!r} here); "
                 f"use the same {key}"
             )
+    if order:
+        warnings.warn(note_order(what), stacklevel=3)
+    return order
+
+
+def check_one_order(*orders: list[int] | None) -> None:
+    """Refuse a start among states of several orders: it is known by its bytes."""
+    if any(orders):
+        raise StateError(
+            "with a start all states need their classes in the same order, since it is known by "
+            "its bytes; name the classes in one order, or leave the start out"
+        )
+
+
+def note_order(what: str) -> str:
+    """What is said where classes come in another order."""
+    return f"{what} has the same classes in another order; they are matched by name"
 
 
 def _differs(theirs: Any, ours: Any) -> tuple[str, Any, Any] | None:

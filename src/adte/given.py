@@ -5,6 +5,7 @@ an object store, one path, or any iterable; a model and a method by name or read
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
@@ -16,6 +17,7 @@ from torch import Tensor
 from adte.errors import InputError, UnreadableFile, brief
 from adte.files.devices import StrPath
 from adte.files.inputs import is_archive
+from adte.files.order import watched
 from adte.images import find_images
 from adte.methods import Method, create_method
 from adte.models import FixedClasses, Model, check_model, load_model
@@ -29,17 +31,20 @@ __all__ = [
 ]  # fmt: skip
 
 
-def named_images(images: StrPath | Iterable[Any]) -> Iterator[tuple[str, Any]]:
-    """The images that were given, with their names, in order; what is no stream is refused.
+def named_images(
+    images: StrPath | Iterable[Any], seed: int | None = None
+) -> Iterator[tuple[str, Any]]:
+    """The images that were given, with their names; what is no stream is refused.
 
-    What of a folder or an archive cannot be read says so when its turn comes.
+    Those of a folder or a .zip come in the shuffled order of the seed, unless it is None; others in
+    their own. What of a folder or an archive cannot be read says so when its turn comes.
     """
     if isinstance(images, (str, os.PathLike)):
-        return _inside(images)
+        return _inside(images, seed)
     try:
         if isinstance(images, bytes | bytearray | memoryview) or _is_whole(images):
             raise TypeError("one image or table, of which each byte, row or name would be one")
-        return ((name_of(i, image), image) for i, image in enumerate(images))
+        return watched(((name_of(i, image), image) for i, image in enumerate(images)), _warn)
     except TypeError as error:
         raise InputError(
             f"{brief(images)} is no stream of images; give a folder or a list of images"
@@ -73,13 +78,22 @@ def name_of(number: int, image: Any) -> str:
     return os.fspath(image) if isinstance(image, (str, os.PathLike)) else f"image {number}"
 
 
-def _inside(path: StrPath) -> Iterator[tuple[str, Any]]:
+def _warn(text: str) -> None:
+    warnings.warn(text, stacklevel=3)
+
+
+def _inside(path: StrPath, seed: int | None) -> Iterator[tuple[str, Any]]:
     if not is_collection(path):
         yield from ((str(image), image) for image in find_images(path))
         return
-    from adte.data.places import expand
+    from adte.data.places import expand, listing
 
-    for name, source in expand([os.fspath(path)]):
+    images, names = listing([os.fspath(path)]), [os.fspath(path)]
+    if images is None or seed is None or not images.can_shuffle:
+        items = watched(expand(names) if images is None else images.items(None), _warn)
+    else:
+        items = images.items(seed)
+    for name, source in items:
         if isinstance(source, InputError):
             if Path(name) == Path(path):  # all of it
                 raise source

@@ -15,21 +15,23 @@ import math
 import os
 import re
 import stat
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from PIL import Image, UnidentifiedImageError
 from PIL.JpegImagePlugin import JpegImageFile
-from torch import Tensor
 
 from adte.errors import InputError, UnreadableFile
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = [
     "ARCHIVES",
@@ -286,7 +288,7 @@ def _read(source: Any, fraction: Callable[[int, int], int] | None) -> Picture:
         raise InputError(f"cannot read the image ({error}); check the file") from error
     if isinstance(source, Picture):
         return source
-    if isinstance(source, np.ndarray | Tensor):
+    if isinstance(source, np.ndarray) or _is_tensor(source):
         return _picture(_from_array(source))
     opened: Callable[[], AbstractContextManager[Image.Image]]
     kind = InputError
@@ -460,14 +462,20 @@ def _on_white(rgba: Image.Image) -> Pixels:
     return np.array(white)
 
 
+def _is_tensor(source: object) -> TypeGuard[Tensor]:
+    """Without importing torch, which takes seconds: who has a tensor has imported it."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(source, torch.Tensor)
+
+
 def _from_array(source: np.ndarray[Any, Any] | Tensor) -> Pixels:
-    kind = "tensor" if isinstance(source, Tensor) else "array"
+    kind = "tensor" if _is_tensor(source) else "array"
     article = "a" if kind == "tensor" else "an"
     name = f"{article} {kind} of shape {tuple(source.shape)} and dtype {source.dtype}"
-    if source.dtype not in (np.uint8, torch.uint8):
+    if str(source.dtype).removeprefix("torch.") != "uint8":
         raise InputError(f"{name} is not an image; {LEVELS}")
     try:
-        array = source.detach().cpu().numpy() if isinstance(source, Tensor) else np.asarray(source)
+        array = source.detach().cpu().numpy() if _is_tensor(source) else np.asarray(source)
     except (TypeError, RuntimeError) as error:  # sparse, or on a device that holds no values
         raise InputError(f"{name} cannot be read as an image; give a dense one") from error
     if array.ndim == 3 and kind == "tensor" and array.shape[0] in (1, 3, 4):

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from adte import state as declared
 from adte.errors import StateError
 from adte.files.states import digest_of
 from adte.methods import Method
@@ -108,6 +109,12 @@ class Learned(NamedTuple):
         gone = set(like[: max(0, len(like) + 1 - MOST)])
         kept = [name for name in old if name not in gone]
         return self._replace(begun_from=[*kept, new])
+
+    def in_order(self, order: Sequence[int]) -> Learned:
+        """The same with class i being what class `order[i]` was; its method is changed in place."""
+        own = self.method
+        own.load_state_dict(declared.in_order(own.name, own.entries(), own.state_dict(), order))
+        return self.going_on()
 
     def begin(self) -> Learned:
         """Begin another stream with it, in place: what it has learned of the model stays."""

@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 from adte.options import option
 
-__all__ = ["Loading", "Runtime"]
+__all__ = ["MOST_THREADS", "Loading", "Runtime"]
 
+MOST_THREADS = 1024  # a slip of the keyboard would end in a crash of OpenMP
 Runtime = Literal["auto", "torch", "fast", "compile", "float8", "openvino"]
 
 
@@ -38,6 +39,13 @@ class Loading:
         "auto",
         "code that computes the image tower: the library's (torch), our faster one (fast), that "
         "one compiled or in float8, or OpenVINO; auto is fast on CUDA and torch elsewhere",
+    )
+    threads: int | None = option(
+        None,
+        "threads that compute the model on a CPU; by default one for small work and all cores for "
+        "large, or as many as OMP_NUM_THREADS says",
+        low=1,
+        high=MOST_THREADS,
     )
 
     @staticmethod

@@ -27,25 +27,48 @@ from typing import Any, TypeVar
 
 import torch
 
-__all__ = ["PeakMemory", "as_it_is", "compiled", "head_device", "pulled", "resident", "threads"]
+__all__ = [
+    "PeakMemory", "as_it_is", "compiled", "head_device", "pulled", "resident", "threads",
+    "threads_for",
+]  # fmt: skip
 
 T = TypeVar("T")
 
 log = logging.getLogger("adte")
 
+WORK = 1 << 27  # parameters × inputs that take a core some tenths of a second
+_NUMBERS = {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}
 _WIDE = ("cpu", "cuda")  # devices that know float64
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Within the block torch computes on `count` threads."""
+    """Within the block torch computes on `count` threads.
+
+    It takes about a microsecond. Other threads of Python that have used torch are as they were; one
+    that first uses it meanwhile keeps `count`.
+    """
     before = torch.get_num_threads()
+    if count == before:
+        yield
+        return
     torch.set_num_threads(count)
     try:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def threads_for(work: int) -> int:
+    """Threads of torch for a pass of so many parameters × inputs: one for each `WORK` of them.
+
+    Where a core is busy with something else, threads wait for each other at every layer, so that
+    small work takes many times as long on several as on one. There are never more than torch has
+    been set to, and as many where OMP_NUM_THREADS or MKL_NUM_THREADS is set.
+    """
+    most = torch.get_num_threads()
+    return most if _NUMBERS & os.environ.keys() else min(most, max(1, work // WORK))
 
 
 def head_device(device: torch.device | str) -> torch.device:

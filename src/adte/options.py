@@ -10,19 +10,17 @@ plain value given to the part itself sets its first option. So `entropy="adaptiv
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, field, fields, is_dataclass, replace
 from functools import cache
 from numbers import Real
 from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
-import numpy as np
-
 from adte.errors import InputError, unknown
 
 __all__ = [
     "MANY", "Option", "at_least", "build", "check", "choices", "coerce", "describe", "flat",
-    "option", "options", "parse", "part", "unread",
+    "full_name", "option", "options", "parse", "part", "unread",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -213,19 +211,23 @@ def unread(thing: Any, names: Iterable[str], within: str = "") -> dict[str, str]
 
 def _find(cls: type, name: str, what: str) -> Option:
     """The option that a name stands for: its own, a part's, or one inside a part."""
-    every = list(options(cls))
+    every = {o.name: o for o in options(cls)}
+    return every[full_name(list(every), name, what)]
+
+
+def full_name(every: Sequence[str], name: str, what: str) -> str:
+    """Which of these full names of options a name stands for."""
     name = name.replace("-", "_")
-    own = [o for o in every if o.name == name]
-    leading = [o for o in every if len(o.path) > 1 and o.path[0] == name][:1]
-    inside = [o for o in every if len(o.path) > 1 and o.path[-1] == name]
+    own = [n for n in every if n == name]
+    leading = [n for n in every if n.startswith(f"{name}.")][:1]
+    inside = [n for n in every if n.endswith(f".{name}")]
     for found in (own, leading, inside):
         if len(found) == 1:
             return found[0]
     if inside:
-        raise InputError(
-            f"{what} {name!r} could be {' or '.join(o.name for o in inside)}; write it in full"
-        )
-    raise unknown(what, name, {o.path[-1] for o in every} | {o.path[0] for o in every})
+        raise InputError(f"{what} {name!r} could be {' or '.join(inside)}; write it in full")
+    ends = (n.split(".") for n in every)
+    raise unknown(what, name, {word for path in ends for word in (path[0], path[-1])})
 
 
 def build(cls: type[T], values: Mapping[str, Any], what: str = "option") -> T:
@@ -302,7 +304,7 @@ def check(thing: Any, of: str = "") -> None:
             if not isinstance(value, str) or value not in known:
                 raise unknown(f"{f.name}{whose}", str(value), map(str, known))
         elif kinds <= {bool, type(None)}:
-            if not isinstance(value, bool | np.bool_):
+            if type(value).__name__ not in ("bool", "bool_"):  # NumPy's, which is not imported
                 raise InputError(f"{f.name}={value!r}{whose} is no switch; give True or False")
             object.__setattr__(thing, f.name, bool(value))
         elif kinds <= {int, float, type(None)}:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from html import escape
 from typing import Any, overload
 
@@ -11,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adte.errors import InputError
+from adte.errors import InputError, brief
 
 __all__ = ["Prediction", "Predictions", "check_probs"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Prediction:
     """The answer for one image, and what explains it.
 
@@ -42,7 +43,7 @@ class Prediction:
     scores: Tensor | None = None
     label: str | None = None
     source: str | None = None
-    classes: Sequence[str] | None = field(default=None, repr=False)
+    classes: Sequence[str] | None = None
 
     @property
     def index(self) -> int:
@@ -54,16 +55,19 @@ class Prediction:
         """Probability of the most probable class."""
         return float(self.probs.detach().max())
 
-    def top(self, k: int = 5) -> list[tuple[int, float]]:
-        """The k most probable classes as (index, probability), best first."""
+    def top(self, k: int = 5) -> list[tuple[str, float]]:
+        """The k most probable classes as (name, probability), best first."""
         if not hasattr(k, "__index__") or k < 0:
             raise InputError(f"the {k!r} most probable classes cannot be given; ask for 0 or more")
         values, indices = self.probs.sort(descending=True, stable=True)  # a tie goes to the first
-        return list(zip(indices[:k].tolist(), values[:k].tolist(), strict=True))
+        pairs = zip(indices[:k].tolist(), values[:k].tolist(), strict=True)
+        return [(self._name(i), x) for i, x in pairs]
 
-    def best(self, k: int = 5) -> list[tuple[str, float]]:
-        """The k most probable classes as (name, probability), best first."""
-        return [(self._name(i), x) for i, x in self.top(k)]
+    def __repr__(self) -> str:
+        """One line: the label, its confidence, and the image where it has a name."""
+        ((name, confidence),) = self.top(1)
+        source = "" if self.source is None else f", source={brief(self.source)}"
+        return f"Prediction({brief(name)}, confidence={confidence:.3f}{source})"
 
     def _name(self, index: int) -> str:
         if self.classes is not None:
@@ -101,14 +105,14 @@ class Prediction:
             f'<tr><td style="text-align:left">{escape(name)}</td>'
             f'<td style="text-align:left;width:12em"><div style="width:{100 * x:.1f}%;height:0.8em;'
             f'background:#2a6fbb"></div></td><td>{100 * x:.1f} %</td></tr>'
-            for name, x in self.best()
+            for name, x in self.top()
         )
         said = (self.source or "").encode("utf-8", "backslashreplace").decode()
         head = f"<caption>{escape(said)}</caption>" if said else ""
         return f"<table>{head}{rows}</table>"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Predictions:
     """The answers for a batch of images, one row per image.
 
@@ -132,6 +136,11 @@ class Predictions:
     prior: Tensor | None = None  # (B, L)
     scores: Tensor | None = None  # (B, L)
     known: tuple[bool, ...] | bool = True
+
+    def __repr__(self) -> str:
+        images, classes = self.probs.shape
+        confidence = float(self.probs.detach().max(-1).values.mean()) if images else math.nan
+        return f"Predictions({images} images, {classes} classes, mean confidence={confidence:.3f})"
 
     def __len__(self) -> int:
         return len(self.probs)

@@ -330,7 +330,8 @@ def encode_prompts(model: Model, texts: Iterable[str], batch: int = 256, note: s
     with torch.no_grad():
         for i in range(0, len(unique), batch):
             some = unique[i : i + batch]
-            found = check_features(model, "encode_text", model.encode_text(some), len(some))
+            with model.at_work(len(some)):
+                found = check_features(model, "encode_text", model.encode_text(some), len(some))
             parts.append(found.float())
             done, spent = i + len(parts[-1]), time.monotonic() - start
             left = spent * (len(unique) / done - 1)

@@ -11,14 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
-from torch import Tensor
-from torch.nn.functional import normalize
-
-from adte.batch import Sample
 from adte.options import check, option
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from adte.batch import Sample
 
 __all__ = ["SimulatedStream"]
 
@@ -56,12 +57,16 @@ class SimulatedStream:
         check(self, "the simulated stream")
 
     def _generator(self, *salt: int) -> torch.Generator:
+        import torch
+
         seed = hash((self.seed, *salt)) & 0x7FFF_FFFF_FFFF_FFFF  # integers hash the same everywhere
         return torch.Generator().manual_seed(seed)
 
     @cached_property
     def prior(self) -> Tensor:
         """The true class prior π (L,), float64: it falls exponentially over shuffled classes."""
+        import torch
+
         rank = torch.randperm(self.classes, generator=self._generator(1)).double()
         pi = self.imbalance ** (-rank / max(self.classes - 1, 1))
         return pi / pi.sum()
@@ -69,6 +74,9 @@ class SimulatedStream:
     @cached_property
     def class_weights(self) -> Tensor:
         """Unit vectors of the classes (L, D + 1); the last axis is the common direction."""
+        import torch
+        from torch.nn.functional import normalize
+
         w = normalize(_normal(self._generator(2), self.classes, self.dim), dim=-1)
         log_pi = self.prior.log()
         lean = ((log_pi - log_pi.mean()) / self.scale).float().clamp(-0.9, 0.9)[:, None]
@@ -77,6 +85,8 @@ class SimulatedStream:
     @cached_property
     def targets(self) -> Tensor:
         """The true label of every image (N,)."""
+        import torch
+
         g = self._generator(3)
         if self.labels == "long-tailed":
             return torch.multinomial(self.prior, self.images, replacement=True, generator=g)
@@ -89,6 +99,11 @@ class SimulatedStream:
         return self.images
 
     def __getitem__(self, index: int) -> tuple[Sample, int]:
+        import torch
+        from torch.nn.functional import normalize
+
+        from adte.batch import Sample
+
         if not 0 <= index < self.images:
             raise IndexError(index)
         g, label = self._generator(4, index), int(self.targets[index])
@@ -108,4 +123,6 @@ class SimulatedStream:
 
 
 def _normal(generator: torch.Generator, *shape: int) -> Tensor:
+    import torch
+
     return torch.randn(shape, generator=generator, dtype=torch.float32)

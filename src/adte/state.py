@@ -9,7 +9,7 @@ letter in a shape is a size that the first image tells: L classes, D dimensions.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -23,8 +23,8 @@ from adte.errors import InputError, StateError, brief
 from adte.options import MANY
 
 __all__ = [
-    "MANY", "Entry", "State", "alike", "check", "check_kept", "copy", "entry_of", "fresh", "merge",
-    "move", "nbytes", "part_of", "prefixed", "unprefixed",
+    "MANY", "Entry", "State", "alike", "check", "check_kept", "copy", "entry_of", "fresh",
+    "in_order", "merge", "move", "nbytes", "part_of", "prefixed", "unprefixed",
 ]  # fmt: skip
 
 State = dict[str, Tensor]
@@ -231,6 +231,30 @@ def check_kept(
         raise InputError(
             f"{error.problem}; the method itself made it so: let it keep what `entries` declares"
         ) from error
+
+
+def in_order(owner: str, entries: Entries, state: State, order: Sequence[int]) -> State:
+    """The state with its classes in another order: class i is what class `order[i]` was.
+
+    What is per class has a size L. Whole numbers that count nothing may be numbers of classes, and
+    of what the model decides nobody knows: a state that holds either is refused.
+    """
+    out: State = {}
+    for name, value in state.items():
+        e = entry_of(entries, name)
+        assert e is not None
+        plain = e.reduce == "sum" or value.is_floating_point() or value.dtype == torch.bool
+        if e.shape is None or (e.shape and not plain):
+            raise StateError(
+                f"the state of {owner!r} cannot be taken with its classes in another order: entry "
+                f"{name!r} may hold numbers of classes; name the classes in the order that the "
+                "state has"
+            )
+        for dim, size in enumerate(e.shape):
+            if size == "L":
+                value = value.index_select(dim, torch.tensor(order, device=value.device))
+        out[name] = value
+    return out
 
 
 def _impossible(e: Entry, value: Tensor) -> str:

@@ -1,4 +1,4 @@
-"""Extraction on a cluster: byte for byte the shards of one machine, whatever dies meanwhile."""
+"""Extraction on a cluster: with as many threads the shards of one machine, whatever dies."""
 
 from __future__ import annotations
 

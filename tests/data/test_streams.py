@@ -39,7 +39,7 @@ def changes(stream: Stream) -> int:
     return int((np.diff(stream.labels) != 0).sum())
 
 
-ORDERS = ["file", "shuffled", "class-ordered", "correlated"]
+ORDERS = ["listed", "shuffled", "class-ordered", "correlated"]
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -212,7 +212,7 @@ def test_content_tells_images_of_the_same_names_apart(tmp_path: Path) -> None:
     assert len(set(known)) == SAMPLE
     assert all(known)
     assert known == content(data) == content([partial(path.read_bytes) for path in files])
-    assert known == content(files, order="file", seed=3, domains="mixed", limit=7)
+    assert known == content(files, order="listed", seed=3, domains="mixed", limit=7)
     assert other_images(known, content(data[::-1]))
     assert other_images(content(pixels), content([image // 2 for image in pixels]))
     files[0].write_bytes(data[0][:60])
@@ -232,7 +232,7 @@ def test_the_description_is_json_and_options_explain_themselves() -> None:
     ("bad", "message"),
     [
         ({"order": "random"}, "unknown order of a stream 'random'"),
-        ({"ordre": "file"}, "unknown option of a stream 'ordre'"),
+        ({"ordre": "listed"}, "unknown option of a stream 'ordre'"),
         ({"delta": 0.0}, "delta=0.0 of a stream must be positive"),
         ({"ratio": 0.5}, "ratio=0.5 of a stream must be at least 1"),
         ({"limit": 0}, "limit=0 of a stream must be at least 1"),

@@ -31,7 +31,7 @@ def test_it_is_the_cache_that_it_was_made_from():
     features = torch.stack([i.features for i in cache.images()])
     stream = from_arrays(
         features, cache.class_weights, cache.labels, cache.classes, cache.recipe.scale,
-        bias=cache.recipe.bias,
+        bias=cache.recipe.bias, order="listed",
     )  # fmt: skip
     assert stream.class_weights.shape == cache.class_weights.shape
     for method in ("zero-shot", "adte"):

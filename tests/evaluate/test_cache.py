@@ -38,7 +38,7 @@ def pictures(count: int = 11) -> Dataset:
     )
 
 
-def live(count: int = 11, views: int = 5, order: str = "file", seed: int = 0, **options) -> Live:
+def live(count: int = 11, views: int = 5, order: str = "listed", seed: int = 0, **options) -> Live:
     model = SmallModel()
     return Live(
         model=model,
@@ -356,7 +356,9 @@ def test_other_images_of_the_same_names_are_refused(tmp_path):
     """Two exports of one set took each other's features."""
     stream = live()
     foggy = replace(pictures(), sources=[image // 2 for image in pictures().sources])
-    other = Live(stream.model, stream.class_weights, make_stream(foggy, order="file"), stream.views)
+    other = Live(
+        stream.model, stream.class_weights, make_stream(foggy, order="listed"), stream.views
+    )
     assert extract(stream, tmp_path, shard=4).recipe.content == stream.recipe.content
     with pytest.raises(StateError, match=r"other images of the same names; extract into another"):
         extract(other, tmp_path, shard=4)
@@ -436,7 +438,7 @@ def test_unreadable_images_are_counted_never_silent(tmp_path):
     broken = pictures(6)
     broken.sources[2] = b"not an image"
     model = SmallModel()
-    broken = make_stream(broken, order="file")
+    broken = make_stream(broken, order="listed")
     stream = Live(model, class_weights(model, NAMES), broken, Views(count=3))
     cache = extract(stream, tmp_path / "c", shard=4)
     assert len(cache) == 5

@@ -70,15 +70,15 @@ def test_it_saves_what_the_command_line_saves(table, tmp_path):
 def test_images_views_prompts_and_streams_are_options(folder, tmp_path):
     spec = f"folder:{folder}"
     runs = tmp_path / "runs"
-    done = compare(spec, "adte", views=3, seed=5, order="file", templates="seven", workers=0,
+    done = compare(spec, "adte", views=3, seed=5, order="listed", templates="seven", workers=0,
                    batch=2, runs=runs)  # fmt: skip
     about = done.records[0].conditions
     assert about.views["count"] == 3
     assert about.view_seed == about.data["seed"] == 5
-    assert about.data["order"] == "file"
+    assert about.data["order"] == "listed"
     assert len(about.prompts["templates"]) == 7
     assert list(runs.glob("adte-*.json"))
-    same = compare(spec, "adte", views=Views(count=3, seed=5), order="file", templates="seven",
+    same = compare(spec, "adte", views=Views(count=3, seed=5), order="listed", templates="seven",
                    workers=0)  # fmt: skip
     assert same[0]["nll"] == done[0]["nll"]
 
@@ -220,7 +220,9 @@ def test_one_method_with_several_options_has_several_rows():
 
 def test_tasks_run_under_every_protocol_on_every_shuffle():
     tasks = tasks_for(
-        [Task("adte", {"base": 1.0}), Task("se"), Task("adte", seed=5)], ["online", "two-pass"], 2
+        [Task("adte", {"base": 1.0}), Task("se"), Task("adte", seed=5)],
+        ["online", "two-pass"],
+        range(2),
     )
     assert [(t.method, t.protocol, t.seed) for t in tasks] == [
         ("adte", "online", 0), ("adte", "online", 1), ("adte", "two-pass", 0),

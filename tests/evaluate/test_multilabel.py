@@ -11,7 +11,7 @@ from adte.data import load_dataset
 from adte.evaluate.features.recipe import Recipe
 from adte.evaluate.features.stream import Held, Image
 from adte.evaluate.studies import multilabel as study
-from adte.evaluate.studies.lab import Lab, Preset
+from adte.evaluate.studies.lab import OURS, Lab, Preset
 from adte.evaluate.studies.multilabel import (
     COLUMNS,
     METHODS,
@@ -26,7 +26,7 @@ from adte.evaluate.studies.multilabel import (
 from adte.prompts import Prompts, class_weights
 from adte.views import Views
 
-CHEAP = ("zero-shot", "all views averaged", "SE", "ADTE")
+CHEAP = ("zero-shot", "all views averaged", "SE", OURS)
 
 
 def test_pairs_are_of_two_classes_and_nobody_is_in_two():

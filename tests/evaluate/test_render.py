@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,24 +28,24 @@ FINDING = Finding(
 
 def test_a_finding_comes_back_as_it_was(tmp_path):
     study = find_study("entropies")
-    keep_findings(tmp_path, [(study, FINDING)], "ViT-B/16", "Model X.")
+    keep_findings(tmp_path, [(study, FINDING)], "Model X.")
     there = kept_findings(tmp_path, ours=False)
     assert there.done == [(study, FINDING)]
     assert there.done[0][1].seconds == 1.5
-    assert (there.blocks, there.lead, there.damaged) == ({"entropies": "ViT-B/16"}, "Model X.", [])
+    assert (there.lead, there.damaged) == ("Model X.", [])
     assert kept_findings(tmp_path, ours=True).done == []
 
 
 def test_studies_of_other_settings_stay_on_the_page(tmp_path):
     """Each beside the published of its own model; in the paper's order, whenever they were run."""
     one, two = find_study("entropies"), find_study("ood")
-    keep_findings(tmp_path, [(one, FINDING)], "ViT-B/16", "Model X.")
-    keep_findings(tmp_path, [(two, FINDING)], None, "In small.")
+    keep_findings(tmp_path, [(one, replace(FINDING, block="ViT-B/16"))], "Model X.")
+    keep_findings(tmp_path, [(two, FINDING)], "In small.")
     there = kept_findings(tmp_path, ours=False)
     assert [s.name for s, _ in there.done] == ["ood", "entropies"]
-    page = findings_page("All", there.lead, there.done, there.blocks, plots=False)
+    page = findings_page("All", there.lead, there.done, plots=False)
     assert "In small. Model X." in page
-    difference = [len(grids(s, f, there.blocks[s.name])) for s, f in there.done]
+    difference = [len(grids(s, f)) for s, f in there.done]
     assert difference == [2, 3]
     assert page.count("Ours less published</summary>") == 1
 
@@ -88,7 +89,7 @@ def test_pages_and_findings_of_others_stay(verb, name, tmp_path, monkeypatch):
         ran.extend(wanted)
         return [(s, FINDING) for s in wanted]
 
-    monkeypatch.setattr("adte.cli.paper.conduct", conducted)
+    monkeypatch.setattr("adte.cli._studies.conduct", conducted)
     monkeypatch.chdir(tmp_path)
     folder = Path(f"adte-{verb}")
     page, finding = folder / "index.html", folder / "findings" / f"{name}.json"

@@ -202,7 +202,7 @@ def test_draws_of_other_images_are_paired_each_with_its_own(tmp_path):
     """Seeds that draw other images, as with --limit, and other views."""
     correct, tasks = [], [Task("se"), Task("adte"), Task("adte", seed=1)]
     for seed in (0, 1):
-        held = stream(data={"datasets": [{"name": "s"}], "order": "file", "seed": seed})
+        held = stream(data={"datasets": [{"name": "s"}], "order": "listed", "seed": seed})
         some = replace(held.recipe, views=Views(count=4, seed=seed))
         held = Held([*held.images()][30 * seed :][:30], some, held.class_weights)
         done = run_tasks(held, tasks, Results(tmp_path))

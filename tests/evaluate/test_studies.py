@@ -28,7 +28,7 @@ from adte.evaluate.studies import PRESETS, Finding, Lab, Row, find_study, studie
 from adte.evaluate.studies.bias import learned
 from adte.evaluate.studies.comparisons import prior_options
 from adte.evaluate.studies.conduct import Settings, chosen, conduct, prepare
-from adte.evaluate.studies.lab import Preset, interleaved
+from adte.evaluate.studies.lab import ADTE, OURS, PAPER, RELEASED, Preset, interleaved
 from adte.evaluate.studies.render import findings_page, grids, to_markdown
 from adte.evaluate.studies.robustness import robust_facts, streams_of
 from adte.evaluate.studies.rows import FIXED_POINT, family_like, with_interval
@@ -41,7 +41,7 @@ from adte.testing.small import SmallModel
 from adte.views import Views
 
 NAMES = ("red", "green", "blue")
-FIGURES = {"te-q", "views", "tcr-curves", "two-classes"}
+FIGURES = {"te-q", "views", "tcr-curves", "two-classes", "vlm-bias"}
 SLOW = {"ood", "cross-domain", "cost", "deyo", "unimodal"}  # they tune prompts or train networks
 ACCURACIES = {"ablation", "entropies", "intervals", "normalisations", "confidence-intervals"}
 
@@ -61,7 +61,7 @@ def live(count: int) -> Live:
         "imagenet-a", NAMES, NAMES, list(pictures), labels, [str(i) for i in range(count)]
     )
     model = SmallModel()
-    stream = make_stream(data, order="file")
+    stream = make_stream(data, order="listed")
     return Live(model, class_weights(model, NAMES), stream, Views(count=5))
 
 
@@ -92,6 +92,12 @@ def test_studies_have_the_shape_of_the_paper(lab, name):
             assert np.isfinite(values).all()
             if unit == "percent" and name in ACCURACIES:
                 assert (np.asarray(values) <= 1).all()
+    for row in finding.rows:  # ADTE is the paper's, wherever it stands
+        if row.method and row.name.startswith("ADTE"):
+            assert row.method == (RELEASED if "released" in row.name else PAPER)
+    for column, method in finding.methods.items():
+        if "ADTE" in column:
+            assert method == (RELEASED if "released" in column else PAPER)
     printed = study.published
     if printed is not None and name not in ("tail-classes", "successors", "imagenet-c"):
         beside = {
@@ -122,9 +128,7 @@ def test_systems_of_the_main_tables_at_their_smallest(lab):
 
 @pytest.mark.slow
 def test_the_cost_of_whatever_stands_for_adte(monkeypatch):
-    """By default that is not the method of the name `adte`."""
     few = Lab(preset=Preset(images=3, tuned=1, seeds=2))
-    assert few.adte != "adte"
     run, asked = cost.run, []
 
     def small(**options):
@@ -133,21 +137,25 @@ def test_the_cost_of_whatever_stands_for_adte(monkeypatch):
 
     monkeypatch.setattr(cost, "run", small)
     finding = find_study("cost").run(few)
-    assert asked[0]["adte"] == few.adte
-    assert finding.columns == ("TPT", "Zero", "ADTE")
+    assert asked[0]["adte"] == (PAPER, RELEASED, OURS)
+    assert finding.columns == ("TPT", "Zero", *ADTE)
+    assert finding.methods["ADTE"] == PAPER
     assert [r.name for r in finding.rows] == ["Time [s]", "Mem [GB]"]
     assert all(seconds > 0 for seconds in finding.rows[0].cells)
 
 
 def test_published_stands_beside_in_our_units():
     study = find_study("confidence-intervals")
-    finding = Finding("", ("a",), [Row("ADTE", (0.5,)), Row("ADTE 95% interval", ((0.5, 0.1),))],
-                      like={"a": "ImageNet-A"})  # fmt: skip
+    finding = Finding("", ("a",), [Row("ADTE", (0.5,)), Row("ADTE 95% interval", (0.5,))],
+                      like={"a": "ImageNet-A"}, block="ViT-B/16")  # fmt: skip
     assert study.beside(finding, finding.rows[0], "a") == pytest.approx(0.655)
     assert study.beside(finding, finding.rows[1], "a") == pytest.approx((0.6572, 0.005))
-    rows = study.facts(finding, "ViT-B/16")["rows"]
+    rows = study.facts(finding)["rows"]
     assert rows[0]["difference"] == pytest.approx(0.5 - 0.655)
-    assert rows[1]["difference"] is None
+    assert rows[1]["difference"] == pytest.approx(0.5 - 0.6572)  # of the means
+    pairs = Finding("", ("Pets",), [Row("0%-10%", ((0.9, 0.5),))], block="ViT-B/16")
+    difference = find_study("percentiles").facts(pairs)["rows"][0]["difference"]
+    assert difference == pytest.approx((-0.1, -0.45))  # of each by itself
 
 
 def test_streams_of_the_lab(lab):
@@ -200,29 +208,29 @@ def test_the_published_estimator_is_what_the_studies_of_it_look_at():
 
 
 def test_se_of_the_ablation_has_the_prior_of_its_variant():
-    theirs = create_method("adte-paper")
-    se = create_method("se", **prior_options("adte-paper"))
+    theirs = create_method(PAPER)
+    se = create_method("se", **prior_options(PAPER))
     assert se.prior == theirs.prior
     assert se.adjust == theirs.adjust
     assert se.entropy.kind == "shannon"
 
 
-def test_entropies_have_one_prior_whatever_stands_for_adte():
-    lab = Lab(preset=Preset(images=3), adte="adte")
+def test_entropies_have_the_prior_of_the_papers_adte():
+    lab = Lab(preset=Preset(images=3))
     find_study("entropies").run(lab)
     estimators: dict[str, set[str]] = {}
     for done in lab._done.values():
         options = done.record.conditions.options
         estimators.setdefault(done.task.method, set()).add(options["prior.estimator"])
-    assert estimators["se"] == estimators["te"] == estimators["adte"]
-    assert estimators["adte"] == {create_method("adte").params["prior.estimator"]}
+    theirs = {create_method(PAPER).params["prior.estimator"]}
+    assert estimators["se"] == estimators["te"] == estimators[PAPER] == theirs
 
 
 def test_robust_says_where_the_default_is_best_and_where_it_loses():
     rows = [Row("SE", ((0.5, 0.0, 0.0), (0.5, 0.0, 0.0), (0.6, 0.0, 0.0))),
-            Row("ADTE", ((0.6, 0.05, 0.15), (0.4, -0.2, -0.05), (0.597, -0.1, 0.1))),
+            Row(OURS, ((0.6, 0.05, 0.15), (0.4, -0.2, -0.05), (0.597, -0.1, 0.1))),
             Row("Zero", ((0.7, 0.1, 0.3), (0.3, -0.3, -0.1), (0.5, -0.2, 0.0))),
-            Row("ADTE, warm", ((0.9, 0.1, 0.3), None, None))]  # fmt: skip
+            Row(f"{OURS}, warm", ((0.9, 0.1, 0.3), None, None))]  # fmt: skip
     said = robust_facts(rows, ("a", "b", "c"))
     assert said == {"streams": 3, "best_or_near": 1, "losses": 1,
                     "gain_over_se": pytest.approx(-0.001)}  # fmt: skip
@@ -240,12 +248,14 @@ def test_tables_show_the_published_and_the_difference_where_it_is_fair(lab):
     study = find_study("bias-stability")
     finding = study.run(lab)
     ours, theirs = grids(study, finding)
-    assert "another model" in theirs.title
+    assert "No difference is shown: the model is not the paper's." in theirs.caption
     assert len(theirs.rows) == len(published("bias-stability").rows)
-    assert len(grids(study, finding, "ViT-B/16")) == 2  # not of ImageNet
-    finding.fair = True
-    assert len(grids(study, finding, "ViT-L/14")) == 2  # the table is of another model
-    mine, gap, _ = grids(study, finding, "ViT-B/16")
+    finding.block = "ViT-B/16"
+    assert len(grids(study, finding)) == 2  # not of ImageNet
+    finding.fair, finding.block = True, "ViT-L/14"
+    assert len(grids(study, finding)) == 2  # the table is of another model
+    finding.block = "ViT-B/16"
+    mine, gap, _ = grids(study, finding)
     assert gap.title == "Ours less published"
     assert gap.rows[0]["1"] == pytest.approx(mine.rows[0]["1"] + 5.2248)
     assert ours.rows[0]["1"] == mine.rows[0]["1"]
@@ -340,7 +350,7 @@ def test_true_labels_alone_fill_the_bank_of_the_noise_study(monkeypatch):
     labels = lab.main().labels.tolist()
     assert seen[:7] == labels
     assert seen[7:14] == [None] * 7  # pseudo-labels
-    assert len(seen) == 7 * 7
+    assert len(seen) == 2 * 7 * 7  # the paper's bank, and the released one
     assert all(a != b for a, b in zip(seen[-7:], labels, strict=True))  # all wrong
 
 
@@ -379,7 +389,7 @@ def test_caches_tell_the_model_and_are_refused_with_another(tmp_path):
     source = Source(data=[f"cache:{cache.folder}"])
     settings = prepare(source, Settings(preset="full"), tmp_path)
     assert settings.model == "small"
-    assert settings.lab().sets[next(iter(settings.caches))].model is None
+    assert settings.labs()[0].sets[next(iter(settings.caches))].model is None
     with pytest.raises(InputError, match=r"of model 'small', not of 'tiny'; leave --model out"):
         prepare(replace(source, model="tiny"), Settings(preset="full"), tmp_path)
     with pytest.raises(InputError, match="two of the data sets are called"):
@@ -399,7 +409,7 @@ def test_who_listens_is_told_of_each_set(tmp_path):
 
     settings = prepare(source, Settings(), tmp_path / "out", begin=begin)
     assert told == [("folder", 2), 1, 1]
-    assert Cache(settings.caches["folder"]).recipe.views == Views(2)
+    assert Cache(settings.caches["folder"][0]).recipe.views == Views(2)
 
 
 def test_the_paper_crops_small_images_as_any_other(tmp_path):
@@ -415,13 +425,13 @@ def test_the_paper_crops_small_images_as_any_other(tmp_path):
     source = Source(data=[f"folder:{tmp_path / 'photos'}"], model=load_model("tiny"))
     source = replace(source, views={"count": 2})  # a cache that is there is gone on with
     settings = prepare(source, Settings(), tmp_path / "paper")
-    assert begun(settings.caches["folder"]) == {"enlarge": 0.0}
+    assert begun(settings.caches["folder"][0]) == {"enlarge": 0.0}
 
 
 def test_a_tower_of_other_weights_is_refused(lab):
     stream = lab.main().first(2)
     other = Lab(preset=PRESETS["tiny"])
-    other.model = SmallModel()
+    other._loaded["model"] = SmallModel()
     with pytest.raises(StateError, match="other weights"):
         other.run(stream, "tpt")
 

@@ -287,7 +287,7 @@ def test_runs_on_other_images_of_the_same_names_are_other_runs(tmp_path):
     """Two exports of one set took each other's results, and were one section of a report."""
     one = live(12)
     foggy = replace(pictures(12), sources=[image // 9 for image in pictures(12).sources])
-    other = Live(one.model, one.class_weights, make_stream(foggy, order="file"), one.views)
+    other = Live(one.model, one.class_weights, make_stream(foggy, order="listed"), one.views)
     results, tasks = Results(tmp_path), [Task("se"), Task("zero-shot")]
     first, second = (run_tasks(stream, tasks, results) for stream in (one, other))
     assert [o.record.key for o in first] != [o.record.key for o in second]

@@ -362,6 +362,30 @@ def test_mended_images_are_learned_once_whenever_it_is_killed(name, tmp_path):
         assert learned == [d.name for d in done if not d.failed]
 
 
+@pytest.mark.parametrize("name", FORMATS)
+def test_rows_are_put_into_the_listings_order_whenever_it_is_killed(name, tmp_path):
+    """The mark of all rows is good on both sides of the change of their places."""
+    rng = random.Random(0)
+    for turn in range(8):
+        folder = tmp_path / str(turn)
+        folder.mkdir()
+        listing = [f"{i % 6}.jpg" for i in range(rng.randrange(1, 9))]  # some are named twice
+        images = rng.sample(listing, len(listing))
+        run = Run(folder / name, folder / "s.adte", images, 3)
+        run.listing = listing
+        for steps in (rng.randrange(40), rng.randrange(40), 3 + 2 * len(images), 10**6):
+            run.killed_after(steps, rng.choice([b"", b"{", b'{"path": "x']))
+        assert names(folder / name) == listing
+        learned = load_state(folder / "s.adte")[1]["learned"]
+        assert sorted(learned) == sorted(listing)
+        run.images = run.listing = ["new.jpg", *listing]  # the file grows, and is put in order
+        run.killed_after(rng.randrange(12), b"")
+        run.left = -1
+        run.go()
+        assert names(folder / name) == run.listing
+        assert load_state(folder / "s.adte")[1]["learned"] == [*learned, "new.jpg"]
+
+
 RUN = """
 import sys, time
 sys.path[:0] = {tests!r}

@@ -58,7 +58,7 @@ def folder(tmp_path_factory) -> Path:
 
 def live(folder: Path, **more: object) -> Live:
     model, data = SmallModel(), load_dataset(f"folder:{folder}")
-    stream = make_stream(data, order="file")
+    stream = make_stream(data, order="listed")
     views = Views(count=8)
     return Live(model, class_weights(model, data.classes), stream, views, **more)
 

@@ -19,9 +19,10 @@ from click.shell_completion import CompletionItem
 from adte import _start
 from adte._version import __version__
 from adte.cli._config import note_folders, own_defaults
+from adte.cli._methods import check_names
 from adte.cli._outputs import add_force, writable
 from adte.cli._verbs import MODULES, VERBS
-from adte.errors import AdteError, InputError, brief
+from adte.errors import AdteError, InputError, brief, unknown
 from adte.files.whole import reason
 
 AGAIN = "adte.again"  # in a context: what the same command would do after an interrupt
@@ -75,6 +76,9 @@ class Verb(click.Command):
         ctx.default_map = {**values, **(ctx.default_map or {})}
         rest = super().parse_args(ctx, out)
         note_folders(ctx, own)
+        if "method" in ctx.params and not ctx.resilient_parsing:
+            settings = split_settings(ctx.params.get("settings", ()))
+            check_names(ctx.params["method"], settings)
         return rest
 
     def _check_follows(self, word: str) -> None:
@@ -111,6 +115,14 @@ class Verbs(click.Group):
     """A group of such commands."""
 
     command_class = Verb
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        names = self.list_commands(ctx)
+        if args and args[0] not in names and not args[0].startswith("-"):
+            raise unknown("command", args[0], names)
+        return super().resolve_command(ctx, args)
 
 
 class Terminated(KeyboardInterrupt):
@@ -245,11 +257,8 @@ def main() -> None:
     """
 
 
-def read_settings(method: str, texts: tuple[str, ...]) -> dict[str, Any]:
-    """The options of `--set`, typed; an unknown name or a bad value is an error."""
-    from adte.methods import create_method, method_info
-    from adte.options import parse, unread
-
+def split_settings(texts: Sequence[str]) -> dict[str, str]:
+    """The names and values of `--set`."""
     pairs: dict[str, str] = {}
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))
@@ -258,7 +267,15 @@ def read_settings(method: str, texts: tuple[str, ...]) -> dict[str, Any]:
         if name in pairs:
             raise InputError(f"--set {name} was given twice; give it once")
         pairs[name] = value
-    found = parse(method_info(method).cls, pairs)
+    return pairs
+
+
+def read_settings(method: str, texts: tuple[str, ...]) -> dict[str, Any]:
+    """The options of `--set`, typed; an unknown name or a bad value is an error."""
+    from adte.methods import create_method, method_info
+    from adte.options import parse, unread
+
+    found = parse(method_info(method).cls, split_settings(texts))
     made = create_method(method, **found)
     idle = unread(made, found)
     if not made.stateful:

@@ -80,11 +80,11 @@ class Screen(Listener):
         label = UNSURE if image.unsure else str(row["label"])
         if self.bars or (self.bars is None and self._alone):
             title = f"{name}  {UNSURE}" if image.unsure else name
-            console.bars(title, p.best(self.top))
+            console.bars(title, p.top(self.top))
             return
         self._line(name, label, f"{100 * p.confidence:5.1f} %")
         if self.verbose:
-            for c, x in p.best(self.top):
+            for c, x in p.top(self.top):
                 share = f"{100 * x:5.1f} %"
                 console.line([("", "", 2), (c, "dim", self._widths[1]), (share, "dim", 0)])
 

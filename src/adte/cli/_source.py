@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from adte.cli._options import OptionsOf, Section, was_given
 from adte.cli._prompts import ALLOW_MISSING, DESCRIPTIONS, check_missing
-from adte.data import StreamOptions
-from adte.evaluate.source import FEATURES, Source
+from adte.data.streams import StreamOptions
+from adte.evaluate.asked import FEATURES, Asked
 from adte.loading import Loading
 from adte.views import Views
+
+if TYPE_CHECKING:
+    from adte.evaluate.source import Source
 
 Command = Callable[..., Any]
 
@@ -39,8 +42,8 @@ class SourceOptions:
 
     def __init__(self, replay: bool = False) -> None:
         own = (*MODEL, "batch", "prompt_set")
-        self.data = OptionsOf(Source, only=("seed",) if replay else (*FOR_IMAGES, "seed"))
-        self.model = OptionsOf(Source, only=own)
+        self.data = OptionsOf(Asked, only=("seed",) if replay else (*FOR_IMAGES, "seed"))
+        self.model = OptionsOf(Asked, only=own)
         self.stream = OptionsOf(
             StreamOptions, only=("limit",) if replay else None, prefix="stream_",
             names={"seed": "stream-seed"}, seed=None,
@@ -70,6 +73,7 @@ class SourceOptions:
 
         A person's own defaults are for images; of a cache only what was asked for now must hold.
         """
+        from adte.evaluate.source import Source
         from adte.files.lists import read_templates
         from adte.prompts import Prompts
 

@@ -38,7 +38,7 @@ VERBS = {
     },
     "Serve": {
         "serve": Line("serve", "Serve a classifier over HTTP, with a page that explains it."),
-        "state": Line("serve", "Manage the state of a service: verify, back up, export."),
+        "state": Line("serve", "Show a state file, or manage the state of a service."),
     },
     "Look up and measure": {
         "methods": Line("lists", "List the methods, or the options of one."),

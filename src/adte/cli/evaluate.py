@@ -36,8 +36,8 @@ SHUFFLE = click.option(
 )  # fmt: skip
 SEEDS = click.option(
     "--seeds", default=1, type=COUNT, show_default=True, metavar="N",
-    help="Run methods that learn on N orders: the stream's own, and others of its kind, as of "
-    "--shuffle 1 to N−1.",
+    help="Run methods that learn on N orders: that of --shuffle, by default the stream's own, and "
+    "the next N−1.",
 )  # fmt: skip
 METHODS = click.option(
     "--methods", "names", metavar="NAMES", multiple=True,
@@ -109,10 +109,12 @@ def _run(source: Any, tasks: Any, values: dict[str, Any]) -> None:
 
 @main.command()
 @SOURCE
-@Section("Method", METHODS, PROTOCOLS, SEEDS, BASELINE)
+@Section("Method", METHODS, PROTOCOLS, SHUFFLE, SEEDS, BASELINE)
 @run_options
 @ENGINE
-def compare(names: tuple[str, ...], protocols: tuple[str, ...], seeds: int, **values: Any) -> None:
+def compare(
+    names: tuple[str, ...], protocols: tuple[str, ...], shuffle: int, seeds: int, **values: Any
+) -> None:
     """Compare several methods on one stream of labelled images.
 
     Without --data the stream is the embedded bundle: features of 1,200 photographs. Methods that
@@ -125,7 +127,8 @@ def compare(names: tuple[str, ...], protocols: tuple[str, ...], seeds: int, **va
     if wanted == []:
         raise InputError("--methods is empty; name methods, or leave --methods out for all")
     source = SOURCE.take(values)
-    _run(source, tasks_for(wanted, _words(protocols), seeds, source.lacking), values)
+    orders = range(shuffle, shuffle + seeds)
+    _run(source, tasks_for(wanted, _words(protocols), orders, source.lacking), values)
 
 
 def _words(texts: Sequence[str]) -> Any:
@@ -135,11 +138,16 @@ def _words(texts: Sequence[str]) -> Any:
 @main.command()
 @click.argument("grid_texts", nargs=-1, required=True, metavar="NAME=A,B,C...")
 @SOURCE
-@Section("Method", METHOD, PROTOCOL, SEEDS, BASELINE)
+@Section("Method", METHOD, PROTOCOL, SHUFFLE, SEEDS, BASELINE)
 @run_options
 @ENGINE
 def sweep(
-    grid_texts: tuple[str, ...], method: str, protocol: Any, seeds: int, **values: Any
+    grid_texts: tuple[str, ...],
+    method: str,
+    protocol: Any,
+    shuffle: int,
+    seeds: int,
+    **values: Any,
 ) -> None:
     """Evaluate a method with every combination of the given option values.
 
@@ -151,7 +159,7 @@ def sweep(
     for text in grid_texts:
         if "=" not in text:
             raise InputError(f"{text!r} is not NAME=VALUES; write it as in smoothing=20,50")
-    tasks = grid(method, grid_texts, protocol, range(seeds))
+    tasks = grid(method, grid_texts, protocol, range(shuffle, shuffle + seeds))
     _run(SOURCE.take(values), tasks, values)
 
 

@@ -3,39 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import click
-from rich.text import Text
 
-from adte import console
 from adte.cli._group import COUNT, JSON, main
 from adte.cli._options import OptionsOf
-from adte.cli._outputs import check_writable, table_file
-from adte.cli._source import MODEL
-from adte.errors import InputError, MissingExtra, unknown
-from adte.evaluate.features.stream import Tick
-from adte.evaluate.report.tables import check_suffix, save_table
-from adte.evaluate.source import Source
-from adte.evaluate.studies.conduct import PUBLISHED, Settings, chosen, conduct, facts, prepare
-from adte.evaluate.studies.lab import PRESETS
-from adte.evaluate.studies.render import (
-    findings_page,
-    grids,
-    keep_findings,
-    kept_findings,
-    to_markdown,
-)
-from adte.evaluate.studies.study import Finding, Study, studies
-from adte.files import make_folder, write_whole
-from adte.pipeline import default_workers
+from adte.cli._outputs import table_file
+from adte.cli._source import MODEL, TEMPLATE
+from adte.data.streams import StreamOptions
+from adte.evaluate.asked import Asked
 from adte.views import Views
 
-PAGE = "index.html"
 SOURCE = OptionsOf(
-    Source, only=("data", *MODEL, "batch", "workers", "strict"),
+    Asked, only=("data", *MODEL, "batch", "workers", "strict"),
     helps={"data": "your data, as in imagenet:PATH or cache:FOLDER; repeat for more sets; without "
                    "it, the embedded bundles are used",
            "model": "model to use with --data; `adte models` lists them; `tiny` by default"},
@@ -44,6 +25,7 @@ VIEWS = OptionsOf(
     Views, only=("count",), names={"count": "views"}, prefix="view_", count=None,
     helps={"count": "views per image to use with --data; 64 by default"},
 )  # fmt: skip
+LIMIT = OptionsOf(StreamOptions, only=("limit",), prefix="stream_")
 OPTIONS = (
     click.argument("names", nargs=-1, metavar="[NAME...|all]"),
     click.option("--list", "listing", is_flag=True, help="List the studies and exit."),
@@ -54,12 +36,14 @@ OPTIONS = (
                  help="Folder for the page, tables and runs.  [default: adte-paper or adte-study]"),
     SOURCE,
     VIEWS,
-    click.option("--descriptions", metavar="FILE",
-                 help="JSON file of sentences that describe each class, for the rows of CuPL; "
-                 "needs --data."),
-    click.option("--variant", default="adte-tsallis", show_default=True,
-                 type=click.Choice(["adte", "adte-tsallis", "adte-paper", "adte-released"]),
-                 help="Method that stands for ADTE in the paper's studies."),
+    LIMIT,
+    TEMPLATE,
+    click.option("--descriptions", multiple=True, metavar="SET=FILE|FOLDER|FILE",
+                 help="JSON file of sentences that describe each class of a data set, for the rows "
+                 "of CuPL (repeat for more); or a folder of files named by their sets, or one file "
+                 "for all sets; needs --data."),
+    click.option("--skip", multiple=True, metavar="METHOD",
+                 help="Leave out the rows of this method, as in tpt (repeat for more)."),
     click.option("--protocol", default="online", show_default=True,
                  type=click.Choice(["online", "two-pass"]),
                  help="Whether methods that learn do so in the one pass that predicts (online), or "
@@ -70,6 +54,16 @@ OPTIONS = (
                  help="Also write all tables to FILE: .md, .csv, .html or .tex."),
     JSON,
 )  # fmt: skip
+SEEDS = click.option(
+    "--seeds", default=None, type=COUNT,
+    help="Runs that figures are means of. A seed draws the order of the images and, with --data, "
+    "their crops.  [default: 3; 2 with --preset tiny]",
+)  # fmt: skip
+DRY_RUN = click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Show what would run and its cost in passes through the model's towers; do nothing.",
+)
 
 
 def study_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -80,16 +74,25 @@ def study_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @main.command()
 @study_options
+@SEEDS
+@DRY_RUN
 def paper(**options: Any) -> None:
     """Reproduce tables and figures of the paper by NAME, with our numbers beside the published.
 
     Without --data every study runs in small, on the embedded bundles. The published numbers are
     then shown for orientation only: they are for another model and other data. With --data and
-    --model the studies run on your data; if the model is one of the paper's, the difference to the
-    published numbers is shown. `adte paper all` runs everything. The results go on one page. Runs
-    are saved, so that an interrupted command continues where it stopped.
+    --model the studies run on your data; if the model is one of the paper's with its published
+    weights (their SHA-256 is compared), the difference to the published numbers is shown. Figures
+    are means over three seeds, as in the paper; ± is half of the 95 % interval. `adte paper all`
+    runs everything. The results go on one page. Runs are saved, so that an interrupted command
+    continues where it stopped.
+
+    The rows "ADTE" are the paper's method. The column `method` names what ran, as `adte methods`
+    lists it, with the options that differ from it.
     """
-    _studies(ours=False, **options)
+    from adte.cli._studies import run_studies
+
+    run_studies(ours=False, **options)
 
 
 @main.command("study")
@@ -100,136 +103,6 @@ def study_(**options: Any) -> None:
 
     `adte study --list` names them, and `adte study all` runs them all.
     """
-    _studies(ours=True, **options)
+    from adte.cli._studies import run_studies
 
-
-@console.notes()
-def _studies(
-    *,
-    ours: bool,
-    names: tuple[str, ...],
-    listing: bool,
-    out: str | None,
-    jobs: int | None,
-    table_to: str | None,
-    json_to: str | None,
-    **options: Any,
-) -> None:
-    verb = "study" if ours else "paper"
-    if listing or not names:
-        _list(studies(ours), verb, json_to)
-        return
-    wanted = chosen(names, ours)
-    folder = make_folder(out or f"adte-{verb}")
-    _claim(folder, wanted)
-    settings = _settings(folder, {} if ours else PUBLISHED, **options)
-    block = settings.block
-    done, failed = [], []
-    with console.progress("studies", len(wanted)) as bar:
-        for study, found in conduct(wanted, settings, jobs or default_workers() + 1):
-            bar.advance()
-            bar.update(study.name)
-            if isinstance(found, Finding):
-                done.append((study, found))
-            else:
-                failed.append((study, found))
-    rank = {s.name: i for i, s in enumerate(wanted)}
-    done.sort(key=lambda pair: rank[pair[0].name])
-    if console.told(facts(done, block), json_to):
-        for study, finding in done:
-            head = Text.assemble("\n", (study.title, "bold"), f" ({study.name}): {finding.setting}")
-            console.out.print(head)
-            for grid in grids(study, finding, block):
-                console.grid(grid)
-            for note in finding.notes:
-                console.out.print(f"  {note}", style="dim", markup=False)
-    if done and table_to:
-        _save_tables(table_to, done, block)
-    if done:
-        click.echo(f"page: {_page(folder, ours, done, settings)}", err=json_to == "-")
-    for study, reason in failed:
-        click.echo(f"{study.name} was not run: {reason}", err=True)
-    if failed:
-        raise InputError(f"{len(failed)} of {len(wanted)} studies could not be run; see above")
-
-
-def _claim(folder: Path, wanted: list[Study]) -> None:
-    """Refuse to write over a page or findings of others. Findings beside a page of ours are ours,
-    damaged ones too."""
-    ctx, page = click.get_current_context(), folder / PAGE
-    check_writable(ctx, "--out", page)
-    home = make_folder(folder / "findings")
-    for study in wanted if not page.exists() else ():
-        check_writable(ctx, "--out", home / f"{study.name}.json")
-
-
-def _save_tables(path: str, done: list[tuple[Study, Finding]], block: str | None) -> None:
-    if check_suffix(path) in (".md", ".markdown"):
-        write_whole(path, to_markdown(done, block))
-        return
-    save_table(path, [replace(g, title=f"{s.name}: {g.title}")
-                      for s, f in done for g in grids(s, f, block)])  # fmt: skip
-
-
-def _page(folder: Path, ours: bool, done: list[tuple[Study, Finding]], settings: Settings) -> Path:
-    """The page of all studies that the folder holds by now."""
-    lead = (
-        "The studies of the paper in small: the embedded model on its own photographs. "
-        "Published numbers are of another model and other data."
-        if settings.caches == {}
-        else f"Model {settings.model} on {', '.join(settings.caches)}."
-    )
-    title = "adte study" if ours else "The tables and figures of the paper"
-    keep_findings(folder, done, settings.block, lead)
-    there = kept_findings(folder, ours)
-    for sentence in there.damaged:
-        click.echo(sentence, err=True)
-    try:
-        text = findings_page(title, there.lead, there.done, there.blocks)
-    except MissingExtra as error:
-        text = findings_page(title, there.lead, there.done, there.blocks, plots=False)
-        click.echo(f"no plots: {error}", err=True)
-    return write_whole(folder / PAGE, text)
-
-
-def _list(found: list[Any], verb: str, json_to: str | None) -> None:
-    rows = [{"name": s.name, "title": s.title, "kind": s.kind, "about": s.about,
-             "published": s.published is not None} for s in found]  # fmt: skip
-    if console.told(rows, json_to):
-        cells = [[str(r["name"]), str(r["kind"]), str(r["about"])] for r in rows]
-        how = f"Run with `adte {verb} NAME...` or `adte {verb} all`."
-        console.table("Studies", ("name", "kind", "what it shows"), cells, how, text=True)
-
-
-def _settings(folder: Path, crops: dict[str, Any], *, preset: str | None, variant: str,
-              protocol: Any, descriptions: str | None, **values: Any) -> Settings:  # fmt: skip
-    """What a lab will hold; with --data the views are encoded first, into OUT/caches."""
-    source = Source(**SOURCE.given(values), views=VIEWS.given(values))
-    settings = Settings(
-        preset=preset or ("full" if source.data else "small"),
-        adte=variant,
-        protocol=protocol,
-        **asdict(source.loading),
-        batch=source.batch,
-        runs=str(folder / "runs"),
-    )
-    if settings.preset not in PRESETS:
-        raise unknown("preset", settings.preset, PRESETS)
-    if not source.data:
-        unused = {"model": source.model not in (None, "tiny"), "weights": source.weights,
-                  "tokenizer": source.tokenizer, "runtime": source.runtime != "auto",
-                  "views": source.views, "workers": source.workers is not None,
-                  "strict": source.strict, "descriptions": descriptions}  # fmt: skip
-        if found := [name for name, value in unused.items() if value]:
-            raise InputError(
-                f"--{found[0]} needs --data: without it the studies run on the embedded bundles, "
-                "64 views encoded by tiny; name your data as in --data imagenet:PATH"
-            )
-        return settings
-    with console.progress("encoding", 1) as bar:
-
-        def begin(name: str, images: int) -> Tick:
-            bar.restart(name, images)
-            return bar.advance
-
-        return prepare(source, settings, folder, descriptions, begin, crops=crops)
+    run_studies(ours=True, **options)

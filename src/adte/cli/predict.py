@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import warnings
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -94,6 +96,15 @@ SPEED = Section(
     WORKERS,
 )  # fmt: skip
 ENGINE = Engine("workers", "gpus", "chunk")
+ORDER = click.option(
+    "--order",
+    type=click.Choice(["shuffled", "listed"]),
+    default="shuffled",
+    show_default=True,
+    help="Order of the work: shuffled, by the names of the images and --seed, as images that come "
+    "class after class cost accuracy; or as they are listed. Rows have the order of the listing "
+    "either way. Pipes, tar archives and Parquet files are read as they come.",
+)
 FILES_FROM = click.option(
     "--files-from",
     metavar="LIST",
@@ -110,6 +121,7 @@ def _inputs(o: dict[str, Any]) -> list[str]:
 @main.command()
 @click.argument("images", nargs=-1)
 @FILES_FROM
+@ORDER
 @CLASSIFIER
 @SHOWN
 @OUTPUTS
@@ -120,33 +132,36 @@ def predict(**o: Any) -> None:
     (s3://…), or - for standard input.
 
     The images are taken as one stream: each is labelled and then learned from, so later images
-    profit from earlier ones. An image that cannot be read is reported with the reason, the others
-    are still labelled, and the exit code is 2. You can set defaults of your own in
-    ~/.config/adte/config.toml, or in the environment variables ADTE_MODEL, ADTE_DEVICE and
+    profit from earlier ones. Folders, files and .zip archives are worked on in a shuffled order
+    (--order), and rows written in the listing's. An image that cannot be read is reported with the
+    reason, the others are still labelled, and the exit code is 2. You can set defaults of your own
+    in ~/.config/adte/config.toml, or in the environment variables ADTE_MODEL, ADTE_DEVICE and
     ADTE_DTYPE.
     """
-    from adte.cli._screen import Screen
-    from adte.files.devices import is_standard_output
-    from adte.files.outputs import is_stream
-    from adte.labelling import Job
-
     if o["quiet"] and o["verbose"]:
         raise InputError("-q and -v contradict each other; give one of them")
     if o["sort_into"] is None and was_given("sort"):
         raise InputError("--sort needs --sort-into, the folder to sort into")
     inputs = _inputs(o)
+    with console.notes(not o["quiet"]):
+        wanted = _wanted(o, inputs)
+    from adte.cli._screen import Screen
+    from adte.files.devices import is_standard_output
+    from adte.files.outputs import is_stream
+    from adte.labelling import Job
+
     names = ("out", "json_to", "state", "start", "freeze", "force", "top", "min_confidence",
-             "batch", "workers", "sort_into", "sort", "wait")  # fmt: skip
+             "batch", "workers", "sort_into", "sort", "wait", "order")  # fmt: skip
     data = any(p is not None and is_standard_output(p) for p in (o["out"], o["json_to"]))
     screen = Screen(o["quiet"], o["verbose"], o["bars"], o["top"], data)
     cluster, asked = ENGINE.take(o), {name: o[name] for name in names}
     with console.notes(not o["quiet"]):
         if cluster is None:
-            job = Job(inputs, _wanted(o), **asked)
+            job = Job(inputs, wanted, **asked)
         else:
             from adte.cluster.label import ClusterJob
 
-            job = ClusterJob(inputs, _wanted(o), **asked, cluster=cluster)
+            job = ClusterJob(inputs, wanted, **asked, cluster=cluster)
         _run(job, screen)
     if o["out"] and not (o["quiet"] or is_stream(o["out"])) and console.err.is_terminal:
         console.say(f"see them on one page: adte look {shlex.quote(o['out'])}")
@@ -174,13 +189,24 @@ def _run(job: Any, screen: Any) -> None:
         raise click.exceptions.Exit(2)
 
 
-def _wanted(o: dict[str, Any]) -> Any:
-    """The classifier that was asked for, and what of it on the command line."""
+def _wanted(o: dict[str, Any], inputs: Sequence[str] = ()) -> Any:
+    """The classifier that was asked for, and what of it on the command line.
+
+    What can be refused without torch, which takes seconds to import, is refused first.
+    """
+    from adte.files.inputs import check_there
     from adte.files.lists import read_classes, read_templates
-    from adte.labelling import Wanted
-    from adte.prompts import SINGLE
+    from adte.templates import SINGLE
 
     check_missing(o["descriptions"], o["allow_missing"])
+    check_there(inputs, o["classes"] or "")
+    classes = None if o["classes"] is None else read_classes(o["classes"])
+    templates = tuple(read_templates(o["templates"])) or SINGLE
+    if o["weights"] == "random" and not o["model"].startswith("tiny"):  # which refuse them
+        warnings.warn("with random weights labels are a matter of chance; they serve to measure "
+                      "speed", stacklevel=2)  # fmt: skip
+    from adte.labelling import Wanted
+
     names = ("classes", "model", "method", "templates", "descriptions", "views", "seed", "weights",
              "tokenizer")  # fmt: skip
     said = {name for name in names if was_given(name, own=False)}
@@ -190,10 +216,10 @@ def _wanted(o: dict[str, Any]) -> Any:
     if "model" in said:  # files of a config belong to its own model
         how = how.for_another(said)
     return Wanted(
-        classes=None if o["classes"] is None else read_classes(o["classes"]),
+        classes=classes,
         model=o["model"],
         method=o["method"],
-        templates=tuple(read_templates(o["templates"])) or SINGLE,
+        templates=templates,
         descriptions=o["descriptions"],
         allow_missing=o["allow_missing"],
         views=o["views"],
@@ -214,6 +240,7 @@ def _wanted(o: dict[str, Any]) -> Any:
     help="File to save what is learned in. If it exists, learning continues from it.",
 )
 @click.option("--force", is_flag=True, help="Overwrite a file that adte did not write.")
+@ORDER
 @CLASSIFIER
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors and the summary.")
 @SPEED
@@ -225,13 +252,16 @@ def learn(**o: Any) -> None:
     `adte predict --state FILE --freeze`. You can ship it with a product. An image that is given
     twice is learned from twice.
     """
+    inputs = _inputs(o)
+    with console.notes(not o["quiet"]):
+        wanted = _wanted(o, inputs)
     from adte.cli._screen import Screen
     from adte.labelling import Job
 
     screen = Screen(o["quiet"], False, None, 1, data=False, lines=False)
     with console.notes(not o["quiet"]):
-        asked = {name: o[name] for name in ("state", "force", "batch", "workers")}
-        job = Job(_inputs(o), _wanted(o), learn=True, **asked)
+        asked = {name: o[name] for name in ("state", "force", "batch", "workers", "order")}
+        job = Job(inputs, wanted, learn=True, **asked)
         job.report.verb = "learned"
         _run(job, screen)
 

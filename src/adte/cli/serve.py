@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -189,15 +190,17 @@ ACTIONS = {  # and their words
 
 
 @main.command()
-@click.argument("folder", metavar="DIR")
+@click.argument("folder", metavar="DIR|FILE")
 @click.argument("action", type=click.Choice(list(ACTIONS)), default="list")
 @click.argument("words", nargs=-1, metavar="[STREAM] [FILE]")
 @KEPT
 @JSON
 def state(folder: str, action: str, words: tuple[str, ...], json_to: str | None, **o: Any) -> None:
-    """Manage the state that a service (`adte serve --state DIR`) keeps in DIR.
+    """Manage the state that a service (`adte serve --state DIR`) keeps in DIR, or show what a state
+    file of `predict` or `learn` holds.
 
     \b
+    adte state FILE                     show classes, model, images seen, bias and shares
     adte state DIR                      list the streams
     adte state DIR verify               check every page, snapshot and event
     adte state DIR backup FILE          copy the database, even while the server runs
@@ -213,6 +216,8 @@ def state(folder: str, action: str, words: tuple[str, ...], json_to: str | None,
     """
     from adte.serve import admin
 
+    if os.path.isfile(folder):
+        return _show_file(folder, [*words] if action == "list" else [action, *words], json_to)
     number = ACTIONS[action]
     if len(words) != number:
         raise InputError(
@@ -252,6 +257,48 @@ def state(folder: str, action: str, words: tuple[str, ...], json_to: str | None,
     if json_to:
         console.emit_json({"action": action, **done}, json_to)
     click.echo(said, err=True)
+
+
+ROWS = 20  # classes of a file that are shown
+
+
+def _show_file(path: str, words: list[str], json_to: str | None) -> None:
+    from adte.labelling import state_facts
+
+    if words:
+        raise InputError(f"{words[0]!r} is for the folder of a service, and {path!r} is a file; "
+                         f"`adte state {path}` alone shows it")  # fmt: skip
+    claim([Target("--json", json_to)], [path], force=True)
+    facts = state_facts(path)
+    if not console.told(facts, json_to):
+        return
+    rows = facts["by_class"]
+    learns = "frozen" if facts["frozen"] else "learning"
+    head = [
+        ["model", facts["model"]],
+        ["method", facts["method"]],
+        ["classes", f"{len(rows):,}"],
+        ["images seen", f"{facts['seen']:,} ({learns})"],
+        ["views", str(facts["views"])],
+        ["templates", ", ".join(facts["templates"])],
+        ["temperature", f"{facts['temperature']:.3g}"],
+        ["saved by", f"adte {facts['saved_by']}"],
+    ]
+    console.table(path, ("", ""), head, text=True)
+    shown = sorted(rows, key=lambda r: -r.get("share", 0.0))[:ROWS]
+    cells = [
+        [
+            r["class"],
+            f"{r['bias']:.2f}" if "bias" in r else "–",
+            f"{r['share']:.0%}" if "share" in r else "–",
+            f"{r['low']:.0%} to {r['high']:.0%}" if "share" in r else "–",
+        ]
+        for r in shown
+    ]
+    rest = f"{ROWS} of {len(rows):,} classes; --json has all. " if len(rows) > ROWS else ""
+    console.table("", ("class", "bias", "share", "95 % interval"), cells,
+                  f"{rest}bias: answers for the class are divided by it; 1 is none. share: of the "
+                  "class among the images seen.")  # fmt: skip
 
 
 def _list(rows: list[dict[str, Any]], json_to: str | None) -> None:

@@ -1,4 +1,4 @@
-"""Past one machine: the same work on a Ray cluster, with the same results.
+"""Past one machine: the same work on a Ray cluster, with the results of one machine.
 
 connect   one sentence for what can go wrong before anything runs; the cluster's options
 worker    what every worker does: open the model once, then the one way of an image
@@ -10,8 +10,10 @@ deploy    the service on Ray Serve: replicas of the tower, one owner of the stre
 cost      what a large job takes: time, price and bytes, from figures of one machine
 
 A worker runs `Pipeline` and nothing else. Whatever has an order (writing shards, learning, a
-stream's log) has one owner, which takes results in the order of their keys. So the numbers are
-those of one machine, and what a dead worker had under way is done again by another, unseen.
+stream's log) has one owner, which takes results in the order of their keys. What a
+dead worker had under way is done again by another, unseen. With as many threads, on processors of
+one make, features are the same bytes as on one machine, and so is what is learned; with another
+number of threads they are equal up to float16's last bit. A worker has one thread, unless told.
 """
 
 from adte.cluster.connect import ClusterOptions, connected

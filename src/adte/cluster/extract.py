@@ -1,4 +1,4 @@
-"""A cache of features by Ray Data, byte for byte the one that one machine writes.
+"""A cache of features by Ray Data: the one that one machine writes with as many threads.
 
     chunks of keys ─→ decoders (CPU, 0 … n) ─→ encoders (a model each, 1 … n) ─→ driver ─→ shards
 
@@ -7,6 +7,7 @@ slower. Results come in the order of the chunks, and the driver hands them to `f
 the same code that writes the shards of one machine: so there is one writer, a shard is written
 whole, and an interrupted extraction goes on at the first missing one. Ray does again what a dead
 worker or node had under way; as features follow from the pixels alone, the record is the same.
+With another number of threads than a worker has, one machine's differ by float16's last bit.
 
 Workers with a model open the pictures themselves unless there are decoders. On CPUs that is best:
 the tower is the slow part, and decoded pixels need not travel. A GPU wants decoders beside it.

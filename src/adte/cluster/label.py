@@ -2,7 +2,8 @@
 
 The owner is this process. It takes features in key order, whatever order workers finish in, and
 does with them what a job on one machine does (`adte.labelling`): so labels, rows, state and what an
-interrupted run goes on from are those of one machine, image by image, online.
+interrupted run goes on from are those of one machine, image by image, online, as far as features
+are equal (`adte.cluster`).
 """
 
 from __future__ import annotations

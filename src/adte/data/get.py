@@ -88,7 +88,7 @@ def fetch_file(
 ) -> Path:
     """One file, whole and checked. A part that is there already is gone on from."""
     path, part = folder / file.file, folder / f"{file.file}.part"
-    if path.is_file() and _checks(path, file):
+    if path.is_file() and checks(path, file):
         return path
     check_no_link(folder, part.name)
     url = f"{mirror.rstrip('/')}/{file.file}" if mirror else file.url
@@ -101,7 +101,7 @@ def fetch_file(
         raise InputError(
             f"the download of {url} stopped after {have} bytes ({error}); run it again to go on"
         ) from error
-    if not _checks(part, file):
+    if not checks(part, file):
         part.unlink()  # going on from bad bytes would never end well
         raise InputError(
             f"{url} is not the published file (its size or {file.checksum.partition(':')[0]} "
@@ -147,7 +147,8 @@ def _fetch(url: str, file: Download, part: Path, progress: Progress | None) -> N
             raise OSError(f"{total - start} bytes are missing")
 
 
-def _checks(path: Path, file: Download) -> bool:
+def checks(path: Path, file: Download) -> bool:
+    """Whether a file has the size and the checksum of the published one, where they are known."""
     if file.bytes is not None and path.stat().st_size != file.bytes:
         return False
     kind, _, wanted = file.checksum.partition(":")

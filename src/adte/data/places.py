@@ -20,13 +20,14 @@ from urllib.request import url2pathname
 
 from adte.data.webdataset import Sample, samples
 from adte.errors import InputError, MissingExtra
+from adte.files.inputs import Packed, entries, is_archive, is_pipe
 from adte.files.inputs import expand as expand_local
-from adte.files.inputs import is_archive
+from adte.files.order import shuffled
 from adte.images import is_image
 
 __all__ = [
-    "LABEL", "File", "Place", "Row", "expand", "files", "is_elsewhere", "is_place", "local_path",
-    "members", "row_group", "rows", "table",
+    "LABEL", "File", "Listing", "Place", "Row", "expand", "files", "is_elsewhere", "is_place",
+    "listing", "local_path", "members", "row_group", "rows", "table",
 ]  # fmt: skip
 
 IMAGE = ("image", "jpg", "jpeg", "png", "bytes", "content")
@@ -238,6 +239,55 @@ def _expand(names: list[str]) -> Iterator[tuple[str, Any]]:
                 yield file.name, error
         if not some:
             yield name, InputError(f"{name!r} holds no image; check the address")
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The images of some inputs, all known before the first of them is read.
+
+    Attributes:
+        names: of the images, in the order of the inputs.
+        sources: of each image, what is read or why it cannot be.
+        below: of each image, its name as seen from the input that it lies in.
+    """
+
+    names: list[str]
+    sources: list[Any]
+    below: list[str]
+
+    @property
+    def can_shuffle(self) -> bool:
+        """Whether order matters and makes no difference to the time: Parquet is read in groups."""
+        return len(self.names) > 1 and not any(isinstance(s, Row) for s in self.sources)
+
+    def items(self, seed: int | None) -> Iterator[tuple[str, Any]]:
+        """The images in the shuffled order of a seed, or for None as they are listed."""
+        order: Iterable[int] = range(len(self.names))
+        if seed is not None and self.can_shuffle:
+            order = shuffled(self.below, seed)
+        for i in order:
+            source = self.sources[i]
+            yield self.names[i], source.read() if isinstance(source, Packed) else source
+
+
+def listing(inputs: Iterable[str]) -> Listing | None:
+    """What `expand` gives, listed; None where there are pipes and tars, which are read to know."""
+    names = list(inputs)
+    expand(names)  # which refuses at once what cannot be meant
+    if any(is_pipe(n) or (is_archive(n) and not _can_be_listed(n)) for n in names):
+        return None
+    listed = Listing([], [], [])
+    for name in names:
+        for image, source in _expand([name]) if is_elsewhere(name) else entries(name):
+            listed.names.append(image)
+            listed.sources.append(source)
+            below = os.path.relpath(image, name).replace(os.sep, "/")
+            listed.below.append(os.path.basename(image) if below == "." else below)
+    return listed
+
+
+def _can_be_listed(archive: str) -> bool:
+    return is_place(archive) or archive.lower().endswith(".zip")
 
 
 def _images(file: File) -> Iterator[tuple[str, Any]]:

@@ -4,7 +4,7 @@ Two choices are independent: in which order the images of a domain come (`order`
 follow each other (`domains`). A third, `imbalance`, thins classes out first.
 
 Orders
-    file         as the set has them; mostly sorted by class
+    listed       as the set has them; mostly sorted by class
     shuffled     a seeded permutation
     class-ordered  one class after the other
     correlated   Dirichlet, as in NOTE (Gong et al., 2022): there are as many chunks as classes;
@@ -58,10 +58,10 @@ class StreamOptions:
     The same options, data and seed always give the same stream.
     """
 
-    order: Literal["file", "shuffled", "class-ordered", "correlated"] = option(
+    order: Literal["listed", "shuffled", "class-ordered", "correlated"] = option(
         "shuffled",
-        "order of the images within a domain: as in the set (file), at random (shuffled), class by "
-        "class (class-ordered), or in runs of one class (correlated)",
+        "order of the images within a domain: as in the set (listed), at random (shuffled), class "
+        "by class (class-ordered), or in runs of one class (correlated)",
     )
     domains: Literal["sequence", "mixed", "gradual"] = option(
         "sequence",
@@ -294,7 +294,7 @@ def _ordered(sets: tuple[Dataset, ...], places: Ints, o: StreamOptions, part: in
     if o.imbalance != "none":
         kept = _thin(labels, o, rng)
         places, labels = places[kept], labels[kept]
-    if o.order == "file":
+    if o.order == "listed":
         return places
     if o.order == "class-ordered":
         return places[np.argsort(labels, kind="stable")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from adte.data import StreamOptions
+from adte.data.streams import TOGETHER
 from adte.errors import InputError, brief, unknown
 from adte.evaluate.features.stream import FeatureStream, Tick, silent
 from adte.evaluate.report.sections import data_names, told_apart, unusual_stream, with_options
@@ -27,6 +29,7 @@ from adte.evaluate.running.protocol import BATCH, PROTOCOLS, Protocol
 from adte.evaluate.running.results import Record, Results
 from adte.evaluate.running.tasks import Outcome, Task, method_tasks, run_tasks
 from adte.evaluate.source import Source, needs_of
+from adte.files.order import Blocks
 from adte.machine import as_it_is
 from adte.methods import Method, list_methods, method_info
 from adte.options import at_least
@@ -171,6 +174,8 @@ def compare_tasks(
     the row `baseline`, SE by default.
     """
     heard = listener or Listener()
+    if any(t.seed == 0 for t in tasks):
+        _note_sorted(stream)
     titles = dict.fromkeys(with_options(t.name, t.create().params) for t in tasks)
     if baseline is not None and baseline not in titles:
         raise unknown("baseline", baseline, titles)
@@ -188,6 +193,20 @@ def compare_tasks(
     return Comparison.of(outcomes, stream, baseline)
 
 
+def _note_sorted(stream: FeatureStream) -> None:
+    """Say so where the classes of a stream come one after the other, and nobody asked for it."""
+    blocks = Blocks()
+    if stream.recipe.data.get("order") not in TOGETHER:
+        for label in stream.labels.tolist():
+            blocks.add(label)
+    if blocks.is_sorted:
+        warnings.warn(
+            "the images come class after class, which costs methods that learn accuracy; unless "
+            "images will come like that, shuffle them: --shuffle 1, in Python shuffle=1",
+            stacklevel=3,
+        )
+
+
 @as_it_is()
 def compare(
     data: str | Sequence[str] | FeatureStream | None = None,
@@ -195,6 +214,7 @@ def compare(
     *,
     protocols: Protocol | Sequence[Protocol] = ("online",),
     seeds: int = 1,
+    shuffle: int = 0,
     runs: str | os.PathLike[str] | None = None,
     again: bool = False,
     listener: Listener | None = None,
@@ -214,6 +234,7 @@ def compare(
         seeds: number of orders of the stream that methods that learn are run on: its own, and
             `seeds` − 1 others of its kind: shuffles, which keep domains and classes together
             where the stream does.
+        shuffle: number of the first of these orders; 0 is the stream's own.
         runs: folder to save the runs in, for `adte report`. Runs that it holds already are not done
             again, so that an interrupted comparison can continue.
         again: do the runs again that `runs` holds already.
@@ -234,7 +255,8 @@ def compare(
     >>> [row["method"] for row in table]
     ['zero-shot', 'tilt']
     """
-    seeds = at_least("seeds", seeds, 1)
+    seeds, shuffle = at_least("seeds", seeds, 1), at_least("shuffle", shuffle, 0)
+    orders = range(shuffle, shuffle + seeds)
     if again and runs is None:
         raise InputError("again=True redoes the runs of a folder; name it as runs=FOLDER")
     if isinstance(data, FeatureStream):
@@ -245,11 +267,11 @@ def compare(
             mend = "give stream.first(N)" if name == "limit" else "make it with that option"
             raise InputError(f"{name} cannot be set for a stream that is made already; {mend}")
         lacking = frozenset({"text tower"} if data.model is None else ())
-        tasks, stream = tasks_for(methods, protocols, seeds, lacking), data
+        tasks, stream = tasks_for(methods, protocols, orders, lacking), data
     else:
         source = _source(data, options)
         batch, lacking = source.batch, source.lacking
-        tasks = tasks_for(methods, protocols, seeds, lacking)
+        tasks = tasks_for(methods, protocols, orders, lacking)
         needs = needs_of([t.create() for t in tasks])
         stream = source.or_bundle(needs)
     return compare_tasks(
@@ -260,7 +282,7 @@ def compare(
 def tasks_for(
     methods: str | Task | Method | Sequence[str | Task | Method] | None,
     protocols: Protocol | Sequence[Protocol],
-    seeds: int,
+    seeds: Sequence[int],
     lacking: frozenset[str] = frozenset(),
 ) -> list[Task]:
     """Every method under every protocol on every shuffle; those that do not learn, once.
@@ -276,7 +298,7 @@ def tasks_for(
         if protocol not in PROTOCOLS:
             raise unknown("protocol", protocol, PROTOCOLS)
     if given is None:
-        return method_tasks([], protocols, range(seeds), lacking)
+        return method_tasks([], protocols, seeds, lacking)
     if not given:
         raise InputError("no methods were given; name methods, or leave them out for all")
     if not protocols:
@@ -285,9 +307,9 @@ def tasks_for(
     for one in given:
         one = _task(one) if isinstance(one, Method) else one
         if not isinstance(one, Task):
-            out += method_tasks([one], protocols, range(seeds))
+            out += method_tasks([one], protocols, seeds)
         elif one == Task(one.method, one.options, title=one.title):  # neither is its own
-            ways = [(p, s) for p in protocols for s in range(seeds)]
+            ways = [(p, s) for p in protocols for s in seeds]
             ways = ways if one.create().stateful else ways[:1]
             out += [replace(one, protocol=p, seed=s) for p, s in ways]
         else:

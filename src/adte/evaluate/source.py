@@ -4,31 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, cast, get_args
 
 from adte.data import Dataset, StreamOptions, corrupted, load_dataset, make_stream
 from adte.data.corrupted import corruption_list, severity_list
 from adte.data.streams import check_limit
 from adte.errors import InputError
-from adte.evaluate.features.arrays import Arrays, from_npz
+from adte.evaluate.asked import DEFAULT_MODEL, FEATURES, Asked
+from adte.evaluate.features.arrays import from_npz
 from adte.evaluate.features.cache import Cache
 from adte.evaluate.features.live import Live, label_space
 from adte.evaluate.features.stream import PIXELS, TOWERS, FeatureStream
-from adte.loading import Loading
+from adte.files.order import Order
 from adte.machine import head_device
 from adte.methods import Method
 from adte.models import Model
 from adte.models.base import fitted, no_prompts
 from adte.models.loading import check_loading, load_with
-from adte.options import build, check, option
+from adte.options import build, check
 from adte.pipeline import default_workers
 from adte.prompts import Prompts, class_weights
 from adte.views import Views
 
 __all__ = ["DEFAULT_MODEL", "FEATURES", "Source", "needs_of"]
-
-DEFAULT_MODEL = "tiny"
-FEATURES = ("cache:", "npz:")  # data that begins so is features, and no images
 
 
 def needs_of(methods: Sequence[Method]) -> frozenset[str]:
@@ -37,7 +35,7 @@ def needs_of(methods: Sequence[Method]) -> frozenset[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source(Loading):
+class Source(Asked):
     """Where labelled features come from.
 
     Attributes:
@@ -46,38 +44,6 @@ class Source(Loading):
             that are named must hold for a cache too; those that are not take what it holds.
     """
 
-    data: Sequence[str] = option(
-        (),
-        "data set as NAME:PATH, such as folder:photos (repeat for several), or features that were "
-        "computed before, cache:FOLDER or npz:FILE",
-    )
-    model: str | Model | None = option(  # noqa: RUF009
-        None, "model to encode images with; by default `tiny`, or the one that made the cache"
-    )
-    batch: int | None = option(
-        None,
-        "images per call of the method, and per pass of the image tower on a GPU; 16 by default",
-        low=1,
-    )
-    seed: int | None = option(
-        None,
-        "seed of the order of the images and of their views; by default 0, or that of the cache",
-        low=0,
-    )
-    corrupt: str = option(
-        "", "corrupt the images on the fly, as in fog,jpeg_compression; common is 15 types, all 19"
-    )
-    severity: str = option("5", "severity of the corruptions, 1 to 5, or several as in 1,3 or 1-5")
-    clean: bool = option(True, "keep the clean images too, as a domain beside the corrupted ones")
-    workers: int | None = option(
-        None,
-        "threads that decode and crop; by default one per CPU core but one, at most 8",
-        low=0,
-    )
-    strict: bool = option(
-        False, "stop at an unreadable image; without this it is named, left out, and no error"
-    )
-    prompt_set: str = option("default", "name under which a cache keeps these prompts")
     prompts: Prompts | None = None
     views: Views | Mapping[str, Any] | None = None
     stream: StreamOptions | Mapping[str, Any] = field(default_factory=dict)
@@ -122,7 +88,7 @@ class Source(Loading):
         if self.cache is not None:
             return self._replayed(Cache(self.cache, self.prompt_set), f"{self.data[0]!r}", needs)
         if self.npz is not None:
-            return self._given(from_npz(self.npz), f"{self.data[0]!r}", needs)
+            return self._given(self.npz, f"{self.data[0]!r}", needs)
         options = build(StreamOptions, self.asked("stream"), "option of a stream")
         views = build(Views, self.asked("views"), "option of the views")
         stream = make_stream(self._sets(options.seed), options)
@@ -186,29 +152,36 @@ class Source(Loading):
                 cache.class_weights = cache.class_weights.to(head_device(self.device))
         return _first(cache, self.asked("stream").get("limit"))
 
-    def _given(self, stream: Arrays, name: str, needs: frozenset[str]) -> FeatureStream:
-        """A person's own features as a stream; they are as they are."""
+    def _given(self, path: str, name: str, needs: frozenset[str]) -> FeatureStream:
+        """A person's own features as a stream; they are as they are, but for their order."""
         if towers := needs & TOWERS:
             raise InputError(
                 f"{name} holds features without a model, but a method asked for needs the "
                 f"{min(towers)}; give images, as in --data folder:PATH"
             )
-        asked = {**self.asked("views"), **self.asked("stream")}
+        asked, how = self.asked("views"), self.asked("stream")
+        if self.seed is not None and asked["seed"] == self.seed:  # the stream's as well
+            del asked["seed"]
+        options = build(StreamOptions, how, "option of a stream")
+        if options.order in get_args(Order):
+            how.pop("order", None)
+        own = {k: how.pop(k) for k in ("seed", "limit") if k in how}
+        stream = from_npz(path, cast(Order, options.order), own.get("seed", 0))
         usual = {f.name: f.default for f in fields(self)}
-        own = ("model", "weights", "dtype", "tokenizer", "runtime", "corrupt", "workers", "strict",
-               "prompts", "prompt_set")  # fmt: skip
-        asked |= {k: v for k in own if (v := getattr(self, k)) != usual[k]}
-        limit = asked.pop("limit", None)
+        only = ("model", "weights", "dtype", "tokenizer", "runtime", "corrupt", "workers", "strict",
+                "prompts", "prompt_set")  # fmt: skip
+        asked |= how | {k: v for k in only if (v := getattr(self, k)) != usual[k]}
         if asked.get("count") == stream.recipe.views.count:
             del asked["count"]
         if asked:
             raise InputError(
                 f"{_NAMED.get(key := min(asked), key)} cannot be set for {name}, whose features "
-                "are as they are; leave it out (--shuffle and --seeds reorder a stream)"
+                "are as they are; leave it out (--order listed|shuffled, --seed, --shuffle and "
+                "--seeds order the stream)"
             )
         if self.device is not None:
             stream.class_weights = stream.class_weights.to(head_device(self.device))
-        return _first(stream, limit)
+        return _first(stream, own.get("limit"))
 
     def _check_cache(self, cache: Cache, name: str) -> None:
         """Refuse what only images can be made into; features lie in the order they were made."""
@@ -219,6 +192,8 @@ class Source(Loading):
         for what, asked in (("stream", stream), ("views", views)):
             for key, value in asked.items():
                 there = held[what].get(key)
+                if there == "file":  # as "listed" was called once
+                    there = "listed"
                 if key == "limit" or value == there:
                     continue
                 mend = "leave the option out, or extract the features anew with it"

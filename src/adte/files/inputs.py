@@ -12,8 +12,10 @@ import tarfile
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import IO, TypeAlias
 
@@ -22,7 +24,10 @@ from adte.files.devices import StrPath
 from adte.files.tars import Header, members
 from adte.images import ARCHIVES, EMPTY, PACKED, is_image, no_image, walk_images
 
-__all__ = ["STDIN", "Item", "expand", "is_archive", "is_newer", "is_pipe", "why"]
+__all__ = [
+    "STDIN", "Item", "Packed", "check_there", "entries", "expand", "is_archive", "is_newer",
+    "is_pipe", "why",
+]  # fmt: skip
 
 Source: TypeAlias = Path | bytes | InputError
 Item: TypeAlias = tuple[str, Source]
@@ -57,10 +62,15 @@ def expand(inputs: Iterable[StrPath], limit: int = LIMIT) -> Iterator[Item]:
         raise InputError("an empty path was given; name an image or a folder, '.' for this one")
     if sum(n in STDIN for n in names) > 1:
         raise InputError("standard input was named twice; it can be read once")
-    return (item for name in names for item in _expand(name, limit))
+    return (
+        (item, source.read() if isinstance(source, Packed) else source)
+        for name in names
+        for item, source in entries(name, limit)
+    )
 
 
-def _expand(name: str, limit: int) -> Iterator[Item]:
+def entries(name: str, limit: int = LIMIT) -> Iterator[tuple[str, Source | Packed]]:
+    """The same for one input, but nothing in a .zip archive is read yet."""
     if name in STDIN:
         yield name, _standard_input(limit)
         return
@@ -81,6 +91,23 @@ def _expand(name: str, limit: int) -> Iterator[Item]:
         yield name, InputError(f"{name!r} is an archive of a kind that is not read; make it a .zip")
     else:
         yield name, Path(name)
+
+
+def check_there(inputs: Sequence[str], classes: str = "") -> None:
+    """Refuse a lone input that is not there, and class names without quotes, taken for images."""
+    gone = [n for n in inputs if n and n not in STDIN and not ("://" in n or os.path.lexists(n))]
+    words = [n for n in gone if n.replace(",", "").replace(" ", "").isalnum()]
+    first = classes.strip(", ")
+    if first and words and not (first.startswith("@") or "," in first):
+        names = ", ".join([first, *(word.strip(", ") for word in words)])
+        raise InputError(
+            f"{words[0]!r} is no image that is there; if it is a class, put all names in quotes: "
+            f"--classes {names!r}"
+        )
+    if len(inputs) == 1 and gone and not any(c in gone[0] for c in "*?["):
+        for _, source in expand(gone):
+            assert isinstance(source, InputError)
+            raise source
 
 
 def is_newer(path: Path, moment: int) -> bool:
@@ -186,7 +213,8 @@ def is_archive(name: StrPath) -> bool:
     return os.fspath(name).lower().endswith(ARCHIVES)
 
 
-def _archive(name: str, limit: int) -> Iterator[Item]:
+def _archive(name: str, limit: int) -> Iterator[tuple[str, Source | Packed]]:
+    reader: Callable[[str, int], Iterator[tuple[str, Source | Packed]]]
     reader = _zip if name.lower().endswith(".zip") else _tar
     count = 0
     try:
@@ -232,30 +260,58 @@ def _wanted(member: str) -> bool:
     return bool(parts) and not hidden and parts[0] != "__MACOSX" and is_image(parts[-1])
 
 
-def _zip(name: str, limit: int) -> Iterator[Item]:
-    with zipfile.ZipFile(name) as archive:
-        for info in archive.infolist():
-            is_folder = _slashed(info.filename).endswith("/") and not info.file_size
-            if is_folder or not _wanted(info.filename):
-                continue
-            said = f"{info.filename!r} in {name!r}"
-            if info.flag_bits & 1:
-                locked = f"{said} is encrypted; unpack it with its password and give the images"
-                yield info.filename, InputError(locked)
-                continue
-            if stat.S_ISLNK(info.external_attr >> 16):
-                yield info.filename, InputError(f"{said} is a link; pack the image itself")
-                continue
-            if info.file_size > limit:
-                yield info.filename, _too_large(said, info.file_size, limit)
-                continue
-            source: Source
-            try:
-                with archive.open(info) as file:
-                    source = _member(file, said, limit)
-            except Exception as error:  # an unknown compression, a wrong checksum, …
-                source = InputError(f"{said} cannot be read ({why(error)}); pack it again")
-            yield info.filename, source
+@dataclass(frozen=True)
+class Packed:
+    """An image in a .zip archive, read when its turn comes.
+
+    Attributes:
+        archive: its path; time, size: of the file, as another one may take its place.
+        number: of the entry; limit: bytes that it may have.
+    """
+
+    archive: str
+    time: int
+    size: int
+    number: int
+    limit: int
+
+    def read(self) -> Source:
+        said = f"an image in {self.archive!r}"
+        try:
+            archive = _opened(self.archive, self.time, self.size)
+            info = archive.infolist()[self.number]
+            said = f"{info.filename!r} in {self.archive!r}"
+            with archive.open(info) as file:
+                return _member(file, said, self.limit)
+        except Exception as error:  # an unknown compression, a wrong checksum, …
+            return InputError(f"{said} cannot be read ({why(error)}); pack it again")
+
+
+@lru_cache(maxsize=16)
+def _opened(archive: str, time: int, size: int) -> zipfile.ZipFile:
+    return zipfile.ZipFile(archive)
+
+
+def _zip(name: str, limit: int) -> Iterator[tuple[str, Source | Packed]]:
+    stamp = os.stat(name)
+    archive = _opened(name, stamp.st_mtime_ns, stamp.st_size)
+    for number, info in enumerate(archive.infolist()):
+        is_folder = _slashed(info.filename).endswith("/") and not info.file_size
+        if is_folder or not _wanted(info.filename):
+            continue
+        said = f"{info.filename!r} in {name!r}"
+        if info.flag_bits & 1:
+            locked = f"{said} is encrypted; unpack it with its password and give the images"
+            yield info.filename, InputError(locked)
+        elif stat.S_ISLNK(info.external_attr >> 16):
+            yield info.filename, InputError(f"{said} is a link; pack the image itself")
+        elif info.file_size > limit:
+            yield info.filename, _too_large(said, info.file_size, limit)
+        else:
+            yield (
+                info.filename,
+                Packed(name, stamp.st_mtime_ns, stamp.st_size, number, limit),
+            )
 
 
 def _tar(name: str, limit: int) -> Iterator[Item]:

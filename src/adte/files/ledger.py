@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from functools import lru_cache
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
@@ -27,9 +26,12 @@ from adte.files.outputs import (
     Kept,
     Mark,
     Output,
+    base_of,
+    digest_of,
     format_of,
     here,
     is_stream,
+    known_by,
     mark_key,
     open_at,
     open_output,
@@ -130,16 +132,14 @@ class Ledger:
                 elif line not in (b"[\n", b"]\n"):
                     yield line.removesuffix(b"\n").removesuffix(b",") + b"\n"
 
-    def _digest(self, rows: int, failed: bool = False) -> blake2b:
-        """Of the names of the columns and the first rows, of which `failed` counts those too that
+    def _first(self, rows: int, failed: bool = False) -> Iterator[bytes]:
+        """The names of the columns and the first rows, of which `failed` counts those too that
         report an error.
         """
-        digest = blake2b(self._form.head, digest_size=16)
+        yield self._form.head
         lines = islice(self._lines(), 1 if self._form.head else 0, None)
         some = (x for x, done in zip(lines, self._done, strict=False) if failed or not done.failed)
-        for line in islice(some, rows):
-            digest.update(line)
-        return digest
+        yield from islice(some, rows)
 
     def _stay(self, mark: Mark) -> int | None:
         """How many rows stay, or None if these are not the rows that the mark is of.
@@ -147,12 +147,15 @@ class Ledger:
         Rows that report an error stay up to the first row that is not covered.
         """
         good = [i for i, done in enumerate(self._done) if not done.failed]
-        if mark.rows <= len(good) and mark.digest in ("", self._digest(mark.rows).hexdigest()):
+        if mark.rows <= len(good) and (
+            mark.digest in ("", f"{digest_of(self._first(mark.rows)):032x}")
+            or mark.digest == _in_order(self._first(mark.rows))
+        ):
             return [*good, self.rows][mark.rows]
         if mark.rows > self.rows:
             return None
-        old = self._digest(mark.rows, failed=True)  # marks counted rows with an error once
-        return mark.rows if mark.digest == old.hexdigest() else None
+        every = _in_order(self._first(mark.rows, failed=True))  # as marks counted errors once
+        return mark.rows if mark.digest == every else None
 
     def covered(self, state: StrPath, marks: Mapping[str, Any] | None = None) -> Mark:
         """How much of this output a state covers, by what its header says under "outputs".
@@ -198,11 +201,11 @@ class Ledger:
             self._is_list = False
         size = self._ends[rows - 1] if rows else 0
         good = sum(not done.failed for done in self._done[:rows])
-        kept = Kept(rows, good, size, self._digest(good), self._seen, mark.folder)
+        kept = Kept(rows, good, size, digest_of(self._first(good)), self._seen, mark.folder)
         out = open_at(self.path, self._form, self._fmt, kept)
-        base = os.path.realpath(Path(os.path.realpath(self.path)).parent / mark.folder)
+        base = base_of(self.path, mark.folder)
         for i, done in enumerate(self._done[:rows]):
-            key = _known_by(done.name, base)
+            key = known_by(done.name, base)
             if done.failed:
                 self._failed.setdefault(key, []).append(i)
                 continue
@@ -213,7 +216,7 @@ class Ledger:
 
     def take(self, name: str) -> Done | None:
         """The row without an error that an image has; asked once per image, as names may repeat."""
-        found = self._left.get(_known_by(name, os.getcwd()))
+        found = self._left.get(known_by(name, os.getcwd()))
         return found.pop(0) if found else None
 
     def is_older(self, image: Path) -> bool:
@@ -222,16 +225,24 @@ class Ledger:
 
     def failures(self, name: str) -> dict[int, str]:
         """What was reported of an image, by the number of the row; asked once too."""
-        numbers = self._failed.pop(_known_by(name, os.getcwd()), [])
+        numbers = self._failed.pop(known_by(name, os.getcwd()), [])
         return {number: self._done[number].error for number in numbers}
 
     def opened(self, name: str) -> list[int]:
         """Rows that report an error of a folder or an archive that an image lies in: it is open."""
         if not self._failed:
             return []
-        ways = place_of(name, os.getcwd()), _known_by(name, os.getcwd())
+        ways = place_of(name, os.getcwd()), known_by(name, os.getcwd())
         above = {str(folder) for way in ways for folder in Path(way).parents}
         return [number for folder in above for number in self._failed.pop(folder, [])]
+
+
+def _in_order(lines: Iterable[bytes]) -> str:
+    """The digest of marks that knew of one order of the rows alone."""
+    digest = blake2b(digest_size=16)
+    for line in lines:
+        digest.update(line)
+    return digest.hexdigest()
 
 
 def check_saved(path: StrPath) -> None:
@@ -249,23 +260,3 @@ def _resaved(path: str) -> InputError:
         f"{path!r} was saved by another program, with other separators or ends of lines; put it "
         "back as it was, or give another name"
     )
-
-
-def _known_by(name: str, folder: str) -> str:
-    """The same for an image by whatever way its folder was reached: .., links, another folder."""
-    if "://" in name or name == "-":
-        return name
-    above, slash, last = name.rpartition(os.sep)
-    if last in ("", ".", "..") or (os.altsep or os.sep) in last:
-        above, last = os.path.split(place_of(name, folder))
-        slash = ""
-    return os.path.join(_real(folder, above + slash), last)
-
-
-@lru_cache(maxsize=1024)
-def _real(folder: str, below: str) -> str:
-    path = str(Path(folder, below))
-    try:
-        return os.path.realpath(path)
-    except (OSError, ValueError):
-        return path

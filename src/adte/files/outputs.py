@@ -6,9 +6,10 @@ An interrupted run goes on with `adte.files.ledger`; what a state has to say for
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple
@@ -16,6 +17,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple
 from adte.errors import InputError, LockedError
 from adte.files.devices import StrPath, is_special, open_through, standard_output
 from adte.files.locks import try_lock
+from adte.files.order import put_back
 from adte.files.rows import Csv, Lines, Row
 from adte.files.whole import reason, target_of, write_whole
 
@@ -24,6 +26,7 @@ __all__ = ["Mark", "Output", "open_output"]
 SUFFIXES = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json"}
 PART = ".jsonl.part"
 KEEP = 100  # outputs that a state remembers
+MODULUS = 1 << 128  # of the sum of the digests of rows
 
 Kind = Literal["file", "part", "stream", "list"]  # part and list: a JSON list, on disk or streamed
 
@@ -34,7 +37,7 @@ class Mark:
 
     Attributes:
         rows: of the output, from its beginning, whose images the state knows.
-        digest: of the bytes of these, and of the names of the columns.
+        digest: of the bytes of these, in whatever order, and of the names of the columns.
         folder: where relative names of images start, as seen from the output's own folder: the
             one in which its first run was started.
     """
@@ -88,13 +91,45 @@ def place_of(name: str, folder: str) -> str:
     return name if "://" in name or name == "-" else str(Path(folder, name))
 
 
+def known_by(name: str, folder: str) -> str:
+    """The same for an image by whatever way its folder was reached: .., links, another folder."""
+    if "://" in name or name == "-":
+        return name
+    above, slash, last = name.rpartition(os.sep)
+    if last in ("", ".", "..") or (os.altsep or os.sep) in last:
+        above, last = os.path.split(place_of(name, folder))
+        slash = ""
+    return os.path.join(_real(folder, above + slash), last)
+
+
+@lru_cache(maxsize=1024)
+def _real(folder: str, below: str) -> str:
+    path = str(Path(folder, below))
+    try:
+        return os.path.realpath(path)
+    except (OSError, ValueError):
+        return path
+
+
+def base_of(path: StrPath, folder: str) -> str:
+    """The folder of a mark, where the names in an output start."""
+    return os.path.realpath(Path(os.path.realpath(path)).parent / folder)
+
+
+def digest_of(lines: Iterable[bytes]) -> int:
+    """Of rows in whatever order, as a finished file may have another one than its mark knows."""
+    return sum(int.from_bytes(blake2b(x, digest_size=16).digest(), "big") for x in lines) % MODULUS
+
+
 # --------------------------------------------------------------------------- writing
 
 
 class Output:
     """An open output, made by `open_output` or `Ledger.resume`.
 
-    Every row is handed to the system as it comes; `close` waits until all are on the disk.
+    Every row is handed to the system as it comes; `close` waits until all are on the disk. A file
+    may then get its rows in another order; a mark of all of them is a mark of that file, too, so
+    that a kill on either side of the change leaves what can be resumed.
 
     Attributes:
         path: as it was given.
@@ -113,7 +148,7 @@ class Output:
         self._folder = here(path) if folder is None else folder
         self._elsewhere = self._folder != here(path)
         self._form, self._file, self._kind = form, file, kind
-        self._digest, self._size = blake2b(digest_size=16), 0
+        self._digest = self._size = 0
         self._good = 0  # rows without an error
         self._dropped: set[int] = set()
         self._is_open = True
@@ -152,7 +187,7 @@ class Output:
             raise self._failure(error) from error
         self._size += len(data)
         if covered:
-            self._digest.update(data)
+            self._digest = (self._digest + digest_of([data])) % MODULUS
 
     def _sync(self) -> None:
         if self._kind in ("file", "part"):
@@ -177,11 +212,16 @@ class Output:
         self._sync()
         key = mark_key(self.path, state)
         others = [(k, v) for k, v in (marks or {}).items() if k != key]
-        mark = Mark(self._good, self._digest.hexdigest(), self._folder)
+        mark = Mark(self._good, f"{self._digest:032x}", self._folder)
         return {**dict(others[1 - KEEP :]), key: asdict(mark)}
 
-    def close(self) -> None:
-        """Finish the file. A JSON list is put together here, of the rows that there are."""
+    def close(self, listing: Sequence[str] | None = None) -> None:
+        """Finish the file. A JSON list is put together here, of the rows that there are.
+
+        Args:
+            listing: names of images in the order that their rows shall have in a file. It needs a
+                state that covers all rows.
+        """
         if not self._is_open:
             return
         self._is_open = False
@@ -190,36 +230,55 @@ class Output:
                 self._put(b"\n]\n" if self.rows else b"[\n]\n")
             self._sync()
             if self._kind == "part":
-                self._assemble()
+                self._assemble(listing)
         finally:
             if self.path != "-":
                 self._file.close()  # and its lock goes
-        if self._dropped and self._kind == "file":
-            self._rewrite()
+        if self._kind == "file" and (listing or self._dropped):
+            self._rewrite(listing)
         self.rows -= len(self._dropped)
 
-    def _stay(self, lines: Iterable[bytes]) -> Iterator[bytes]:
-        """The lines but for those of dropped rows."""
-        first = 1 if self._form.head else 0
-        return (line for i, line in enumerate(lines, -first) if i not in self._dropped)
+    def _rows(self, place: Path, listing: Sequence[str] | None) -> list[tuple[int, int]]:
+        """Where the rows that stay begin and end, in the order of the listing."""
+        rows: list[tuple[int, int]] = []
+        names: list[str] = []
+        base = base_of(self.path, self._folder)
+        end = len(self._form.head)
+        with open(place, "rb") as lines:
+            lines.seek(end)
+            for i, line in enumerate(lines):
+                start, end = end, end + len(line)
+                if i not in self._dropped:
+                    rows.append((start, end))
+                    if listing is not None:
+                        names.append(known_by(self._form.read(line).name, base))
+        if listing is None:
+            return rows
+        cwd = os.getcwd()
+        return [rows[i] for i in put_back(names, (known_by(name, cwd) for name in listing))]
 
-    def _rewrite(self) -> None:
+    def _rewrite(self, listing: Sequence[str] | None) -> None:
         place = Path(self._file.name)
+        rows = self._rows(place, listing)
+        if not self._dropped and rows == sorted(rows):  # a file that is right keeps its time
+            return
 
         def write(name: str) -> None:
             with open(place, "rb") as lines, open(name, "wb") as out:
-                out.writelines(self._stay(lines))
+                out.write(self._form.head)
+                out.writelines(_pieces(lines, rows))
 
         write_whole(place, write)
 
-    def _assemble(self) -> None:
+    def _assemble(self, listing: Sequence[str] | None) -> None:
         part = Path(self._file.name)
+        rows = self._rows(part, listing)
 
         def write(name: str) -> None:
             with open(part, "rb") as lines, open(name, "wb") as out:
-                for i, line in enumerate(self._stay(lines)):
+                for i, line in enumerate(_pieces(lines, rows)):
                     out.write((b",\n" if i else b"[\n") + line.removesuffix(b"\n"))
-                out.write(b"\n]\n" if self.rows > len(self._dropped) else b"[\n]\n")
+                out.write(b"\n]\n" if rows else b"[\n]\n")
 
         try:
             write_whole(str(part).removesuffix(PART), write)
@@ -233,6 +292,12 @@ class Output:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def _pieces(file: BinaryIO, pieces: Iterable[tuple[int, int]]) -> Iterator[bytes]:
+    for start, end in pieces:
+        file.seek(start)
+        yield file.read(end - start)
 
 
 def open_output(path: StrPath, top: int = 0) -> Output:
@@ -265,7 +330,7 @@ class Kept(NamedTuple):
     rows: int
     good: int
     size: int
-    digest: blake2b
+    digest: int
     seen: int | None
     folder: str
 

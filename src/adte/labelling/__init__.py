@@ -5,7 +5,7 @@ from adte.labelling.job import Job
 from adte.labelling.looking import Look, Looked
 from adte.labelling.merging import merge_states
 from adte.labelling.report import Labelled, Listener, Report
-from adte.labelling.saved import Wanted
+from adte.labelling.saved import Wanted, state_facts
 from adte.labelling.sorting import Undone, undo
 
 __all__ = [
@@ -19,5 +19,6 @@ __all__ = [
     "Undone",
     "Wanted",
     "merge_states",
+    "state_facts",
     "undo",
 ]

@@ -1,9 +1,10 @@
 """Labelling images: each has one row and is learned from once, whatever interrupts the run.
 
-A `Job` says what to label and where the results go. Outputs are checked before any work. Rows are
-written as they come, and the state that belongs to them is saved every few seconds and at the end,
-so that the same job goes on where it stopped (`adte.files.ledger`). Each output is finished by
-itself: one that fails costs no other.
+A `Job` says what to label and where the results go. Outputs are checked before any work. Images
+that are known beforehand are worked on in a shuffled order (`adte.files.order`). Rows are written
+as they come, and put into the listing's order at the end. The state that belongs to them is saved
+every few seconds and at the end, so that the same job goes on where it stopped
+(`adte.files.ledger`). Each output is finished by itself: one that fails costs no other.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from typing import Any
 import torch
 
 from adte.classifier import Classifier
-from adte.data.places import expand, is_place, local_path
+from adte.data.places import Listing, expand, listing, local_path
 from adte.errors import InputError, LockedError, StateError
 from adte.files.claims import Lock, Target, claim, kind_of
 from adte.files.devices import StrPath
 from adte.files.inputs import Item, is_archive, is_pipe
 from adte.files.ledger import Ledger, check_saved
+from adte.files.order import Order, watched
 from adte.files.outputs import Mark, format_of, is_stream, open_output, part_of
 from adte.files.states import load_state
 from adte.files.whole import make_folder
@@ -65,6 +67,9 @@ class Job:
         sort_into: folder to sort the images into, one folder per label, at the end.
         sort: whether sorting copies the images, links to them or moves them.
         wait: seconds to wait for another process that uses the state, or sorts into the folder.
+        order: of the work. "shuffled" follows from the names of images and the seed, and takes
+            folders, files and .zip archives; pipes, tar archives and Parquet files are read as they
+            come. "listed" is the order of the inputs, and of the names in a folder.
         report: how far the job came, also after an error.
     """
 
@@ -84,6 +89,7 @@ class Job:
     sort_into: str | None = None
     sort: str = "copy"
     wait: float = 60.0
+    order: Order = "shuffled"
     report: Report = field(default_factory=Report)
 
     def run(self, listener: Listener | None = None) -> Report:
@@ -103,7 +109,7 @@ class Job:
             return self._run_to_parquet(self.out, listener)
         listener = listener or Listener()
         self._check()
-        items, names = self._listed()
+        images = self._listed()
         keep = self._keep()
         self._claim(keep)
         self._check_format()
@@ -127,6 +133,7 @@ class Job:
             if sorting is not None:
                 sorting.check(clf.classes)
             rows = self._rows(clf, keep, marks, listener)
+            names, items = self._in_order(images, clf.views.seed, rows, listener)
             saving = Saving(clf, keep.path, marks, rows.out, was_frozen) if keep else None
             sorts = sorting is not None
             run = Run(clf, rows, saving, self.report, self.top, self.min_confidence, sorts)
@@ -173,14 +180,33 @@ class Job:
         if self.out and format_of(self.out) == "json" and not is_stream(self.out):
             part_of(self.out)  # its rows have a longer name until it is put together
 
-    def _listed(self) -> tuple[Iterable[Item], list[str] | None]:
-        """The images, and their names where those can be had without reading the images."""
-        items = expand(self.inputs)
-        if all(map(is_pipe, self.inputs)):
-            return items, list(self.inputs)  # an image each
-        if any((is_archive(name) and not is_place(name)) or is_pipe(name) for name in self.inputs):
-            return items, None
-        return _listed(items)
+    def _listed(self) -> Listing | None:
+        """The images, where those can be known without reading them; one that is not there is
+        refused.
+        """
+        images = listing(self.inputs)
+        if images is not None and len(images.names) == 1 and not is_archive(images.names[0]):
+            (source,) = images.sources
+            if isinstance(source, InputError):
+                raise source
+        return images
+
+    def _in_order(
+        self, images: Listing | None, seed: int, rows: Rows, listener: Listener
+    ) -> tuple[list[str] | None, Iterable[Item]]:
+        """The images' names, where they are known, and the images in the order of the work."""
+        if images is None:
+            names = list(self.inputs) if all(map(is_pipe, self.inputs)) else None  # an image each
+            return names, watched(expand(self.inputs), listener.note)
+        rows.listing = images.names
+        if self.order == "listed" or not images.can_shuffle:
+            return images.names, watched(images.items(None), listener.note)
+        if self.out is not None and is_stream(self.out):
+            listener.note(
+                "rows come in the shuffled order of the work, not in that of the names; --order "
+                "listed changes that, at a cost in accuracy where folders or names are sorted"
+            )
+        return images.names, images.items(seed)
 
     def _ready(self, clf: Classifier, stack: ExitStack) -> None:
         """What is needed before rows are opened, which may empty a file."""
@@ -354,11 +380,3 @@ class Job:
                 number = counted(sorting.count, "image")
                 how = f"{number} {WAYS[self.sort]}; `adte undo {listing}` undoes it"
                 self.report.written.append(f"{self.sort_into} ({how})")
-
-
-def _listed(items: Iterable[Item]) -> tuple[list[Item], list[str]]:
-    """The images, all of them listed, and their names; one that is not there is refused."""
-    found = list(items)
-    if len(found) == 1 and isinstance(found[0][1], InputError):
-        raise found[0][1]
-    return found, [name for name, _ in found]

@@ -12,7 +12,7 @@ from adte.errors import InputError
 from adte.files.claims import Lock, Target, claim, kind_of
 from adte.files.devices import StrPath
 from adte.files.states import save_state
-from adte.fit import check_fit, read_learned, read_method
+from adte.fit import check_fit, check_one_order, read_learned, read_method
 from adte.labelling.saved import check_file
 from adte.learned import Learned
 from adte.methods import Method
@@ -45,9 +45,13 @@ def merge_states(
     tensors, facts = read_learned(states[0])
     method = read_method(os.fspath(states[0]), facts)
     whole, known = _held(method, tensors, facts), [facts]
-    common = None if start is None else _read(start, facts, method)[0]
+    common, order = None, None
+    if start is not None:
+        common, _, order = _read(start, facts, method)
     for path in states[1:]:
-        other, theirs = _read(path, facts, method)
+        other, theirs, another = _read(path, facts, method)
+        if common is not None:
+            check_one_order(order, another)
         whole = whole.merge(other, common, repr(os.fspath(path)))
         known.append(theirs)
     if common is not None:
@@ -68,11 +72,12 @@ def merge_states(
     return whole.seen
 
 
-def _read(path: StrPath, like: Facts, method: Method) -> tuple[Learned, Facts]:
-    """What a file has learned, if it fits the first one, and its facts."""
+def _read(path: StrPath, like: Facts, method: Method) -> tuple[Learned, Facts, list[int] | None]:
+    """What a file has learned, if it fits the first one, its facts, and the order it was in."""
     tensors, facts = read_learned(path)
-    check_fit(repr(os.fspath(path)), facts, like)
-    return _held(method, tensors, facts), facts
+    order = check_fit(repr(os.fspath(path)), facts, like)
+    held = _held(method, tensors, facts)
+    return held.in_order(order) if order else held, facts, order
 
 
 def _held(method: Method, tensors: dict[str, Any], facts: Facts) -> Learned:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import count
@@ -23,6 +23,7 @@ from adte.classifier import Classifier, Unread
 from adte.errors import InputError
 from adte.files.inputs import Item
 from adte.files.ledger import Ledger
+from adte.files.order import put_back
 from adte.files.outputs import Output, is_stream
 from adte.files.rows import Done, escape_name
 from adte.given import refusing
@@ -43,11 +44,14 @@ class Rows:
 
     Attributes:
         pipes: names of inputs that give another image each time.
+        listing: names of all images in the order that rows have at the end; None leaves them as
+            they come.
     """
 
     out: Output | None = None
     ledger: Ledger | None = None
     pipes: frozenset[str] = frozenset()
+    listing: Sequence[str] | None = None
 
     def take(self, name: str) -> Done | None:
         """The row that an image has from an earlier run. One with an error is none."""
@@ -286,7 +290,7 @@ class Run:
             confidence=p.confidence,
             index=p.index,
             learned=not self.clf.frozen,
-            top=[{"class": c, "probability": x} for c, x in p.best(self.top)],
+            top=[{"class": c, "probability": x} for c, x in p.top(self.top)],
             abstained=unsure,
             kept=[] if p.kept is None else p.kept.tolist(),
         )
@@ -305,19 +309,21 @@ class Run:
         self.report.seen = self.clf.seen
         with suppress(InputError):  # not every method estimates them
             self.report.shares = self.clf.shares
-        if self.saving:
-            self._end(self._save, not self.saving.is_idle)
+        saved = self.saving is not None and self._end(self._save, not self.saving.is_idle)
         if self.rows.out is not None:
-            self._end(self._close, self._whole or self.rows.out.rows > 0)
+            listing = self.rows.listing if saved else None  # rows change places if all are covered
+            self._end(lambda: self._close(listing), self._whole or self.rows.out.rows > 0)
         if json_to is not None:
             self._end(lambda: self._write_json(json_to))
 
-    def _end(self, finish: Callable[[], str], say: bool = True) -> None:
+    def _end(self, finish: Callable[[], str], say: bool = True) -> bool:
         try:
             said = finish()
             self.report.written += [said] if say else []
         except (InputError, BrokenPipeError) as error:
             self.report.failed.append(str(error))
+            return False
+        return True
 
     def _save(self) -> str:
         assert self.saving is not None
@@ -332,14 +338,15 @@ class Run:
             raise self.saving.error
         return f"{path} ({counted(self.clf.seen, 'image')} seen)"
 
-    def _close(self) -> str:
+    def _close(self, listing: Sequence[str] | None) -> str:
         assert self.rows.out is not None
-        self.rows.out.close()
+        self.rows.out.close(listing)
         return f"{_called(self.rows.out.path)} ({counted(self.rows.out.rows, 'row')})"
 
     def _write_json(self, path: str) -> str:
         from adte.console import emit_json
 
+        order = put_back([row["path"] for row in self._all], self.rows.listing or ())
         facts = {
             "model": self.clf.model.name,
             "method": self.clf.method.name,
@@ -351,7 +358,7 @@ class Run:
             "shares": [s._asdict() for s in self.report.shares],
             "unread": [{"path": escape_name(u.source), "error": u.reason}
                        for u in self.report.unread],
-            "rows": [{**row, "path": escape_name(row["path"])} for row in self._all],
+            "rows": [{**self._all[i], "path": escape_name(self._all[i]["path"])} for i in order],
         }  # fmt: skip
         emit_json(facts, path)
         return _called(path)

@@ -7,6 +7,7 @@ templates, views, seed and options of the method have to be those of the state.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -16,12 +17,13 @@ from adte.errors import InputError
 from adte.facts import read_state
 from adte.files.devices import StrPath, is_special
 from adte.files.states import load_state
+from adte.fit import note_order, read_learned, read_method, reordered
 from adte.loading import Loading
 from adte.methods import create_method
 from adte.models.registry import may_have_classes
 from adte.prompts import SINGLE, Prompts
 
-__all__ = ["Saved", "Wanted", "check_file", "open_classifier"]
+__all__ = ["Saved", "Wanted", "check_file", "open_classifier", "state_facts"]
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,35 @@ class Saved:
         return Saved(path, f"the state of --out, {path!r},", "give another --out, or --force")
 
 
+def state_facts(path: StrPath) -> dict[str, Any]:
+    """What a state file holds, as values for JSON; the model is not needed.
+
+    `by_class` has, of methods that estimate them, the bias that answers are divided by, 1 where
+    there is none, and the share of each class in the stream.
+    """
+    tensors, facts = read_learned(path)
+    method, classes = read_method(os.fspath(path), facts), facts["classes"]
+    method.load_state_dict(tensors, {"L": len(classes)})
+    prior = getattr(method, "class_prior", None)
+    by_class: list[dict[str, Any]] = [{"class": name} for name in classes]
+    if prior is not None and prior.seen:
+        for row, p in zip(by_class, prior.prior.tolist(), strict=True):
+            row["bias"] = p * len(classes)
+        for row, *share in zip(by_class, *(x.tolist() for x in prior.shares or ()), strict=False):
+            row |= zip(("share", "low", "high"), share, strict=True)
+    names = ("model", "fingerprint", "method", "seen", "frozen", "temperature")
+    return {
+        "file": os.fspath(path),
+        "saved_by": facts["version"],
+        **{name: facts[name] for name in names},
+        "options": method.params,
+        "views": "auto" if facts["auto"] else facts["views"]["count"],
+        "templates": list(facts["prompts"]["templates"]),
+        "outputs": sorted(facts["outputs"] or {}),
+        "by_class": by_class,
+    }
+
+
 def check_file(option: str, path: StrPath) -> None:
     """Refuse to put a state where it could not be read back."""
     if os.fspath(path) == "-" or is_special(path):
@@ -136,6 +167,9 @@ def open_classifier(wanted: Wanted, saved: Saved) -> tuple[Classifier, dict[str,
     """The classifier of a state, and what the state says of outputs, see `adte.files.ledger`."""
     facts = read_state(load_state(saved.path)[1], saved.path)
     for name, here, there in wanted.differences(facts):
+        if name == "classes" and reordered(there, here):  # the state's own is as good
+            warnings.warn(note_order(saved.name), stacklevel=3)
+            continue
         if name == "classes":
             reason = "was saved for other classes than --classes names"
         elif name == "descriptions":  # the file may be the same, and changed

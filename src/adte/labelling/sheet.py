@@ -126,8 +126,8 @@ def _overview(groups: Sequence[Group], total: int) -> str:
         '<h2>Labels</h2>\n<div class="wide full" tabindex="0"><table>'
         "<caption>Images by label</caption><thead><tr>"
         '<th scope="col">label</th><th scope="col">images</th>'
-        '<th scope="col"></th><th scope="col">share</th><th scope="col">mean confidence</th></tr>'
-        f"</thead><tbody>\n{rows}</tbody></table></div>\n"
+        '<th scope="col" class="bar"></th><th scope="col">share</th><th scope="col">confidence</th>'
+        f"</tr></thead><tbody>\n{rows}</tbody></table></div>\n"
     )
 
 
@@ -138,8 +138,9 @@ def _check(cards: Sequence[Card], classes: Sequence[str], state: str | None) -> 
         f'data-label="{_text(c.answer.guess)}" data-confidence="{c.answer.confidence:.6f}">'
         f'<img alt="{_text(os.path.basename(c.place))}"><p class="said"><strong>'
         f"{_text(c.answer.guess)}</strong> {_percent(c.answer.confidence)}</p>"
-        '<p class="ask"><button type="button" aria-pressed="false">right</button> '
-        '<input type="text" list="classes" placeholder="no, it is …" autocomplete="off" '
+        '<p class="ask"><button type="button" value="right" aria-pressed="false">right</button> '
+        '<button type="button" value="wrong" aria-pressed="false">wrong</button> '
+        '<input type="text" list="classes" placeholder="it is …" autocomplete="off" '
         f'aria-label="what {_text(os.path.basename(c.place))} is, if not {_text(c.answer.guess)}">'
         "</p></li>\n"
         for c in cards
@@ -148,13 +149,14 @@ def _check(cards: Sequence[Card], classes: Sequence[str], state: str | None) -> 
     return (
         f'<section id="check"><h2>Check {len(cards)} by eye</h2>\n'
         "<p>These images were drawn at random, so the share of right labels among them is an "
-        "estimate for all images. Say for each whether its label is right, or what it shows.</p>\n"
+        "estimate for all images. Say for each whether its label is right; if it is wrong, name "
+        "its class if you can. A name that is not in the list counts as wrong.</p>\n"
         '<p class="lead" id="score" role="status"></p>\n'
         '<p class="screen"><button type="button" id="save" disabled>Save checked.csv</button> '
         '<button type="button" id="clear" disabled>Start over</button></p>\n'
         "<p>With about fifty images checked, you can calibrate the confidence:</p>\n"
         f"<p><code>{_text(' '.join(map(shlex.quote, command)))}</code></p>\n"
-        f'<datalist id="classes"><option value="none of them"></option>{options}</datalist>\n'
+        f'<datalist id="classes">{options}</datalist>\n'
         f'<ol class="cards">\n{items}</ol></section>\n'
     )
 

@@ -20,7 +20,7 @@ Three ways to write one, from easy to fast:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, overload
 
@@ -29,7 +29,7 @@ from torch import Tensor
 from adte import state as declared
 from adte.batch import Batch, Context, Sample, check_unit
 from adte.errors import InputError, StateError, brief
-from adte.machine import as_it_is
+from adte.machine import as_it_is, threads
 from adte.options import check, coerce, flat, option
 from adte.prediction import Prediction, Predictions, check_probs
 from adte.state import Entry, State
@@ -41,6 +41,7 @@ GIVEN = {
     "features": "features", "class weights": "class_weights", "pixels": "pixels",
     "image tower": "model", "text tower": "model", "embeddings": "model",
 }  # fmt: skip
+_TOWERS = {"image tower", "text tower", "embeddings"}
 NEEDS = frozenset({"logits", *GIVEN})
 MANY = 64  # images that `step_many` and `predict_many` put together
 
@@ -367,13 +368,20 @@ class Method:
         """The images, checked, in a block where their own dtype and device decide."""
         batch = _batch(images)
         before = _versions(batch)
-        with as_it_is(batch.logits.device):
+        with as_it_is(batch.logits.device), self._threads(batch):
             yield self._bound(batch)
         if before != _versions(batch):
             raise InputError(
                 f"method {self.name!r} changes logits, features, pixels or class weights in place; "
                 "others are given the same: let it work on a copy"
             )
+
+    def _threads(self, batch: Batch) -> AbstractContextManager[None]:
+        """One thread, the fastest for small tensors; for a tower as many as that is worth."""
+        model = batch.context.model
+        if model is None or self.needs.isdisjoint(_TOWERS):
+            return threads(1)
+        return model.at_work(batch.logits.shape[1 if "image tower" in self.needs else 2])
 
     def _bound(self, batch: Batch) -> Batch:
         batch.check()

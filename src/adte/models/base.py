@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 
 from adte.errors import InputError, brief
 from adte.functional import wide
-from adte.machine import head_device
+from adte.machine import head_device, threads, threads_for
 from adte.models._weights import fingerprint
 from adte.views import Preprocess
 
@@ -58,6 +59,7 @@ class Model(nn.Module):
         logit_bias: number added to every logit, 0 except for SigLIP; softmax is not affected.
         unit: whether features are unit vectors.
         runner: faster code for the image tower, used where gradients are off; or None.
+        threads: threads that compute it on a CPU; None chooses by the size of the work.
     """
 
     name: str
@@ -67,6 +69,7 @@ class Model(nn.Module):
     logit_bias: float = 0.0
     unit: bool = True
     runner: Runner | None = None
+    threads: int | None = None
 
     _kind: str = ""  # what error messages add to its name
     _loaded: str = ""  # the fingerprint of the weights as they were loaded, before any cast
@@ -175,6 +178,16 @@ class Model(nn.Module):
                 "define a property `fingerprint`, such as a digest of what it computes with"
             )
         return self._loaded if self._loaded and self.dtype not in _SAFE else fingerprint(self)
+
+    def at_work(self, inputs: int) -> AbstractContextManager[None]:
+        """Within the block torch computes on the threads that so many images or texts are worth."""
+        if self.device.type != "cpu":
+            return nullcontext()
+        if self.threads is not None:
+            return threads(self.threads)
+        if self.runner is not None:  # it may be compiled for the number that torch has
+            return nullcontext()
+        return threads(threads_for(inputs * sum(p.numel() for p in self.parameters())))
 
     @property
     def device(self) -> torch.device:

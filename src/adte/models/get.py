@@ -18,15 +18,15 @@ from hashlib import sha1
 from pathlib import Path
 from typing import Any
 
-from adte.data.get import Progress, fetch_file
+from adte.data.get import Progress, checks, fetch_file
 from adte.data.registry import Download
 from adte.errors import InputError, unknown
 from adte.files import make_folder, write_whole
-from adte.models._weights import import_hub
+from adte.models._weights import RANDOM, import_hub
 from adte.models.openclip import CACHE, import_open_clip, published, unknown_model
 from adte.models.tiny import SHAPES
 
-__all__ = ["Wanted", "checkpoint_of", "get_model"]
+__all__ = ["Wanted", "check_published", "checkpoint_of", "get_model"]
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,22 @@ def _checksum(url: str) -> str:
         return f"sha256:{parts[-2]}"
     found = re.search(r"-([0-9a-f]{8,64})\.[a-z]+$", parts[-1])
     return f"sha256:{found[1]}" if found and "mlfoundations" in url else ""
+
+
+def check_published(name: str, weights: str | None = None) -> Path:
+    """The file that a model of open_clip is loaded from, if its SHA-256 is the published one."""
+    wanted = checkpoint_of(name)
+    path = Path(weights) if weights else Path(CACHE).expanduser() / wanted.files[0]
+    if weights == RANDOM:
+        raise InputError(f"{name} has random weights")
+    if not wanted.checksum or not path.is_file():
+        raise InputError(
+            f"{str(path)!r} is not here to be compared with the published file of {name}; "
+            f"`adte models get {name}` brings it"
+        )
+    if not checks(path, Download(path.name, wanted.url, None, wanted.checksum)):
+        raise InputError(f"the SHA-256 of {str(path)!r} is not the one published for {name}")
+    return path
 
 
 def get_model(

@@ -27,7 +27,7 @@ from typing import Any
 import torch
 
 from adte.errors import InputError, MissingExtra, UnknownModel
-from adte.loading import Loading
+from adte.loading import MOST_THREADS, Loading
 from adte.machine import as_it_is
 from adte.models._weights import RANDOM
 from adte.models.base import Model
@@ -35,6 +35,7 @@ from adte.models.openclip import load_open_clip, open_clip_names
 from adte.models.registry import EMBEDDED, KINDS, NAMES, registered
 from adte.models.runtime import check_runtime, with_runtime
 from adte.models.wrap import check_model
+from adte.options import at_least
 
 __all__ = [
     "check_loading",
@@ -137,6 +138,7 @@ def load_model(
     dtype: torch.dtype | str | None = None,
     tokenizer: Any = None,
     runtime: str = "auto",
+    threads: int | None = None,
 ) -> Model:
     """Load a model by name, ready for inference.
 
@@ -155,19 +157,23 @@ def load_model(
         runtime: code that computes the image tower where gradients are off: "auto", "torch" (the
             library's own), "fast", "compile", "float8" or "openvino". "auto" is "fast" on CUDA if
             it knows the tower, and "torch" elsewhere.
+        threads: threads that compute the model on a CPU; by default one for small work and all of
+            torch's for large, see `Model.at_work`.
 
     Returns:
         A `Model` in evaluation mode. Its `offers` say what it can do; one of timm has fixed
         classes.
 
     Raises:
-        InputError: if the name is unknown, or the weights, device or runtime cannot be used.
+        InputError: if the name is unknown, or the weights, device, runtime or threads cannot be
+            used.
         MissingExtra: if the package that the model comes from is not installed.
 
     >>> load_model("tiny").dim
     128
     """
     check_runtime(runtime)
+    _check_threads(threads)
     place = default_device() if device is None else find_device(device)
     kind = find_dtype(dtype) if dtype is not None else default_dtype(place)
     with as_it_is(place), _drawn(weights):
@@ -177,7 +183,15 @@ def load_model(
         check_model(model)
         with suppress(InputError):  # it is asked for where it matters
             model._loaded = model.fingerprint  # before any cast
-        return with_runtime(model.to(place, kind).eval(), runtime)
+        model = with_runtime(model.to(place, kind).eval(), runtime)
+        if threads is not None:
+            model.threads = threads
+        return model
+
+
+def _check_threads(threads: int | None) -> None:
+    if threads is not None and at_least("threads", threads, 1) > MOST_THREADS:
+        raise InputError(f"threads={threads} are too many; give at most {MOST_THREADS}")
 
 
 @contextmanager
@@ -198,7 +212,10 @@ def _load(name: str, weights: Weights, tokenizer: Any) -> tuple[Model, torch.dty
     if name in NAMES:
         load, own = NAMES[name]
         if not given.keys() <= signature(load).parameters.keys():
-            raise InputError(f"{name!r} has its weights and tokenizer embedded; pass neither")
+            raise InputError(
+                f"{name!r} has its weights and tokenizer embedded; pass neither, or choose a model "
+                "that takes them, such as 'ViT-B-32'"
+            )
         return _named(load(**given), "" if given else name), own
     prefix, colon, rest = name.partition(":")
     if prefix == "wrapped" and colon:
@@ -212,6 +229,11 @@ def _load(name: str, weights: Weights, tokenizer: Any) -> tuple[Model, torch.dty
     if close := get_close_matches(name.lower(), EMBEDDED, 1, 0.8):  # open_clip takes seconds
         raise UnknownModel(f"unknown model {name!r}; did you mean {close[0]!r}?")
     arch, slash, tag = name.partition("/")
+    if tag == RANDOM:
+        raise InputError(
+            f"{name!r} is no model, since 'random' is no name of weights; write "
+            f"load_model({arch!r}, weights='random'), or --model {arch} --weights random"
+        )
     try:
         return load_open_clip(arch, tag if slash else None, weights, tokenizer), None
     except MissingExtra as error:
@@ -270,6 +292,7 @@ def load_with(how: Loading, name: str) -> Model:
 def check_loading(how: Loading) -> None:
     """Refuse, before anything is loaded, what cannot be had on this machine."""
     check_runtime(how.runtime)
+    _check_threads(how.threads)
     if how.device is not None:
         find_device(how.device)
     if how.dtype is not None:

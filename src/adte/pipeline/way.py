@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from adte.batch import Batch, Context
 from adte.errors import InputError, brief
 from adte.images import Picture, load_image
-from adte.machine import head_device
+from adte.machine import head_device, threads
 from adte.models import check_model
 from adte.models.base import Model, check_features
 from adte.pipeline.overlap import overlapped
@@ -207,7 +207,8 @@ class Pipeline:
             rows, which = part.flatten(0, 1), None
             if size == 1 and self.model.device.type == "cpu":  # elsewhere a pass has one shape
                 rows, which = _distinct(rows)
-            found = self.model.encode_image(rows)
+            with self.model.at_work(len(rows)):
+                found = self.model.encode_image(rows)
             found = check_features(self.model, "encode_image", found, len(rows))
             features = found.to(head_device(found.device), torch.float16).contiguous()
             features = features if which is None else features[which]
@@ -332,6 +333,7 @@ class Pipeline:
             if problem is not None:
                 raise problem
 
+    @threads(1)
     def _try(self, source: Any) -> Prepared | InputError:
         try:
             return self.prepare(source)
@@ -375,7 +377,8 @@ class Pipeline:
         pixels: list[Tensor] = []
         for some in rounds(most):
             if made is None:
-                views = self.views(image, self.preprocess, some=some)
+                with threads(1):
+                    views = self.views(image, self.preprocess, some=some)
                 views = views.to(self.model.device, self.model.dtype)
             else:
                 views = made[some.start : some.stop]

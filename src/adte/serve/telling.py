@@ -29,7 +29,7 @@ def tell_predictions(
             "label": p.label,
             "index": p.index,
             "confidence": p.confidence,
-            "best": [list(pair) for pair in p.best(job.top)],
+            "best": [list(pair) for pair in p.top(job.top)],
             "probs": p.probs.tolist() if job.probs else None,
             "explain": explained[i] if explained else None,
         }

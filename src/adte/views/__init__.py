@@ -12,11 +12,15 @@ A JPEG above 4 megapixels is decoded at 1/2, 1/4 or 1/8 of its size where every 
 times the pixels it needs; its boxes lie on a grid of 8 pixels, so they are whole at each scale.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from adte.images import Picture, load_image
 from adte.views.boxes import Crop
 from adte.views.drawing import KERNELS, Views, load_picture
 from adte.views.preprocess import Preprocess
-from adte.views.resize import base_view
+
+if TYPE_CHECKING:
+    from adte.views.resize import base_view
 
 __all__ = [
     "KERNELS",
@@ -28,3 +32,12 @@ __all__ = [
     "load_image",
     "load_picture",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`base_view` is imported when it is asked for: it needs torch, and options do not."""
+    if name != "base_view":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from adte.views.resize import base_view
+
+    return base_view

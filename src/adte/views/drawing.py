@@ -7,20 +7,19 @@ import os
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from adte.errors import InputError, unknown
 from adte.images import Picture, read_picture
 from adte.options import check, option
-from adte.views.augmix import augmix
-from adte.views.bands import resize_bands
 from adte.views.boxes import Crop, coarsest, placed, unit
 from adte.views.preprocess import Preprocess
-from adte.views.resize import base_view, resize_float, resize_pillow, resize_uint8
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 __all__ = ["KERNELS", "Views", "load_picture"]
 
@@ -89,6 +88,11 @@ class Views:
         Returns:
             Normalised views (count, 3, S, S) in float32.
         """
+        import torch
+
+        from adte.views.augmix import augmix
+        from adte.views.resize import base_view
+
         picture = load_picture(image, preprocess, self)
         fitted = self.fitted(picture.height, picture.width, preprocess)
         seed = self._digest(picture, key)
@@ -135,6 +139,9 @@ class Views:
         kernel: str,
     ) -> None:
         """Fill views with boxes of the image."""
+        from adte.views.bands import resize_bands
+        from adte.views.resize import resize_float, resize_pillow, resize_uint8
+
         crops, out = placed([c for c, _ in views], picture), [v for _, v in views]
         if kernel == "pillow":
             resize_pillow(picture.pixels, crops, preprocess, out, self.interpolation)
@@ -151,6 +158,8 @@ class Views:
 
         The environment variable ADTE_VIEWS forces one of them on the CPU; results record which.
         """
+        import torch
+
         forced = os.environ.get("ADTE_VIEWS", "")
         if forced and forced not in KERNELS:
             raise unknown("kernel of the views in ADTE_VIEWS", forced, KERNELS)

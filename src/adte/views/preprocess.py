@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from PIL import Image
-from torch import Tensor
 
 from adte.options import check, option
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["FILTERS", "Preprocess"]
 

@@ -21,44 +21,34 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from adte.data.corruptions import blur, digital, noise, spatter, weather
-from adte.data.corruptions.planes import Floats, Pixels, to_pixels, to_planes
 from adte.data.corruptions.tables import SIDES, TABLES
 from adte.errors import InputError, unknown
 from adte.options import option
 
+if TYPE_CHECKING:
+    from adte.data.corruptions.planes import Pixels
+
 __all__ = ["COMMON", "CORRUPTIONS", "EXTRA", "Corruption", "canonical", "corrupt", "nearest_table"]
 
-_APPLY: dict[str, Callable[..., Floats]] = {
-    "gaussian_noise": noise.gaussian_noise,
-    "shot_noise": noise.shot_noise,
-    "impulse_noise": noise.impulse_noise,
-    "defocus_blur": blur.defocus_blur,
-    "glass_blur": blur.glass_blur,
-    "motion_blur": blur.motion_blur,
-    "zoom_blur": blur.zoom_blur,
-    "snow": weather.snow,
-    "frost": weather.frost,
-    "fog": weather.fog,
-    "brightness": weather.brightness,
-    "contrast": digital.contrast,
-    "elastic_transform": digital.elastic_transform,
-    "pixelate": digital.pixelate,
-    "jpeg_compression": digital.jpeg_compression,
-    "speckle_noise": noise.speckle_noise,
-    "gaussian_blur": blur.gaussian_blur,
-    "spatter": spatter.spatter,
-    "saturate": digital.saturate,
-}
-CORRUPTIONS = tuple(_APPLY)  # in the canonical order
+# In the canonical order, and the module of each, which imports torch.
+_ROOMS = {
+    "gaussian_noise": "noise", "shot_noise": "noise", "impulse_noise": "noise",
+    "defocus_blur": "blur", "glass_blur": "blur", "motion_blur": "blur", "zoom_blur": "blur",
+    "snow": "weather", "frost": "weather", "fog": "weather", "brightness": "weather",
+    "contrast": "digital", "elastic_transform": "digital", "pixelate": "digital",
+    "jpeg_compression": "digital",
+    "speckle_noise": "noise", "gaussian_blur": "blur", "spatter": "spatter",
+    "saturate": "digital",
+}  # fmt: skip
+CORRUPTIONS = tuple(_ROOMS)
 COMMON, EXTRA = CORRUPTIONS[:15], CORRUPTIONS[15:]
 
 _SPELLINGS = {
@@ -79,7 +69,7 @@ def canonical(name: str) -> str:
     """
     plain = "_".join(str(name).lower().replace("-", " ").replace("_", " ").split())
     plain = _SPELLINGS.get(plain, plain)
-    if plain not in _APPLY:
+    if plain not in _ROOMS:
         raise unknown("corruption", name, CORRUPTIONS)
     return plain
 
@@ -121,7 +111,11 @@ def corrupt(
             "adte.load_image makes one"
         )
     row = TABLES[name][table or nearest_table(*image.shape[:2])][severity - 1]
-    apply = partial(weather.frost, folder=frost_dir) if name == "frost" else _APPLY[name]
+    from adte.data.corruptions.planes import to_pixels, to_planes
+
+    apply = getattr(import_module(f"adte.data.corruptions.{_ROOMS[name]}"), name)
+    if name == "frost":
+        apply = partial(apply, folder=frost_dir)
     return to_pixels(apply(to_planes(image), np.random.default_rng(rng), *row))
 
 

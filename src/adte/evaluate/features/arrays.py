@@ -10,17 +10,19 @@ from copy import copy
 from hashlib import blake2b
 from math import log
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adte.data.streams import order_digest
-from adte.errors import InputError
+from adte.data.streams import another_order, order_digest
+from adte.errors import InputError, unknown
 from adte.evaluate.features.recipe import Recipe
 from adte.evaluate.features.stream import FeatureStream, Image
+from adte.files.order import Order
+from adte.options import at_least
 from adte.prompts import note_repeats
 from adte.views import Views
 
@@ -77,11 +79,14 @@ def from_arrays(
     ids: Sequence[str] | None = None,
     domains: Sequence[str] | None = None,
     name: str = "own data",
+    order: Order = "shuffled",
+    seed: int = 0,
 ) -> Arrays:
     """Make a stream from features of your own, for `adte.compare` and `adte.evaluate.run`.
 
     Everything may be a NumPy array, a tensor or a list. Features and class weights are brought to
-    unit length; features are kept in float16, as in a cache.
+    unit length; features are kept in float16, as in a cache. Rows are mostly sorted by class, which
+    costs methods that learn accuracy, so the stream is a shuffle of them.
 
     Args:
         features: features of N images (N, D), or of V views of each (N, V, D), where view 0 is the
@@ -94,6 +99,9 @@ def from_arrays(
         ids: names of the images.
         domains: domain of each image, for accuracy by domain.
         name: name of the data, for reports.
+        order: "shuffled", within each domain where they come one after the other, or "listed", as
+            the rows are.
+        seed: of the shuffle.
 
     Raises:
         InputError: if shapes do not fit, or labels are not whole numbers from 0 to L − 1.
@@ -125,6 +133,13 @@ def from_arrays(
             of = "class weights" if what == "class names" else "images"
             raise InputError(f"there are {len(given)} {what} for {wanted} {of}; give one for each")
     note_repeats(names)
+    if order not in get_args(Order):
+        raise unknown("order of rows", order, get_args(Order))
+    turns = np.arange(count)
+    counts = dict(Counter(domains))
+    if order == "shuffled":
+        seed = at_least("seed", seed, 0)
+        turns = another_order({"domain_counts": counts}, truth, lambda: domains, seed)
     scale, bias = _number(scale, "scale"), _number(bias, "bias")
     if not (np.isfinite(scale) and scale > 0 and np.isfinite(bias)):
         raise InputError(f"scale={scale}, bias={bias} cannot be used; give numbers, scale above 0")
@@ -148,19 +163,20 @@ def from_arrays(
         views=Views(count=x.shape[1]),
         data={
             "images": count,
-            "order": "as given",
+            "order": order,
+            **({"seed": seed} if order == "shuffled" else {}),
             "datasets": [said],
-            "domain_counts": dict(Counter(domains)),
-            "digest": order_digest(zip(ids, domains, strict=True)),
+            "domain_counts": counts,
+            "digest": order_digest((ids[i], domains[i]) for i in turns),
         },
         classes=tuple(names),
         class_ids=tuple(str(i) for i in range(known)),
         prompts={"name": "class weights as given"},
     )
-    return Arrays(x, weights, truth, recipe, ids, domains)
+    return Arrays(x, weights, truth, recipe, ids, domains).ordered(turns)
 
 
-def from_npz(path: str | os.PathLike[str]) -> Arrays:
+def from_npz(path: str | os.PathLike[str], order: Order = "shuffled", seed: int = 0) -> Arrays:
     """Make a stream from features in an .npz file, as `from_arrays` does from arrays.
 
     The file has the arrays `image` (features), `text` (class weights) and `label`, and may have
@@ -194,8 +210,9 @@ def from_npz(path: str | os.PathLike[str]) -> Arrays:
         more |= {k: _texts(found[k]) for k in ("ids", "domains") if k in found}
         names = _texts(found["names"]) if "names" in found else None
         return from_arrays(
-            found["image"], found["text"], found["label"], names, name=where.stem, **more
-        )
+            found["image"], found["text"], found["label"], names, name=where.stem,
+            order=order, seed=seed, **more,
+        )  # fmt: skip
     except (TypeError, ValueError) as error:  # an InputError is one
         raise InputError(f"in {str(where)!r}: {error}") from error
 

@@ -74,6 +74,7 @@ class Column:
     Attributes:
         best: whether large ("up") or small ("down") figures are good; None marks nothing.
         interval: key of a pair (low, high) that is shown behind the figure.
+        half: show half its width, as in ± 0.4, instead of both ends.
         shown: False for what only the CSV has.
         interval_kind: how the interval is shown, where it is not of the figure itself.
         caption: what a reader is told of it.
@@ -87,6 +88,7 @@ class Column:
     shown: bool = True
     interval_kind: Kind | None = None
     caption: str = ""
+    half: bool = False
 
     @classmethod
     def of(cls, m: Metric) -> Column:
@@ -102,9 +104,11 @@ class Column:
         return "" if _missing(value) else _SHOW[self.kind](value)
 
     def show_interval(self, row: Mapping[str, Any]) -> str:
-        """As in 41.2…43.0, or nothing."""
+        """As in 41.2…43.0 or ± 0.9, or nothing."""
         pair = row.get(self.interval) if self.interval else None
         show = _SHOW[self.interval_kind or self.kind]
+        if pair is not None and self.half:
+            return f"± {show((pair[1] - pair[0]) / 2)}" if pair[1] > pair[0] else ""
         return "" if pair is None else "…".join(show(x) for x in pair)
 
 
@@ -159,7 +163,7 @@ class Grid:
     def to_markdown(self) -> str:
         def cell(text: str, interval: str, mark: Mark) -> str:
             star = {"": "", "second": "*", "best": "**"}[mark]
-            around = f" ({interval})" if interval else ""
+            around = f" {interval}" if interval[:1] == "±" else f" ({interval})" if interval else ""
             return star + _markdown(text) + star + around
 
         titles = [_markdown(c.title or c.key) for c in self.shown]

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 from adte.errors import InputError
 from adte.evaluate.features.stream import FeatureStream
-from adte.evaluate.running import figures
-from adte.evaluate.studies.lab import CROSS, FAMILY, Lab
-from adte.evaluate.studies.rows import STAND_INS, family_like, mean, over
+from adte.evaluate.studies.lab import ADTE, CROSS, FAMILY, OURS, PAPER, RELEASED, Lab, Rival
+from adte.evaluate.studies.rows import STAND_INS, family_like, mean, rows_of
 from adte.evaluate.studies.study import Finding, Row, study
 from adte.methods import create_method
 
-__all__: list[str] = []
+__all__ = ["TUNERS"]
+
+TUNERS = ("tpt", "dynaprompt")  # they go through the text tower for every image
+SYSTEMS: dict[str, Rival] = {
+    "CLIP": ("zero-shot", {}), "TPT": ("tpt", {}), "TDA": ("tda", {}), "Zero": ("zero", {}),
+    "Dyna": ("dynaprompt", {}), "BCA": ("bca", {}), "SE": ("se", {}), **ADTE,
+}  # fmt: skip
+DESCRIBED: dict[str, Rival] = {
+    "CuPL": ("zero-shot", {}), "Frolic": ("frolic", {}), "ADTE": (PAPER, {})
+}  # fmt: skip
 
 
 def compared(
@@ -26,24 +34,27 @@ def compared(
     """The rows of both main tables: systems with templates, then with descriptions."""
     block = lab.block or "ViT-B/16"
     rows = []
-    for name, method in (
-        ("CLIP", "zero-shot"), ("TPT", "tpt"), ("TDA", "tda"), ("Zero", "zero"),
-        ("Dyna", "dynaprompt"), ("BCA", "bca"), ("SE", "se"), ("ADTE", lab.adte),
-        ("ADTE, paper's text", "adte-paper"), ("ADTE, released code", "adte-released"),
-    ):  # fmt: skip
-        few = lab.preset.tuned if method in ("tpt", "dynaprompt") else None
+    for name, rival in lab.wanted(SYSTEMS).items():
+        few = lab.preset.tuned if rival[0] in TUNERS else None
         seen = {c: s.first(few) for c, s in streams.items()}
-        title = name if few is None else f"{name} (first {few} images)"
-        cells = over(seen, partial(lab.accuracy, method=method), *averages)
-        rows.append(Row(title, cells, name, f"{block} templates", aside=few is not None))
-        if method == "dynaprompt" and few is not None:
-            cells = over(seen, partial(lab.accuracy, method="zero-shot"), *averages)
-            rows.append(Row(f"CLIP (first {few} images)", cells, " ", aside=True))
-    for name, method in (("CuPL", "zero-shot"), ("Frolic", "frolic"), ("ADTE", lab.adte)):
-        if described:
-            cells = over(described, partial(lab.accuracy, method=method), *averages)
-            title = name if name == "CuPL" else f"{name} with descriptions"
-            rows.append(Row(title, cells, like=name, block=f"{block} CuPL"))
+        (row,) = rows_of(lab, {name: rival}, seen, *averages)
+        rows.append(replace(row, like=name, block=f"{block} templates"))
+        if few is not None:
+            rows[-1] = replace(rows[-1], name=f"{name} (first {few} images)", aside=True)
+    if any(row.aside for row in rows):
+        few = lab.preset.tuned
+        seen = {c: s.first(few) for c, s in streams.items()}
+        rivals = {f"CLIP (first {few} images)": SYSTEMS["CLIP"]}
+        rows += [
+            replace(row, like=" ", aside=True) for row in rows_of(lab, rivals, seen, *averages)
+        ]
+    if described:
+        told = {c: described.get(c) for c in streams}  # not every set need have descriptions
+        rows += [
+            replace(row, name=row.name if row.name == "CuPL" else f"{row.name} with descriptions",
+                    like=row.name, block=f"{block} CuPL")
+            for row in rows_of(lab, DESCRIBED, told, *averages)
+        ]  # fmt: skip
     return rows
 
 
@@ -89,8 +100,9 @@ def cross_domain(lab: Lab) -> Finding:
 
 def prior_options(adte: str) -> dict[str, Any]:
     """How a variant of ADTE estimates the prior and adjusts by it, for SE to do the same."""
-    parts = ("prior.", "adjust.")
-    return {k: v for k, v in create_method(adte).params.items() if k.startswith(parts)}
+    usual, parts = create_method("se").params, ("prior.", "adjust.")
+    every = create_method(adte).params.items()
+    return {k: v for k, v in every if k.startswith(parts) and v != usual[k]}
 
 
 @study("ablation", "What the entropy and the logit adjustment each give")
@@ -104,18 +116,23 @@ def ablation(lab: Lab) -> Finding:
         "10-datasets": list(cross.values()),
     }
     groups = {name: streams for name, streams in groups.items() if streams}
-    rows = []
-    for name, method, options in (
-        ("ADTE", lab.adte, {}),
-        ("w/o ADTE", "se", prior_options(lab.adte)),
-        ("w/o LA", lab.adte, {"adjust": "none"}),
-        ("w/o ADTE and LA", "se", {}),
-    ):
-        cells = [
-            mean([lab.accuracy(s, method, **options) for s in streams])
-            for streams in groups.values()
-        ]
-        rows.append(Row(name, tuple(cells)))
+    rivals: dict[str, Rival] = {
+        "ADTE": (PAPER, {}),
+        "w/o ADTE": ("se", prior_options(PAPER)),
+        "w/o LA": (PAPER, {"adjust": "none"}),
+        "w/o ADTE and LA": ("se", {}),
+        **{name: rival for name, rival in ADTE.items() if name != "ADTE"},
+    }
+    rows = [
+        Row(name, tuple(mean([lab.accuracy(s, method, **options) for s in streams])
+                        for streams in groups.values()), method=method, options=options)
+        for name, (method, options) in lab.wanted(rivals).items()
+    ]  # fmt: skip
+    whole = {
+        "IN-Variants": lab.small or len({*family} - {*main}) == len(FAMILY) - 1,
+        "IN": True,
+        "10-datasets": lab.small or len(cross) == len(CROSS),
+    }
     model = lab.block or "ViT-B/16"
     small = (
         "In small, IN-Variants is the mean over four corruptions of 120 photographs in 40 classes, "
@@ -126,8 +143,7 @@ def ablation(lab: Lab) -> Finding:
         lab.setting([s for streams in groups.values() for s in streams]),
         tuple(groups),
         rows,
-        like={name: f"{model} {name}" for name in groups},
-        fair=len(family) == len(FAMILY) and len(cross) == len(CROSS),
+        like={name: f"{model} {name}" for name in groups if whole[name]},
         notes=(
             "Where ADTE's entropy is left out, SE gets the same prior and the same place of the "
             "adjustment.",
@@ -138,28 +154,24 @@ def ablation(lab: Lab) -> Finding:
 
 @study("entropies", "Three entropies, all with logit adjustment")
 def entropies(lab: Lab) -> Finding:
-    """SE with the adjustment before and after selection, TE and ADTE, with one prior; and the
-    variants of the paper's text and of its code, with their own.
+    """SE with the adjustment before and after selection, TE and ADTE, all with the prior of the
+    paper's ADTE; and ADTE as released and our default, with their own.
     """
     streams = lab.require(lab.family(), "ImageNet or a variant of it")
-    prior = {k: v for k, v in prior_options(lab.adte).items() if k.startswith("prior.")}
-    rows = []
-    for name, method, options in (
-        ("LA-SE", "se", {"adjust": "before", **prior}),
-        ("SE-LA", "se", {"adjust": "after", **prior}),
-        ("TE-LA (q=0.5)", "te", {"q": 0.5, "adjust": "after", **prior}),
-        ("LA-TE (q=0.5)", "te", {"q": 0.5, "adjust": "before", **prior}),
-        ("ADTE", lab.adte, {}),
-        ("ADTE, LA after", lab.adte, {"adjust": "after"}),
-        ("ADTE, paper's text", "adte-paper", {}),
-        ("ADTE, released code + LA", "adte-released", {"adjust": "after"}),
-    ):
-        cells = over(streams, partial(lab.accuracy, method=method, **options))
-        rows.append(Row(name, cells))
+    prior = {k: v for k, v in prior_options(PAPER).items() if k.startswith("prior.")}
+    rivals: dict[str, Rival] = {
+        "LA-SE": ("se", {"adjust": "before", **prior}),
+        "SE-LA": ("se", {"adjust": "after", **prior}),
+        "TE-LA (q=0.5)": ("te", {"q": 0.5, "adjust": "after", **prior}),
+        "LA-TE (q=0.5)": ("te", {"q": 0.5, "adjust": "before", **prior}),
+        **ADTE,
+        "ADTE, LA before": (PAPER, {"adjust": "before"}),
+        "ADTE, released code + LA": (RELEASED, {"adjust": "after"}),
+    }
     return Finding(
         lab.setting(streams),
         tuple(streams),
-        rows,
+        rows_of(lab, rivals, streams),
         like=family_like(lab),
         notes=(STAND_INS,) if lab.small else (),
     )
@@ -167,33 +179,25 @@ def entropies(lab: Lab) -> Finding:
 
 @study("confidence-intervals", "Accuracy over runs, with 95 % intervals")
 def confidence_intervals(lab: Lab) -> Finding:
-    """Mean and half-width at 95 % over orders of the stream."""
+    """Mean and half-width at 95 % over the seeds."""
     streams = lab.require(lab.family(), "ImageNet or a variant of it")
     names = ("ImageNet-1k", "ImageNet-V", "ImageNet-K", "ImageNet-A", "ImageNet-R")
-    means, widths = [], []
-    for stream in streams.values():
-        values = lab.seeded(stream, lab.adte)
-        low, high = figures.seed_interval(values) or [values[0], values[0]]
-        means.append((low + high) / 2)
-        widths.append(((low + high) / 2, (high - low) / 2))
-    rows = [
-        Row(name, tuple(lab.accuracy(s, method) for s in streams.values()))
-        for name, method in (("CLIP", "zero-shot"), ("SE", "se"))
-    ]
+    systems: dict[str, Rival] = {"CLIP": ("zero-shot", {}), "SE": ("se", {})}
+    rivals = {**systems, **ADTE, "ADTE 95% interval": (PAPER, {})}
     return Finding(
         lab.setting(streams),
         tuple(streams),
-        [*rows, Row("ADTE", tuple(means)), Row("ADTE 95% interval", tuple(widths))],
+        rows_of(lab, rivals, streams),
         like=family_like(lab, names),
         notes=(
-            f"Over {lab.preset.seeds} orders of the stream (Student's t); the views stay the same. "
-            "Without state an order changes nothing, so CLIP and SE have no interval of this kind.",
+            "The interval of a mean over seeds is Student's t. A method without state has none "
+            "where seeds draw the order alone.",
             *((STAND_INS,) if lab.small else ()),
         ),
     )
 
 
-@study("cost", "Seconds and memory per image")
+@study("cost", "Seconds and memory per image", draws=None)
 def cost(lab: Lab) -> Finding:
     """Time and peak memory of TPT, Zero and ADTE per image, all views encoded anew."""
     from adte.bench import cost as speed
@@ -204,17 +208,18 @@ def cost(lab: Lab) -> Finding:
             "`adte bench cost --model NAME`"
         )
     repeats = 5 if lab.preset.images is None else 1
-    found = speed.run(repeats=repeats, chunks=False, adte=lab.adte)
+    names = {"TPT": "tpt", "Zero": "zero", **{name: method for name, (method, _) in ADTE.items()}}
+    found = speed.run(repeats=repeats, chunks=False, adte=(PAPER, RELEASED, OURS))
     rows = {row["name"]: row for row in found["rows"]}
-    names = {"TPT": "tpt", "Zero": "zero", "ADTE": lab.adte}
     return Finding(
-        "tiny, 200 classes, one image with its 64 views encoded, this machine",
+        "tiny, 200 classes, one image with its 64 views encoded, this machine, one run",
         tuple(names),
         [
             Row("Time [s]", tuple(rows[m]["seconds"] for m in names.values())),
             Row("Mem [GB]", tuple(rows[m]["peak_memory"] / 1e9 for m in names.values())),
         ],
-        ("plain",) * 3,
+        ("plain",) * len(names),
         notes=("Published: one A100. Ours: this machine; only ratios may be compared.",),
         lower=True,
+        methods=names,
     )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from multiprocessing import active_children, get_context
@@ -21,16 +22,22 @@ from adte.evaluate.features.stream import Tick, silent
 from adte.evaluate.running.protocol import Protocol
 from adte.evaluate.running.results import Results
 from adte.evaluate.source import DEFAULT_MODEL, Source
-from adte.evaluate.studies.lab import BLOCKS, PRESETS, Lab
+from adte.evaluate.studies.comparisons import TUNERS
+from adte.evaluate.studies.lab import BLOCKS, CROSS, PRESETS, Lab, Preset
 from adte.evaluate.studies.robustness import robust_facts
 from adte.evaluate.studies.study import Finding, Study, find_study, studies
 from adte.loading import Loading
 from adte.machine import head_device
+from adte.methods import create_method
 from adte.models import Model
+from adte.models.get import check_published
 from adte.models.loading import load_with
 from adte.prompts import Prompts
+from adte.views import Views
 
-__all__ = ["PUBLISHED", "Settings", "chosen", "conduct", "facts", "prepare"]
+__all__ = [
+    "PUBLISHED", "Settings", "chosen", "conduct", "descriptions_of", "facts", "planned", "prepare",
+]  # fmt: skip
 
 PUBLISHED = {"enlarge": 0.0}  # of the views: the paper crops however small an image is
 # What takes longest goes first, so that workers end together.
@@ -42,43 +49,66 @@ class Settings(Loading):
     """Everything that decides what a lab holds; plain data, so that a worker can be told.
 
     Attributes:
-        caches: data-set name → cache folder; empty for the embedded bundles.
-        described: whether those caches also hold class weights from descriptions.
+        caches: data-set name → cache folders, one per seed or one for all; empty for the embedded
+            bundles.
+        described: the sets whose caches also hold class weights from descriptions.
+        seeds: how many runs the paper's figures are means of; None for the preset's number.
+        limit: of images of each set.
+        skip: methods whose rows are left out.
+        block: the paper's model that this is, if its published weights were loaded; else `unlike`
+            says why not.
         model: behind the caches, as they say; loaded where a method needs a tower.
         batch: images per call of a method, None for the usual number.
         runs: where runs are kept, so that nothing is run twice.
     """
 
     preset: str = "small"
-    adte: str = "adte-tsallis"
     protocol: Protocol = "online"
-    caches: dict[str, str] = field(default_factory=dict)
-    described: bool = False
+    caches: dict[str, list[str]] = field(default_factory=dict)
+    described: tuple[str, ...] = ()
+    seeds: int | None = None
+    limit: int | None = None
+    skip: tuple[str, ...] = ()
+    block: str | None = None
+    unlike: str = "another model and other data, for orientation"
     model: str = "tiny"
     batch: int | None = None
     runs: str | None = None
 
     @property
-    def block(self) -> str | None:
-        """Which of the paper's models this is, if any."""
-        return BLOCKS.get(self.model) if self.caches else None
-
-    def lab(self) -> Lab:
+    def amount(self) -> Preset:
+        """How much of the data a study takes."""
         if self.preset not in PRESETS:
             raise unknown("preset", self.preset, PRESETS)
-        return Lab(
-            sets=self._opened("default"),
-            described=self._opened("cupl") if self.described else {},
-            preset=PRESETS[self.preset],
-            adte=self.adte,
+        preset = PRESETS[self.preset]
+        some = [n for n in (preset.images, self.limit) if n is not None]
+        return replace(preset, images=min(some, default=None), seeds=self.seeds or preset.seeds)
+
+    def labs(self) -> list[Lab]:
+        """A lab for each seed; what is loaded and run is shared by all."""
+        preset = self.amount
+        first = Lab(
+            self._opened("default", self.caches, 0),
+            self._opened("cupl", self.described, 0),
+            preset=preset,
+            skip=self.skip,
             protocol=self.protocol,
+            redrawn=bool(self.caches) and min(map(len, self.caches.values())) >= preset.seeds,
+            block=self.block,
+            unlike=self.unlike,
             results=None if self.runs is None else Results(self.runs),
             loading=self.loading,
             batch=self.batch,
         )
+        return [first] + [
+            first.another(seed, self._opened("default", self.caches, seed),
+                          self._opened("cupl", self.described, seed))
+            for seed in range(1, preset.seeds)
+        ]  # fmt: skip
 
-    def _opened(self, prompt_set: str) -> dict[str, Cache]:
-        caches = {n: Cache(f, prompt_set) for n, f in self.caches.items()}
+    def _opened(self, prompt_set: str, names: Iterable[str], seed: int) -> dict[str, Cache]:
+        folders = {n: self.caches[n] for n in names}
+        caches = {n: Cache(f[min(seed, len(f) - 1)], prompt_set) for n, f in folders.items()}
         if self.device:
             place = head_device(self.device)
             for cache in caches.values():
@@ -90,47 +120,168 @@ def prepare(
     source: Source,
     settings: Settings,
     folder: str | os.PathLike[str],
-    descriptions: str | None = None,
+    descriptions: Sequence[str] = (),
     begin: Callable[[str, int], Tick] = lambda name, images: silent,
     *,
     crops: Mapping[str, Any] | None = None,
+    seeds: int = 1,
 ) -> Settings:
-    """Encode the views of every data set once, into caches; what is there already is used.
+    """Encode the views of every data set, once per seed of the crops, into caches; what is there
+    already is used.
 
-    `crops` are options of the views that are encoded here, unless the source has them. `begin` is
-    told each set and how many images it has, and gives who is told of them.
+    `descriptions` are as `descriptions_of` takes them. `crops` are options of the views that are
+    encoded here, unless the source has them. `begin` is told each set and how many images it has,
+    and gives who is told of them.
     """
+    named = named_sets(source)
+    told = descriptions_of(descriptions, list(named))
     if not all(spec.startswith("cache:") for spec in source.data):
         source = replace(source, model=_two_towers(source))  # loaded once for all sets
-    caches: dict[str, str] = {}
+    caches: dict[str, list[str]] = {}
     recipes: dict[str, Recipe] = {}
+    for name, spec in named.items():
+        if spec.startswith("cache:"):
+            caches[name] = [spec.removeprefix("cache:")]
+            recipes[name] = _asked(source, spec).open().recipe  # refused if it is not as asked
+            continue
+        own = load_dataset(spec).templates if source.prompts is None else None
+        prompts = {"default": source.prompts or Prompts.of(own or "single")}
+        if name in told:
+            prompts["cupl"] = Prompts.of("single", told[name])
+        caches[name] = [str(path) for path in _homes(folder, name, seeds)]
+        for seed, path in enumerate(caches[name]):
+            views = {**(crops or {}), **begun(path), **source.asked("views"), "seed": seed}
+            for key, wording in prompts.items():
+                live = replace(source, data=[spec], prompts=wording, views=views).open()
+                assert isinstance(live, Live)
+                recipes[name] = live.recipe
+                title = f"{name}, crops of seed {seed}" if seeds > 1 else name
+                extract(live, path, key, tick=begin(title, len(live)))
+    model = _one_model(recipes) if recipes else settings.model
+    unlike = _unlike(source, model, next(iter(recipes.values())).fingerprint) if recipes else ""
+    block = None if unlike else BLOCKS.get(model)
+    return replace(settings, caches=caches, described=tuple(told), model=model, block=block,
+                   unlike=unlike)  # fmt: skip
+
+
+def _asked(source: Source, spec: str) -> Source:
+    """A cache as it was asked for: there is nothing to decode."""
+    return replace(source, data=[spec], workers=None, strict=False)
+
+
+def _homes(folder: str | os.PathLike[str], name: str, seeds: int) -> list[Path]:
+    """The caches of a set, one per seed of the crops."""
+    home = Path(folder) / "caches"
+    return [home / (f"{name}-seed-{seed}" if seed else name) for seed in range(seeds)]
+
+
+def named_sets(source: Source) -> dict[str, str]:
+    """The data by the name of its set; two of one name are refused."""
+    out: dict[str, str] = {}
     for spec in source.data:
         name, _, path = spec.partition(":")
         if name == "cache":
-            there = replace(source, data=[spec], workers=None, strict=False)  # nothing to decode
-            recipe = there.open().recipe  # refused if it is not as asked
-            names = [d["name"] for d in recipe.data["datasets"]]
-            name = str(names[0]) if len(set(names)) == 1 else Path(path).name
-        if name in caches:
+            sets = {str(d["name"]) for d in _asked(source, spec).open().recipe.data["datasets"]}
+            name = min(sets) if len(sets) == 1 else Path(path).name
+        if name in out:
             raise InputError(
                 f"two of the data sets are called {name!r} and could not be told apart; give one "
                 "at a time, or as caches (`adte extract`), which are called by their images' folder"
             )
+        out[name] = spec
+    return out
+
+
+def descriptions_of(given: Sequence[str], sets: Sequence[str]) -> dict[str, str]:
+    """The file of descriptions of each set that has one.
+
+    Each of `given` is SET=FILE, a file for all sets that are not named so, or a folder of files
+    whose names hold those of the sets, as CuPL's do; ImageNet's is for its variants, too.
+    """
+    out, rest = dict[str, str](), list[str]()
+    for one in given:
+        name, equals, path = one.partition("=")
+        if not equals or (Path(one).exists() and name not in sets):
+            rest.append(one)
+        elif name not in sets:
+            raise InputError(f"--descriptions {one!r}: {name!r} is none of {', '.join(sets)}")
+        else:
+            out[name] = path
+    for name in (n for n in sets if n not in out):
+        keys = [_letters(name), *(["imagenet"] if name.startswith("imagenet-") else [])]
+        for place in map(Path, rest):
+            files = sorted(place.glob("*.json"), key=lambda f: (len(f.name), f.name))
+            held = [f for key in keys for f in files if key in _letters(f.stem)]
+            if held or not place.is_dir():
+                out[name] = str(held[0] if held else place)
+    if given and not out:
+        raise InputError(
+            f"--descriptions {given[0]!r} has no file for {', '.join(sets)}; name it, as in "
+            f"--descriptions {next(iter(sets), 'SET')}=FILE"
+        )
+    return out
+
+
+def _letters(name: str) -> str:
+    return "".join(c for c in name.lower() if c.isalnum())
+
+
+def _unlike(source: Source, model: str, fingerprint: str) -> str:
+    """Why these are not the published weights of a model of the paper; empty if they are.
+
+    The file is compared by its SHA-256 with what open_clip publishes, and the features with it.
+    """
+    if model not in BLOCKS:
+        return f"{model} is not a model of the paper ({', '.join(BLOCKS)})"
+    try:
+        check_published(model, source.weights)
+        loaded = source.model if isinstance(source.model, Model) else load_with(source, model)
+    except AdteError as error:
+        return str(error)
+    same = loaded.fingerprint == fingerprint
+    return "" if same else f"the features were made with other weights than those of {model}"
+
+
+def planned(wanted: Sequence[Study], source: Source, settings: Settings) -> list[dict[str, object]]:
+    """What the studies would cost in passes through a tower, counted with nothing encoded or run.
+
+    Views are encoded once for all studies. Methods that tune prompts send every class through the
+    text tower for every image, once for each step (and back), and once more for the answer.
+    """
+    amount, out = settings.amount, list[dict[str, object]]()
+    sizes: dict[str, dict[str, tuple[int, int]]] = {"ood": {}, "cross-domain": {}}
+    sets = named_sets(source)
+    drawn = bool(sets) and not any(spec.startswith("cache:") for spec in sets.values())
+    for name, spec in sets.items():
+        data = load_dataset(spec) if not spec.startswith("cache:") else _asked(source, spec).open()
+        images = min(len(data), amount.images or len(data))
+        sizes["cross-domain" if name in CROSS else "ood"][name] = images, len(data.classes)
         if not spec.startswith("cache:"):
-            path = str(Path(folder) / "caches" / name)
-            views = {**(crops or {}), **begun(path), **source.asked("views")}
-            own = load_dataset(spec).templates if source.prompts is None else None
-            prompts = {"default": source.prompts or Prompts.of(own or "single")}
-            if descriptions:
-                prompts["cupl"] = Prompts.of("single", descriptions)
-            for key, wording in prompts.items():
-                live = replace(source, data=[spec], prompts=wording, views=views).open()
-                assert isinstance(live, Live)
-                recipe = live.recipe
-                extract(live, path, key, tick=begin(name, len(live)))
-        caches[name], recipes[name] = path, recipe
-    model = _one_model(recipes) if recipes else settings.model
-    return replace(settings, caches=caches, described=bool(descriptions), model=model)
+            views = int(source.asked("views").get("count", Views().count))
+            out.append(_passes(name, "image", images, amount.seeds, views=views))
+    if not sets:
+        lab = settings.labs()[0]
+        for name, streams in (("ood", lab.family()), ("cross-domain", lab.cross())):
+            sizes[name] = {c: (len(s), len(s.classes)) for c, s in streams.items()}
+    for study in wanted:
+        for method in (m for m in TUNERS if m not in settings.skip):
+            made: Any = create_method(method)
+            runs = amount.seeds if drawn or made.stateful else 1
+            times = (made.steps + 1) * getattr(made, "prompts", 1)  # at most
+            out += [
+                _passes(f"{study.name}, {method}, {name}", "text, in part with gradients",
+                        min(images, amount.tuned or images), runs, classes=classes, times=times)
+                for name, (images, classes) in sizes.get(study.name, {}).items()
+            ]  # fmt: skip
+    return out
+
+
+def _passes(name: str, tower: str, images: int, seeds: int, **factors: int) -> dict[str, object]:
+    known = {k: v for k, v in factors.items() if v != 1}
+    how = [f"{images:,} images", *(f"{v:,} {k}" for k, v in known.items()), f"{seeds} seeds"]
+    passes = images * seeds * math.prod(factors.values())
+    return {"name": name, "tower": tower, "images": images, "seeds": seeds, **factors,
+            "passes": passes, "how": " × ".join(how)}  # fmt: skip
 
 
 def _two_towers(source: Source) -> Model:
@@ -177,7 +328,7 @@ def chosen(names: Sequence[str], ours: bool) -> list[Study]:
 
 def _work(name: str, settings: Settings) -> Finding:
     torch.set_num_threads(1)
-    return find_study(name).conduct(settings.lab())
+    return find_study(name).conduct(settings.labs())
 
 
 def conduct(
@@ -185,10 +336,10 @@ def conduct(
 ) -> Iterator[tuple[Study, Finding | AdteError]]:
     """Each study with what it found, or why it could not be run, as they end."""
     if jobs == 1 or len(wanted) == 1:
-        lab = settings.lab()
+        labs = settings.labs()
         for s in wanted:
             try:
-                yield s, s.conduct(lab)
+                yield s, s.conduct(labs)
             except AdteError as error:
                 yield s, error
         return
@@ -209,10 +360,10 @@ def conduct(
             raise
 
 
-def facts(done: Sequence[tuple[Study, Finding]], block: str | None) -> list[dict[str, object]]:
+def facts(done: Sequence[tuple[Study, Finding]]) -> list[dict[str, object]]:
     """The findings as JSON; `robust` says its verdict in figures too."""
     out = []
     for s, f in done:
         more = robust_facts(f.rows, f.columns) if s.name == "robust" else {}
-        out.append({**s.facts(f, block), **more})
+        out.append({**s.facts(f), **more})
     return out

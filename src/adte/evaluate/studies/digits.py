@@ -197,7 +197,7 @@ def corrupted(
         domains=[f"{kind.name}/{SEVERITY}" for kind in kinds],
     )
     crops = replace(VIEWS, count=views, seed=seed)
-    stream = make_stream(data, order="file")  # one corruption after the other
+    stream = make_stream(data, order="listed")  # one corruption after the other
     live = Live(net, net.class_weights(), stream, crops, keep_pixels=True)
     live.recipe = replace(live.recipe, frequency=tuple(counts.tolist()))
     in_turn = np.argsort(stream.places[:, 1])

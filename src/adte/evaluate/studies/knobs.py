@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from adte.evaluate.features.stream import Narrowed
 from adte.evaluate.running.protocol import Protocol
-from adte.evaluate.studies.lab import FAMILY, Lab
+from adte.evaluate.studies.lab import FAMILY, PAPER, RELEASED, Lab, Rival
 from adte.evaluate.studies.rows import (
     FIXED_POINT,
     INTERVAL,
     STAND_INS,
     family_like,
-    over,
+    rows_of,
     with_interval,
 )
 from adte.evaluate.studies.study import Cell, Finding, Row, study
@@ -22,7 +21,6 @@ __all__: list[str] = []
 
 Ladder = tuple[tuple[str, str, dict[str, Any]], ...]
 PASSES: tuple[Protocol, ...] = ("online", "two-pass")
-OURS = "adte-tsallis"  # the default has no q
 
 
 # --------------------------------------------------------------------------- the paper's
@@ -32,15 +30,13 @@ OURS = "adte-tsallis"  # the default has no q
 def intervals(lab: Lab) -> Finding:
     """ADTE with the lower end of q's interval from 0.1 to 0.0001."""
     streams = lab.require(lab.family(), "ImageNet or a variant of it")
-    rows = [
-        Row(f"[{a}, 0.9]", over(streams, partial(lab.accuracy, method=lab.adte, alpha=float(a)),
-                                list(streams)))
-        for a in ("0.1", "0.01", "0.001", "0.0001")
-    ]  # fmt: skip
+    rivals: dict[str, Rival] = {
+        f"[{a}, 0.9]": (PAPER, {"alpha": float(a)}) for a in ("0.1", "0.01", "0.001", "0.0001")
+    }
     return Finding(
         lab.setting(streams),
         (*streams, "Avg" if lab.small or len(streams) == len(FAMILY) else "Avg of these"),
-        rows,
+        rows_of(lab, rivals, streams, list(streams)),
         like=family_like(lab),
         notes=(STAND_INS,) if lab.small else (),
     )
@@ -48,27 +44,32 @@ def intervals(lab: Lab) -> Finding:
 
 @study("bank-size", "Items per class in the memory bank")
 def bank_size(lab: Lab) -> Finding:
-    """ADTE as released, and by the paper's text, with 1 to 40 items per class in the bank;
-    two-pass, as released.
-    """
+    """ADTE, and ADTE as released, with 1 to 40 items per class in the bank; two-pass."""
     stream = lab.main()
     sizes = (1, 2, 5, 10, 20, 30, 40)
-    rows = []
-    for name, method, extra in (
-        ("ADTE", "adte-released", {}),
-        ("ADTE + LA", "adte-released", {"adjust": "after"}),
-        ("ADTE, last items, paper's text", "adte-paper", {}),
-    ):
-        cells = [lab.accuracy(stream, method, protocol="two-pass", size=n, **extra) for n in sizes]
-        rows.append(Row(name, tuple(cells)))
+    rivals: dict[str, Rival] = {
+        "ADTE": (PAPER, {}),
+        "ADTE, released code": (RELEASED, {}),
+        "ADTE, released code + LA": (RELEASED, {"adjust": "after"}),
+    }
+    rows = [
+        Row(
+            name,
+            tuple(
+                lab.accuracy(stream, method, protocol="two-pass", size=n, **options) for n in sizes
+            ),
+            method=method,
+            options=options,
+        )
+        for name, (method, options) in lab.wanted(rivals).items()
+    ]
     return Finding(
         lab.setting([stream]).replace(lab.protocol, "two-pass"),
         tuple(map(str, sizes)),
         rows,
         fair=lab.main_is_imagenet,
         notes=(
-            "Our default has no bank (it takes the mean of all predictions), so the variants that "
-            "have one are shown.",
+            "The columns are the option `size`. Our default has no bank, and so no row.",
             *(("The bundle has six photographs per class: banks beyond that never fill.",)
               if lab.small else ()),
         ),
@@ -81,14 +82,11 @@ def normalisations(lab: Lab) -> Finding:
     streams = lab.require(lab.family(), "ImageNet or a variant of it")
     rules = {"Z-Score": "zscore", "Decimal Scaling": "decimal", "Sigmoid": "sigmoid",
              "Min-Max": "minmax"}  # fmt: skip
-    rows = [
-        Row(name, over(streams, partial(lab.accuracy, method=lab.adte, rule=rule)))
-        for name, rule in rules.items()
-    ]
+    rivals: dict[str, Rival] = {name: (PAPER, {"rule": rule}) for name, rule in rules.items()}
     return Finding(
         lab.setting(streams),
         tuple(streams),
-        rows,
+        rows_of(lab, rivals, streams),
         like=family_like(lab),
         notes=(
             "The released file ends z-score and decimal scaling in a min-max, which makes them "
@@ -112,10 +110,10 @@ def q_direction(lab: Lab) -> Finding:
         ("TE q=0.01", "te", {"q": 0.01}),
         ("TE q=0.5", "te", {"q": 0.5}),
         ("TE q=1.5", "te", {"q": 1.5}),
-        ("ADTE, released direction", OURS, {"direction": "released", "form": "paper"}),
-        ("ADTE, paper's direction", OURS, {"direction": "paper", "form": "paper"}),
-        ("ADTE, released, vanishing", OURS, {"direction": "released", "form": "vanishing"}),
-        ("ADTE, paper's, vanishing", OURS, {"direction": "paper", "form": "vanishing"}),
+        ("ADTE, released direction", PAPER, {"direction": "released"}),
+        ("ADTE, paper's direction", PAPER, {}),
+        ("ADTE, released, vanishing", PAPER, {"direction": "released", "form": "vanishing"}),
+        ("ADTE, paper's, vanishing", PAPER, {"form": "vanishing"}),
     )
     rows = []
     for name, method, options in ladder:
@@ -123,7 +121,8 @@ def q_direction(lab: Lab) -> Finding:
             lab.run(stream, method, "two-pass", adjust=place, **prior, **options).run
             for place in ("none", "after", "before")
         ]
-        rows.append(Row(name, tuple(with_interval(r, base) for r in runs)))
+        cells = tuple(with_interval(r, base) for r in runs)
+        rows.append(Row(name, cells, method=method, options=options))
     return Finding(
         lab.setting([stream]).replace(lab.protocol, "two-pass"),
         ("no LA", "LA after", "LA before"),
@@ -159,13 +158,13 @@ def bank_policy(lab: Lab) -> Finding:
         for stream in streams.values():
             base = lab.run(stream, "se").run.correct
             done = [
-                lab.run(stream, OURS, protocol="two-pass", adjust=place, **options)
+                lab.run(stream, PAPER, protocol="two-pass", adjust=place, **options)
                 for place in ("none", "before")
             ]
             figures = done[-1].record.metrics
             cells += [with_interval(d.run, base) for d in done]
             cells += [figures["bias_variance"], figures.get("spearman")]
-        rows.append(Row(policy, tuple(cells)))
+        rows.append(Row(policy, tuple(cells), method=PAPER, options=options))
     return Finding(
         lab.setting(streams).replace(lab.protocol, "two-pass"),
         tuple(units),
@@ -184,8 +183,8 @@ def la_order(lab: Lab) -> Finding:
     ladder: Ladder = (
         ("SE", "se", {}),
         ("TE q=0.1", "te", {"q": 0.1}),
-        ("ADTE", OURS, {}),
-        ("ADTE, paper's form", OURS, {"form": "paper"}),
+        ("ADTE", PAPER, {}),
+        ("ADTE, vanishing form", PAPER, {"form": "vanishing"}),
     )
     rows = []
     for protocol in PASSES:
@@ -193,5 +192,6 @@ def la_order(lab: Lab) -> Finding:
             runs = [
                 lab.run(stream, method, protocol, adjust=place, **options).run for place in places
             ]
-            rows.append(Row(f"{name}, {protocol}", tuple(with_interval(r, base) for r in runs)))
+            cells = tuple(with_interval(r, base) for r in runs)
+            rows.append(Row(f"{name}, {protocol}", cells, method=method, options=options))
     return Finding(lab.setting([stream]), places, rows, notes=(INTERVAL,))

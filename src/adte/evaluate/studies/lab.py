@@ -1,10 +1,13 @@
-"""The lab: the streams that studies look at, and their runs, each done once."""
+"""The lab: the streams that studies look at, and their runs, each done once.
+
+The studies call the three methods that go by ADTE's name by the constants here, and only by them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -17,12 +20,26 @@ from adte.evaluate.running.protocol import BATCH, Protocol
 from adte.evaluate.running.results import Results
 from adte.evaluate.running.tasks import Outcome, Task, key_of, run_tasks
 from adte.loading import Loading
-from adte.methods import method_info
+from adte.methods import create_method
 from adte.models import Model
 from adte.models.loading import load_with
 from adte.prompts import Prompts, class_weights
 
-__all__ = ["BLOCKS", "CROSS", "FAMILY", "PRESETS", "Lab", "Preset", "in_turn", "interleaved"]
+__all__ = [
+    "ADTE", "BLOCKS", "CROSS", "FAMILY", "OURS", "PAPER", "PRESETS", "RELEASED", "Lab", "Preset",
+    "Rival", "in_turn", "interleaved",
+]  # fmt: skip
+
+Rival = tuple[str, dict[str, Any]]  # a method and its options
+
+PAPER = "adte-paper"  # ADTE as the paper writes it: the rows "ADTE" of its tables
+RELEASED = "adte-released"  # as its authors' code computes it
+OURS = "adte"  # the default of this project
+ADTE: dict[str, Rival] = {  # rows of every table that has a row "ADTE"
+    "ADTE": (PAPER, {}),
+    "ADTE, released code": (RELEASED, {}),
+    f"{OURS}, our default": (OURS, {}),
+}
 
 # Data sets by our name, and the columns that the paper has for them.
 FAMILY = {
@@ -73,7 +90,10 @@ class Lab:
     of the user's own data by data-set name, it is the paper at its own size, or on other data.
 
     Attributes:
-        adte: which variant stands for ADTE; protocol: how methods that learn see a stream.
+        seed: of the order of every stream; `redrawn` says whether the sets have crops of it too.
+        skip: methods whose rows are left out; protocol: how methods that learn see a stream.
+        block: which of the paper's models ours is, if its published weights were loaded; else
+            `unlike` says why not.
         loading: how the model is loaded, when a method first needs a tower.
         batch: images per call of a method; None for the usual number.
     """
@@ -81,12 +101,17 @@ class Lab:
     sets: Mapping[str, Cache] = field(default_factory=dict)
     described: Mapping[str, Cache] = field(default_factory=dict)  # the same with CuPL prompts
     preset: Preset = PRESETS["small"]
-    adte: str = "adte-tsallis"
+    skip: Collection[str] = ()
     protocol: Protocol = "online"
+    seed: int = 0
+    redrawn: bool = False
+    block: str | None = None
+    unlike: str = ""
     results: Results | None = None
     tick: Tick = silent
     loading: Loading = Loading()  # noqa: RUF009
     batch: int | None = None
+    _loaded: dict[str, Model] = field(default_factory=dict, repr=False)
     _held: dict[str, Held] = field(default_factory=dict, repr=False)
     _made: dict[str, dict[str, FeatureStream]] = field(default_factory=dict, repr=False)
     _done: dict[str, Outcome] = field(default_factory=dict, repr=False)
@@ -98,19 +123,27 @@ class Lab:
         """Whether this is the embedded model and its bundles."""
         return not self.sets
 
+    def another(self, seed: int, sets: Mapping[str, Cache], described: Mapping[str, Cache]) -> Lab:
+        """The same for another seed; what is loaded and what was run is shared."""
+        out = copy(self)
+        out.seed, out.sets, out.described, out._made = seed, sets, described, {}
+        return out
+
     @property
-    def block(self) -> str | None:
-        """Which of the paper's models ours is, if any."""
-        return None if self.small else BLOCKS.get(self._model_name)
+    def draws(self) -> str:
+        """What a seed of this lab draws, in words."""
+        return "crops and order" if self.redrawn else "the order alone (crops as they are cached)"
 
     @property
     def _model_name(self) -> str:
         return "tiny-longtail" if self.small else next(iter(self.sets.values())).recipe.model
 
-    @cached_property
+    @property
     def model(self) -> Model:
         """The model behind the streams, for methods that need a tower."""
-        return load_with(self.loading, self._model_name)
+        if "model" not in self._loaded:
+            self._loaded["model"] = load_with(self.loading, self._model_name)
+        return self._loaded["model"]
 
     def bundle(self, name: str, described: bool = False) -> Held:
         """An embedded bundle (replay, shifts, second), held in memory."""
@@ -203,12 +236,13 @@ class Lab:
         stream: FeatureStream,
         method: str,
         protocol: Protocol | None = None,
-        seed: int = 0,
         **options: Any,
     ) -> Outcome:
         """One run, done once however many studies ask for it."""
-        if "text tower" in method_info(method).cls.needs:
+        made = create_method(method, **options)
+        if "text tower" in made.needs:
             self.with_tower(stream)
+        seed = self.seed if made.stateful else 0  # without state an order changes nothing
         task = Task(method, options, protocol or self.protocol, seed)
         key = key_of(stream, task)
         if key not in self._done:
@@ -233,10 +267,9 @@ class Lab:
     def accuracy(self, stream: FeatureStream, method: str, **options: Any) -> float:
         return float(self.run(stream, method, **options).record.metrics["accuracy"])
 
-    def seeded(self, stream: FeatureStream, method: str, **options: Any) -> list[float]:
-        """Accuracies over the preset's seeds."""
-        seeds = range(self.preset.seeds)
-        return [self.accuracy(stream, method, seed=s, **options) for s in seeds]
+    def wanted(self, rivals: Mapping[str, Rival]) -> dict[str, Rival]:
+        """Those whose method is not skipped."""
+        return {name: rival for name, rival in rivals.items() if rival[0] not in self.skip}
 
     def setting(self, streams: Mapping[str, FeatureStream] | Sequence[FeatureStream]) -> str:
         """What a study ran on, in words."""

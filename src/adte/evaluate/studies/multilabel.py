@@ -24,7 +24,7 @@ from adte.data.base import Dataset
 from adte.errors import InputError
 from adte.evaluate.features.stream import FeatureStream, Held, Narrowed, Tick, silent
 from adte.evaluate.running.figures import average_precision, average_precisions
-from adte.evaluate.studies.lab import Lab
+from adte.evaluate.studies.lab import OURS, Lab
 from adte.evaluate.studies.study import Finding, Row, study
 from adte.images import Pixels
 from adte.methods import Method, create_method
@@ -152,7 +152,7 @@ METHODS: dict[str, Callable[[Sequence[Pair]], Method]] = {
     "zero-shot": lambda pairs: create_method("zero-shot"),
     "all views averaged": lambda pairs: create_method("average"),
     "SE": lambda pairs: create_method("se"),
-    "ADTE": lambda pairs: create_method("adte"),
+    OURS: lambda pairs: create_method(OURS),
     "ML-TTA, one label bound": lambda pairs: create_method("mltta"),
     "ML-TTA, two labels bound": lambda pairs: create_method("mltta", labels_per_view=2),
     "ML-TTA, captions": _captioned,

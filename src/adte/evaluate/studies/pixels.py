@@ -7,21 +7,19 @@ is about small networks on small digits: how the methods relate, not what the pa
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from adte.batch import Context, Sample
 from adte.errors import InputError
 from adte.evaluate.features.stream import Tick, silent
-from adte.evaluate.running.figures import seed_interval
 from adte.evaluate.studies.digits import Coloured, coloured, corrupted
-from adte.evaluate.studies.lab import Lab
-from adte.evaluate.studies.rows import FIXED_POINT
+from adte.evaluate.studies.lab import ADTE, PAPER, Lab, Rival
+from adte.evaluate.studies.rows import FIXED_POINT, rows_of
 from adte.evaluate.studies.study import Finding, Row, study
 from adte.functional import log_probs
 from adte.methods import create_method
@@ -34,8 +32,6 @@ __all__ = ["deyo", "deyo_on", "unimodal"]
 BATCH = 64
 NOT_MNIST = "The digits are scikit-learn's (1,797 of 8×8 pixels, UCI), not MNIST."
 
-Floats = NDArray[np.float64]
-
 
 def _only_small(lab: Lab, what: str, command: str) -> None:
     if not lab.small:
@@ -43,13 +39,6 @@ def _only_small(lab: Lab, what: str, command: str) -> None:
             f"the study of {what} needs pixels, which caches of features do not hold; run it in "
             f"small by leaving --data out, or by hand with: {command}"
         )
-
-
-def _say(name: str, values: Floats) -> str:
-    """A mean over seeds with its 95 % interval, in points."""
-    known = seed_interval(values)
-    band = f" [{100 * known[0]:+.1f}, {100 * known[1]:+.1f}]" if known else ""
-    return f"{name} {100 * values.mean():+.1f}{band}"
 
 
 # --------------------------------------------------------------------------- DeYO
@@ -63,7 +52,7 @@ DEYO: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("DEYO", "deyo", SETTINGS),
     ("DEYO + ADTE", "deyo", ADAPTIVE),
     ("DEYO + ADTE in the loss alone", "deyo", ADAPTIVE | {"adaptive_where": "loss"}),
-    ("DEYO + ADTE, our defaults", "deyo", SETTINGS | {"entropy": "adaptive"}),
+    ("DEYO + ADTE, this package's prior", "deyo", SETTINGS | {"entropy": "adaptive"}),
 )
 
 
@@ -107,35 +96,35 @@ def _join(tuner: NormTuner, logits: Tensor) -> None:
         tuner.load_state_dict(tuner.state_dict() | prefixed(prior.state_dict()))
 
 
-@study("deyo", "The entropy of DeYO replaced")
+DRAWS = "digits, networks and order"
+
+
+@study("deyo", "The entropy of DeYO replaced", draws=DRAWS)
 def deyo(lab: Lab) -> Finding:
     """DeYO with Shannon's and with the adaptive entropy on a stream where colour, which training
     taught to trust, tells the opposite."""
-    _only_small(lab, "DeYO", "adte.evaluate.studies.pixels.deyo_on([coloured(0, given=…)])")
+    _only_small(lab, "DeYO", "adte.evaluate.studies.pixels.deyo_on(coloured(0, given=…))")
     few = lab.preset.images
     steps = 300 if few is None else 40
-    worlds = [coloured(s, few and 8 * few, steps) for s in range(lab.preset.seeds)]
-    finding = deyo_on(worlds, lab.tick)
+    finding = deyo_on(coloured(lab.seed, few and 8 * few, steps), lab.tick)
     finding.notes = (NOT_MNIST, *finding.notes)
     return finding
 
 
-def deyo_on(worlds: Sequence[Coloured], tick: Tick = silent) -> Finding:
-    """The study on worlds of your own, such as `coloured(seed, given=…)` on MNIST."""
-    found: dict[str, Floats] = {}
+def deyo_on(world: Coloured, tick: Tick = silent) -> Finding:
+    """The study on a world of your own, such as `coloured(seed, given=…)` on MNIST."""
+    rows, found = list[Row](), dict[str, _Shares]()
     for name, method, options in DEYO:
-        found[name] = np.array([_by_batches(method, options, world) for world in worlds])
+        found[name] = _by_batches(method, options, world)
+        rows.append(Row(name, tuple(found[name]), method=method, options=options))
         tick(1)
-    gain = found["DEYO + ADTE"] - found["DEYO"]  # (seeds, 3)
+    gain = np.subtract(found["DEYO + ADTE"], found["DEYO"]).tolist()
     return Finding(
-        setting=f"coloured digits, a network per seed, {len(worlds)} seeds of "
-        f"{len(worlds[0].labels)} images, batches of {BATCH}",
+        setting=f"coloured digits, {len(world.labels)} images, batches of {BATCH}",
         columns=("Avg Acc", "Worst-Group Acc", "Time (s)"),
         units=("percent", "percent", "plain"),
-        rows=[Row(name, tuple(values.mean(0).tolist())) for name, values in found.items()],
+        rows=[*rows, Row("ADTE over DEYO", tuple(gain), aside=True)],
         notes=(
-            "ADTE over DEYO, points, mean of the seeds and its 95 % interval: "
-            f"{_say('average', gain[:, 0])}; {_say('worst group', gain[:, 1])}.",
             "A batch is predicted with its own batch-norm statistics and then learned from, as in "
             "DeYO's program; its settings are those for ColoredMNIST. Time is seconds per image.",
             "So few digits teach little shape: all rows go mostly by colour and are far below the "
@@ -146,19 +135,20 @@ def deyo_on(worlds: Sequence[Coloured], tick: Tick = silent) -> Finding:
 
 # --------------------------------------------------------------------------- image-only networks
 
-UNIMODAL: tuple[tuple[str, str, dict[str, Any], str], ...] = (
-    ("baseline", "zero-shot", {}, "baseline"),
-    ("TTA", "average", {}, "TTA"),
-    ("Single-point BN", "bn", {}, "Single-point BN"),
-    ("MEMO", "memo", {}, "MEMO"),
-    ("MEMO, SGD 0.005", "memo", {"optimiser": "sgd", "lr": 5e-3}, "—"),
-    ("SE", "se", {}, "—"),
-    ("ADTE, no logit adjustment", "adte", {"adjust": "none"}, "—"),
-)
+UNIMODAL: dict[str, Rival] = {
+    "baseline": ("zero-shot", {}),
+    "TTA": ("average", {}),
+    "Single-point BN": ("bn", {}),
+    "MEMO": ("memo", {}),
+    "MEMO, SGD 0.005": ("memo", {"optimiser": "sgd", "lr": 5e-3}),
+    "SE": ("se", {}),
+    "ADTE, no logit adjustment": (PAPER, {"adjust": "none"}),
+    **ADTE,
+}
 NETWORKS = {"narrow network": (8, "ResNext-101"), "wide network": (12, "WSL")}
 
 
-@study("unimodal", "Error of two image-only networks")
+@study("unimodal", "Error of two image-only networks", draws=DRAWS)
 def unimodal(lab: Lab) -> Finding:
     """Methods on networks without a text tower, which learned from a long-tailed set."""
     _only_small(
@@ -167,24 +157,18 @@ def unimodal(lab: Lab) -> Finding:
         "adte eval --model timm:resnext101_32x8d --method memo --data imagenet-a:PATH",
     )
     images, steps, views = (12, 40, 8) if lab.preset.images is not None else (80, 250, 64)
-    rows = (*UNIMODAL, ("ADTE", lab.adte, {}, "ADTE"))
-    seeds = range(lab.preset.seeds)
-    errors = np.empty((len(rows), len(NETWORKS), len(seeds)))
-    for j, (width, _) in enumerate(NETWORKS.values()):
-        for seed in seeds:
-            stream = corrupted(seed, width, images, steps, views)
-            for i, (_, method, options, _) in enumerate(rows):
-                errors[i, j, seed] = 1 - lab.accuracy(stream, method, **options)
-    gains = errors[-1] - errors[[r[0] for r in rows].index("TTA")]  # (networks, seeds)
-    said = [_say(name, gain) for name, gain in zip(NETWORKS, gains, strict=True)]
+    streams = {
+        name: corrupted(lab.seed, width, images, steps, views)
+        for name, (width, _) in NETWORKS.items()
+    }
+    rows = [
+        replace(row, cells=tuple(1 - c for c in row.cells))  # type: ignore[operator]
+        for row in rows_of(lab, UNIMODAL, streams)
+    ]
     return Finding(
-        setting=f"two networks on corrupted digits, {len(seeds)} seeds of {images} images, "
-        f"{views} views, {lab.protocol}",
+        setting=f"two networks on corrupted digits, {images} images, {views} views, {lab.protocol}",
         columns=tuple(NETWORKS),
-        rows=[
-            Row(name, tuple(e.mean(-1).tolist()), like)
-            for (name, _, _, like), e in zip(rows, errors, strict=True)
-        ],
+        rows=rows,
         like={name: column for name, (_, column) in NETWORKS.items()},
         lower=True,
         notes=(
@@ -192,8 +176,6 @@ def unimodal(lab: Lab) -> Finding:
             "Networks of width 8 and 12, trained here on 60 images of the most frequent digit down "
             "to 6 of the rarest; noise and blur of severity 5; crops of 40 to 100 % of the area, "
             "not mirrored.",
-            "ADTE's error minus TTA's, points, mean of the seeds and its 95 % interval: "
-            f"{'; '.join(said)}.",
             "MEMO is at its default rate, made for large networks, and at a larger one.",
         ),
     )

@@ -7,21 +7,21 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from adte._version import __version__
 from adte.evaluate.report.tables import Column, Grid, Kind
-from adte.evaluate.studies.study import Cell, Figure, Finding, Study, studies
+from adte.evaluate.studies.study import Cell, Figure, Finding, Row, Study, studies
 from adte.facts import instance
 from adte.files import make_folder, write_whole
 from adte.page import COLOURS, figure, legend, page
 
 __all__ = ["Kept", "findings_page", "grids", "keep_findings", "kept_findings", "to_markdown"]
 
-FORMAT = 1
+FORMAT = 2
 Done = tuple[Study, Finding]
 
 
@@ -43,16 +43,25 @@ def _grid(
     title: str,
     best: Literal["up", "down"] | None = None,
     caption: str = "",
-    aside: Iterable[str] = (),
+    ours: Sequence[Row] = (),
 ) -> Grid:
-    rows, aside = list(rows), set(aside)
+    """`ours` are the rows of a finding, whose methods and spreads are shown, too."""
+    rows = list(rows)
     shown: list[Column] = [Column("row", " ")]
-    table: list[dict[str, Any]] = [{"row": name, "aside": name in aside} for name, _ in rows]
+    table: list[dict[str, Any]] = [{"row": name} for name, _ in rows]
+    if any(row.method for row in ours):
+        shown.append(Column("method"))
+    for line, row in zip(table, ours, strict=False):
+        line |= {"method": row.variant, "aside": row.aside}
     for i, (column, unit) in enumerate(zip(columns, units, strict=True)):
-        pair = False
+        pair = half = False
         for line, (_, cells) in zip(table, rows, strict=True):
             line[column], line[f"{column} 95 %"] = _value(cells[i], unit)
-            pair |= line[f"{column} 95 %"] is not None
+        for line, row in zip(table, ours, strict=False):
+            if row.spread and (spread := row.spread[i]):
+                mean, half = line[column], True
+                line[f"{column} 95 %"] = mean - spread, mean + spread
+        pair = any(line[f"{column} 95 %"] is not None for line in table)
         kind: Kind = "percent" if unit == "percent" else "number"
         if any(isinstance(line[column], str) for line in table):
             for line in table:
@@ -63,29 +72,30 @@ def _grid(
             kind = "text"
         mark = best if kind == "percent" else None
         interval = f"{column} 95 %" if pair else None
-        shown.append(Column(column, column, kind, mark, interval, interval_kind="points"))
+        around: Kind | None = None if half else "points"
+        shown.append(Column(column, column, kind, mark, interval, True, around, half=half))
     return Grid(shown, table, title, caption)
 
 
-def grids(study: Study, finding: Finding, block: str | None = None) -> list[Grid]:
-    """Ours; what the paper printed; and the difference, where our model is the paper's `block`."""
+def grids(study: Study, finding: Finding) -> list[Grid]:
+    """Ours; what the paper printed; and the difference, where nothing is unlike."""
     rows = [(r.name, r.cells) for r in finding.rows]
     best: Literal["up", "down"] | None = "down" if finding.lower else "up"
     best = best if finding.ranked else None
-    aside = [r.name for r in finding.rows if r.aside]
-    ours = _grid(finding.columns, finding.units, rows, "Ours", best, aside=aside)
+    columns: dict[str, list[str]] = {}
+    for column, method in finding.methods.items():
+        columns.setdefault(method, []).append(column)
+    named = "; ".join(f"{method}: {', '.join(some)}" for method, some in columns.items())
+    about = f"Columns by method: {named}." if named else ""
+    ours = _grid(finding.columns, finding.units, rows, "Ours", best, about, finding.rows)
     out = [ours] if rows else []
-    printed, block = study.published, study.comparable(finding, block)
+    printed, unlike = study.published, study.unlike(finding)
     if printed is None:
         return out
-    if block is not None:
-        gaps: list[tuple[str, Sequence[Cell]]] = []
-        for row in finding.rows:
-            theirs = [study.beside(finding, row, c) for c in finding.columns]
-            cells = [a - b if isinstance(a, float) and isinstance(b, float) else None
-                     for a, b in zip(row.cells, theirs, strict=True)]  # fmt: skip
-            if any(c is not None for c in cells):
-                gaps.append((row.name, cells))
+    if not unlike:
+        places = range(len(finding.columns))
+        every = [(r.name, [study.difference(finding, r, i) for i in places]) for r in finding.rows]
+        gaps = [(name, cells) for name, cells in every if any(c is not None for c in cells)]
         grid = _grid(finding.columns, finding.units, gaps, "Ours less published")
         out.append(Grid([Column(c.key, c.title, "points" if c.kind == "percent" else c.kind)
                          for c in grid.columns], grid.rows, grid.title))  # fmt: skip
@@ -94,16 +104,18 @@ def grids(study: Study, finding: Finding, block: str | None = None) -> list[Grid
         (name, [printed.fraction(c, n) for c, n in zip(cells, printed.columns, strict=True)])
         for name, cells in names
     ]
-    other = "" if block is not None else ". Another model and other data than ours: for orientation"
-    about = f"Published: {printed.model}; {printed.data}{other}."
-    title = "Published" if block is not None else "Published (another model and other data)"
+    why = f"No difference is shown: {unlike}." if unlike else (
+        "Ours ran with the published weights (SHA-256 compared)."
+    )  # fmt: skip
+    about = f"Published: {printed.model}; {printed.data}. {why}"
+    title = "Published (not to be compared)" if unlike else "Published"
     out.append(_grid(printed.columns, printed.units, scaled, title, best, about))
     return out
 
 
 def draw(plot: Figure, ax: Any) -> str:
     """A figure on matplotlib's axes; returns the caption."""
-    percent = plot.y == "accuracy"
+    percent = plot.y in ("accuracy", "share")
     scale = 100 if percent else 1
     palette = [COLOURS[n][0] for n in ("mark", "cool", "warm", "plum", "grey", "mint", "ink",
                                        "faint", "soft")]  # fmt: skip
@@ -124,18 +136,18 @@ def draw(plot: Figure, ax: Any) -> str:
             ax.minorticks_off()
         else:
             ax.xaxis.set_major_formatter("{x:g}")
-    ax.set(xlabel=plot.x, ylabel="accuracy, %" if percent else plot.y)
+    ax.set(xlabel=plot.x, ylabel=f"{plot.y}, %" if percent else plot.y)
     legend(ax)
     return plot.title
 
 
-def to_markdown(done: Iterable[Done], block: str | None = None) -> str:
+def to_markdown(done: Iterable[Done]) -> str:
     """Every finding as a section of Markdown, without the plots."""
     parts = []
     for study, finding in done:
         lines = [f"## {study.title}", "", f"`{study.name}`: {study.about}", "",
                  f"Ran on: {finding.setting}.", ""]  # fmt: skip
-        for grid in grids(study, finding, block):
+        for grid in grids(study, finding):
             lines += [grid.to_markdown()]
         lines += [f"- {note}" for note in finding.notes]
         parts.append("\n".join(lines) + "\n")
@@ -146,13 +158,9 @@ def findings_page(
     title: str,
     lead: str,
     done: Sequence[Done],
-    block: str | Mapping[str, str | None] | None = None,
     plots: bool = True,
 ) -> str:
-    """One self-contained page of all findings.
-
-    `block` is the paper's model that ours is, if any; one for all, or by the name of the study.
-    """
+    """One self-contained page of all findings."""
     said = html.escape
     links = " · ".join(f'<a href="#{s.name}">{said(s.name)}</a>' for s, _ in done)
     parts = [f'<p class="lead">{said(lead)}</p>\n<p><small>{links}</small></p>\n']
@@ -165,8 +173,7 @@ def findings_page(
         if plots and finding.figures:
             drawn = [figure(lambda ax, f=f: draw(f, ax)) for f in finding.figures]  # type: ignore[misc]
             parts.append('<div class="plots">' + "".join(drawn) + "</div>\n")
-        mine = block.get(study.name) if isinstance(block, Mapping) else block
-        tables = grids(study, finding, mine)
+        tables = grids(study, finding)
         parts += [grid.to_html() for grid in tables[:1]]
         for grid in tables[1:]:
             parts.append(f"<details open><summary>{said(grid.title)}</summary>"
@@ -185,24 +192,20 @@ class Kept:
 
     Attributes:
         done: studies, in the paper's order, with what they found.
-        blocks: the paper's model that ours was, if any, by the name of the study.
         lead: what they ran on, in words.
         damaged: a sentence for each file that cannot be read.
     """
 
     done: list[Done]
-    blocks: dict[str, str | None]
     lead: str
     damaged: list[str]
 
 
-def keep_findings(
-    folder: Path, done: Iterable[Done], block: str | None = None, lead: str = ""
-) -> None:
+def keep_findings(folder: Path, done: Iterable[Done], lead: str = "") -> None:
     """Write each finding to FOLDER/findings; what was found before under its name goes."""
     home = make_folder(folder / "findings")
     for study, finding in done:
-        facts = {"format": FORMAT, "adte": __version__, "study": study.name, "block": block,
+        facts = {"format": FORMAT, "adte": __version__, "study": study.name,
                  "lead": lead, "finding": asdict(finding)}  # fmt: skip
         text = json.dumps(facts, indent=1, ensure_ascii=False) + "\n"
         write_whole(home / f"{study.name}.json", text)
@@ -211,7 +214,6 @@ def keep_findings(
 def kept_findings(folder: Path, ours: bool) -> Kept:
     """All findings that were kept there, of our own studies or of the paper's."""
     done: list[Done] = []
-    blocks: dict[str, str | None] = {}
     leads: dict[str, None] = {}
     damaged = []
     for study in studies(ours):
@@ -225,7 +227,7 @@ def kept_findings(folder: Path, ours: bool) -> Kept:
             finding = instance(Finding).read(facts["finding"], "finding")
             if facts["adte"] != __version__:
                 finding.setting += f", adte {facts['adte']}"
-            blocks[study.name], leads[str(facts["lead"])] = facts["block"], None
+            leads[str(facts["lead"])] = None
         except (ValueError, TypeError, KeyError, OSError) as error:
             verb = "study" if ours else "paper"
             damaged.append(
@@ -234,4 +236,4 @@ def kept_findings(folder: Path, ours: bool) -> Kept:
             )
             continue
         done.append((study, finding))
-    return Kept(done, blocks, " ".join(leads), damaged)
+    return Kept(done, " ".join(leads), damaged)

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from adte import state as declared
 from adte.evaluate.features.stream import FeatureStream, Held
 from adte.evaluate.running.figures import bootstrap_difference
-from adte.evaluate.studies.lab import Lab
+from adte.evaluate.studies.lab import OURS, Lab
 from adte.evaluate.studies.study import Figure, Finding, Row, Series, study
 from adte.methods import Method, create_method
 from adte.state import State
@@ -102,10 +102,8 @@ def replicas(lab: Lab) -> Finding:
     difference to one sequential stream."""
     stream = Held.of(lab.main())
     seeds = max(lab.preset.seeds, 2)
-    base = right(stream, "adte", 1, STRETCHES[0], seeds)
-    found = {
-        (k, s): right(stream, "adte", k, s, seeds) for k in REPLICAS if k > 1 for s in STRETCHES
-    }
+    base = right(stream, OURS, 1, STRETCHES[0], seeds)
+    found = {(k, s): right(stream, OURS, k, s, seeds) for k in REPLICAS if k > 1 for s in STRETCHES}
     bands = {pair: bootstrap_difference(mine, base) for pair, mine in found.items()}
     rows = [Row("one stream", tuple(float(base.mean()) for _ in STRETCHES))]
     for k in REPLICAS[1:]:

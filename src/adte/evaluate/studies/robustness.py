@@ -13,7 +13,7 @@ from adte.evaluate.demo import learned
 from adte.evaluate.features.stream import FeatureStream, Held, Narrowed, part
 from adte.evaluate.running import figures
 from adte.evaluate.running.protocol import run
-from adte.evaluate.studies.lab import Lab, in_turn, interleaved
+from adte.evaluate.studies.lab import OURS, PAPER, RELEASED, Lab, in_turn, interleaved
 from adte.evaluate.studies.rows import INTERVAL, Rival, over_streams, with_interval
 from adte.evaluate.studies.study import Cell, Finding, Row, study
 
@@ -81,37 +81,34 @@ RIVALS: dict[str, Rival] = {
     "SE + LA": ("se", {"adjust": "before"}),
     "Zero": ("zero", {}),
     "TDA": ("tda", {}),
-    "ADTE": ("adte", {}),
-    "adte-tsallis": ("adte-tsallis", {}),
-    "adte-paper": ("adte-paper", {}),
-    "adte-released": ("adte-released", {}),
+    **{name: (name, {}) for name in (OURS, PAPER, RELEASED)},
 }
 NEAR = 0.005  # half a point
-WARM = "ADTE, warm"  # a rival of none
+WARM = f"{OURS}, warm"  # a rival of none
 OTHERS = 500  # images that it has seen before
 
 
 KNOBS: dict[str, Rival] = {
     "SE": ("se", {}),
-    "adte": ("adte", {}),
-    "no adjustment": ("adte", {"adjust": "none"}),
-    "adjustment after": ("adte", {"adjust": "after"}),
-    "frequencies equal": ("adte", {"frequencies": "equal"}),
-    "frequencies as they come": ("adte", {"frequencies": "as-they-come"}),
-    "clipped marginal": ("adte", {"estimator": "marginal"}),
-    "fixed point": ("adte", {"estimator": "fixed-point"}),
-    "bias not clipped": ("adte", {"clip": 0.0}),
-    "prior from the base view": ("adte", {"item": "base"}),
-    "surest tenth of the views": ("adte", {"ratio": 0.1, "soft": 0.0}),
-    "all views alike": ("adte", {"soft": 1e6}),
-    "no base view": ("adte", {"base": 0.0}),
-    "adaptive entropy weighs": ("adte", {"entropy": "adaptive"}),
+    OURS: (OURS, {}),
+    "no adjustment": (OURS, {"adjust": "none"}),
+    "adjustment after": (OURS, {"adjust": "after"}),
+    "frequencies equal": (OURS, {"frequencies": "equal"}),
+    "frequencies as they come": (OURS, {"frequencies": "as-they-come"}),
+    "clipped marginal": (OURS, {"estimator": "marginal"}),
+    "fixed point": (OURS, {"estimator": "fixed-point"}),
+    "bias not clipped": (OURS, {"clip": 0.0}),
+    "prior from the base view": (OURS, {"item": "base"}),
+    "surest tenth of the views": (OURS, {"ratio": 0.1, "soft": 0.0}),
+    "all views alike": (OURS, {"soft": 1e6}),
+    "no base view": (OURS, {"base": 0.0}),
+    "adaptive entropy weighs": (OURS, {"entropy": "adaptive"}),
 }
 
 
 @study("defaults", "Every knob of the default, turned alone", ours=True)
 def defaults(lab: Lab) -> Finding:
-    """`adte` and its neighbours, one option changed at a time, on streams of many kinds."""
+    """The default and its neighbours, one option changed at a time, on streams of many kinds."""
     streams = streams_of(lab)
     rows = over_streams(lab, streams, KNOBS, lab.protocol)
     note = "Labels decide between these rows, so a row picked here is no independent result."
@@ -122,13 +119,10 @@ DRAWS = {2: 24, 3: 16, 5: 12, 10: 8, 20: 6}  # label spaces drawn, by their size
 FEW: dict[str, Rival] = {
     "zero-shot": ("zero-shot", {}),
     "SE": ("se", {}),
-    "adte": ("adte", {}),
-    "adte, no base view": ("adte", {"base": 0.0}),
-    "adte-tsallis": ("adte-tsallis", {}),
-    "q as for many classes": ("adte-tsallis", {"few": 0}),
-    "prior at once": ("adte-tsallis", {"smoothing_total": 0.0}),
-    "adte-paper": ("adte-paper", {}),
-    "adte-released": ("adte-released", {}),
+    OURS: (OURS, {}),
+    f"{OURS}, no base view": (OURS, {"base": 0.0}),
+    PAPER: (PAPER, {}),
+    RELEASED: (RELEASED, {}),
 }
 
 
@@ -149,13 +143,13 @@ def few_names(lab: Lab) -> Finding:
         )
 
     rows = []
-    for name, (method, options) in FEW.items():
+    for name, (method, options) in lab.wanted(FEW).items():
         cells: list[Cell] = []
         for streams in spaces.values():
             mine, base = right(streams, method, options), right(streams, "se", {})
             low, high = figures.bootstrap_difference(mine, base)
             cells.append((float(mine.mean()), low, high))
-        rows.append(Row(name, tuple(cells)))
+        rows.append(Row(name, tuple(cells), method=method, options=options))
     return Finding(
         lab.setting([s for streams in spaces.values() for s in streams]),
         tuple(spaces),
@@ -177,11 +171,11 @@ def warm(lab: Lab, streams: Mapping[str, FeatureStream]) -> Row:
         if not len(others):
             cells.append(None)
             continue
-        method, _ = learned(part(main, others, "others"), "adte", lab.tick)
+        method, _ = learned(part(main, others, "others"), OURS, lab.tick)
         method.begin()
         done = run(method, stream, "online", lab.tick)
         cells.append(with_interval(done, lab.run(stream, "se", "online").run.correct))
-    return Row(WARM, tuple(cells))
+    return Row(WARM, tuple(cells), method=OURS)
 
 
 @study("robust", "The default on streams of many kinds", ours=True)
@@ -195,7 +189,7 @@ def robust(lab: Lab) -> Finding:
         tuple(streams),
         [*rows, warm(lab, streams)],
         notes=(
-            f"ADTE is best or within half a point of the best on {said['best_or_near']} of "
+            f"{OURS} is best or within half a point of the best on {said['best_or_near']} of "
             f"{said['streams']} streams, and below SE beyond its interval on {said['losses']}; "
             f"mean gain over SE {100 * said['gain_over_se']:+.1f} points.",
             INTERVAL,
@@ -216,7 +210,7 @@ def robust_facts(rows: list[Row], columns: tuple[str, ...]) -> dict[str, Any]:
 
     values = {r.name: table(r) for r in rows if r.name != WARM}  # (streams, 3)
     best = np.max([v[:, 0] for v in values.values()], axis=0)
-    mine, se = values["ADTE"], values["SE"]
+    mine, se = values[OURS], values["SE"]
     return {
         "streams": len(columns),
         "best_or_near": int((mine[:, 0] >= best - NEAR).sum()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from adte.evaluate.features.stream import FeatureStream
 from adte.evaluate.running.paired import interval
 from adte.evaluate.running.protocol import Protocol, Run
-from adte.evaluate.studies.lab import FAMILY, Lab
+from adte.evaluate.studies.lab import FAMILY, Lab, Rival
 from adte.evaluate.studies.study import Cell, Row
 
 __all__ = [
@@ -23,10 +24,9 @@ __all__ = [
     "mean",
     "over",
     "over_streams",
+    "rows_of",
     "with_interval",
 ]
-
-Rival = tuple[str, dict[str, Any]]  # a method and its options
 
 # The published estimator by itself, where a study is about it: no smoothing and no clipping.
 FIXED_POINT: dict[str, Any] = {
@@ -50,19 +50,34 @@ def family_like(lab: Lab, names: tuple[str, ...] = tuple(FAMILY.values())) -> di
     return dict(zip(FAMILY.values(), names, strict=True))
 
 
-def mean(values: Sequence[float]) -> float:
-    return float(np.mean(values))
+def mean(values: Sequence[float | None]) -> float | None:
+    """The mean, if there are values and none is missing."""
+    known = [v for v in values if v is not None]
+    return float(np.mean(known)) if known and len(known) == len(values) else None
 
 
 def over(
-    streams: Mapping[str, FeatureStream],
+    streams: Mapping[str, FeatureStream | None],
     value: Callable[[FeatureStream], float],
     *averages: list[str],
 ) -> tuple[float | None, ...]:
-    """A row: a value for every stream, then the mean over each list of them."""
-    cells = {name: value(s) for name, s in streams.items()}
-    means = [mean([cells[n] for n in names]) if names else None for names in averages]
-    return (*cells.values(), *means)
+    """A row: a value for every stream that has images, then the mean over each list of them."""
+    cells = {n: value(s) if s is not None and len(s) else None for n, s in streams.items()}
+    return (*cells.values(), *(mean([cells[n] for n in names]) for names in averages))
+
+
+def rows_of(
+    lab: Lab,
+    rivals: Mapping[str, Rival],
+    streams: Mapping[str, FeatureStream | None],
+    *averages: list[str],
+) -> list[Row]:
+    """A row of accuracies for every rival that is not skipped."""
+    return [
+        Row(name, over(streams, partial(lab.accuracy, method=method, **options), *averages),
+            method=method, options=options)
+        for name, (method, options) in lab.wanted(rivals).items()
+    ]  # fmt: skip
 
 
 def with_interval(run: Run, base: NDArray[np.bool_]) -> Cell:
@@ -81,6 +96,6 @@ def over_streams(
     base = {n: lab.run(s, "se", protocol).run.correct for n, s in streams.items()}
     return [
         Row(name, tuple(with_interval(lab.run(s, method, protocol, **options).run, base[n])
-                        for n, s in streams.items()))
-        for name, (method, options) in rivals.items()
+                        for n, s in streams.items()), method=method, options=options)
+        for name, (method, options) in lab.wanted(rivals).items()
     ]  # fmt: skip

@@ -8,20 +8,20 @@ import torch
 from adte import functional as F
 from adte.evaluate.features.stream import Fewer
 from adte.evaluate.running.figures import bootstrap_difference
-from adte.evaluate.studies.lab import Lab
+from adte.evaluate.studies.lab import ADTE, Lab, Rival
 from adte.evaluate.studies.study import Figure, Finding, Row, Series, study
 
 __all__: list[str] = []
 
 FEW_QS = (0.01, 0.1, 0.5, 0.9, 1.1, 1.5, 2.0)
+ONE = "Of one set alone, the first of the ImageNet family that is there."
 MANY_QS = (0.001, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 1.1, 1.5, 2.0, 3.0, 5.0, 10.0)
 
 
 @study("te-q", "TE over q against SE", "figure")
 def te_q(lab: Lab) -> Finding:
     """Accuracy of TE for q from 0.001 to 10 beside SE, and the gain with its interval."""
-    family = lab.require(lab.family(), "ImageNet or a variant of it")
-    streams = dict(list(family.items())[:3])
+    streams = lab.require(lab.family(), "ImageNet or a variant of it")
     figures, rows = [], []
     for name, stream in streams.items():
         se = lab.run(stream, "se").run.correct
@@ -38,13 +38,17 @@ def te_q(lab: Lab) -> Finding:
             log_x=True,
         ))  # fmt: skip
         rows.append(Row(name, (*y, level[0])))
+    columns = {**{str(q): "te" for q in MANY_QS}, "SE": "se"}
     return Finding(
         lab.setting(streams),
-        (*map(str, MANY_QS), "SE"),
+        tuple(columns),
         rows,
         figures=tuple(figures),
         ranked=False,
-        notes=("Band: 95 % of the gain over SE, paired by image. q = 1 is SE itself.",),
+        methods=columns,
+        notes=(
+            "Columns are q. Band: 95 % of the gain over SE, paired by image. q = 1 is SE itself.",
+        ),
     )
 
 
@@ -55,10 +59,10 @@ def views(lab: Lab) -> Finding:
     most = stream.recipe.views.count
     counts = [n for n in (1, 2, 4, 8, 16, 32, 64, 128) if n <= most]
     rows = []
-    for name, method in (("SE", "se"), ("Zero", "zero"), ("average", "average"),
-                         ("ADTE", lab.adte)):  # fmt: skip
+    systems: dict[str, Rival] = {"SE": ("se", {}), "Zero": ("zero", {}), "average": ("average", {})}
+    for name, (method, _) in lab.wanted({**systems, **ADTE}).items():
         cells = [lab.accuracy(Fewer(stream, n), method) for n in counts]
-        rows.append(Row(name, tuple(cells)))
+        rows.append(Row(name, tuple(cells), method=method))
     x = tuple(float(n) for n in counts)
     series = tuple(Series(r.name, x, tuple(float(c) for c in r.cells)) for r in rows)  # type: ignore[arg-type]
     return Finding(
@@ -66,7 +70,7 @@ def views(lab: Lab) -> Finding:
         tuple(map(str, counts)),
         rows,
         figures=(Figure("Accuracy by views", "views", "accuracy", series, log_x=True),),
-        notes=("A tenth of the views is kept, at least one.",),
+        notes=("A tenth of the views is kept, at least one; our default weighs all.", ONE),
     )
 
 
@@ -84,7 +88,8 @@ def tcr(lab: Lab) -> Finding:
         sums = outcome.run.tcr
         assert sums is not None
         cells = [float(sums[min(k, len(sums)) - 1] / min(k, len(sums))) for k in ks]
-        rows.append(Row(name, (*cells, float(outcome.run.correct.mean()))))
+        accuracy, task = float(outcome.run.correct.mean()), outcome.task
+        rows.append(Row(name, (*cells, accuracy), method=task.method, options=task.options))
     return Finding(
         lab.setting([stream]),
         (*(f"Tcr_{k}" for k in ks), "Accuracy"),
@@ -111,7 +116,7 @@ def tcr_curves(lab: Lab) -> Finding:
         sums = lab.run(stream, "te", q=q).run.tcr
         assert sums is not None
         gap = tuple(((sums - base) / ks).tolist())
-        rows.append(Row(f"q = {q:g}", gap))
+        rows.append(Row(f"q = {q:g}", gap, method="te", options={"q": q}))
         series.append(Series(f"q = {q:g}", tuple(ks.astype(float).tolist()), gap))
     return Finding(
         lab.setting([stream]),
@@ -121,11 +126,11 @@ def tcr_curves(lab: Lab) -> Finding:
         figures=(Figure("Tcr_K of TE less that of SE", "K", "mean of the top K logits, less SE's",
                         tuple(series)),),
         ranked=False,
-        notes=("Above zero: the views that TE keeps are more alike to their K best classes.",),
+        notes=("Above zero: the views that TE keeps are more alike to their K best classes.", ONE),
     )  # fmt: skip
 
 
-@study("two-classes", "SE and TE for two classes", "figure")
+@study("two-classes", "SE and TE for two classes", "figure", draws=None)
 def two_classes(lab: Lab) -> Finding:
     """Entropy of (p, 1 − p) by Shannon and by Tsallis for several q: pure maths, no model."""
     p = torch.linspace(0.001, 0.999, 101, dtype=torch.float64)

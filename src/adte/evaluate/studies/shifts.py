@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from adte.evaluate.features.stream import FeatureStream, Narrowed
-from adte.evaluate.studies.lab import FAMILY, Lab, interleaved
+from adte.evaluate.studies.lab import ADTE, FAMILY, Lab, Rival, interleaved
+from adte.evaluate.studies.rows import rows_of
 from adte.evaluate.studies.study import Finding, Row, study
 
 __all__: list[str] = []
@@ -15,7 +16,7 @@ __all__: list[str] = []
 BLURS = ("defocus_blur", "glass_blur", "motion_blur")
 TYPES = ("brightness", "elastic_transform", "gaussian_blur", "impulse_noise", "motion_blur",
          "shot_noise", "speckle_noise")  # fmt: skip
-SYSTEMS = (("CLIP", "zero-shot"), ("SE", "se"))
+SYSTEMS: dict[str, Rival] = {"CLIP": ("zero-shot", {}), "SE": ("se", {}), **ADTE}
 
 
 def corrupted(lab: Lab, name: str) -> dict[str, FeatureStream]:
@@ -31,8 +32,8 @@ def systems(lab: Lab, columns: Mapping[str, list[FeatureStream]]) -> list[Row]:
         Row(name, tuple(
             float(np.mean([lab.accuracy(s, method) for s in streams]))
             for streams in columns.values()
-        ))
-        for name, method in (*SYSTEMS, ("ADTE", lab.adte))
+        ), method=method)
+        for name, (method, _) in lab.wanted(SYSTEMS).items()
     ]  # fmt: skip
 
 
@@ -87,7 +88,7 @@ def cifar100_c(lab: Lab) -> Finding:
 
 @study("mixed-stream", "Data sets one by one, and shuffled into one stream")
 def mixed_stream(lab: Lab) -> Finding:
-    """ADTE on every set by itself, and on all of them interleaved at random."""
+    """SE and ADTE on every set by itself, and ADTE on all of them interleaved at random."""
     names = ("ImageNet-1k", "ImageNet-V", "ImageNet-K", "ImageNet-A", "ImageNet-R")
     if lab.small:
         shifts = lab.shifts()
@@ -97,18 +98,17 @@ def mixed_stream(lab: Lab) -> Finding:
         family = lab.require(lab.family(), "ImageNet and variants of it")
         one = next(iter(family.values()))
         streams = {c: s for c, s in family.items() if s.classes == one.classes}
-    alone = tuple(lab.accuracy(s, lab.adte) for s in streams.values())
-    mixed = lab.run(interleaved(streams), lab.adte).record.metrics
-    by_domain = mixed.get("by_domain") or dict.fromkeys(streams, mixed["accuracy"])
-    se = tuple(lab.accuracy(s, "se") for s in streams.values())
+    rows = rows_of(lab, {"SE": ("se", {}), **ADTE}, streams)
+    mixed = interleaved(streams)
+    for name, (method, _) in lab.wanted(ADTE).items():
+        found = lab.run(mixed, method).record.metrics
+        by_domain = found.get("by_domain") or dict.fromkeys(streams, found["accuracy"])
+        cells = tuple(by_domain[c] for c in streams)
+        rows.append(Row(f"{name}, mixed", cells, f"{name}_random", method=method))
     return Finding(
         lab.setting(streams),
         tuple(streams),
-        [
-            Row("SE", se),
-            Row("ADTE", alone),
-            Row("ADTE_random", tuple(by_domain[c] for c in streams)),
-        ],
+        rows,
         like=dict(zip(streams if lab.small else FAMILY.values(), names, strict=True)),
         notes=("The same 120 photographs, clean and under four corruptions.",)
         if lab.small
@@ -129,15 +129,18 @@ def successors(lab: Lab) -> Finding:
     else:
         stream = lab.main()
         streams = {stream.recipe.model: stream}
+    columns = {"zero-shot": "zero-shot"}
+    columns |= {f"+{name}": method for name, (method, _) in lab.wanted(ADTE).items()}
     rows = []
     for name, stream in streams.items():
         like = next((theirs for mark, theirs in SUCCESSORS if mark in name.lower()), name)
-        cells = (lab.accuracy(stream, "zero-shot"), lab.accuracy(stream, lab.adte))
+        cells = tuple(lab.accuracy(stream, method) for method in columns.values())
         rows.append(Row(name, cells, like=like))
     return Finding(
         lab.setting(streams),
-        ("zero-shot", "+ADTE"),
+        tuple(columns),
         rows,
+        methods=columns,
         like={"zero-shot": "ImageNet-1k Acc"},
         fair=False,  # the paper does not say which sizes
         ranked=False,

@@ -1,12 +1,13 @@
 const cards = [...document.querySelectorAll("#check .card")];
 const classes = new Set([...document.querySelectorAll("#classes option")].map((o) => o.value));
-const NONE = "none of them";
+const spelled = new Map([...classes].map((name) => [name.toLowerCase(), name]));
+const WRONG = ""; // what an image is that was not named
 const key = "adte look " + cards.map((c) => c.dataset.path + c.dataset.label).join("\n");
 const storage = { // a browser may forbid it to files
   get() { try { return JSON.parse(localStorage.getItem(key)) || {}; } catch { return {}; } },
   set(value) { try { localStorage.setItem(key, JSON.stringify(value)); } catch { /* not kept */ } },
 };
-let said = storage.get(); // what an image is, by its path
+let said = storage.get(); // what an image is, by its path; other words than classes too
 
 function percent(x) { return `${Math.round(100 * x)} %`; }
 
@@ -18,17 +19,17 @@ function interval(right, n) {
 }
 
 function show() {
-  let right = 0, sure = 0, done = 0;
+  let right = 0, sure = 0, done = 0, named = 0;
   for (const card of cards) {
     const { path, label, confidence } = card.dataset, is = said[path];
     const good = is === label;
     card.classList.toggle("right", good);
     card.classList.toggle("wrong", is !== undefined && !good);
-    card.querySelector("button").setAttribute("aria-pressed", good);
-    const input = card.querySelector("input");
-    if (is !== undefined) input.value = good ? "" : is;
+    for (const button of card.querySelectorAll("button"))
+      button.setAttribute("aria-pressed", is !== undefined && good === (button.value === "right"));
     if (is === undefined) continue;
-    done += 1, right += good, sure += Number(confidence);
+    card.querySelector("input").value = good ? "" : is;
+    done += 1, right += good, named += classes.has(is), sure += Number(confidence);
   }
   let text = `None of ${cards.length} checked yet.`;
   if (done) {
@@ -36,10 +37,12 @@ function show() {
     text = `${done} of ${cards.length} checked: ${right} right, ${percent(right / done)} `
       + `(95 % interval: ${percent(low)} to ${percent(high)}). `
       + `Their mean confidence is ${percent(sure / done)}.`;
+    const unnamed = done - named;
+    if (unnamed) text += ` Not in checked.csv: ${unnamed} wrong without a class of the list; `
+      + "name those that you can, or a calibration sees too few wrong labels.";
   }
   document.querySelector("#score").textContent = text;
-  const table = cards.some((c) => ![undefined, NONE].includes(said[c.dataset.path]));
-  document.querySelector("#save").disabled = !table;
+  document.querySelector("#save").disabled = !named;
   document.querySelector("#clear").disabled = !done;
 }
 
@@ -54,16 +57,17 @@ for (const card of cards) {
   const { path, label, number } = card.dataset;
   const small = document.querySelector(`#image-${number}`);
   if (small) card.querySelector("img").src = small.src;
-  card.querySelector("button").addEventListener("click", () => {
-    card.querySelector("input").setCustomValidity("");
-    say(path, said[path] === label ? undefined : label);
+  const input = card.querySelector("input");
+  const [right, wrong] = card.querySelectorAll("button");
+  right.addEventListener("click", () => say(path, said[path] === label ? undefined : label));
+  wrong.addEventListener("click", () => {
+    if (said[path] === WRONG) say(path, undefined);
+    else if ([undefined, label].includes(said[path])) say(path, WRONG);
   });
-  card.querySelector("input").addEventListener("change", ({ target }) => {
-    const is = target.value.trim();
-    const known = is === "" || classes.has(is);
-    target.setCustomValidity(known ? "" : "choose a class of the list, or none of them");
-    if (known) say(path, is === "" ? undefined : is);
-    else target.reportValidity();
+  input.addEventListener("change", () => {
+    const word = input.value.trim();
+    const is = classes.has(word) ? word : spelled.get(word.toLowerCase()) ?? word;
+    say(path, is === "" ? undefined : is);
   });
 }
 
@@ -77,7 +81,7 @@ function cell(text) {
 
 document.querySelector("#save")?.addEventListener("click", () => {
   const rows = cards.map((c) => [c.dataset.path, said[c.dataset.path]])
-    .filter(([, is]) => is !== undefined && is !== NONE);
+    .filter(([, is]) => classes.has(is));
   const text = [["path", "label"], ...rows].map((r) => r.map(cell).join(",") + "\n").join("");
   const link = document.createElement("a");
   link.href = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
