@@ -49,7 +49,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("sources", nargs="+", metavar="SOURCE")
-    parser.add_argument("--methods", nargs="+", default=["adte"])
+    parser.add_argument("--methods", nargs="+", default=["tilt"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--sure", nargs="+", type=float, default=[SURE], help="standard errors")
     parser.add_argument("--json", metavar="FILE")

@@ -63,7 +63,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("sources", nargs="+", metavar="SOURCE")
-    parser.add_argument("--methods", nargs="+", default=["zero-shot", "se", "adte"])
+    parser.add_argument("--methods", nargs="+", default=["zero-shot", "se", "tilt"])
     parser.add_argument("--labels", nargs="+", type=int, default=[50, 100, 200])
     parser.add_argument("--streams", nargs="+", default=["full"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])

@@ -56,7 +56,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     both = [next(sources(where)) for where in args.sources]
-    plain = [predictions(s, "adte", adjust="none") for s in both]
+    plain = [predictions(s, "average") for s in both]
     found = []
     for mine, other in ((0, 1), (1, 0)):
         source = both[mine]
@@ -71,7 +71,7 @@ def main() -> None:
             "source": source.name,
             "other": both[other].name,
             "nothing": accuracy(plain[mine]),
-            "adte, online": accuracy(predictions(source, "adte")),
+            "tilt, online": accuracy(predictions(source, "tilt")),
             "mean prediction, two passes": accuracy(plain[mine] - marginal(mine)),
             "mean prediction of the other": accuracy(plain[mine] - marginal(other)),
         } | {

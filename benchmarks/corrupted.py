@@ -25,7 +25,7 @@ from adte.models import Model, load_model
 from adte.views import Views
 from small import encoded
 
-METHODS = ("zero-shot", "se", "se + la", "adte-tsallis", "adte, equal", "adte")
+METHODS = ("zero-shot", "se", "se + la", "adte", "adte-released", "tilt, equal", "tilt")
 STREAMS = ("full", "sorted", "1/4 shown", "closed 100")
 
 

@@ -42,7 +42,7 @@ from adte.images import is_image
 from adte.methods import create_method
 
 METHODS = ("zero-shot", "average", "se", "zero", "tda", "bca", "frolic", "onzeta", "dmn-zs",
-           "ecalp", "tps", "dpe", "adte-paper", "adte-released", "adte")  # fmt: skip
+           "ecalp", "tps", "dpe", "adte", "adte-released", "tilt")  # fmt: skip
 COOP = "mariodoebler/test-time-adaptation"
 
 

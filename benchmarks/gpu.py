@@ -60,7 +60,7 @@ from adte.rendering import pack, render, show
 from adte.views import Preprocess
 
 DISTINCT = 64  # photographs that are made; more are copies of them
-METHODS = ("zero-shot", "zero", "adte")
+METHODS = ("zero-shot", "zero", "tilt")
 
 
 def files(folder: Path, count: int) -> list[Path]:
@@ -376,7 +376,7 @@ def main() -> None:
         folder = Path(place)
         paths = files(folder, o.images)
         names = subject.class_names(model, 20 if small else o.classes[0])
-        clf = Classifier(model, names, "adte", views=bench.views)
+        clf = Classifier(model, names, "tilt", views=bench.views)
         facts["kernel"] = clf.pipeline.kernel
         bench.memory(clf, paths[0])
         repeats = 1 if small else 3

@@ -77,7 +77,7 @@ def child(job: str, folder: str, images: int) -> None:
     if job == "extract":
         extract(stream(Live, images, 4, 32, 20), folder, shard=64)
     else:
-        done = run_method(create_method("adte"), Cache(folder))
+        done = run_method(create_method("tilt"), Cache(folder))
         assert len(done.labels) == images
     print(peak())
 
@@ -112,7 +112,7 @@ def bundle(images: int, repeats: int) -> dict[str, Any]:
     seconds = []
     for _ in range(repeats):
         start, spent = time.perf_counter(), time.process_time()
-        done = run_method(create_method("adte"), Cache().first(images))
+        done = run_method(create_method("tilt"), Cache().first(images))
         seconds.append((time.perf_counter() - start, time.process_time() - spent))
     return {
         "images": len(done.labels),
@@ -139,7 +139,7 @@ def imagenet(folder: Path, shards: int) -> dict[str, Any]:
         pass
     read = time.perf_counter() - start
     start = time.perf_counter()
-    run_method(create_method("adte"), cache.first(64 * shards))
+    run_method(create_method("tilt"), cache.first(64 * shards))
     replayed = (time.perf_counter() - start) / (64 * shards)
     # A shard is its header and its tensors; the last of ImageNet's is a smaller one.
     entries = views * dim * 2 + 2 * 4

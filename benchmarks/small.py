@@ -29,7 +29,7 @@ from adte.images import load_image
 from adte.models import Model, load_model
 from adte.views import Views
 
-METHODS = {name: (name, {}) for name in ("zero-shot", "se", "adte")}
+METHODS = {name: (name, {}) for name in ("zero-shot", "se", "tilt")}
 STREAMS = ("full", "with the bias 50:1", "1/4 shown")
 
 

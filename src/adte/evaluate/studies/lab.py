@@ -32,9 +32,9 @@ __all__ = [
 
 Rival = tuple[str, dict[str, Any]]  # a method and its options
 
-PAPER = "adte-paper"  # ADTE as the paper writes it: the rows "ADTE" of its tables
+PAPER = "adte"  # ADTE as the paper writes it: the rows "ADTE" of its tables
 RELEASED = "adte-released"  # as its authors' code computes it
-OURS = "adte"  # the default of this project
+OURS = "tilt"  # the default of this project
 ADTE: dict[str, Rival] = {  # rows of every table that has a row "ADTE"
     "ADTE": (PAPER, {}),
     "ADTE, released code": (RELEASED, {}),

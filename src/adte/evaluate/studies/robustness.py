@@ -91,18 +91,14 @@ OTHERS = 500  # images that it has seen before
 KNOBS: dict[str, Rival] = {
     "SE": ("se", {}),
     OURS: (OURS, {}),
-    "no adjustment": (OURS, {"adjust": "none"}),
-    "adjustment after": (OURS, {"adjust": "after"}),
     "frequencies equal": (OURS, {"frequencies": "equal"}),
     "frequencies as they come": (OURS, {"frequencies": "as-they-come"}),
-    "clipped marginal": (OURS, {"estimator": "marginal"}),
-    "fixed point": (OURS, {"estimator": "fixed-point"}),
-    "bias not clipped": (OURS, {"clip": 0.0}),
-    "prior from the base view": (OURS, {"item": "base"}),
-    "surest tenth of the views": (OURS, {"ratio": 0.1, "soft": 0.0}),
-    "all views alike": (OURS, {"soft": 1e6}),
+    "no likeness": (OURS, {"likeness": 0.0}),
+    "likeness 1": (OURS, {"likeness": 1.0}),
+    "smoothing 20": (OURS, {"smoothing": 20.0}),
+    "smoothing 100": (OURS, {"smoothing": 100.0}),
     "no base view": (OURS, {"base": 0.0}),
-    "adaptive entropy weighs": (OURS, {"entropy": "adaptive"}),
+    "base view 10": (OURS, {"base": 10.0}),
 }
 
 

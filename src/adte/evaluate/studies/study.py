@@ -52,7 +52,7 @@ class Row:
 
     @property
     def variant(self) -> str:
-        """The method with its options, as in "adte-paper adjust=none"."""
+        """The method with its options, as in "adte adjust=none"."""
         return " ".join([self.method, *(f"{k}={v}" for k, v in self.options.items())])
 
 
