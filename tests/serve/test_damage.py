@@ -407,6 +407,38 @@ def test_a_full_disk_takes_nothing_and_loses_nothing(tmp_path):
     assert acknowledged == [clf.predict(jpeg(i)).probs.tolist() for i in range(full + 1)]
 
 
+def test_a_start_on_a_full_disk_is_not_ready(tmp_path):
+    """Though nothing has failed yet; and ready again when there is room."""
+    with running(tmp_path / "s") as (client, _):
+        made(client).predict(jpeg(0))
+    with sqlite3.connect(tmp_path / "s" / NAME) as db:
+        db.execute("VACUUM")  # no page is left over from the trial of that start
+    db.close()
+    size = (tmp_path / "s" / NAME).stat().st_size
+    with running(tmp_path / "s", disk=size) as (client, service):
+        assert "adte_writable 0" in client.call("GET", "/metrics").decode()
+        for _ in range(2):
+            with pytest.raises(ServiceError, match="503"):
+                client.call("GET", "/ready")
+        assert client.stream("shop").predict(jpeg(1), learn=False).label
+        service.keeper.store.db.execute("PRAGMA max_page_count=100000")  # somebody made room
+        assert client.call("GET", "/ready")["status"] == "ready"
+        assert client.stream("shop").predict(jpeg(1)).seen == 2
+
+
+def test_a_disk_that_fills_while_nobody_writes_is_noticed(tmp_path, monkeypatch):
+    with running(tmp_path / "s") as (client, service):
+        made(client)
+        assert client.call("GET", "/ready")["status"] == "ready"
+        pages = service.keeper.store.db.execute("PRAGMA page_count").fetchone()[0]
+        service.keeper.store.db.execute(f"PRAGMA max_page_count={pages}")
+        service.keeper.store.db.execute("VACUUM")  # no page is left over from the last trial
+        assert client.call("GET", "/ready")["status"] == "ready"  # a minute has not passed
+        monkeypatch.setattr("adte.serve.keeper.DOUBT", 0.0)
+        with pytest.raises(ServiceError, match="503"):
+            client.call("GET", "/ready")
+
+
 @pytest.mark.parametrize("lost", ["", NAME, f"{NAME}-wal"])
 @pytest.mark.parametrize("replaced", [False, True])
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows keeps open files where they are")

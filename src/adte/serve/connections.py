@@ -59,8 +59,8 @@ class Connection(H11Protocol):
         self._watch()
         if len(self.connections) <= self._most // 2:
             return
-        others = [c for c in self.connections
-                  if isinstance(c, Connection) and c is not self and not c.transport.is_closing()]  # fmt: skip
+        every = [c for c in self.connections if isinstance(c, Connection)]
+        others = [c for c in every if c is not self and not c.transport.is_closing()]
         own = [c for c in others if _host(c) == _host(self)]
         if len(own) >= self._most // 2:
             self._take_place_of(own)

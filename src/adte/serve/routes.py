@@ -30,8 +30,6 @@ from adte.serve.telling import repeated
 
 __all__ = ["open_router", "router"]
 
-PROBE = 1 << 18  # bytes that a disk which was full must take
-
 router, open_router = APIRouter(prefix="/v1"), APIRouter()
 
 Key = Annotated[
@@ -121,10 +119,11 @@ async def health() -> Response:
 async def ready(request: Request) -> Response:
     """Streams are loaded and can be written."""
     service = service_of(request)
-    if service.engine.alive and not service.keeper.writable:
-        with suppress(Refused):  # it does not
-            await kept(service.engine.ask(lambda keeper: keeper.probe(PROBE), alone=True))
-            await kept(service.engine.ask(lambda keeper: keeper.probe(0), alone=True))
+    if service.engine.alive and service.keeper.doubtful:
+        with suppress(Refused):  # it cannot be written
+            for size in service.keeper.trial:
+                asks = service.engine.ask(lambda keeper, n=size: keeper.probe(n), alone=True)
+                await kept(asks)
     good = service.ready
     said = {"status": "ready" if good else "not ready", "version": __version__}
     return tell(said, 200 if good else 503)
