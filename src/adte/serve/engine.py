@@ -15,6 +15,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -244,7 +245,14 @@ class Engine:
         clf = job.stream.clf
         fraction = partial(clf.views.fraction, preprocess=clf.model.preprocess)
         with self._memory.taken(decoding_bytes(image, fraction)):
-            return self._prepared(image, job)
+            try:
+                return self._prepared(image, job)
+            except Exception as error:  # which waits for its turn, without the pixels
+                for e in (error, error.__cause__):
+                    traceback.clear_frames(e and e.__traceback__)
+                raise
+            finally:
+                del image
 
     def _prepared(self, image: Image.Image, job: Predict) -> _Views:
         pipeline = job.stream.clf.pipeline

@@ -16,6 +16,7 @@ import uvicorn
 from starlette.concurrency import run_in_threadpool
 
 from adte.errors import InputError
+from adte.machine import return_large
 from adte.serve.access import Access
 from adte.serve.app import Door, make_app
 from adte.serve.connections import BACKLOG, Connection, room
@@ -114,6 +115,7 @@ def serve(
     learned from it; so is who waits for a stream that is being made, and the process ends here. It
     does so, too, if the service is still being loaded.
     """
+    return_large()
     door = Door(access or Access(None, False))
     config = uvicorn.Config(
         door,
