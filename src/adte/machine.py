@@ -27,7 +27,16 @@ from typing import Any, TypeVar
 
 import torch
 
-__all__ = ["PeakMemory", "as_it_is", "compiled", "head_device", "pulled", "resident", "return_large", "threads"]
+__all__ = [
+    "PeakMemory",
+    "as_it_is",
+    "compiled",
+    "head_device",
+    "pulled",
+    "resident",
+    "return_large",
+    "threads",
+]
 
 T = TypeVar("T")
 
@@ -152,8 +161,8 @@ def resident(pid: int | None = None) -> int:
 def return_large() -> None:
     """From now on, give memory of 8 MB and more back to the system as soon as it is freed.
 
-    Pillow takes the pixels of a picture in pieces of nearly 16 MB, and glibc would come to keep them,
-    for each thread anew.
+    Pillow takes the pixels of a picture in pieces of nearly 16 MB, and glibc would come to keep
+    them, for each thread anew.
     """
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
         libc.mallopt(-3, 8 << 20)  # M_MMAP_THRESHOLD

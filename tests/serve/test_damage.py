@@ -646,3 +646,38 @@ def test_state_of_a_service_on_the_command_line(tmp_path):
     with running(folder, model=load_model("tiny").eval()) as (client, service):
         assert service.notes == []
         assert [s["seen"] for s in client.streams()] == [3, 3]
+
+
+@pytest.mark.parametrize("events", ["-5", str(1 << 63), "9" * 5000])
+def test_a_number_of_events_that_cannot_be_is_damage(tmp_path, events):
+    folder = lived(tmp_path, 2, crash=False)
+    change(folder, "UPDATE facts SET value = ? WHERE name = 'events'", events)
+    with pytest.raises(StateError, match=r"the number of events, .*, is damaged"):
+        Service(folder, small())
+
+
+def test_settings_of_many_brackets_are_damage(tmp_path):
+    folder = lived(tmp_path, 2, crash=False)
+    change(folder, "UPDATE streams SET settings = ?", "[" * 200_000)
+    with pytest.raises(StateError, match=r"what stream 'shop' is made of, .*, is damaged"):
+        Service(folder, small())
+
+
+@pytest.mark.parametrize("seq", [2**63 - 1, -5, "many"])
+@pytest.mark.parametrize("table", ["log", "snapshots", "answers", "history"])
+def test_a_sequence_number_that_cannot_be_stops_nothing(tmp_path, table, seq):
+    folder = lived(tmp_path, 7, crash=False)
+    change(folder, f"UPDATE {table} SET seq = ? WHERE seq = (SELECT max(seq) FROM {table})", seq)
+    assert "1 rows have the number of no event" in "".join(admin.verify(folder))
+    with running(folder) as (client, service):
+        assert "1 rows have the number of no event" in "".join(service.notes)
+        stream = client.stream("shop")
+        if stream.facts()["damaged"]:
+            stream.reset()
+        before = stream.facts()["seen"]
+        assert stream.predict(jpeg(8)).seen == before + 1
+        stream.freeze()
+        assert service.metrics.value("errors_total") == 0
+    with running(folder) as (client, service):
+        assert service.notes == []
+        assert client.stream("shop").facts()["seen"] == before + 1

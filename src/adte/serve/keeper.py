@@ -30,7 +30,7 @@ from adte.serve.log import log, stamp
 from adte.serve.metrics import Metrics
 from adte.serve.packing import pack
 from adte.serve.recovery import recover_all
-from adte.serve.settings import Event
+from adte.serve.settings import ONCE, Event
 from adte.serve.store import HISTORY, Answered, Store
 from adte.serve.streams import Kept, Stream
 from adte.serve.telling import (
@@ -117,6 +117,8 @@ class Keeper:
 
     def _tidy(self, stream: Stream) -> None:
         """After a restart that had to drop a snapshot, write another."""
+        if self.store.unnumbered(stream.id):
+            self.store.drop_unnumbered(stream.id)
         bad = [s.seq for s in self.store.snapshots(stream.id) if not s.good]
         if bad and not stream.damaged:
             for seq in bad:
@@ -229,7 +231,8 @@ class Keeper:
             self._note_snapshot(stream)
         else:
             self.store.append(stream, *events)
-        if job.key is not None:
+        taught = answer.get("learned", True)  # who was frozen learns the same images later
+        if job.key is not None and (taught or not job.key.startswith(ONCE)):
             self.store.keep_answer(stream.id, job.key, stream.seq, job.digest, as_kept(answer))
         return answer
 

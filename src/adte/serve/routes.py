@@ -24,7 +24,7 @@ from adte.serve.limits import Refused, clipped
 from adte.serve.making import made, read_new
 from adte.serve.packing import checksum
 from adte.serve.service import Service
-from adte.serve.settings import Kind
+from adte.serve.settings import ONCE, Kind
 from adte.serve.streams import Stream
 from adte.serve.telling import repeated
 
@@ -259,14 +259,19 @@ async def predict(
     label: Annotated[list[str] | None, Query(max_length=1000)] = None,
     explain: bool = False,
     thumbnails: Annotated[int, Query(ge=0, le=96)] = 0,
+    once: bool = False,
     key: Key = None,
 ) -> Response:
     """Labels for one image or several."""
     start = time.perf_counter()
     stream, service = stream_of(request, id), service_of(request)
-    known_queries(request, "learn", "top", "probs", "label", "explain", "thumbnails")
+    known_queries(request, "learn", "top", "probs", "label", "explain", "thumbnails",
+                  "once")  # fmt: skip
     if thumbnails and not explain:
         raise Refused(422, "request", "thumbnails are part of explain; ask for explain=true, too")
+    if once and key is not None:
+        raise Refused(422, "request", "once makes a key of the images; send no Idempotency-Key "
+                      "with it")  # fmt: skip
     service.gate.second = service.engine.second
     size, new = size_of(request, service.limits), not service.engine.knows(stream, key)
     with service.gate.entered(size, int(new)) as entry:
@@ -274,10 +279,13 @@ async def predict(
         if explain and len(images) > 1:
             raise Refused(422, "request", "explain takes one image a request; send one")
         truths = _truths(stream, label, len(images))
+        digest = checksum("predict", *images, json.dumps(None if once else truths))
+        if once:
+            key = ONCE + digest.hex()
         job = Predict(
             stream=stream,
             key=key if learn else None,
-            digest=checksum("predict", *images, json.dumps(truths)),
+            digest=digest,
             images=images,
             learn=learn,
             top=top,
