@@ -186,7 +186,7 @@ def test_the_end_refuses_no_key_that_is_known(held):
 
 
 def test_the_same_image_is_learned_once_whoever_sends_it(tmp_path):
-    """By its content, without a key; until the stream forgets, and not of what was only looked at."""
+    """By its content, without a key; until the stream forgets; not what was only looked at."""
     ask = "/v1/streams/shop/predict?once=true"
 
     with running(tmp_path) as (client, _):
