@@ -249,7 +249,7 @@ class Engine:
                 return self._prepared(image, job)
             except Exception as error:  # which waits for its turn, without the pixels
                 for e in (error, error.__cause__):
-                    traceback.clear_frames(e and e.__traceback__)
+                    traceback.clear_frames(e.__traceback__ if e else None)
                 raise
             finally:
                 del image

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -96,7 +97,7 @@ class Keeper:
         store.found()
         with suppress(Refused):  # it cannot be written, though all could be read
             for size in self.trial:
-                probe = Call(call=lambda keeper, size=size: keeper.probe(size), alone=True)  # type: ignore[misc]
+                probe = Call(call=partial(Keeper.probe, size=size), alone=True)
                 self.apply([probe])
                 probe.future.result()
 

@@ -8,6 +8,7 @@ import secrets
 import time
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
@@ -19,7 +20,7 @@ from adte.serve import schemas
 from adte.serve.access import new_token
 from adte.serve.bodies import kind_of, read_body, read_images, size_of
 from adte.serve.jobs import Change, Predict
-from adte.serve.keeper import Call
+from adte.serve.keeper import Call, Keeper
 from adte.serve.limits import Refused, clipped
 from adte.serve.making import made, read_new
 from adte.serve.packing import checksum
@@ -122,8 +123,8 @@ async def ready(request: Request) -> Response:
     if service.engine.alive and service.keeper.doubtful:
         with suppress(Refused):  # it cannot be written
             for size in service.keeper.trial:
-                asks = service.engine.ask(lambda keeper, n=size: keeper.probe(n), alone=True)
-                await kept(asks)
+                asks = partial(Keeper.probe, size=size)
+                await kept(service.engine.ask(asks, alone=True))
     good = service.ready
     said = {"status": "ready" if good else "not ready", "version": __version__}
     return tell(said, 200 if good else 503)
