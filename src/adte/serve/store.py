@@ -396,14 +396,18 @@ class Store:
         """How many rows have a number that no event can have; they are passed over."""
         return sum(
             self.db.execute(
-                f"SELECT count(*) FROM {name} WHERE stream = ? AND NOT {NUMBERED}", (id,)
+                f"SELECT count(*) FROM {name} WHERE stream = ? AND NOT {NUMBERED}",  # nosec B608
+                (id,),
             ).fetchone()[0]
             for name in TABLES
         )
 
     def drop_unnumbered(self, id: str) -> None:
         for name in TABLES:
-            self.db.execute(f"DELETE FROM {name} WHERE stream = ? AND NOT {NUMBERED}", (id,))
+            self.db.execute(
+                f"DELETE FROM {name} WHERE stream = ? AND NOT {NUMBERED}",  # nosec B608
+                (id,),
+            )
 
     def drop_history(self, id: str) -> None:
         self.db.execute("DELETE FROM history WHERE stream = ?", (id,))
@@ -469,7 +473,7 @@ class Store:
     def snapshots(self, id: str) -> list[Snapshot]:
         """The newest first."""
         rows = self.db.execute(
-            "SELECT seq, seen, frozen, data, sum FROM snapshots WHERE stream = ? "
+            "SELECT seq, seen, frozen, data, sum FROM snapshots WHERE stream = ? "  # nosec B608
             f"AND {NUMBERED} ORDER BY seq DESC", (id,))  # fmt: skip
         return [
             Snapshot(seq, seen, bool(f), data, checksum(id, seq, seen, f, data) == total)
@@ -479,8 +483,8 @@ class Store:
     def log(self, id: str, after: int = 0) -> Iterator[tuple[int, Event | None]]:
         """The events behind a number, in order; None for one that is damaged."""
         rows = self.db.execute(
-            "SELECT seq, kind, images, data, sum FROM log WHERE stream = ? AND seq > ? "
-            f"AND {NUMBERED} ORDER BY seq", (id, after))  # fmt: skip
+            "SELECT seq, kind, images, data, sum FROM log "  # nosec B608
+            f"WHERE stream = ? AND seq > ? AND {NUMBERED} ORDER BY seq", (id, after))  # fmt: skip
         for seq, kind, images, data, total in rows:
             good = isinstance(data, bytes) and checksum(id, seq, kind, images, data) == total
             yield seq, Event(kind, images, data) if good else None
