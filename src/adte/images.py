@@ -41,6 +41,7 @@ __all__ = [
     "SUFFIXES",
     "Picture",
     "Pixels",
+    "decoding_bytes",
     "find_images",
     "holds_images",
     "is_image",
@@ -384,14 +385,33 @@ def _decode(
         file = _large_jpeg(image) if fraction else b""
         if not fraction or not file:
             return _picture(_rgb(image))
-        turned = _orientation(image)
-        width, height = image.size[::-1] if turned in range(5, 9) else image.size
-        n = fraction(height, width)
-        while turned != 1 and (height % n or width % n):  # else a turn moves the filled-up edge
-            n //= 2
+        height, width, n = _reduced(image, fraction)
         image.draft(None, (image.width // n, image.height // n))
         stamp = blake2b(file, digest_size=16).digest()
         return Picture(_rgb(image), height, width, stamp)
+
+
+def _reduced(image: Image.Image, fraction: Callable[[int, int], int]) -> tuple[int, int, int]:
+    """Height and width of a large JPEG, upright, and n where it is decoded at 1/n of them."""
+    turned = _orientation(image)
+    width, height = image.size[::-1] if turned in range(5, 9) else image.size
+    n = fraction(height, width)
+    while turned != 1 and (height % n or width % n):  # else a turn moves the filled-up edge
+        n //= 2
+    return height, width, n
+
+
+def decoding_bytes(image: Image.Image, fraction: Callable[[int, int], int]) -> int:
+    """Memory that decoding an image takes at most, as measured of each format that Pillow reads.
+
+    The most is that of a WEBP with transparency that is turned. A progressive JPEG holds all of
+    its blocks, and then the pixels that are left of it.
+    """
+    pixels = image.width * image.height
+    if not isinstance(image, JpegImageFile):
+        return 32 * pixels
+    n = _reduced(image, fraction)[2] if pixels > LARGE else 1
+    return 8 * pixels + 16 * pixels // n**2
 
 
 def _add_plugin(source: Any, name: str) -> bool:

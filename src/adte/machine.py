@@ -28,8 +28,8 @@ from typing import Any, TypeVar
 import torch
 
 __all__ = [
-    "PeakMemory", "as_it_is", "compiled", "head_device", "pulled", "resident", "threads",
-    "threads_for",
+    "PeakMemory", "as_it_is", "compiled", "head_device", "pulled", "resident", "return_large",
+    "threads", "threads_for",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -170,6 +170,16 @@ def resident(pid: int | None = None) -> int:
     except OSError:
         return 0
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def return_large() -> None:
+    """From now on, give memory of 8 MB and more back to the system as soon as it is freed.
+
+    Pillow takes the pixels of a picture in pieces of nearly 16 MB, and glibc would come to keep
+    them, for each thread anew.
+    """
+    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
+        libc.mallopt(-3, 8 << 20)  # M_MMAP_THRESHOLD
 
 
 def _return_freed() -> None:

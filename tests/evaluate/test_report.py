@@ -748,3 +748,45 @@ def test_the_page_fits_phones_and_desktops(measured, width):
     box, whole = found["table"]
     assert whole > box or width > 390  # it scrolls on a phone, and its edge has a shadow
     assert found["layers"].count("linear-gradient") == 4
+
+
+@pytest.mark.parametrize(
+    ("place", "wrong", "said"),
+    [
+        (("protocol", "protocol"), "sideways", "protocol.protocol is 'sideways', not one of"),
+        (("protocol", "views", "count"), "four", "protocol.views.count is 'four', not a whole"),
+        (("protocol", "data", "datasets"), None, "protocol.data.datasets is None, not a list"),
+        (("protocol", "data", "datasets"), [{}], r"protocol.data.datasets\[0\].name is missing"),
+        (("protocol", "data", "datasets", 0, "name"), 5, r"datasets\[0\].name is 5, not a text"),
+        (("protocol", "data", "seed"), [], r"protocol.data.seed is \[\], not a number"),
+        (("protocol", "prompts", "templates"), 3, "protocol.prompts.templates is 3, not a list"),
+        (("protocol", "skipped"), [5], r"protocol.skipped\[0\] is 5, not a table"),
+        (("protocol", "classes"), -1, "protocol.classes is -1, not a whole number from 1"),
+        (("key",), "another", "key is 'another', not the file's name"),
+        (("title",), None, "title is None, not a text"),
+        (("metrics",), [], r"metrics is \[\], not a table"),
+    ],
+)  # fmt: skip
+def test_a_result_that_was_altered_by_hand_is_named(runs, tmp_path, place, wrong, said):
+    folder = shutil.copytree(runs, tmp_path / "runs")
+    path = next(folder.glob("adte*.json"))
+    facts = json.loads(path.read_text("utf-8"))
+    inner = facts
+    for name in place[:-1]:
+        inner = inner[name]
+    inner[place[-1]] = wrong
+    path.write_text(json.dumps(facts))
+    done = CliRunner().invoke(main, ["report", str(folder)])
+    assert done.exit_code == 2
+    assert path.name in done.output.replace("\n", "")
+    assert re.search(said, " ".join(done.output.split())), done.output
+    assert "Traceback" not in done.output
+
+
+def test_a_result_of_many_brackets_is_named(runs, tmp_path):
+    folder = shutil.copytree(runs, tmp_path / "runs")
+    path = next(folder.glob("adte*.json"))
+    path.write_text("[" * 200_000)
+    done = CliRunner().invoke(main, ["report", str(folder)])
+    assert done.exit_code == 2
+    assert "delete it and run again" in " ".join(done.output.split())

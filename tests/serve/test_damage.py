@@ -407,6 +407,39 @@ def test_a_full_disk_takes_nothing_and_loses_nothing(tmp_path):
     assert acknowledged == [clf.predict(jpeg(i)).probs.tolist() for i in range(full + 1)]
 
 
+def test_a_start_on_a_full_disk_is_not_ready(tmp_path):
+    """Though nothing has failed yet; and ready again when there is room."""
+    with running(tmp_path / "s") as (client, _):
+        made(client).predict(jpeg(0))
+    with sqlite3.connect(tmp_path / "s" / NAME) as db:
+        db.execute("VACUUM")  # no page is left over from the trial of that start
+    db.close()
+    size = (tmp_path / "s" / NAME).stat().st_size
+    with running(tmp_path / "s", disk=size) as (client, service):
+        assert "adte_writable 0" in client.call("GET", "/metrics").decode()
+        for _ in range(2):
+            with pytest.raises(ServiceError, match="503"):
+                client.call("GET", "/ready")
+        assert client.stream("shop").predict(jpeg(1), learn=False).label
+        service.keeper.store.db.execute("PRAGMA max_page_count=100000")  # somebody made room
+        assert client.call("GET", "/ready")["status"] == "ready"
+        assert client.stream("shop").predict(jpeg(1)).seen == 2
+
+
+def test_a_disk_that_fills_while_nobody_writes_is_noticed(tmp_path, monkeypatch):
+    with running(tmp_path / "s") as (client, service):
+        made(client)
+        assert client.call("GET", "/ready")["status"] == "ready"
+        db = service.keeper.store.db
+        db.execute("VACUUM")  # no page is left over from the last trial
+        pages = db.execute("PRAGMA page_count").fetchone()[0]
+        db.execute(f"PRAGMA max_page_count={pages}")
+        assert client.call("GET", "/ready")["status"] == "ready"  # a minute has not passed
+        monkeypatch.setattr("adte.serve.keeper.DOUBT", 0.0)
+        with pytest.raises(ServiceError, match="503"):
+            client.call("GET", "/ready")
+
+
 @pytest.mark.parametrize("lost", ["", NAME, f"{NAME}-wal"])
 @pytest.mark.parametrize("replaced", [False, True])
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows keeps open files where they are")
@@ -614,3 +647,38 @@ def test_state_of_a_service_on_the_command_line(tmp_path):
     with running(folder, model=load_model("tiny").eval()) as (client, service):
         assert service.notes == []
         assert [s["seen"] for s in client.streams()] == [3, 3]
+
+
+@pytest.mark.parametrize("events", ["-5", str(1 << 63), "9" * 5000])
+def test_a_number_of_events_that_cannot_be_is_damage(tmp_path, events):
+    folder = lived(tmp_path, 2, crash=False)
+    change(folder, "UPDATE facts SET value = ? WHERE name = 'events'", events)
+    with pytest.raises(StateError, match=r"the number of events, .*, is damaged"):
+        Service(folder, small())
+
+
+def test_settings_of_many_brackets_are_damage(tmp_path):
+    folder = lived(tmp_path, 2, crash=False)
+    change(folder, "UPDATE streams SET settings = ?", "[" * 200_000)
+    with pytest.raises(StateError, match=r"what stream 'shop' is made of, .*, is damaged"):
+        Service(folder, small())
+
+
+@pytest.mark.parametrize("seq", [2**63 - 1, -5, "many"])
+@pytest.mark.parametrize("table", ["log", "snapshots", "answers", "history"])
+def test_a_sequence_number_that_cannot_be_stops_nothing(tmp_path, table, seq):
+    folder = lived(tmp_path, 7, crash=False)
+    change(folder, f"UPDATE {table} SET seq = ? WHERE seq = (SELECT max(seq) FROM {table})", seq)
+    assert "1 rows have the number of no event" in "".join(admin.verify(folder))
+    with running(folder) as (client, service):
+        assert "1 rows have the number of no event" in "".join(service.notes)
+        stream = client.stream("shop")
+        if stream.facts()["damaged"]:
+            stream.reset()
+        before = stream.facts()["seen"]
+        assert stream.predict(jpeg(8)).seen == before + 1
+        stream.freeze()
+        assert service.metrics.value("errors_total") == 0
+    with running(folder) as (client, service):
+        assert service.notes == []
+        assert client.stream("shop").facts()["seen"] == before + 1

@@ -183,3 +183,29 @@ def test_the_end_refuses_no_key_that_is_known(held):
     assert service.engine.known(job) is None  # nobody can tell any more
     with pytest.raises(Refused, match="the server is ending"):
         service.engine.submit(job)
+
+
+def test_the_same_image_is_learned_once_whoever_sends_it(tmp_path):
+    """By its content, without a key; until the stream forgets; not what was only looked at."""
+    ask = "/v1/streams/shop/predict?once=true"
+
+    with running(tmp_path) as (client, _):
+        stream = made(client)
+
+        def once(seed: int, more: str = "") -> dict[str, object]:
+            return client.call("POST", ask + more, jpeg(seed), "image/jpeg")
+
+        stream.freeze()
+        assert not once(0)["learned"]
+        stream.unfreeze()
+        first = once(0)
+        assert (first["learned"], first["repeated"], first["seen"]) == (True, False, 1)
+        again = once(0, "&label=dog")  # what is said of it does not make it another
+        assert (again["repeated"], again["seen"]) == (True, 1)
+        assert again["predictions"] == first["predictions"]
+        assert once(1)["seen"] == 2
+        assert stream.predict(jpeg(0)).seen == 3  # who does not ask for it teaches as ever
+        stream.reset()
+        assert (once(0)["repeated"], once(0)["repeated"]) == (False, True)
+        with pytest.raises(ServiceError, match="once makes a key"):
+            client.call("POST", ask, jpeg(0), "image/jpeg", key="mine")

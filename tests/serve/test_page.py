@@ -7,6 +7,7 @@ those of the guide were made so, with docs/images.
 from __future__ import annotations
 
 import base64
+import csv
 import os
 import re
 import signal
@@ -149,7 +150,9 @@ def test_a_photo_is_dropped_read_explained_and_asked_of_another_method(server, b
         page.select_option("#method", "adte")  # and back to the stream that was there
         page.wait_for_url(f"**/#stream={stream.id}")
         page.click("button:text-is('Ask')")  # the same photo is not learned twice
-        page.wait_for_selector(".sure:has-text('learns a photo once')")
+        page.wait_for_selector(".sure:has-text('Learned once, as photo 1')")
+        assert page.inner_text("#label") == label  # the same answer, not another one
+        assert f"{100 * row['confidence']:.0f} %" in page.inner_text(".sure")
         assert stream.state()["seen"] == 1
 
 
@@ -167,6 +170,63 @@ def test_paste_choose_and_several(server, browser):
         page.set_input_files("#file", [file, {**file, "buffer": painted("orange", seed=1)}])
         page.wait_for_selector("#fact-photos:text-is('3')")
         assert server.client.stream(id).state()["seen"] == 3
+
+
+def test_the_same_photo_of_four_page_loads_is_learned_once(server, browser):
+    for load in range(4):
+        with opened(browser, server.url) as page:
+            page.fill("#classes", "lemon, olive, teapot")
+            give(page, painted("lemon", seed=5))
+            answered(page)
+            said = page.inner_text(".sure")
+            assert ("Learned once, as photo 1" if load else "Learned, as photo 1") in said
+            stream = server.client.stream(stream_of(page))
+            assert stream.state()["seen"] == 1
+    with opened(browser, f"{server.url}/#stream={stream.id}") as page:
+        page.wait_for_selector("#fact-photos:text-is('1')")
+        page.click("button:text-is('Forget what it learned')")
+        page.click("dialog button:text-is('Forget it')")
+        page.wait_for_selector("#fact-photos:text-is('0')")
+        give(page, painted("lemon", seed=5))  # of which nothing is known any more
+        page.wait_for_selector("#fact-photos:text-is('1')")
+        assert "Learned, as photo 1" in page.inner_text(".sure")
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_all_answers_are_listed_and_saved(server, browser, tmp_path, size):
+    kinds = ("lemon", "orange", "pomegranate")
+    with opened(browser, server.url, size) as page:
+        page.fill("#classes", f'=1+1, "a, b", {size}')
+        names = ("=cmd.jpg", "two, three.jpg", "b.jpg")
+        files = [{"name": name, "mimeType": "image/jpeg", "buffer": painted(kind, seed=9)}
+                 for name, kind in zip(names, kinds, strict=True)]  # fmt: skip
+        page.set_input_files("#file", files)
+        page.wait_for_selector("#answers-body tr:nth-child(3)")
+        page.wait_for_selector("#fact-photos:text-is('3')")
+        assert page.locator("#answers-body .photo").all_inner_texts() == list(names)
+        sizes = page.locator("#answers-body img").evaluate_all("x => x.map(i => i.naturalWidth)")
+        assert sizes == [80] * 3
+        assert faults(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth") == SIZES[size][0]
+        if "ADTE_PHOTOGRAPHS" in os.environ:
+            page.screenshot(path=Path(os.environ["ADTE_PHOTOGRAPHS"]) / f"answers-{size}.png",
+                            full_page=True)  # fmt: skip
+        labels = page.locator("#answers-body td:nth-child(2)").all_inner_texts()
+        page.click("#answers-body tr:nth-child(1) button")  # its views are shown again
+        assert page.inner_text("#label") == labels[0]
+        assert page.locator("#answers-body tr").count() == 3
+        with page.expect_download() as download:
+            page.click("#save-answers")
+        download.value.save_as(tmp_path / "answers.csv")
+        with (tmp_path / "answers.csv").open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        assert [row["photo"] for row in rows] == ["'=cmd.jpg", *names[1:]]
+        assert [row["label"] for row in rows] == [
+            f"'{label}" if label[0] in "=+-@" else label for label in labels
+        ]
+        stream = server.client.stream(stream_of(page))
+        found = [row["confidence"] for row in stream.history()]
+        assert [float(row["confidence"]) for row in rows] == pytest.approx(found)
 
 
 def test_what_is_missing_or_wrong_is_said(server, browser):

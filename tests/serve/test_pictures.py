@@ -7,7 +7,12 @@ import io
 import json
 import random
 import struct
+import sys
+import threading
 import zlib
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,10 +20,13 @@ from PIL import Image
 from PIL.JpegImagePlugin import JpegImageFile
 
 import adte
+from adte.images import decoding_bytes
+from adte.machine import resident
 from adte.pipeline import Pipeline
 from adte.serve.client import ServiceError, _form
-from adte.serve.limits import Refused
-from serving import PATIENCE, classifier, jpeg, made, running, small
+from adte.serve.limits import Limits, Refused
+from adte.serve.pictures import Memory
+from serving import PATIENCE, classifier, free_port, jpeg, made, running, small, wait_ready
 
 GOOD = {200}
 REFUSED = {413, 415, 422}
@@ -232,3 +240,72 @@ def test_a_refusal_of_the_tower_is_told_as_it_is(tmp_path, monkeypatch):
             assert json.loads(answer.read())["error"]["message"] == "the tower is gone; try again"
             line.close()
         assert stream.facts()["seen"] == 0
+
+
+def large(kind: str, mode: str = "RGBA") -> bytes:
+    """Few bytes, and nearly as many pixels as are allowed."""
+    return saved(
+        Image.new(mode, (6300, 6300)), kind, **({"lossless": True} if kind == "WEBP" else {})
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the process's peak memory from /proc")
+@pytest.mark.parametrize(("kind", "mode"), [("PNG", "L"), ("PNG", "P"), ("WEBP", "RGBA")])
+def test_large_pictures_at_once_stay_below_the_memory_that_is_stated(forge, tmp_path, kind, mode):
+    """Each alone may have most of it, and the others wait; a small one costs little."""
+    data, port = large(kind, mode), free_port()
+    assert len(data) < 200_000
+    pid = forge.start(tmp_path / "s", port, options={"workers": 4})
+    wait_ready(port)
+
+    def ask(photo: bytes) -> int:
+        with closing(adte.Client(f"http://127.0.0.1:{port}")) as client:
+            return client.stream("shop").predict(photo).seen
+
+    with closing(adte.Client(f"http://127.0.0.1:{port}")) as client:
+        made(client)
+    ask(jpeg(1))
+    before = resident(pid)
+    with ThreadPoolExecutor(4) as pool:
+        answers = sorted(pool.map(ask, [data] * 4))
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    peak = next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))
+    forge.end(pid)
+    assert answers == [2, 3, 4, 5]
+    assert peak - before < Limits().decode_bytes
+    assert peak - before > 100 << 20  # it was the pictures that were measured
+
+
+def test_what_decoding_takes_is_counted_by_format():
+    full, eighth = (lambda h, w: 1), (lambda h, w: 8)
+    for mode, kind, fraction, each in (
+        ("RGB", "PNG", full, 32),
+        ("RGB", "WEBP", eighth, 32),
+        ("RGB", "JPEG", full, 24),
+        ("RGB", "JPEG", eighth, 8.25),
+    ):
+        image = Image.open(io.BytesIO(saved(Image.new(mode, (4000, 3000)), kind)))
+        assert decoding_bytes(image, fraction) == each * 12_000_000
+    turned = Image.Exif()
+    turned[0x0112] = 6  # which an odd size keeps from being reduced
+    image = Image.open(io.BytesIO(saved(Image.new("L", (4001, 3000)), "JPEG", exif=turned)))
+    assert decoding_bytes(image, eighth) == 24 * 4001 * 3000
+
+
+def test_who_finds_too_little_memory_waits():
+    memory, order = Memory(100), []
+
+    def work(name: str, size: int) -> None:
+        with memory.taken(size):
+            order.append(name)
+
+    with memory.taken(70):
+        small = threading.Thread(target=work, args=("small", 30))
+        large = threading.Thread(target=work, args=("more than all", 1000))
+        large.start()
+        small.start()
+        small.join(PATIENCE)
+        assert order == ["small"]
+    large.join(PATIENCE)
+    assert order == ["small", "more than all"]

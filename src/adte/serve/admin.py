@@ -83,6 +83,8 @@ def verify(folder: StrPath) -> list[str]:
                 f"{store.lost} acknowledged events are missing: the tail of the log was cut"
             )
         for s in store.streams():
+            if count := store.unnumbered(s.id):
+                found.append(f"stream {s.id!r}: {count} rows have the number of no event")
             good = [0]
             for shot in store.snapshots(s.id):
                 if shot.good:

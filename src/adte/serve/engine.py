@@ -15,22 +15,26 @@ from __future__ import annotations
 import queue
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
+from PIL import Image
 from torch import Tensor
 
 from adte.errors import AdteError, InputError
+from adte.images import decoding_bytes
 from adte.pipeline import Encoded, Pipeline, default_group, default_workers
 from adte.pipeline.way import Prepared
 from adte.serve.jobs import Job, OfStream, Part, Predict, refusal
 from adte.serve.keeper import Call, Keeper
 from adte.serve.limits import Refused, stopping
 from adte.serve.log import log
-from adte.serve.pictures import check_picture, thumbnails
+from adte.serve.pictures import Memory, check_picture, thumbnails
 from adte.serve.streams import Stream
 from adte.views import Crop
 from adte.views.boxes import of_base
@@ -101,6 +105,7 @@ class Engine:
         self._under_way: dict[tuple[Stream, str], OfStream] = {}  # by their keys
         # A worker takes a place before it takes an image, so the first in line always has one.
         self._places = threading.Semaphore(self.workers + 2 * self.group)
+        self._memory = Memory(keeper.limits.decode_bytes)
         self._air = threading.Semaphore(2)  # passes that the tower was told and has not done
         self._last = 0.0  # when the last one was done
         self._latest: tuple[float, int] | None = None  # the one told last: when, and its rows
@@ -237,6 +242,19 @@ class Engine:
             raise stopping()
         assert item.image is not None
         image = check_picture(item.image, self.keeper.limits)
+        clf = job.stream.clf
+        fraction = partial(clf.views.fraction, preprocess=clf.model.preprocess)
+        with self._memory.taken(decoding_bytes(image, fraction)):
+            try:
+                return self._prepared(image, job)
+            except Exception as error:  # which waits for its turn, without the pixels
+                for e in (error, error.__cause__):
+                    traceback.clear_frames(e.__traceback__ if e else None)
+                raise
+            finally:
+                del image
+
+    def _prepared(self, image: Image.Image, job: Predict) -> _Views:
         pipeline = job.stream.clf.pipeline
         try:
             if not job.explain:

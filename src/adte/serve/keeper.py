@@ -13,9 +13,10 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -30,7 +31,7 @@ from adte.serve.log import log, stamp
 from adte.serve.metrics import Metrics
 from adte.serve.packing import pack
 from adte.serve.recovery import recover_all
-from adte.serve.settings import Event
+from adte.serve.settings import ONCE, Event
 from adte.serve.store import HISTORY, Answered, Store
 from adte.serve.streams import Kept, Stream
 from adte.serve.telling import (
@@ -43,6 +44,10 @@ from adte.serve.telling import (
 )
 
 __all__ = ["Call", "Keeper", "now"]
+
+DOUBT = 60.0  # seconds after which a write that succeeded says nothing of the next
+TRIAL = 1 << 16  # bytes that a disk in doubt must take, about as an image that is learned from
+PROBE = 1 << 18  # bytes that a disk which was full must take
 
 
 def now() -> str:
@@ -77,7 +82,8 @@ class Keeper:
         if every < 1:
             raise InputError(f"a snapshot every {every} events is not possible; give at least 1")
         self.store, self.model, self.limits, self.metrics = store, model, limits, metrics
-        self.every, self._written = every, True
+        self.every = every
+        self._proved: float | None = 0.0  # when a write succeeded; None after one that failed
         self.streams, self.notes = recover_all(store, model)
         self._marks: dict[str, Kept] = {}  # of the streams that the present group has changed
         self._after: list[Callable[[], object]] = []  # once it is on the disk
@@ -89,14 +95,31 @@ class Keeper:
                 self._tidy(stream)
         self._end_group()
         store.found()
+        with suppress(Refused):  # it cannot be written, though all could be read
+            for size in self.trial:
+                probe = Call(call=partial(Keeper.probe, size=size), alone=True)
+                self.apply([probe])
+                probe.future.result()
 
     @property
     def writable(self) -> bool:
         """Whether the last group could be written, and the next one has a place."""
-        return self._written and self.store.there
+        return self._proved is not None and self.store.there
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether it is to be tried whether anything can be written."""
+        return not self.writable or time.monotonic() - (self._proved or 0.0) > DOUBT
+
+    @property
+    def trial(self) -> tuple[int, int]:
+        """The sizes to be tried then, one after the other."""
+        return (PROBE if self._proved is None else TRIAL), 0
 
     def _tidy(self, stream: Stream) -> None:
         """After a restart that had to drop a snapshot, write another."""
+        if self.store.unnumbered(stream.id):
+            self.store.drop_unnumbered(stream.id)
         bad = [s.seq for s in self.store.snapshots(stream.id) if not s.good]
         if bad and not stream.damaged:
             for seq in bad:
@@ -119,7 +142,7 @@ class Keeper:
                         self._snapshot(stream)
         except sqlite3.Error as error:
             self._take_back()
-            self._written = False
+            self._proved = None
             self.metrics.count("storage_errors_total")
             log.error("the state cannot be written: %s", error)
             writes = [job for job in jobs if not job.reads] or jobs
@@ -138,7 +161,7 @@ class Keeper:
             jobs[0].fail(error)  # who waits for it counts and logs it
             return
         if self.store.events != events:
-            self._written = True
+            self._proved = time.monotonic()
             self.metrics.see("commit_seconds", time.perf_counter() - start)
         self._end_group()
         for job, result in done:
@@ -209,7 +232,8 @@ class Keeper:
             self._note_snapshot(stream)
         else:
             self.store.append(stream, *events)
-        if job.key is not None:
+        taught = answer.get("learned", True)  # who was frozen learns the same images later
+        if job.key is not None and (taught or not job.key.startswith(ONCE)):
             self.store.keep_answer(stream.id, job.key, stream.seq, job.digest, as_kept(answer))
         return answer
 
@@ -374,10 +398,10 @@ class Keeper:
             raise Refused(404, "stream", f"there is no stream {stream.id!r}; check the id")
 
     def probe(self, size: int) -> None:
-        """See whether the disk takes so many bytes again; with 0 they are given back."""
+        """See whether the disk takes so many bytes more; with 0 they are given back."""
         self.store.set_fact("probe", "x" * size)
         if size == 0:
-            self._written = True
+            self._after.append(lambda: setattr(self, "_proved", time.monotonic()))
 
     # ------------------------------------------------------------------ reading
 

@@ -61,6 +61,11 @@ class Limits:
         "maximum bytes of requests that wait; further ones get status 429",
         low=1,
     )
+    decode_bytes: int = option(
+        1_280_000_000,
+        "memory in which images are decoded at a time, in bytes; one that needs more goes alone",
+        low=1,
+    )
     body_seconds: float = option(30.0, "maximum seconds for a request's body to arrive", above=0)
     formats: str = option(
         "jpeg,png,webp,gif,bmp", f"image formats that are accepted, of {', '.join(FORMATS)}"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
@@ -14,7 +16,7 @@ from adte.page import inline
 from adte.serve.limits import Limits, Refused
 from adte.views import Preprocess
 
-__all__ = ["check_picture", "opened", "thumbnails"]
+__all__ = ["Memory", "check_picture", "opened", "thumbnails"]
 
 BOMBS = (Image.DecompressionBombError, Image.DecompressionBombWarning)
 SCANS = 100  # of a JPEG, ten being usual; each goes over all pixels, and may have a few bytes
@@ -73,6 +75,27 @@ def _large(limits: Limits, what: str = "the image declares too many pixels") -> 
         "pixels",
         f"{what}, more than the {limits.max_pixels:,} allowed; make it smaller",
     )
+
+
+class Memory:
+    """Bytes in which images are decoded; who finds too few waits. More than all goes alone."""
+
+    def __init__(self, size: int) -> None:
+        self._all = self._free = size
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def taken(self, size: int) -> Iterator[None]:
+        size = min(size, self._all)
+        with self._changed:
+            self._changed.wait_for(lambda: self._free >= size)
+            self._free -= size
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._free += size
+                self._changed.notify_all()
 
 
 def thumbnails(pixels: Tensor, preprocess: Preprocess, side: int) -> list[str]:

@@ -65,6 +65,8 @@ def recover(
             f"with, or run `adte state {quote(str(store.folder))} delete {stored.id}`"
         ) from error
     notes = _newest_good(store, stream)
+    if count := store.unnumbered(stream.id):
+        notes.append(f"{count} rows have the number of no event and were dropped")
     missing = _redo(store, stream, notes)
     if missing:
         stream.damaged = missing

@@ -8,6 +8,7 @@ import secrets
 import time
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
@@ -19,18 +20,16 @@ from adte.serve import schemas
 from adte.serve.access import new_token
 from adte.serve.bodies import kind_of, read_body, read_images, size_of
 from adte.serve.jobs import Change, Predict
-from adte.serve.keeper import Call
+from adte.serve.keeper import Call, Keeper
 from adte.serve.limits import Refused, clipped
 from adte.serve.making import made, read_new
 from adte.serve.packing import checksum
 from adte.serve.service import Service
-from adte.serve.settings import Kind
+from adte.serve.settings import ONCE, Kind
 from adte.serve.streams import Stream
 from adte.serve.telling import repeated
 
 __all__ = ["open_router", "router"]
-
-PROBE = 1 << 18  # bytes that a disk which was full must take
 
 router, open_router = APIRouter(prefix="/v1"), APIRouter()
 
@@ -121,10 +120,11 @@ async def health() -> Response:
 async def ready(request: Request) -> Response:
     """Streams are loaded and can be written."""
     service = service_of(request)
-    if service.engine.alive and not service.keeper.writable:
-        with suppress(Refused):  # it does not
-            await kept(service.engine.ask(lambda keeper: keeper.probe(PROBE), alone=True))
-            await kept(service.engine.ask(lambda keeper: keeper.probe(0), alone=True))
+    if service.engine.alive and service.keeper.doubtful:
+        with suppress(Refused):  # it cannot be written
+            for size in service.keeper.trial:
+                asks = partial(Keeper.probe, size=size)
+                await kept(service.engine.ask(asks, alone=True))
     good = service.ready
     said = {"status": "ready" if good else "not ready", "version": __version__}
     return tell(said, 200 if good else 503)
@@ -260,14 +260,19 @@ async def predict(
     label: Annotated[list[str] | None, Query(max_length=1000)] = None,
     explain: bool = False,
     thumbnails: Annotated[int, Query(ge=0, le=96)] = 0,
+    once: bool = False,
     key: Key = None,
 ) -> Response:
     """Labels for one image or several."""
     start = time.perf_counter()
     stream, service = stream_of(request, id), service_of(request)
-    known_queries(request, "learn", "top", "probs", "label", "explain", "thumbnails")
+    known_queries(request, "learn", "top", "probs", "label", "explain", "thumbnails",
+                  "once")  # fmt: skip
     if thumbnails and not explain:
         raise Refused(422, "request", "thumbnails are part of explain; ask for explain=true, too")
+    if once and key is not None:
+        raise Refused(422, "request", "once makes a key of the images; send no Idempotency-Key "
+                      "with it")  # fmt: skip
     service.gate.second = service.engine.second
     size, new = size_of(request, service.limits), not service.engine.knows(stream, key)
     with service.gate.entered(size, int(new)) as entry:
@@ -275,10 +280,13 @@ async def predict(
         if explain and len(images) > 1:
             raise Refused(422, "request", "explain takes one image a request; send one")
         truths = _truths(stream, label, len(images))
+        digest = checksum("predict", *images, json.dumps(None if once else truths))
+        if once:
+            key = ONCE + digest.hex()
         job = Predict(
             stream=stream,
             key=key if learn else None,
-            digest=checksum("predict", *images, json.dumps(truths)),
+            digest=digest,
             images=images,
             learn=learn,
             top=top,

@@ -16,14 +16,15 @@ import uvicorn
 from starlette.concurrency import run_in_threadpool
 
 from adte.errors import InputError
+from adte.machine import return_large
 from adte.serve.access import Access
 from adte.serve.app import Door, make_app
+from adte.serve.connections import BACKLOG, Connection, room
 from adte.serve.log import log
 from adte.serve.service import Service
 
 __all__ = ["admin_token", "listen", "serve"]
 
-CONNECTIONS = 1024  # open at a time
 GRACE = 5  # seconds after the drain in which what was decided is written and answered
 
 
@@ -49,7 +50,7 @@ def listen(host: str, port: int) -> socket.socket:
         if os.name == "posix":  # elsewhere it would let others take the port
             where.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         where.bind((host, port))
-        where.listen(256)
+        where.listen(BACKLOG)
     except (OSError, OverflowError) as error:
         where.close()
         why = getattr(error, "strerror", None) or error
@@ -114,6 +115,7 @@ def serve(
     learned from it; so is who waits for a stream that is being made, and the process ends here. It
     does so, too, if the service is still being loaded.
     """
+    return_large()
     door = Door(access or Access(None, False))
     config = uvicorn.Config(
         door,
@@ -121,10 +123,11 @@ def serve(
         log_level="warning",
         access_log=False,
         server_header=False,
-        limit_concurrency=CONNECTIONS,
+        limit_concurrency=room(),
+        backlog=BACKLOG,
         timeout_keep_alive=30,
         timeout_graceful_shutdown=ceil(drain) + GRACE,
-        http="h11",  # the quicker httptools takes headers of any size
+        http=Connection,  # on h11: the quicker httptools takes headers of any size
         h11_max_incomplete_event_size=64 << 10,
         ws="none",  # who asks for a web socket is answered as any other
         lifespan="off",

@@ -14,7 +14,9 @@ from adte.prompts import Prompts
 from adte.serve.limits import Limits
 from adte.views import Views
 
-__all__ = ["Event", "Kind", "Settings"]
+__all__ = ["ONCE", "Event", "Kind", "Settings"]
+
+ONCE = "\n"  # begins a key that is made of images, as no key that is sent does
 
 Kind = Literal[
     "learn", "image", "count", "look", "freeze", "unfreeze", "reset", "state", "temperature"

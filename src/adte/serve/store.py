@@ -23,10 +23,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from adte.errors import AdteError, InputError, LockedError, StateError
-from adte.facts import TEXT, table
+from adte.facts import TEXT, table, whole
 from adte.files.claims import Lock, own_folder
+from adte.options import MANY
 from adte.serve.packing import checksum
-from adte.serve.settings import Event, Settings
+from adte.serve.settings import ONCE, Event, Settings
 from adte.serve.streams import Stream
 
 __all__ = ["FORMAT", "NAME", "Answered", "Snapshot", "Store", "Stored", "trouble"]
@@ -54,6 +55,7 @@ CREATE TABLE history (stream TEXT NOT NULL, seq INTEGER NOT NULL, image INTEGER 
     drift REAL, truth INTEGER, PRIMARY KEY (stream, seq, image)) WITHOUT ROWID;
 """
 TABLES = ("log", "snapshots", "answers", "history")
+NUMBERED = f"(typeof(seq) = 'integer' AND seq BETWEEN 0 AND {MANY})"
 
 
 class Snapshot(NamedTuple):
@@ -83,6 +85,11 @@ class Stored(NamedTuple):
 
 def _model(text: str) -> dict[str, Any]:
     found: dict[str, Any] = table({"name": TEXT, "fingerprint": TEXT}).read(json.loads(text), "")
+    return found
+
+
+def _number(text: object) -> int:
+    found: int = whole(0, MANY).read(int(str(text)), "")
     return found
 
 
@@ -170,7 +177,7 @@ class Store:
                 _read_through(self.path)
             self.db = self._open(reading, most)
             self._beside = None if reading else self._connect("ro")
-            self.events = self._good("the number of events", int, self._fact("events") or 0)
+            self.events = self._good("the number of events", _number, self._fact("events") or 0)
             self._files = self._at_path()  # which are open
             self.lost = max(0, marked - self.events)
             if not reading:
@@ -367,13 +374,16 @@ class Store:
         self.trim(id, ANSWERS, HISTORY)
 
     def renew(self, stream: Stream, *events: Event) -> None:
-        """Write a reset, or a state that was taken over; what was before it is shown no more.
+        """Write a reset, or a state that was taken over; what was before it is shown no more, and
+        its images may be learned from again.
 
         The stream is whole then: damaged snapshots go, and a new one needs nothing before it.
         """
         self.append(stream, *events)
         self.set_origin(stream.id, None)
         self.drop_history(stream.id)
+        self.db.execute("DELETE FROM answers WHERE stream = ? AND substr(key, 1, 1) = ?",
+                        (stream.id, ONCE))  # fmt: skip
         for shot in self.snapshots(stream.id):
             if not shot.good:
                 self.drop_snapshot(stream.id, shot.seq)
@@ -381,6 +391,23 @@ class Store:
 
     def drop_snapshot(self, id: str, seq: int) -> None:
         self.db.execute("DELETE FROM snapshots WHERE stream = ? AND seq = ?", (id, seq))
+
+    def unnumbered(self, id: str) -> int:
+        """How many rows have a number that no event can have; they are passed over."""
+        return sum(
+            self.db.execute(
+                f"SELECT count(*) FROM {name} WHERE stream = ? AND NOT {NUMBERED}",  # nosec B608
+                (id,),
+            ).fetchone()[0]
+            for name in TABLES
+        )
+
+    def drop_unnumbered(self, id: str) -> None:
+        for name in TABLES:
+            self.db.execute(
+                f"DELETE FROM {name} WHERE stream = ? AND NOT {NUMBERED}",  # nosec B608
+                (id,),
+            )
 
     def drop_history(self, id: str) -> None:
         self.db.execute("DELETE FROM history WHERE stream = ?", (id,))
@@ -439,15 +466,15 @@ class Store:
         """What is read from text that no checksum guards."""
         try:
             return read(data)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise StateError(f"{what}, in the database in {str(self.folder)!r}, is damaged "
                              f"({error}); put a backup in its place") from error  # fmt: skip
 
     def snapshots(self, id: str) -> list[Snapshot]:
         """The newest first."""
         rows = self.db.execute(
-            "SELECT seq, seen, frozen, data, sum FROM snapshots WHERE stream = ? "
-            "ORDER BY seq DESC", (id,))  # fmt: skip
+            "SELECT seq, seen, frozen, data, sum FROM snapshots WHERE stream = ? "  # nosec B608
+            f"AND {NUMBERED} ORDER BY seq DESC", (id,))  # fmt: skip
         return [
             Snapshot(seq, seen, bool(f), data, checksum(id, seq, seen, f, data) == total)
             for seq, seen, f, data, total in rows
@@ -456,8 +483,8 @@ class Store:
     def log(self, id: str, after: int = 0) -> Iterator[tuple[int, Event | None]]:
         """The events behind a number, in order; None for one that is damaged."""
         rows = self.db.execute(
-            "SELECT seq, kind, images, data, sum FROM log WHERE stream = ? AND seq > ? "
-            "ORDER BY seq", (id, after))  # fmt: skip
+            "SELECT seq, kind, images, data, sum FROM log "  # nosec B608
+            f"WHERE stream = ? AND seq > ? AND {NUMBERED} ORDER BY seq", (id, after))  # fmt: skip
         for seq, kind, images, data, total in rows:
             good = isinstance(data, bytes) and checksum(id, seq, kind, images, data) == total
             yield seq, Event(kind, images, data) if good else None
@@ -466,7 +493,7 @@ class Store:
         """The number of the last event, of which at least a trace is left."""
         found = [
             self.db.execute(
-                f"SELECT max(seq) FROM {table} WHERE stream = ?",  # nosec B608  # of those below
+                f"SELECT max(seq) FROM {table} WHERE stream = ? AND {NUMBERED}",  # nosec B608
                 (id,),
             ).fetchone()[0]
             for table in ("log", "snapshots")

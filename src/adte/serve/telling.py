@@ -61,14 +61,17 @@ def read_kept(data: bytes | str) -> dict[str, Any]:
                     raise ValueError("a label is no text")
         if not all(map(math.isfinite, numbers)):
             raise ValueError("a number is not finite")
-    except (TypeError, LookupError, OverflowError) as error:
+    except (TypeError, LookupError, OverflowError, RecursionError) as error:
         raise ValueError(str(error)) from error
     return found
 
 
 def read_making(data: bytes | str) -> tuple[str, str]:
     """The id of a stream that was made, and when; what is damaged raises a ValueError."""
-    found = json.loads(data)
+    try:
+        found = json.loads(data)
+    except RecursionError as error:
+        raise ValueError(str(error)) from error
     if not isinstance(found, list) or [type(x) for x in found] != [str, str]:
         raise ValueError("it is not two texts")
     return found[0], found[1]

@@ -125,7 +125,7 @@ def _section(section: Section, anchor: str, beside: Path) -> list[str]:
     parts.append("</div>\n")
     if skipped := section.skipped:
         items = "".join(
-            f"<li><code>{html.escape(str(s['id']))}</code>: "
+            f"<li><code>{html.escape(str(s.get('id')))}</code>: "
             f"{html.escape(str(s.get('reason', '')))}</li>\n"
             for s in skipped[:50]
         )

@@ -95,7 +95,7 @@ class Section:
         found: dict[str, dict[str, Any]] = {}
         for e in self.entries:
             for o in e.outcomes:
-                found |= {str(s["id"]): s for s in o.record.conditions.skipped}
+                found |= {str(s.get("id")): s for s in o.record.conditions.skipped}
         return list(found.values())
 
 

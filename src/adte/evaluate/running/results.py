@@ -20,10 +20,10 @@ from torch import Tensor
 
 from adte._version import __version__
 from adte.data.streams import other_images
-from adte.errors import InputError, StateError
+from adte.errors import InputError, StateError, brief
 from adte.evaluate.running.metrics import Metric, list_metrics
-from adte.evaluate.running.protocol import Run
-from adte.facts import ANY, NUMBER, TEXT, instance, table
+from adte.evaluate.running.protocol import PROTOCOLS, Run
+from adte.facts import ANY, NUMBER, SCALAR, TEXT, Fact, instance, many, maybe, one_of, table, whole
 from adte.files import make_folder, write_whole
 from adte.files.states import load_state, save_state
 from adte.files.whole import check_readable
@@ -166,6 +166,8 @@ class Record:
     def from_json(cls, facts: Mapping[str, Any], path: Path | None = None) -> Record:
         """Checked: what is missing or of the wrong kind is named in a ValueError."""
         read = _RECORD.read(facts, "")
+        if path is not None and read["key"] != path.stem:
+            raise ValueError(f"key is {brief(read['key'])}, not the file's name")
         for name in ("accuracy", "seconds", "images"):
             NUMBER.read(read["metrics"].get(name), f"metrics.{name}")
         for m in list_metrics():
@@ -176,14 +178,32 @@ class Record:
         return cls(read["title"], read["metrics"], read["protocol"], read["key"], path)
 
 
-_RECORD = table(
-    {
-        "title": TEXT,
-        "metrics": table(ANY),
-        "protocol": instance(Conditions, more=True),
-        "key": TEXT,
-    },
+def _read(default: Any, **facts: Fact) -> Fact:
+    """A table of which tables and pages read these facts, if they are there; kept as it is."""
+    known = table({k: Fact(f.read, None) for k, f in facts.items()}, more=True)
+
+    def checked(value: Any, place: str) -> Any:
+        known.read(value, place)
+        return value
+
+    return Fact(checked, default)
+
+
+_CONDITIONS = instance(
+    Conditions,
     more=True,
+    protocol=one_of(*PROTOCOLS),
+    prompts=_read({}, templates=maybe(many(TEXT))),
+    views=_read({}, count=maybe(whole(1))),
+    data=_read(
+        {}, datasets=many(table({"name": TEXT}, more=True)), domain_counts=table(ANY), seed=SCALAR
+    ),
+    skipped=Fact(many(_read({}, id=TEXT)).read, []),
+    images=whole(1),
+    classes=whole(1),
+)
+_RECORD = table(
+    {"title": TEXT, "metrics": table(ANY), "protocol": _CONDITIONS, "key": TEXT}, more=True
 )
 
 
@@ -280,7 +300,7 @@ class Results:
             form = facts.get("format")
             if form == FORMAT:
                 return Record.from_json(facts, path)
-        except (ValueError, AttributeError, OSError) as error:
+        except (ValueError, AttributeError, OSError, RecursionError) as error:
             raise StateError(
                 f"result {str(path)!r} cannot be read ({error}); delete it and run again"
             ) from error
@@ -303,7 +323,7 @@ def _foreign(path: Path) -> bool:
         return False
     try:
         facts = json.loads(path.read_text("utf-8"))
-    except (ValueError, OSError):
+    except (ValueError, OSError, RecursionError):
         return False
     return not isinstance(facts, dict) or "format" not in facts
 

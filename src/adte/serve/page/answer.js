@@ -25,8 +25,33 @@ export function sayAnswer(answer) {
 }
 
 function learned(answer) {
-  if (answer.repeated) return "Learned before: a stream learns a photo once.";
+  if (answer.repeated) return `Learned once, as photo ${number(answer.seen)} of the stream.`;
   return answer.learned ? `Learned, as photo ${number(answer.seen)} of the stream.` : "Asked, not learned.";
+}
+
+/** The answers to all photos since the page was opened; `choose` shows one of them again. */
+export function listAnswers(rows, choose, shown) {
+  return rows.map((row) => {
+    const [found] = row.answer.predictions;
+    const look = found.explain?.views[0].thumbnail;
+    return h("tr", { class: row.photo === shown ? "chosen" : "" },
+      h("th", { scope: "row" }, h("button", { type: "button", class: "photo", onclick: () => choose(row),
+        "aria-current": row.photo === shown && "true" },
+      look && h("img", { src: look, alt: "", width: 40, height: 40 }), h("span", {}, row.photo.name))),
+      h("td", {}, found.label), h("td", {}, percent(found.confidence)));
+  });
+}
+
+/** The same as CSV; no spreadsheet takes a cell for a formula. */
+export function answersAsCsv(rows) {
+  const cell = (value) => {
+    const text = /^[=+\-@\t\r]/.test(value) ? `'${value}` : String(value);
+    return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  };
+  const lines = rows.map(({ photo, answer, facts }) => [photo.name, answer.predictions[0].label,
+    answer.predictions[0].confidence, facts.id, facts.method, answer.learned]);
+  const head = ["photo", "label", "confidence", "stream", "method", "learned"];
+  return [head, ...lines].map((line) => `${line.map(cell).join(",")}\r\n`).join("");
 }
 
 function bars(found) {

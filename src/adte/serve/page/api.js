@@ -65,12 +65,13 @@ export class Api {
     return (await this.call("GET", `/v1/streams/${encodeURIComponent(id)}/export`)).blob();
   }
 
-  predict(id, photo, { learn, truth, key }) {
-    const query = { learn, explain: true, thumbnails: 80 };
+  /** What is learned from is learned from once, however often it is sent. */
+  predict(id, photo, { learn, truth }) {
+    const query = { learn, once: learn, explain: true, thumbnails: 80 };
     if (truth) query.label = truth;
     const type = photo.type.startsWith("image/") ? photo.type : "application/octet-stream";
     return this.json("POST", `/v1/streams/${encodeURIComponent(id)}/predict`,
-      { body: photo, type, key, query });
+      { body: photo, type, query });
   }
 }
 

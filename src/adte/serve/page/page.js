@@ -1,7 +1,7 @@
 // The page: a form, a photo, an answer, and the stream behind them.
 
-import { showAnswer, sayAnswer } from "./answer.js";
-import { Api, newKey } from "./api.js";
+import { answersAsCsv, listAnswers, showAnswer, sayAnswer } from "./answer.js";
+import { Api } from "./api.js";
 import { byId, bytes, h, number, photos } from "./dom.js";
 import { LAST, Live } from "./live.js";
 import { showViews } from "./views.js";
@@ -15,8 +15,9 @@ const live = new Live(byId("stream-body"), act);
 let info = null;
 let streams = []; // facts of all, where the token allows it
 let stream = null; // facts of the open one
-let photo = null; // { file, url, keys: Map of stream to key }
+let photo = null; // { file, name, url, learned: Map of stream to the answer when it was learned }
 let shown = null; // the photo whose answer is on the page
+let answers = []; // { photo, answer, facts }: the last one to each photo, in order
 let turn = 0; // the latest question; older answers are not shown
 let queue = [];
 
@@ -95,7 +96,7 @@ async function ask({ learn = byId("learn").checked } = {}) {
     if (now !== turn) return true;
     enter(facts);
     show(answer, facts, asked);
-    if (learn) byId("truth").value = ""; // else it was not sent
+    if (learn && !answer.repeated) byId("truth").value = ""; // else it was not counted
   } catch (error) {
     if (facts && error.code === "stream") gone(facts, error);
     if (now === turn) {
@@ -110,19 +111,28 @@ async function ask({ learn = byId("learn").checked } = {}) {
   return true;
 }
 
-/** A photo is learned once by each stream; an answer that is repeated is explained without learning. */
+/** A photo is learned once by each stream; what it said then is shown again, or is asked for anew. */
 async function predict(facts, asked, learn, truth) {
   if (!learn) return api.predict(facts.id, asked.file, { learn: false });
-  if (!asked.keys.has(facts.id)) asked.keys.set(facts.id, [newKey(), truth]);
-  const [key, first] = asked.keys.get(facts.id);
-  const answer = await api.predict(facts.id, asked.file, { learn: true, truth: first, key });
-  if (!answer.repeated) return answer;
-  return { ...await api.predict(facts.id, asked.file, { learn: false }), repeated: true };
+  const answer = await api.predict(facts.id, asked.file, { learn: true, truth });
+  if (!answer.repeated) {
+    asked.learned.set(facts.id, answer);
+    return answer;
+  }
+  const first = asked.learned.get(facts.id);
+  if (first?.seq === answer.seq) return { ...first, repeated: true };
+  const { predictions } = await api.predict(facts.id, asked.file, { learn: false });
+  return { ...answer, predictions };
 }
 
 function show(answer, facts, asked) {
   const [found] = answer.predictions;
   shown = asked;
+  const row = { photo: asked, answer, facts };
+  const at = answers.findIndex((other) => other.photo === asked);
+  answers.splice(at < 0 ? answers.length : at, 1, row);
+  byId("answers").hidden = answers.length < 2;
+  byId("answers-body").replaceChildren(...listAnswers(answers, (r) => show(r.answer, r.facts, r.photo), asked));
   byId("answer-body").replaceChildren(...showAnswer(answer, facts));
   byId("said").textContent = sayAnswer(answer);
   byId("why").hidden = !found.explain;
@@ -160,13 +170,11 @@ async function take(files) {
 }
 
 function put(file) {
-  const old = photo?.url;
-  photo = { file, url: URL.createObjectURL(file), keys: new Map() };
+  photo = { file, name: file.name || "photo", url: URL.createObjectURL(file), learned: new Map() };
   const preview = byId("preview");
   preview.src = photo.url;
   preview.alt = file.name ? `Your photo ${file.name}` : "Your photo";
   preview.hidden = false;
-  if (old) setTimeout(() => URL.revokeObjectURL(old), 10_000); // the last answer may still show it
 }
 
 // ------------------------------------------------------------------ the stream
@@ -200,7 +208,6 @@ async function act(what) {
     }
     if (what === "reset" && !await sure()) return;
     const facts = await api.change(id, what);
-    if (what === "reset") photo?.keys.delete(id);
     if (stream?.id !== id) return; // another one was opened meanwhile
     enter(facts);
     tell();
@@ -359,6 +366,7 @@ function listen() {
     event.preventDefault(); // it is no question yet
     event.target.dispatchEvent(new Event("change"));
   });
+  on("save-answers", "click", () => save(new Blob([answersAsCsv(answers)], { type: "text/csv" }), "answers.csv"));
   on("open", "click", () => { if (byId("stream-id").value.trim()) open(byId("stream-id").value.trim()); });
   on("stream-id", "keydown", (event) => { if (event.key === "Enter") { event.preventDefault(); byId("open").click(); } });
   on("which-stream", "change", ({ target }) => { if (target.value) open(target.value); });
