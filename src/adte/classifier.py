@@ -505,7 +505,7 @@ class Classifier:
             raise InputError("no image was seen yet, so there are no shares; predict some")
         if found is None or len(found.share) != len(self.classes):
             raise InputError(
-                f"method {self.method.name!r} does not estimate shares; use method='tilt', the default"
+                f"method {self.method.name!r} estimates no shares; use method='tilt', the default"
             )
         rows = zip(self.classes, *(x.tolist() for x in found), strict=True)
         return sorted((Share(*row) for row in rows), key=lambda s: -s.share)

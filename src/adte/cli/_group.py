@@ -40,8 +40,8 @@ JSON = click.option(
 )  # fmt: skip
 SET = click.option(
     "--set", "settings", multiple=True, metavar="NAME=VALUE",
-    help="Set an option of the method, such as smoothing=20; repeat for more. `adte methods NAME` lists "
-    "the options.",
+    help="Set an option of the method, such as smoothing=20; repeat for more. `adte methods NAME` "
+    "lists the options.",
 )  # fmt: skip
 
 

@@ -24,10 +24,10 @@ METHOD = click.option(
     help="Method to evaluate; `adte methods` lists them.",
 )  # fmt: skip
 PROTOCOL = click.option(
-    "--protocol", default="online", show_default=True,
-    type=click.Choice(["online", "two-pass", "episodic", "frozen"]),
+    "--protocol", type=click.Choice(["online", "two-pass", "episodic", "frozen"]),
     help="How the method learns: from each image as it comes (online), from all in a first pass "
-    "(two-pass), from one image alone (episodic), or not at all (frozen).",
+    "(two-pass), from one image alone (episodic), or not at all (frozen).  [default: online; "
+    "two-pass for adte-released, as its authors ran it]",
 )  # fmt: skip
 SHUFFLE = click.option(
     "--shuffle", default=0, type=SEED, show_default=True,
@@ -45,8 +45,9 @@ METHODS = click.option(
     "tower again]",
 )  # fmt: skip
 PROTOCOLS = click.option(
-    "--protocols", multiple=True, default=("online",), show_default=True, metavar="NAMES",
-    help="Protocols, separated by commas: online, two-pass, episodic, frozen; may be repeated.",
+    "--protocols", multiple=True, metavar="NAMES",
+    help="Protocols, separated by commas: online, two-pass, episodic, frozen; may be repeated.  "
+    "[default: online; two-pass for adte-released]",
 )  # fmt: skip
 BASELINE = click.option(
     "--baseline", metavar="ROW",
@@ -89,8 +90,9 @@ def replay(cache: str, **values: Any) -> None:
 def _one(
     source: Any, *, method: str, protocol: Any, shuffle: int, settings: tuple[str, ...], **to: Any
 ) -> None:
-    from adte.evaluate.running.tasks import Task
+    from adte.evaluate.running.tasks import Task, protocol_of
 
+    protocol = protocol or protocol_of(method)
     _run(source, [Task(method, read_settings(method, settings), protocol, shuffle)], to)
 
 
@@ -128,7 +130,7 @@ def compare(
         raise InputError("--methods is empty; name methods, or leave --methods out for all")
     source = SOURCE.take(values)
     orders = range(shuffle, shuffle + seeds)
-    _run(source, tasks_for(wanted, _words(protocols), orders, source.lacking), values)
+    _run(source, tasks_for(wanted, _words(protocols) or None, orders, source.lacking), values)
 
 
 def _words(texts: Sequence[str]) -> Any:
@@ -151,14 +153,15 @@ def sweep(
 ) -> None:
     """Evaluate a method with every combination of the given option values.
 
-    For example, `adte sweep smoothing=20,50,100 likeness=0,0.5` makes six runs. Without --data they are on the
-    embedded bundle.
+    For example, `adte sweep smoothing=20,50,100 likeness=0,0.5` makes six runs. Without --data they
+    are on the embedded bundle.
     """
-    from adte.evaluate.running.tasks import grid
+    from adte.evaluate.running.tasks import grid, protocol_of
 
     for text in grid_texts:
         if "=" not in text:
             raise InputError(f"{text!r} is not NAME=VALUES; write it as in smoothing=20,50")
+    protocol = protocol or protocol_of(method)
     tasks = grid(method, grid_texts, protocol, range(shuffle, shuffle + seeds))
     _run(SOURCE.take(values), tasks, values)
 

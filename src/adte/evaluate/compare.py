@@ -27,7 +27,7 @@ from adte.evaluate.running.aggregate import aggregate
 from adte.evaluate.running.metrics import list_metrics
 from adte.evaluate.running.protocol import BATCH, PROTOCOLS, Protocol
 from adte.evaluate.running.results import Record, Results
-from adte.evaluate.running.tasks import Outcome, Task, method_tasks, run_tasks
+from adte.evaluate.running.tasks import Outcome, Task, method_tasks, protocol_of, run_tasks
 from adte.evaluate.source import Source, needs_of
 from adte.files.order import Blocks
 from adte.machine import as_it_is
@@ -212,7 +212,7 @@ def compare(
     data: str | Sequence[str] | FeatureStream | None = None,
     methods: str | Task | Method | Sequence[str | Task | Method] | None = None,
     *,
-    protocols: Protocol | Sequence[Protocol] = ("online",),
+    protocols: Protocol | Sequence[Protocol] | None = None,
     seeds: int = 1,
     shuffle: int = 0,
     runs: str | os.PathLike[str] | None = None,
@@ -230,7 +230,8 @@ def compare(
         methods: names of methods, methods with options as `create_method` makes them (copies run,
             which have learned nothing), or `adte.evaluate.Task`s. None takes all that do not run
             the image tower again.
-        protocols: how methods that learn see the stream: one or several of `PROTOCOLS`.
+        protocols: how methods that learn see the stream: one or several of `PROTOCOLS`; None gives
+            each that under which it was published, online for nearly all.
         seeds: number of orders of the stream that methods that learn are run on: its own, and
             `seeds` − 1 others of its kind: shuffles, which keep domains and classes together
             where the stream does.
@@ -281,7 +282,7 @@ def compare(
 
 def tasks_for(
     methods: str | Task | Method | Sequence[str | Task | Method] | None,
-    protocols: Protocol | Sequence[Protocol],
+    protocols: Protocol | Sequence[Protocol] | None,
     seeds: Sequence[int],
     lacking: frozenset[str] = frozenset(),
 ) -> list[Task]:
@@ -291,17 +292,17 @@ def tasks_for(
     """
     protocols = [protocols] if isinstance(protocols, str) else protocols
     given = [methods] if isinstance(methods, str | Task | Method) else methods
-    for name, several in (("methods", given or ()), ("protocols", protocols)):
+    for name, several in (("methods", given or ()), ("protocols", protocols or ())):
         if not isinstance(several, Sequence):
             raise InputError(f"{name}={brief(several)} cannot be run; give names in a list")
-    for protocol in protocols:
+    for protocol in protocols or ():
         if protocol not in PROTOCOLS:
             raise unknown("protocol", protocol, PROTOCOLS)
     if given is None:
         return method_tasks([], protocols, seeds, lacking)
     if not given:
         raise InputError("no methods were given; name methods, or leave them out for all")
-    if not protocols:
+    if protocols is not None and not protocols:
         raise InputError("no protocols were given; name at least one, such as online")
     out: list[Task] = []
     for one in given:
@@ -309,7 +310,7 @@ def tasks_for(
         if not isinstance(one, Task):
             out += method_tasks([one], protocols, seeds)
         elif one == Task(one.method, one.options, title=one.title):  # neither is its own
-            ways = [(p, s) for p in protocols for s in seeds]
+            ways = [(p, s) for p in protocols or [protocol_of(one.method)] for s in seeds]
             ways = ways if one.create().stateful else ways[:1]
             out += [replace(one, protocol=p, seed=s) for p, s in ways]
         else:

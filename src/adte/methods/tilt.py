@@ -252,7 +252,8 @@ class Tilt(Method):
 def _parts(log_p: Tensor, x: Tensor, size: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
     """Images that go together: on a CPU one, so that no bit depends on how a stream is cut."""
     size = size or (1 if log_p.is_cpu else len(log_p))
-    yield from zip(log_p.split(size), x.split(size), strict=True)
+    for start in range(0, len(log_p), size):
+        yield log_p[start : start + size], x[start : start + size]
 
 
 def _joined(parts: list[Readout]) -> Readout:

@@ -119,7 +119,8 @@ class FixedPoint(Rule):
     """
 
     def entries(self) -> dict[str, Entry]:
-        o, reduce = self.options, "sum" if self.options.bank == "all" else "derived"
+        o = self.options
+        reduce: Literal["sum", "derived"] = "sum" if o.bank == "all" else "derived"
         own = super().entries() | {
             "counts": Entry(("L",), torch.int64, reduce),  # items in the bank
             "sums": Entry(("L", "L"), reduce=reduce),  # row l': sum of the items of class l'

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import numpy as np
@@ -342,14 +342,19 @@ def _digest(run: Run, stream: FeatureStream) -> str:
     return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
+def protocol_of(method: str) -> Protocol:
+    """The protocol under which a method was published."""
+    return cast(Protocol, method_info(method).protocol)
+
+
 def method_tasks(
     names: Sequence[str],
-    protocols: Sequence[Any],
+    protocols: Sequence[Any] | None,
     seeds: Iterable[int],
     lacking: frozenset[str] = frozenset(),
 ) -> list[Task]:
     """Tasks for methods by name; without names, for all that need no image tower, nor what is
-    `lacking`.
+    `lacking`. Without protocols each has its own.
     """
     without = lacking | PIXELS
     chosen = list(dict.fromkeys(names)) or [
@@ -359,7 +364,8 @@ def method_tasks(
     tasks = []
     for name in chosen:
         learns = method_info(name).row()["stateful"]  # else order and protocol make no difference
-        for protocol in protocols if learns else protocols[:1]:
+        ways = [protocol_of(name)] if protocols is None else protocols
+        for protocol in ways if learns else ways[:1]:
             tasks += [Task(name, {}, protocol, seed) for seed in (seeds if learns else seeds[:1])]
     return tasks
 
