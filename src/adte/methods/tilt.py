@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -96,19 +95,19 @@ class Tilt(Method):
         counters = {name: Entry((), torch.int64) for name in ("seen", "before")}
         sums = {name: Entry(("L",)) for name in ("probs", "roots", "answers", "squares")}
         kept = {**counters, "sure": Entry((1,)), **sums}
-        if self.likeness:
-            kept["features"] = Entry(("L", "D"), torch.float32)
-            kept["counts"] = Entry(("L",), torch.float32)
-            kept["total"] = Entry(("D",))
-        return kept
+        if not self.likeness:
+            return kept
+        like = {
+            "features": Entry(("L", "D"), torch.float32),
+            "counts": Entry(("L",), torch.float32),
+        }
+        return {**kept, **like, "total": Entry(("D",))}
 
     def sizes(self, batch: Batch) -> dict[str, int]:
         return super().sizes(batch) | ({} if self._likens(batch) else {"D": 0})
 
     def _likens(self, batch: Batch) -> bool:
         return self.likeness > 0 and batch.context.unit and batch.features is not None
-
-    # ------------------------------------------------------------------ the three steps
 
     def evidence(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """log p (B, L), float64, and x (B, D); D is 0 without features."""
@@ -122,18 +121,18 @@ class Tilt(Method):
 
     def scan(self, state: State, evidence: tuple[Tensor, Tensor]) -> tuple[Readout, State]:
         if self.order == "predict-first":
-            return _joined([self._step(state, *part) for part in _parts(*evidence)]), state
+            return self._step(state, *evidence), state
         readouts = []
-        for one in _parts(*evidence, size=1):
-            self._step(state, *one)
-            readouts.append(self._step(dict(state), *one, learn=False))
-        return _joined(readouts), state
+        for log_p, x in zip(*(part.split(1) for part in evidence), strict=True):
+            self._step(state, log_p, x)
+            readouts.append(self.read(state, (log_p, x)))
+        return Readout(*(torch.cat(column) for column in zip(*readouts, strict=True))), state
 
     def absorb(self, state: State, evidence: tuple[Tensor, Tensor]) -> State:
         return self.scan(state, evidence)[1]
 
     def read(self, state: State, evidence: tuple[Tensor, Tensor]) -> Readout:
-        return _joined([self._step(dict(state), *part, learn=False) for part in _parts(*evidence)])
+        return self._step(dict(state), *evidence, learn=False)
 
     def decide(self, batch: Batch, readouts: Readout) -> Predictions:
         pieces = F.pieces(batch.logits)
@@ -155,8 +154,6 @@ class Tilt(Method):
             probs = torch.softmax(z.scatter_add(1, classes, added * alike.to(probs)), -1)
         prior = torch.softmax(-log_w, -1).to(probs)
         return Predictions(probs, entropy, F.rank_views(entropy), prior=prior)
-
-    # ------------------------------------------------------------------ the state
 
     def _step(self, state: State, log_p: Tensor, x: Tensor, learn: bool = True) -> Readout:
         """What images read of the state at their turn; with `learn` it takes them in, in place."""
@@ -182,31 +179,40 @@ class Tilt(Method):
         if not x.shape[-1]:
             return Readout(log_w, strength, classes, torch.zeros_like(classes, dtype=x.dtype))
         take("total", x.double())
-        divisor = (number + int(state["before"])).clamp_min(1)[:, None]
-        mean = (sums["total"] / divisor).to(x)  # (B, D)
-        off = x - mean
+        mean = sums["total"] / (number + int(state["before"])).clamp_min(1)[:, None]
+        nearest = p.topk(classes.shape[1])
+        images = (x, x - mean.to(x), mean.to(x), classes, nearest.indices, nearest.values.to(x))
+        size = 1 if x.is_cpu else len(x)  # on a CPU no bit depends on the images beside it
+        parts = [slice(start, start + size) for start in range(0, len(x), size)]
+        alike = [self._alike(state, learn, *(v[rows] for v in images)) for rows in parts]
+        return Readout(log_w, strength, classes, torch.cat(alike))
+
+    def _alike(
+        self, state: State, learn: bool, x: Tensor, off: Tensor, mean: Tensor, classes: Tensor,
+        nearest: Tensor, weights: Tensor,
+    ) -> Tensor:  # fmt: skip
+        """The likeness of images x (B, D) to their classes (B, K); `off` is x − mean.
+
+        With `learn` they count for their nearest classes (B, K) by weights (B, K).
+        """
         products = (state["features"][classes] @ off[..., None])[..., 0]  # (B, K)
         counts = state["counts"][classes]
+        if learn and len(x) > 1:  # those before an image in this batch
+            own = x.new_zeros(len(x), len(state["counts"])).scatter_(1, nearest, weights)  # (B, L)
+            earlier = x.new_ones(len(x), len(x)).tril(-1)
+            theirs = own.T[classes]  # (B, K, B): how far the others are of its classes
+            products = products + (theirs @ (earlier * (off @ x.T))[..., None])[..., 0]
+            counts = counts + (theirs @ earlier[..., None])[..., 0]
         if learn:
-            nearest = p.topk(classes.shape[1])
-            own = torch.zeros_like(p).scatter_(1, nearest.indices, nearest.values).to(x)  # (B, L)
-            if images > 1:  # those before an image in this batch
-                earlier = x.new_ones(images, images).tril(-1)
-                theirs = own.T[classes]  # (B, K, B): how far the others are of its classes
-                products = products + (theirs @ (earlier * (off @ x.T))[..., None])[..., 0]
-                counts = counts + (theirs @ earlier[..., None])[..., 0]
-            rows = nearest.values.to(x)[..., None] * x[:, None]  # (B, K, D)
-            at = (nearest.indices.flatten(),)
+            at, rows = (nearest.flatten(),), weights[..., None] * x[:, None]  # (B, K, D)
             state["features"].index_put_(at, rows.flatten(0, 1), accumulate=True)
-            state["counts"] += own.sum(0)
-        alike = (products - counts * (mean * off).sum(-1, keepdim=True)) / (counts + OWN)
-        return Readout(log_w, strength, classes, alike)
+            state["counts"].index_put_(at, weights.flatten(), accumulate=True)
+        return (products - counts * (mean * off).sum(-1, keepdim=True)) / (counts + OWN)
 
     def _estimate(self, sums: State, n: Tensor, before: int) -> tuple[Tensor, Tensor, Tensor]:
-        """log w (B, L), how far the likeness counts (B,), and E[bias] (B, L), from rows of sums.
+        """log w (B, L), how far the likeness counts (B,), and E[bias] (B, L).
 
-        Args:
-            n: number of images (B, 1); before: that of an earlier stream.
+        From rows of sums, over n images (B, 1) after those `before`, of an earlier stream.
         """
         L = sums["probs"].shape[-1]
         log_m = (sums["probs"] + self.smoothing / L).log()
@@ -247,14 +253,3 @@ class Tilt(Method):
         log_prior = torch.log_softmax(-self._now(state)[0][0], -1)
         n = max(int(state["seen"]), 1)
         return Belief(int(state["seen"]), log_prior, shares(state["answers"], state["squares"], n))
-
-
-def _parts(log_p: Tensor, x: Tensor, size: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-    """Images that go together: on a CPU one, so that no bit depends on how a stream is cut."""
-    size = size or (1 if log_p.is_cpu else len(log_p))
-    for start in range(0, len(log_p), size):
-        yield log_p[start : start + size], x[start : start + size]
-
-
-def _joined(parts: list[Readout]) -> Readout:
-    return Readout(*(torch.cat(column) for column in zip(*parts, strict=True)))
