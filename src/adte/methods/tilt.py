@@ -40,9 +40,8 @@ class Readout(NamedTuple):
 class Tilt(Method):
     """All views weighted by exp(−entropy), tilted against the model's bias or towards frequencies.
 
-    The mean prediction of a stream is uneven because the model favours some classes (bias) and
-    because some occur more often (frequency). To divide by it removes a bias and does harm where
-    frequencies differ; to multiply by it does the opposite. The stream says which.
+    The mean prediction of a stream is uneven because the model favours some classes (bias), to be
+    divided by, and because some occur more often (frequency), to be multiplied by.
 
     1. An image contributes p = Σ_v w_v P_v, its views weighted by w ∝ exp(−H), H Shannon's entropy,
        and x, the mean of its features with the same weights, of unit length.
@@ -82,7 +81,7 @@ class Tilt(Method):
     smoothing: float = option(50.0, "images that say nothing, counted before the first", above=0)
     base: float = option(
         2.0,
-        "weight of the base view by itself: it makes base/(base + number of classes) of the answer",
+        "weight of the base view by itself: it makes base/(base + classes) of the answer",
         low=0,
     )
     frequencies: Literal["auto", "equal", "as-they-come"] = option(
@@ -93,8 +92,8 @@ class Tilt(Method):
 
     def entries(self) -> dict[str, Entry]:
         counters = {name: Entry((), torch.int64) for name in ("seen", "before")}
-        sums = {name: Entry(("L",)) for name in ("probs", "roots", "answers", "squares")}
-        kept = {**counters, "sure": Entry((1,)), **sums}
+        vectors = {name: Entry(("L",)) for name in ("probs", "roots", "answers", "squares")}
+        kept = {**counters, "sure": Entry((1,)), **vectors}
         if not self.likeness:
             return kept
         like = {
@@ -123,9 +122,10 @@ class Tilt(Method):
         if self.order == "predict-first":
             return self._step(state, *evidence), state
         readouts = []
-        for log_p, x in zip(*(part.split(1) for part in evidence), strict=True):
-            self._step(state, log_p, x)
-            readouts.append(self.read(state, (log_p, x)))
+        for i in range(len(evidence[0])):
+            one = evidence[0][i : i + 1], evidence[1][i : i + 1]
+            self._step(state, *one)
+            readouts.append(self.read(state, one))
         return Readout(*(torch.cat(column) for column in zip(*readouts, strict=True))), state
 
     def absorb(self, state: State, evidence: tuple[Tensor, Tensor]) -> State:
@@ -181,10 +181,10 @@ class Tilt(Method):
         take("total", x.double())
         mean = sums["total"] / (number + int(state["before"])).clamp_min(1)[:, None]
         nearest = p.topk(classes.shape[1])
-        images = (x, x - mean.to(x), mean.to(x), classes, nearest.indices, nearest.values.to(x))
+        each = (x, x - mean.to(x), mean.to(x), classes, nearest.indices, nearest.values.to(x))
         size = 1 if x.is_cpu else len(x)  # on a CPU no bit depends on the images beside it
         parts = [slice(start, start + size) for start in range(0, len(x), size)]
-        alike = [self._alike(state, learn, *(v[rows] for v in images)) for rows in parts]
+        alike = [self._alike(state, learn, *(v[rows] for v in each)) for rows in parts]
         return Readout(log_w, strength, classes, torch.cat(alike))
 
     def _alike(
@@ -250,6 +250,5 @@ class Tilt(Method):
         """What the stream so far says of its classes; None before the first image."""
         if (state := self._state) is None:
             return None
-        log_prior = torch.log_softmax(-self._now(state)[0][0], -1)
-        n = max(int(state["seen"]), 1)
-        return Belief(int(state["seen"]), log_prior, shares(state["answers"], state["squares"], n))
+        log_prior, n = torch.log_softmax(-self._now(state)[0][0], -1), int(state["seen"])
+        return Belief(n, log_prior, shares(state["answers"], state["squares"], max(n, 1)))
