@@ -73,10 +73,7 @@ class Tilt(Method):
     reference = "this project, docs/default.md"
 
     likeness: float = option(
-        0.5,
-        "weight of the similarity to earlier images of each class, as a share of the logits' "
-        "scale; 0 leaves it out, and the vector per class that it keeps",
-        low=0,
+        0.5, "weight of the similarity to earlier images of each class; 0 keeps no vectors", low=0
     )
     smoothing: float = option(50.0, "images that say nothing, counted before the first", above=0)
     base: float = option(
