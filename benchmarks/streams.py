@@ -281,7 +281,7 @@ def main() -> None:
     parser.add_argument("sources", nargs="+", metavar="SOURCE")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--streams", nargs="+", metavar="STREAM",
-                        help="kinds of streams; held: those that nothing was chosen on")  # fmt: skip
+                        help="kinds; held: those that nothing was chosen on")  # fmt: skip
     parser.add_argument("--methods", nargs="+", help=f"of {', '.join(METHODS)}, or any method")
     parser.add_argument("--numbers", action="store_true", help="change every number of tilt alone")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes")
