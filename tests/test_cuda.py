@@ -13,7 +13,6 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
-import oracle
 from adte import Classifier, Pipeline, Sample, Views, create_method, list_methods, machine
 from adte.batch import Batch, Context
 from adte.bench.views import photo
@@ -24,8 +23,6 @@ from adte.evaluate.features.live import Live
 from adte.evaluate.running.tasks import Task, perform
 from adte.machine import PeakMemory
 from adte.methods import method_info
-from adte.prior import ClassPrior, PriorOptions
-from adte.prior.joint import follower
 from adte.prompts import class_weights
 from adte.rendering import pack, plain, render, show, where
 from adte.rendering.render import _renderer
@@ -86,40 +83,21 @@ def test_batches_on_the_gpu_say_what_a_loop_says(name):
     assert all(v.is_cuda for v in (many._state or {}).values() if v.ndim)
 
 
-@pytest.mark.parametrize("favoured", [4.0, 9.0, 14.0])
-@pytest.mark.parametrize("classes", [2, 300, 5001])
-def test_the_prior_is_that_of_the_host(classes, favoured):
-    """From two classes that are favoured a little to a stream of them alone."""
-    options = PriorOptions(estimator="joint", item="soft")
-    assert follower(torch.device("cuda", 0)) is not None
+@pytest.mark.parametrize("classes", [2, 300, 20_000])
+def test_the_default_says_what_it_says_on_a_host_however_a_stream_is_cut(classes):
     g = torch.Generator().manual_seed(0)
-    z = 3 * torch.randn(60, classes, generator=g, dtype=torch.float64)
-    z[:, :2] += favoured
-    items = z.log_softmax(-1)
-    host = ClassPrior(classes, options).state
-    there = {k: v.cuda() for k, v in ClassPrior(classes, options).state.items()}
-    for part in items.split(8):
-        want, got = options.scan(host, part), options.scan(there, part.cuda())
-        torch.testing.assert_close(got.log_prior.cpu(), want.log_prior, rtol=1e-9, atol=1e-9)
-    for name, value in host.items():
-        torch.testing.assert_close(there[name].cpu(), value, rtol=1e-9, atol=1e-9)
-
-
-def test_images_read_their_own_prior_as_on_the_host():
-    """Of two kinds of classes one is shown whole, the other by a single class."""
-    options = PriorOptions(estimator="joint")
-    items = torch.from_numpy(oracle.of_two_kinds(100))
-    host = ClassPrior(80, options).state
-    there = {k: v.cuda() for k, v in ClassPrior(80, options).state.items()}
-    for part in items.split(40):
-        for want, got in (
-            (options.read(host, part), options.read(there, part.cuda())),
-            (options.scan(host, part), options.scan(there, part.cuda())),
-        ):
-            for name in ("log_prior", "trust", "likely"):
-                mine, its = getattr(want, name), getattr(got, name).cpu()
-                torch.testing.assert_close(its, mine, rtol=1e-9, atol=1e-9)
-    assert len(want.trust.unique()) > 10
+    texts = torch.nn.functional.normalize(torch.randn(classes, 32, generator=g), dim=-1)
+    own = texts[torch.randint(min(classes, 9), (64, 1), generator=g)]  # few are shown
+    x = torch.nn.functional.normalize(own + 0.15 * torch.randn(64, 4, 32, generator=g), dim=-1)
+    host, context = create_method("tilt"), Context(texts, 50.0)
+    want = host.step(context.batch(x)).probs
+    there = Context(texts.cuda(), 50.0)
+    for size in (1, 16, 64):
+        method = create_method("tilt")
+        got = [method.step(there.batch(part.cuda())).probs for part in x.split(size)]
+        torch.testing.assert_close(torch.cat(got).cpu(), want, rtol=1e-3, atol=1e-5)
+        for name, value in host.state_dict().items():
+            torch.testing.assert_close(method.state_dict()[name].cpu(), value, rtol=1e-4, atol=1e-6)
 
 
 def test_another_stream_begins_as_on_the_cpu():
@@ -129,7 +107,7 @@ def test_another_stream_begins_as_on_the_cpu():
     x = torch.nn.functional.normalize(own + 0.15 * torch.randn(200, 8, 64, generator=g), dim=-1)
     said = {}
     for device in ("cpu", "cuda"):
-        method, context = create_method("adte"), Context(texts.to(device), 100.0)
+        method, context = create_method("tilt"), Context(texts.to(device), 100.0)
         first = method.step(context.batch(x[:100].to(device)))
         method.begin()
         second = method.step(context.batch(x[100:].to(device)))
@@ -155,8 +133,8 @@ def test_extract_and_replay_on_the_gpu(tmp_path):
         views=Views(count=5),
     )
     cache = extract(stream, tmp_path / "gpu", shard=5)
-    there = perform(Cache(cache.folder, model=model), Task("adte"), memory=True)
-    here = perform(Cache(cache.folder), Task("adte"))
+    there = perform(Cache(cache.folder, model=model), Task("tilt"), memory=True)
+    here = perform(Cache(cache.folder), Task("tilt"))
     assert there.run.predicted.tolist() == here.run.predicted.tolist()
     assert there.run.peak_memory > 0
 
@@ -219,7 +197,7 @@ def test_extract_and_auto_views_beside_such_a_tower(narrow, tmp_path):
     weights = class_weights(model, names)
     live = Live(model, weights, make_stream(pictures, order="listed"), Views(count=5), workers=2)
     cache = extract(live, tmp_path / "cache", shard=4)
-    replayed = perform(Cache(cache.folder, model=model), Task("adte"))
+    replayed = perform(Cache(cache.folder, model=model), Task("tilt"))
     clf = Classifier(model, names, views=Views(count=5))
     assert replayed.run.predicted.tolist() == [p.index for p in clf.stream(pictures.sources)]
     auto = Classifier(model, names, views="auto")
@@ -395,7 +373,7 @@ def test_extract_on_the_gpu_is_what_a_stream_predicts(tmp_path):
     cache = extract(live, tmp_path / "cache", shard=7)
     clf = Classifier(model, list(names), views=Views(count=5))
     said = list(clf.stream(pictures.sources, batch=16, workers=2))
-    replayed = perform(Cache(cache.folder, model=model), Task("adte"))
+    replayed = perform(Cache(cache.folder, model=model), Task("tilt"))
     assert replayed.run.predicted.tolist() == [p.index for p in said]
 
 
