@@ -63,13 +63,9 @@ NUMBERS: dict[str, Rule] = {  # a name in capitals is a constant of `adte.method
     "smoothing 10": ("tilt", {"smoothing": 10.0}),
     "smoothing 20": ("tilt", {"smoothing": 20.0}),
     "smoothing 100": ("tilt", {"smoothing": 100.0}),
-    "base 0": ("tilt", {"base": 0.0}),
-    "base 10": ("tilt", {"base": 10.0}),
     "ROOT 0.25": ("tilt", {"ROOT": 0.25}),
     "ROOT 0.75": ("tilt", {"ROOT": 0.75}),
     "ROOT 1": ("tilt", {"ROOT": 1.0}),
-    "PAIRS 0.5": ("tilt", {"PAIRS": 0.5}),
-    "PAIRS 8": ("tilt", {"PAIRS": 8.0}),
     "OWN 0.1": ("tilt", {"OWN": 0.1}),
     "OWN 2": ("tilt", {"OWN": 2.0}),
     "NEAREST 4": ("tilt", {"NEAREST": 4}),
@@ -190,7 +186,7 @@ def made(rule: Rule) -> Method:
     return create_method(name, **{k: v for k, v in options.items() if not k.isupper()})
 
 
-DEFAULTS = {k: v for k, v in vars(tilt).items() if k in ("ROOT", "PAIRS", "OWN", "NEAREST")}
+DEFAULTS = {k: v for k, v in vars(tilt).items() if k in ("ROOT", "OWN", "NEAREST")}
 
 
 def run(where: str, number: int, kind: str, seed: int, rules: dict[str, Rule]) -> dict[str, Any]:

@@ -21,7 +21,6 @@ from adte.state import Entry, State
 __all__ = ["Tilt"]
 
 ROOT = 0.5  # power of the predictions whose mean tells the bias; 1 takes frequency for bias
-PAIRS = 2.0  # pairs of images that agree as by chance, counted before the first image
 OWN = 0.5  # images like the mean of all, counted before the first image of each class
 NEAREST = 16  # classes that an image may be of; further down answers are noise
 
@@ -48,11 +47,11 @@ class Tilt(Method):
     2. M = Σ p + 50/L says how often a class is predicted. A = Σ √p + 50/√L says more of how
        probable it is in images of other classes, so b = 2·log A is bias more than frequency.
     3. Images i and j agree with probability p_i·p_j. c is the number of agreements so far over that
-       which images with the distribution A/Σ A would make, with two pairs added to either. g =
+       which images with the distribution A/Σ A would make, with one pair added to either. g =
        max(0, 1 − 1/c) is the share that chance does not explain; s = Σ p·p/n, how sure answers are.
     4. E[frequency] = g·log M, trusted as far as answers are sure, and E[bias] = (1 − g)·b. To the
-       logits of every view log w = s·g·log M − (1 − g)·b is added. The views are weighted anew and
-       averaged; the base view alone makes a share 2/(2 + L) of the answer y.
+       logits of every view log w = s·g·log M − (1 − g)·b is added; the views are weighted anew, and
+       their mean is the answer y.
     5. Names cannot say which of two similar classes is meant; earlier images can. Each counts for
        its 16 most probable classes: S_l = Σ p_l x, N_l = Σ p_l. With m the mean of all x and y* the
        highest probability of an answer, its 16 most probable classes become
@@ -76,11 +75,6 @@ class Tilt(Method):
         0.5, "weight of the similarity to earlier images of each class; 0 keeps no vectors", low=0
     )
     smoothing: float = option(50.0, "images that say nothing, counted before the first", above=0)
-    base: float = option(
-        2.0,
-        "weight of the base view by itself: it makes base/(base + classes) of the answer",
-        low=0,
-    )
     frequencies: Literal["auto", "equal", "as-they-come"] = option(
         "auto",
         "what is known of the stream: nothing (auto); that its classes are about equally frequent "
@@ -141,9 +135,7 @@ class Tilt(Method):
         log_p = F.log_probs(logits + log_w[:, None].to(logits))
         p = log_p.exp()
         entropy = F.shannon(log_p, p)  # (B, V)
-        alone = p[:, 0].clone()
         probs = F.weighed_sum(F.soft_weights(entropy), p)
-        probs = torch.lerp(probs, alone, self.base / (self.base + probs.shape[-1]))
         if self._likens(batch):
             doubt = 1 - probs.amax(-1, keepdim=True)
             added = self.likeness * batch.context.scale * strength[:, None].to(probs) * doubt
@@ -216,7 +208,7 @@ class Tilt(Method):
         b = (sums["roots"] + self.smoothing * L**-ROOT).log() / ROOT
         chance = torch.softmax(ROOT * b, -1).square().sum(-1, keepdim=True)
         agreed = sums["probs"].square().sum(-1, keepdim=True) - sums["sure"]
-        c = (agreed + 2 * PAIRS) / (n * (n - 1) * chance + 2 * PAIRS)
+        c = (agreed + 1) / (n * (n - 1) * chance + 1)
         g = (1 - 1 / c.clamp(1, L)) * (self.frequencies != "equal")
         s, k = sums["sure"] / n.clamp_min(1), before / (before + n).clamp_min(1)
         bias = (1 - g * (1 - k)) * b * (self.frequencies != "as-they-come")

@@ -29,7 +29,7 @@ def explain(stream: Stream, batch: Batch, found: Prediction, part: Part) -> dict
         own = None
     entropy = F.shannon(log_p) if own is None else own
     kept = None if found.kept is None else found.kept.tolist()
-    weights = _weights(method, found, *log_p.shape)
+    weights = _weights(method, found, len(log_p))
     best, sure = log_p.max(-1).indices.tolist(), log_p.max(-1).values.exp().tolist()
     views = [
         {
@@ -57,18 +57,13 @@ def explain(stream: Stream, batch: Batch, found: Prediction, part: Part) -> dict
     }
 
 
-def _weights(method: Method, found: Prediction, views: int, classes: int) -> list[float] | None:
+def _weights(method: Method, found: Prediction, views: int) -> list[float] | None:
     """Each view's share in the answer, for methods that take a mean of the views they keep."""
     if found.kept is None or found.entropy is None:
         return None
-    weights, soft, share = torch.zeros(views), 0.0, 0.0
-    if isinstance(method, Tilt):
-        soft, share = 1.0, method.base / (method.base + classes)
     kept = found.kept.cpu()
     entropy = found.entropy.float().cpu()[kept]
-    weights[kept] = (
-        F.soft_weights(entropy, soft) if soft else torch.full_like(entropy, 1 / len(kept))
-    )
-    weights *= 1 - share
-    weights[0] += share  # the base view's own
+    soft = isinstance(method, Tilt)
+    weights = torch.zeros(views)
+    weights[kept] = F.soft_weights(entropy) if soft else torch.full_like(entropy, 1 / len(kept))
     return weights.tolist()

@@ -97,8 +97,6 @@ KNOBS: dict[str, Rival] = {
     "likeness 1": (OURS, {"likeness": 1.0}),
     "smoothing 20": (OURS, {"smoothing": 20.0}),
     "smoothing 100": (OURS, {"smoothing": 100.0}),
-    "no base view": (OURS, {"base": 0.0}),
-    "base view 10": (OURS, {"base": 10.0}),
 }
 
 
@@ -116,7 +114,6 @@ FEW: dict[str, Rival] = {
     "zero-shot": ("zero-shot", {}),
     "SE": ("se", {}),
     OURS: (OURS, {}),
-    f"{OURS}, no base view": (OURS, {"base": 0.0}),
     PAPER: (PAPER, {}),
     RELEASED: (RELEASED, {}),
 }
