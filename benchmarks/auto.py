@@ -18,13 +18,8 @@ import torch
 
 from adte import create_method
 from adte.batch import Batch
-from adte.methods import Method, PriorMethod
 from adte.pipeline.rounds import SURE, enough, rounds
 from default import Source, difference, draw, sources
-
-
-def adjustment(method: Method, logits: torch.Tensor) -> torch.Tensor | None:
-    return method.adjustment(logits) if isinstance(method, PriorMethod) else None
 
 
 def run(source: Source, name: str, seed: int, sure: float) -> list[tuple[int, float, float, int]]:
@@ -35,7 +30,7 @@ def run(source: Source, name: str, seed: int, sure: float) -> list[tuple[int, fl
         x, logits = source.features[i : i + 1], source.logits(np.array([i]))
         most = logits.shape[1]
         drawn = (logits[0, : r.stop] for r in rounds(most))
-        k = next(len(z) for z in drawn if enough(z, most, adjustment(few, z), sure))
+        k = next(len(z) for z in drawn if enough(z, most, few.adjustment(z), sure))
         right = [
             float(m.step(Batch(z, f, None, source.context)).probs.argmax() == source.labels[i])
             for m, z, f in ((few, logits[:, :k], x[:, :k]), (full, logits, x))

@@ -1,6 +1,6 @@
-"""The default of `adte` on many streams: what it gains over others, and what each piece gives.
+"""The default, `tilt`, on many streams: what it gains over others.
 
-    python benchmarks/default.py SOURCE … [--streams all] [--seeds 1-3] [--pieces] [--json FILE]
+    python benchmarks/default.py SOURCE … [--streams all] [--seeds 1-3] [--json FILE]
     python benchmarks/default.py SOURCE … --every   # all methods that features suffice for
 
 SOURCE is a cache (a folder that `adte extract` wrote), a bundle by name (replay, shifts, second),
@@ -14,9 +14,9 @@ ImageNet's list neighbours are of one kind.
 Every stream is run online, once per seed, which draws its classes, its images and their order. A
 difference comes with a 95 % interval, clustered by image. With `--warm N` methods first learn from
 N images, without labels, that each seed draws from the source before its stream, and begin another
-stream (`begin`); `adte, cold` begins that stream with nothing. Rows are compared with `se`, or with
+stream (`begin`); `tilt, cold` begins that stream with nothing. Rows are compared with `se`, or with
 `zero-shot` where images have one view. Beside it stand ECE, what of it chance would make in so few
-images, and for `adte` the error of the shares: half the L1 distance from the truth, of the estimate
+images, and for `tilt` the error of the shares: half the L1 distance from the truth, of the estimate
 and of counting its labels. With `--every` the last lines say on how many streams the default is
 best of all, or within 0.3 points of the best, and what could be had by choosing a method for each
 source in hindsight.
@@ -44,7 +44,7 @@ from adte import create_method
 from adte.batch import Batch, Context
 from adte.evaluate.features.cache import Cache, bundle
 from adte.evaluate.running.figures import ece
-from adte.methods import Method, PriorMethod, list_methods
+from adte.methods import Method, list_methods
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -55,32 +55,16 @@ METHODS: Methods = {
     "zero-shot": ("zero-shot", {}),
     "se": ("se", {}),
     "se + la": ("se", {"adjust": "before"}),
-    "adte-tsallis": ("adte-tsallis", {}),
+    "adte": ("adte", {}),
+    "adte-released": ("adte-released", {}),
     "tda": ("tda", {}),
-    "adte, equal": ("adte", {"frequencies": "equal"}),
-    "adte, as they come": ("adte", {"frequencies": "as-they-come"}),
-    "adte, no likeness": ("adte", {"likeness": 0.0}),
-    "adte": ("adte", {}),
+    "tilt, equal": ("tilt", {"frequencies": "equal"}),
+    "tilt, as they come": ("tilt", {"frequencies": "as-they-come"}),
+    "tilt, no likeness": ("tilt", {"likeness": 0.0}),
+    "tilt": ("tilt", {}),
 }
-MARGINAL = {"estimator": "marginal"}
-PIECES: Methods = {
-    "se": ("se", {}),
-    "adte": ("adte", {}),
-    "no likeness": ("adte", {"likeness": 0.0}),
-    "no prior": ("adte", {"adjust": "none"}),
-    "clipped marginal for the prior": ("adte", MARGINAL),
-    "prior from the base view": ("adte", {"item": "base"}),
-    "surest tenth of the views": ("adte", {"ratio": 0.1, "soft": 0.0}),
-    "all views alike": ("adte", {"soft": 1e6}),
-    "no base view": ("adte", {"base": 0.0}),
-    "a quarter of the base view": ("adte", {"base": "quarter"}),
-    "Tsallis 0.5 weighs": ("adte", {"entropy": "tsallis", "q": 0.5}),
-    "Tsallis 2 weighs": ("adte", {"entropy": "tsallis", "q": 2.0, "soft": 0.25}),
-    "adaptive entropy weighs": ("adte", {"entropy": "adaptive"}),
-    "nothing redescends": ("adte", {"clip": 0.0}),
-}
-ASIDE = ("adte, equal", "adte, as they come", "adte, no likeness")  # settings: rivals of none
-COLD = {"adte, cold": METHODS["adte"]}  # beside methods that begin warm
+ASIDE = ("tilt, equal", "tilt, as they come", "tilt, no likeness")  # settings: rivals of none
+COLD = {"tilt, cold": METHODS["tilt"]}  # beside methods that begin warm
 SLOW = ("frolic-released",)  # learns its proxies anew in 2,000 steps
 SUFFICE = {"logits", "features", "class weights"}  # what a method may need to run on features
 STREAMS = (
@@ -99,9 +83,13 @@ class Source:
     context: Context
     open: bool = False  # shows few of its classes already
 
-    def logits(self, rows: Ints) -> torch.Tensor:
+    def scores(self, x: torch.Tensor) -> torch.Tensor:
+        """The logits of features.  (B, V, D) → (B, V, L)"""
         assert self.context.class_weights is not None
-        return self.context.scale * self.features[rows] @ self.context.class_weights.T
+        return self.context.scale * x @ self.context.class_weights.T
+
+    def logits(self, rows: Ints) -> torch.Tensor:
+        return self.scores(self.features[rows])
 
     def of(self, rows: Ints) -> Source:
         """These images alone."""
@@ -143,43 +131,36 @@ def parted(source: Source, first: int, seed: int) -> tuple[Ints, Ints]:
 
 def draw(source: Source, kind: str, seed: int) -> Ints:
     """The images of a stream, in order."""
-    rng = np.random.default_rng(seed)
-    y, rows = source.labels, np.arange(len(source.labels))
-    classes = np.unique(y)
-    if "shown" in kind:
-        part, _, whole = kind.split()[0].partition("/")
-        number = max(2, round(len(classes) * int(part) / int(whole)))
-        rows = rows[np.isin(y, rng.permutation(classes)[:number])]
-    elif "together" in kind:  # neighbours in the list of classes, which may go by kind
-        part, _, whole = kind.split()[0].partition("/")
-        number = round(len(classes) * int(part) / int(whole))
-        block = np.roll(classes, -(seed - 1) * number)[:number]
-        rows = rows[np.isin(y, block)]
+    rng, y = np.random.default_rng(seed), source.labels
+    rows, classes = np.arange(len(y)), np.unique(y)
+    part = float(np.divide(*map(int, kind.split()[0].split("/")))) if "/" in kind else 1.0
+    if kind.startswith(("in order", "kin")):  # neighbours in the list of classes
+        rows = rng.permutation(rows)
+        rows = rows[np.argsort(y[rows], kind="stable")]
+        if kind[-1].isdigit():
+            rows = np.roll(rows, -(seed % 5) * (len(rows) // 5))[: int(kind.split()[-1])]
+        return rng.permutation(rows) if kind.startswith("kin") else rows
+    if kind.endswith("shown"):
+        rows = rows[np.isin(y, rng.permutation(classes)[: max(2, round(part * len(classes)))])]
+    elif kind.endswith("together"):  # neighbours, too
+        number = round(part * len(classes))
+        rows = rows[np.isin(y, np.roll(classes, -(seed % 7) * number)[:number])]
     elif kind == "one class":  # of those that have the most images, or eight
         counts = np.bincount(y)
         rows = rows[y == rng.permutation(np.flatnonzero(counts >= min(8, counts.max())))[0]]
     elif "bias" in kind:
         favour = source.favoured()[classes] * (1 if kind.startswith("with") else -1)
-        rank = np.argsort(np.argsort(-favour))
-        ratio = float(kind.split()[-1].split(":")[0])
-        most = np.bincount(y).max()
-        want = np.rint(most * ratio ** (-rank / max(1, len(classes) - 1))).astype(int).clip(1)
+        rank, ratio = np.argsort(np.argsort(-favour)), float(kind.split()[-1].split(":")[0])
+        want = np.bincount(y).max() * ratio ** (-rank / max(1, len(classes) - 1))
         picked = [
-            rng.permutation(np.flatnonzero(y == c))[:n] for c, n in zip(classes, want, strict=True)
+            rng.permutation(np.flatnonzero(y == c))[: max(1, round(n))]
+            for c, n in zip(classes, want, strict=True)
         ]
         rows = np.concatenate(picked)
     rows = rng.permutation(rows)
-    if kind in ("sorted", "in order"):
-        turn = rng.permutation(int(y.max()) + 1)  # of each class
-        turn = turn if kind == "sorted" else np.arange(len(turn))
-        rows = rows[np.argsort(turn[y[rows]], kind="stable")]
+    if kind == "sorted":
+        rows = rows[np.argsort(rng.permutation(int(y.max()) + 1)[y[rows]], kind="stable")]
     return rows[: int(kind.split()[1])] if kind.startswith("first") else rows
-
-
-def made(name: str, options: dict[str, Any], classes: int) -> Method:
-    return create_method(
-        name, **{k: classes / 3 if v == "quarter" else v for k, v in options.items()}
-    )
 
 
 def every() -> Methods:
@@ -222,8 +203,7 @@ def by_chance(confidence: Floats, draws: int = 20) -> float:
 
 def share_errors(method: Method, given: Ints, truth: Ints, classes: int) -> dict[str, float] | None:
     """Half the L1 distance from the true shares, and how many of them the intervals hold."""
-    prior = method.class_prior if isinstance(method, PriorMethod) else None
-    found = None if prior is None else prior.shares
+    found = getattr(method.class_prior, "shares", None)
     if found is None:
         return None
     true, counted = (np.bincount(x, minlength=classes) / len(truth) for x in (truth, given))
@@ -284,7 +264,7 @@ def answers(
     before, others = parted(source, apart, seed)
     source, whole = source.of(others), source
     order = draw(source, kind, seed)[:limit]
-    method = made(*rule, classes)
+    method = create_method(rule[0], **rule[1])
     if warm:
         run(whole, before, method)
         method.begin()
@@ -394,14 +374,13 @@ def main() -> None:
     )
     parser.add_argument("--limit", type=int, help="images of a stream at most")
     parser.add_argument("--methods", nargs="+", help=f"of {', '.join(METHODS)}")
-    parser.add_argument("--pieces", action="store_true", help="the default, other in one piece")
     parser.add_argument(
         "--warm", type=int, default=0, metavar="N", help="images to learn from first"
     )
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes")
     parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args()
-    methods = PIECES if args.pieces else every() if args.every else METHODS
+    methods = every() if args.every else METHODS
     methods = {k: v for k, v in methods.items() if not args.methods or k in args.methods}
     methods |= COLD if args.warm else {}
     streams = [
@@ -434,7 +413,7 @@ def main() -> None:
     if args.every:
         near = near_the_best(rows)
         print(f"best, or within 0.3 points of the best, of {len(near)} streams:")
-        for method in ("adte", "se + la", "tda"):
+        for method in ("tilt", "se + la", "tda"):
             print(f"  {method}: {sum(method in methods for _, methods in near)}")
         print(f"  the method of each source that is so most often: {in_hindsight(near)}")
     if args.json:

@@ -56,14 +56,11 @@ RECORDS: dict[str, tuple[str, ...]] = {
     "corruptions": ("python benchmarks/corruptions.py",),
     "clip-logits": ("python benchmarks/clip_logits.py FEATURES",),
     "clip-logits-50": ("python benchmarks/clip_logits.py FEATURES --classes 50",),
-    "default": ("python benchmarks/default.py FEATURES",),
-    "together": (
-        "python benchmarks/default.py FEATURES --streams '1/4 together' 'in order' --seeds 1-4",
+    "streams": ("python benchmarks/streams.py FEATURES replay shifts CIFAR --jobs 2",),
+    "streams-held": (
+        "python benchmarks/streams.py FEATURES second CIFAR --streams held --seeds 11 12 --jobs 2",
     ),
-    "together-few": (
-        "python benchmarks/default.py FEATURES --streams '1/20 together' '1/10 together' "
-        "--seeds 1-20",
-    ),
+    "numbers": ("python benchmarks/streams.py FEATURES replay shifts CIFAR --numbers --seeds 1 2",),
     "calibration": ("python benchmarks/calibrate.py replay",),
     "small": ("python benchmarks/small.py folder:PHOTOGRAPHS --sides 32 48",),
     "ceiling": ("python benchmarks/ceiling.py replay CACHE",),

@@ -23,6 +23,7 @@ import torch
 from PIL import Image
 
 import default
+from adte import create_method
 from adte.data import Dataset, load_dataset
 from adte.evaluate.source import Source
 from adte.images import load_image
@@ -72,10 +73,7 @@ def gains(
         for name, (method, options) in METHODS.items():
             right = {
                 how: np.concatenate(
-                    [
-                        default.run(s, order, default.made(method, options, model.dim))[0]
-                        for order in drawn
-                    ]
+                    [default.run(s, order, create_method(method, **options))[0] for order in drawn]
                 )
                 for how, s in sources.items()
             }

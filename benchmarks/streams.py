@@ -3,9 +3,7 @@
     python benchmarks/streams.py SOURCE … [--seeds 1 2 3] [--methods …] [--numbers] [--jobs N]
         [--json FILE]
 
-SOURCE is a cache (a folder that `adte extract` wrote), a bundle by name (replay, shifts, second),
-or FEATURES.npz with `image` (N, D), `label` (N,) and `text` (L, D). An .npz with `shown`, the
-classes that occur, makes two sources: its whole vocabulary, and the classes shown alone.
+SOURCE is as in benchmarks/default.py: a cache, a bundle by name, or FEATURES.npz.
 
 Streams, 1,000 images at most, drawn once per seed, online, cold: *whole*; *sorted*, class after
 class; *1/k shown*, some classes drawn at random; *k together*, neighbours in the list of classes,
@@ -26,22 +24,19 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from adte import create_method
-from adte.batch import Batch, Context
-from adte.evaluate.features.cache import Cache, bundle
+from adte.batch import Batch
 from adte.evaluate.running.figures import ece
 from adte.methods import Method, tilt
+from default import Source, draw, named
 
-Ints = NDArray[np.int64]
 Rule = tuple[str, dict[str, Any]]
 
 METHODS: dict[str, Rule] = {
@@ -88,41 +83,6 @@ FEW = 60  # classes; among fewer there are no neighbours to speak of
 MOST = 1000
 
 
-class Source(NamedTuple):
-    """Labelled features, in memory."""
-
-    name: str
-    features: torch.Tensor  # (N, V, D)
-    labels: Ints
-    context: Context
-    open: bool = False  # shows few of its classes already
-
-    def logits(self, x: torch.Tensor) -> torch.Tensor:
-        assert self.context.class_weights is not None
-        return self.context.scale * x @ self.context.class_weights.T
-
-
-@cache
-def sources(where: str) -> tuple[Source, ...]:
-    """What a path or a bundle's name stands for."""
-    if not where.endswith(".npz"):
-        cache = Cache(Path(where) if Path(where).is_dir() else bundle(where))
-        x = torch.stack([image.features for image in cache.images()]).float()
-        x = torch.nn.functional.normalize(x, dim=-1)
-        return (Source(Path(where).name, x, cache.labels, cache.context),)
-    data = np.load(where)
-    x, text = (torch.from_numpy(data[k]).float() for k in ("image", "text"))
-    x, text = (torch.nn.functional.normalize(t, dim=-1) for t in (x, text))
-    label, name = data["label"].astype(np.int64), Path(where).stem.removeprefix("clip-vit-b32-")
-    if "shown" not in data:
-        return (Source(name, x[:, None], label, Context(text, 100.0)),)
-    shown = data["shown"].astype(np.int64)
-    new = np.full(len(text), -1)
-    new[shown] = np.arange(len(shown))
-    closed = Source(f"{name} closed", x[:, None], new[label], Context(text[shown], 100.0))
-    return closed, Source(name, x[:, None], label, Context(text, 100.0), open=True)
-
-
 def suits(source: Source, kind: str) -> bool:
     """Whether a kind of stream says something of a source."""
     if source.open:
@@ -130,44 +90,6 @@ def suits(source: Source, kind: str) -> bool:
     small = len(np.unique(source.labels)) < FEW
     return not small or not kind.startswith(("1/20", "1/10", "kin", "1/4 to", "1/5 to", "1/3 to",
                                              "1/8 to", "in order "))  # fmt: skip
-
-
-def favour(source: Source, classes: Ints) -> NDArray[np.float64]:
-    """The mean prediction of the base view for each class: whom the model favours."""
-    total = source.logits(source.features[:, 0]).softmax(-1).sum(0)
-    return np.asarray(total, dtype=np.float64)[classes]
-
-
-def draw(source: Source, kind: str, seed: int) -> Ints:
-    """The images of a stream, in order."""
-    rng, y = np.random.default_rng(seed), source.labels
-    rows, classes = np.arange(len(y)), np.unique(y)
-    kind = kind.removeprefix("lost ")
-    part = float(np.divide(*map(int, kind.split()[0].split("/")))) if "/" in kind else 1.0
-    if kind.startswith(("in order", "kin")):
-        rows = rng.permutation(rows)
-        rows = rows[np.argsort(y[rows], kind="stable")]
-        if kind[-1].isdigit():
-            rows = np.roll(rows, -(seed % 5) * (len(rows) // 5))[: int(kind.split()[-1])]
-        return rng.permutation(rows) if kind.startswith("kin") else rows[: MOST + MOST // 2]
-    if kind.endswith("shown"):
-        rows = rows[np.isin(y, rng.permutation(classes)[: max(2, round(part * len(classes)))])]
-    elif kind.endswith("together"):
-        number = round(part * len(classes))
-        rows = rows[np.isin(y, np.roll(classes, -(seed % 7) * number)[:number])]
-    elif "bias" in kind:
-        sign = 1 if kind.startswith("with") else -1
-        rank = np.argsort(np.argsort(-sign * favour(source, classes)))
-        ratio = float(kind.split()[-1].split(":")[0])
-        want = np.bincount(y).max() * ratio ** (-rank / max(1, len(classes) - 1))
-        rows = np.concatenate([
-            rng.permutation(np.flatnonzero(y == c))[: max(1, round(n))]
-            for c, n in zip(classes, want, strict=True)
-        ])  # fmt: skip
-    rows = rng.permutation(rows)
-    if kind == "sorted":
-        rows = rows[np.argsort(rng.permutation(int(y.max()) + 1)[y[rows]], kind="stable")]
-    return rows[: int(kind.split()[1]) if kind.startswith("first") else MOST]
 
 
 def lost(x: torch.Tensor, seed: int) -> torch.Tensor:
@@ -192,15 +114,16 @@ DEFAULTS = {k: v for k, v in vars(tilt).items() if k in ("ROOT", "OWN", "NEAREST
 def run(where: str, number: int, kind: str, seed: int, rules: dict[str, Rule]) -> dict[str, Any]:
     """Accuracy and ECE of every method on one stream."""
     torch.set_num_threads(1)
-    source = sources(where)[number]
-    rows = draw(source, kind, seed)
+    source = list(named(where).values())[number]
+    most = MOST + MOST // 2 if kind.startswith("in order") else MOST
+    rows = draw(source, kind.removeprefix("lost "), seed)[:most]
     x = source.features[torch.from_numpy(rows)]
     x = lost(x, seed) if kind.startswith("lost") else x
     found = {}
     for title, rule in rules.items():
         method, probs = made(rule), []
         for some in x.split(64):
-            probs.append(method.step(Batch(source.logits(some), some, None, source.context)).probs)
+            probs.append(method.step(Batch(source.scores(some), some, None, source.context)).probs)
         best = torch.cat(probs).max(-1)
         right = (best.indices.numpy() == source.labels[rows]).astype(np.float64)
         sure = best.values.double().numpy()
@@ -290,7 +213,7 @@ def main() -> None:
     tasks = [
         (where, number, kind, seed, rules)
         for where in args.sources
-        for number, source in enumerate(sources(where))
+        for number, source in enumerate(named(where).values())
         for kind in kinds
         if suits(source, kind)
         for seed in args.seeds
