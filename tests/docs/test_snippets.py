@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = ["README.md", "docs/index.md", "docs/install.md", "docs/first-steps.md", "docs/caches.md"]
 PAGES += sorted(p.relative_to(ROOT).as_posix() for p in (ROOT / "docs/guides").glob("*.md"))
 NOT_RUN = {  # blocks of a page that are shown only, and why
-    "README.md": 5,  # set-up, data sets and weights from elsewhere; the paper's tables take long
+    "README.md": 6,  # set-up, data sets and weights from elsewhere; the paper's tables take long
     "docs/install.md": 1,  # installs
     "docs/caches.md": 1,  # ImageNet
     "docs/guides/data.md": 1,  # a data set from elsewhere

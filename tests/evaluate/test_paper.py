@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from hashlib import sha256
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,12 +21,13 @@ from adte.evaluate.source import Source
 from adte.evaluate.studies import Figure, Finding, Lab, Row, Series, conduct, find_study
 from adte.evaluate.studies.conduct import Settings, descriptions_of
 from adte.evaluate.studies.lab import ADTE, OURS, PAPER, RELEASED, Preset
-from adte.evaluate.studies.study import averaged
+from adte.evaluate.studies.study import averaged, studies
 from adte.models import get, load_model
 from models.small_towers import add_small_models, needs
 
 open_clip = needs("open_clip", "clip")
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "paper.md"
 MODEL = "small-ViT-B-16"
 WNIDS = ("n01440764", "n01443537", "n01484850")
 
@@ -115,6 +119,29 @@ def test_a_difference_needs_the_published_file_and_not_its_name(imagenet, tmp_pa
     assert "made with other weights" in conduct._unlike(
         Source(data=["cache:x"], model=source.model, weights=str(published)), MODEL, "0" * 16
     )
+
+
+def test_the_papers_adte_in_one_command(imagenet, tmp_path):
+    """The two commands that docs/paper.md begins with, on a small folder and a small model."""
+    lines = re.findall(r"^\$ adte (eval .*)$", PAGE.read_text("utf-8"), re.M)
+    ways = {}
+    for i, line in enumerate(lines):
+        out = tmp_path / f"{i}.json"
+        line = line.replace("imagenet:/data/imagenet", imagenet)
+        words = shlex.split(line.replace("ViT-B-16/openai", f"{MODEL} --weights random"))
+        quick = ("--views", "4", "--template", "a {}.", "--json", str(out))
+        done = CliRunner().invoke(main, [*words, *quick])
+        assert done.exit_code == 0, done.output
+        (row,) = json.loads(out.read_text())["rows"]
+        ways[row["method"]] = row["protocol"]
+        assert row["images"] == 6
+    assert ways == {PAPER: "online", RELEASED: "two-pass"}
+
+
+def test_the_page_has_every_tables_command():
+    text = PAGE.read_text("utf-8")
+    named = re.findall(r"^\| `adte paper ([\w-]+)` \|", text, re.M)
+    assert named == [study.name for study in studies(ours=False)]
 
 
 def test_what_is_published_is_compared_by_its_sha_256(tmp_path):

@@ -283,13 +283,15 @@ def test_what_keeps_no_state_is_one_row_and_one_seed(tmp_path):
     assert entry.first.task.seed == 0
 
 
-def test_code_from_elsewhere_is_no_baseline(runs):
+def test_code_from_elsewhere_and_the_default_are_no_baselines(runs):
     (section,) = read_sections([runs])
     best = section.best_baseline
     c = replace(best.first.record.conditions, source="ab")
     mine = replace(best.first, record=replace(best.first.record, conditions=c))
     assert not best.ours
     assert replace(best, outcomes=[mine]).ours
+    tilt = replace(best.first, run=replace(best.first.run, method="tilt"))
+    assert replace(best, outcomes=[tilt]).ours
 
 
 def test_gain_over_the_best_baseline(runs):

@@ -70,8 +70,9 @@ class Entry:
 
     @property
     def ours(self) -> bool:
-        """Whether it is of ADTE's family, or code from elsewhere; what is neither is a baseline."""
-        return self.first.run.method.startswith("adte") or bool(self.first.record.conditions.source)
+        """Whether it is ADTE, the default, or code from elsewhere; all others are baselines."""
+        name = self.first.run.method
+        return name.startswith(("adte", "tilt")) or bool(self.first.record.conditions.source)
 
 
 @dataclass(frozen=True)
