@@ -85,12 +85,12 @@ def test_eval_writes_metrics_and_the_whole_protocol(folder, tmp_path):
     target = tmp_path / "out.json"
     result = call("eval", "--data", f"folder:{folder}", *FAST, "--json", target)
     assert result.exit_code == 0, result.output
-    assert "adte" in result.output
+    assert "tilt" in result.output
     out = json.loads(target.read_text())
     assert out["metrics"]["images"] == 6
     protocol = out["protocol"]
     assert protocol["model"] == "tiny"
-    assert protocol["method"] == "adte"
+    assert protocol["method"] == "tilt"
     assert protocol["views"]["count"] == 3
     assert protocol["data"]["order"] == "shuffled"
     assert protocol["prompts"]["templates"] == ["a photo of a {}."]
@@ -441,7 +441,7 @@ def test_own_features_are_data(npz, tmp_path, monkeypatch):
     data = ("--data", f"npz:{npz}")
     assert facts("eval", *data, "--views", 2)["metrics"]["images"] == 5
     rows = facts("compare", *data, "--limit", 4, "--runs", tmp_path / "runs")["rows"]
-    assert {"zero-shot", "adte", "tda"} < {r["method"] for r in rows}
+    assert {"zero-shot", "adte", "tilt", "tda"} < {r["method"] for r in rows}
     assert call("report", tmp_path / "runs").exit_code == 0
     assert call("sweep", "base=0,5", *data, "--shuffle", 1).exit_code == 0
     assert call("sweep", "base=0,5", *data, "--seeds", 2).exit_code == 0

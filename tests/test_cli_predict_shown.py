@@ -395,10 +395,10 @@ def test_a_state_file_is_shown():
     predict("photos", "--out", "labels.csv", "-q")
     shown = call("state", "labels.csv.adte")
     assert shown.exit_code == 0, shown.output
-    for word in ("tiny", "adte", "4 (learning)", "cat", "dog", "car", "bias", "share"):
+    for word in ("tiny", "tilt", "4 (learning)", "cat", "dog", "car", "bias", "share"):
         assert word in shown.output
     held = json.loads(call("state", "labels.csv.adte", "--json").stdout)
-    assert (held["model"], held["method"], held["seen"]) == ("tiny", "adte", 4)
+    assert (held["model"], held["method"], held["seen"]) == ("tiny", "tilt", 4)
     by_class = held["by_class"]
     assert [r["class"] for r in by_class] == ["cat", "dog", "car"]
     assert sum(r["share"] for r in by_class) == pytest.approx(1)
