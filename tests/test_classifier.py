@@ -373,7 +373,7 @@ def test_a_switch_for_a_number_makes_a_state_that_loads(model, tmp_path):
 
 
 def test_load_keeps_views_and_frozen(model, tmp_path):
-    clf = make(model, views=Views(count=5, scale=(0.3, 0.9), seed=7), ratio=0.5).freeze()
+    clf = make(model, views=Views(count=5, scale=(0.3, 0.9), seed=7), base=0.5).freeze()
     twin = Classifier.load(clf.save(tmp_path / "x.adte"), model=model)
     assert twin.frozen
     assert twin.views == clf.views
@@ -565,7 +565,7 @@ def test_states_of_another_kind_are_refused(model, photos, tmp_path):
         ({"templates": ["art of a {}."]}, "other prompts"),
         ({"views": 6}, "other views"),
         ({"seed": 3}, "other views"),
-        ({"beta": 0.5}, r"other options \(entropy\.beta is 0\.9 there, 0\.5 here\)"),
+        ({"base": 0.5}, r"other options \(base is 2\.0 there, 0\.5 here\)"),
     ):
         other = make(model, **options)
         with pytest.raises(StateError, match=said):

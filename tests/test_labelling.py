@@ -1027,7 +1027,7 @@ def test_rows_list_as_many_classes_as_before(out, tmp_path):
 
 def test_the_same_command_goes_on_with_options_of_the_method(tmp_path):
     pictures(tmp_path / "photos", 1)
-    words = ("photos", "--set", "base=5", "--set", "clip=3", "--out", "rows.csv")
+    words = ("photos", "--set", "base=5", "--set", "likeness=1", "--out", "rows.csv")
     assert predict(*words).exit_code == 0
     pictures(tmp_path / "photos", 2)
     again = predict(*words)
