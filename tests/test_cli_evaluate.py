@@ -453,7 +453,7 @@ def test_own_features_do_not_stand_in_for_something_else(npz, tmp_path):
     for args, message in (
         (("--views", 3), "views cannot be set for 'npz:"),
         (("--model", "tiny"), "model cannot be set"),
-        (("--order", "class-ordered"), "order cannot be set"),
+        (("--order", "class-ordered"), "unknown order of rows 'class-ordered'"),
         (("--corrupt", "fog"), "corrupt cannot be set"),
         (("--template", "a {}."), "prompts cannot be set"),
         (("--limit", 0), "limit=0"),

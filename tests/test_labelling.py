@@ -1113,7 +1113,7 @@ def test_a_start_that_comes_too_late_is_refused_or_said(kept, tmp_path):
         "other classes": {"classes": ["x", "y"]},
         "method 'se'": {"method": "se"},
         "other views": {"views": 3},
-        "other options": {"options": {"clip": 3.0}},
+        "other options": {"options": {"base": 5.0}},
     }.items():
         Job(["in"], replace(WANTED, **other), state=f"{name}.adte", learn=True, workers=0).run()
         new = "--state" if kept else "--out"
