@@ -1005,7 +1005,8 @@ def test_a_frozen_state_begins_another_stream_and_learns_nothing(tmp_path):
     tensors, facts = load_state("rows.csv.adte")
     assert (facts["seen"], facts["frozen"]) == (0, True)
     assert (int(tensors["seen"]), int(tensors["before"])) == (0, 3)
-    assert tensors["roots"].any() and not tensors["answers"].any()
+    assert tensors["roots"].any()
+    assert not tensors["answers"].any()
     with pytest.raises(InputError, match="is frozen, so nothing would be learned"):
         Job(photos, WANTED, state="f.adte", learn=True, workers=0).run()
     result = call("learn", photos[0], "--state", "f.adte", *CLASSES[:4])
