@@ -152,12 +152,12 @@ HEADERS: dict[str, tuple[tuple[str, ...], Any]] = {
     "method unknown": (("method",), "adt"),
     "method se": (("method",), "se"),
     "no options": (("options",), None),
-    "options list": (("options",), ["beta"]),
-    "options deep": (("options", "beta"), {"a": 1}),
-    "options unknown": (("options", "bta"), 1),
-    "options text": (("options", "beta"), "much"),
-    "options nan": (("options", "beta"), float("nan")),
-    "options inf": (("options", "tau"), float("inf")),
+    "options list": (("options",), ["base"]),
+    "options deep": (("options", "base"), {"a": 1}),
+    "options unknown": (("options", "bas"), 1),
+    "options text": (("options", "base"), "much"),
+    "options nan": (("options", "base"), float("nan")),
+    "options inf": (("options", "likeness"), float("inf")),
     "no views": (("views",), None),
     "views 64": (("views",), 64),
     "count 10^12": (("views", "count"), 10**12),
@@ -210,7 +210,7 @@ def _states(folder: Path) -> None:
     write("no json", header[:-2])
     write("a list", f"[{header}]")
     write("deep", '{"a":' * 100_000 + "1" + "}" * 100_000)
-    key = "prior.total"
+    key = "probs"
     x = tensors[key]
     write("no tensor", header, {k: v for k, v in tensors.items() if k != key})
     write("more tensors", header, {**tensors, "strange": x.clone()})

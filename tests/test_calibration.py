@@ -114,7 +114,7 @@ def test_labels_are_names_or_indices():
 # --------------------------------------------------------------------------- a classifier
 
 
-@pytest.mark.parametrize("method", ["adte", "zero-shot", "tda"])
+@pytest.mark.parametrize("method", ["tilt", "zero-shot", "tda"])
 def test_labels_stay_and_confidence_follows_the_temperature(photos, method):
     clf, plain = make(method=method), make(method=method)
     clf.learn(photos[:3])

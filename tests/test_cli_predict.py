@@ -424,7 +424,7 @@ def test_four_threads_lose_nothing(tmp_path):
     for thread in threads:
         thread.join()
     assert clf.seen == 20
-    assert int(clf.method.state_dict()["prior.seen"]) == 20
+    assert int(clf.method.state_dict()["seen"]) == 20
 
 
 # --------------------------------------------------------------------------- with a state
@@ -434,8 +434,8 @@ WITH_STATE = {
     "other classes": (("--classes", "bus, tram"), "saved for other classes"),
     "same model": (("--model", "tiny"), None),
     "other model": (("--model", "ViT-B-16/openai"), "with model 'tiny', not 'ViT-B-16/openai'"),
-    "same method": (("--method", "adte"), None),
-    "other method": (("--method", "se"), "with method 'adte', not 'se'"),
+    "same method": (("--method", "tilt"), None),
+    "other method": (("--method", "se"), "with method 'tilt', not 'se'"),
     "same views": (("--views", 4), None),
     "other views": (("--views", 8), "with views 4, not 8"),
     "same seed": (("--seed", 0), None),
@@ -444,7 +444,7 @@ WITH_STATE = {
     "its name": (("--template", "single"), None),
     "other template": (("--template", "art of a {}"), "with template ['a photo of a {}.'], not"),
     "same set": (("--set", "base=2"), None),
-    "other set": (("--set", "base=5"), "with keep.base 2.0, not 5"),
+    "other set": (("--set", "base=5"), "with base 2.0, not 5"),
     "device": (("--device", "cpu"), None),
     "dtype": (("--dtype", "bfloat16"), None),
     "weights": (("--weights", "random"), "pass neither"),

@@ -395,18 +395,19 @@ def test_a_state_file_is_shown():
     predict("photos", "--out", "labels.csv", "-q")
     shown = call("state", "labels.csv.adte")
     assert shown.exit_code == 0, shown.output
-    for word in ("tiny", "adte", "4 (learning)", "cat", "dog", "car", "bias", "share"):
+    for word in ("tiny", "tilt", "4 (learning)", "cat", "dog", "car", "bias", "share"):
         assert word in shown.output
     held = json.loads(call("state", "labels.csv.adte", "--json").stdout)
-    assert (held["model"], held["method"], held["seen"]) == ("tiny", "adte", 4)
+    assert (held["model"], held["method"], held["seen"]) == ("tiny", "tilt", 4)
     by_class = held["by_class"]
     assert [r["class"] for r in by_class] == ["cat", "dog", "car"]
     assert sum(r["share"] for r in by_class) == pytest.approx(1)
     assert sum(r["bias"] for r in by_class) == pytest.approx(3)
-    predict("photos", "--method", "tda", "--out", "tda.csv", "-q")  # which estimates neither
-    held = json.loads(call("state", "tda.csv.adte", "--json").stdout)
-    assert held["by_class"] == [{"class": c} for c in ("cat", "dog", "car")]
-    assert call("state", "tda.csv.adte").exit_code == 0
+    for method, known in (("tda", {"class"}), ("adte", {"class", "bias"})):  # not all estimate both
+        predict("photos", "--method", method, "--out", f"{method}.csv", "-q")
+        held = json.loads(call("state", f"{method}.csv.adte", "--json").stdout)
+        assert [r.keys() for r in held["by_class"]] == 3 * [known]
+        assert call("state", f"{method}.csv.adte").exit_code == 0
     refused = call("state", "labels.csv.adte", "verify")
     assert refused.exit_code == 2
     assert "'verify' is for the folder of a service, and 'labels.csv.adte' is a file" in (

@@ -66,7 +66,7 @@ def test_answers_are_those_of_its_logits():
             torch.testing.assert_close(batch.logits[0], net(pixels), rtol=2e-3, atol=2e-3)
 
 
-@pytest.mark.parametrize("method", ["adte", "se", "zero", "adte-tsallis", "tent", "memo"])
+@pytest.mark.parametrize("method", ["tilt", "adte", "se", "zero", "tent", "memo"])
 def test_methods_without_features_learn_and_are_saved(method, tmp_path):
     clf = Classifier(model(), views=4, method=method)
     clf.predict([image(c) for c in COLOURS])

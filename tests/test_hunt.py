@@ -37,6 +37,11 @@ def photo(*args: str, says: str = "", code: int = 2, **more: object) -> Case:
     return Case(("predict", "photo.png", *USUAL, *args), says, code, **more)
 
 
+def paper(*args: str, **more: object) -> Case:
+    """The same with an option of the paper's method."""
+    return photo("--method", "adte", "--set", *args, **more)
+
+
 def images(*names: str, says: str, code: int = 2, **more: object) -> Case:
     """`predict` of other images."""
     return Case(("predict", *names, *USUAL), says, code, **more)
@@ -209,29 +214,29 @@ hunt(
 
 hunt(
     "set",
-    photo("--set", "seed=1", says=" %", code=0),
-    *(photo("--set", text, says=f"--set {text!r} is not NAME=VALUE")
+    paper("seed=1", says=" %", code=0),
+    *(paper(text, says=f"--set {text!r} is not NAME=VALUE")
       for text in ("beta", "=", "=1", "", "beta:1")),
-    *(photo("--set", f"beta={value}", says=f"option beta={value!r} is not float")
+    *(paper(f"beta={value}", says=f"option beta={value!r} is not float")
       for value in ("", "x", "0.5=6", "None", "[1]")),
-    *(photo("--set", f"{name}=nan", says=f"{name}=nan is not a number")
+    *(paper(f"{name}=nan", says=f"{name}=nan is not a number")
       for name in ("beta", "tau", "ratio", "q", "clip", "smoothing")),
-    *(photo("--set", f"beta={value}", says="is too large") for value in ("inf", "-inf", "1e400")),
-    *(photo("--set", f"beta={value}", says="0 < alpha < beta < 1") for value in ("0", "1")),
-    photo("--set", "alpha=0.95", says="0 < alpha < beta < 1"),
-    photo("--set", "tau=inf", says="tau=inf of the logit adjustment is too large"),
-    photo("--set", "tau=-inf", says="is too large"),
-    *(photo("--set", f"ratio={value}", says="is outside (0, 1]") for value in ("0", "2", "-1")),
-    *(photo("--set", f"{name}=1", says=f"unknown option {name!r}")
+    *(paper(f"beta={value}", says="is too large") for value in ("inf", "-inf", "1e400")),
+    *(paper(f"beta={value}", says="0 < alpha < beta < 1") for value in ("0", "1")),
+    paper("alpha=0.95", says="0 < alpha < beta < 1"),
+    paper("tau=inf", says="tau=inf of the logit adjustment is too large"),
+    paper("tau=-inf", says="is too large"),
+    *(paper(f"ratio={value}", says="is outside (0, 1]") for value in ("0", "2", "-1")),
+    *(paper(f"{name}=1", says=f"unknown option {name!r}")
       for name in ("nope", "classes", "views", "method", "β", ".", "prior.", "prior.nope")),
-    photo("--set", "adjust=x", says="choose one of: after, before, none, per-view"),
-    photo("--set", "bank=x", says="choose one of: all, fifo"),
-    photo("--set", "prior=x", says="choose one of: fixed-point, joint, marginal"),
-    *(photo("--set", f"{name}=-1", says="must be at least 0")
+    paper("adjust=x", says="choose one of: after, before, none, per-view"),
+    paper("bank=x", says="choose one of: all, fifo"),
+    paper("prior=x", says="choose one of: fixed-point, marginal"),
+    *(paper(f"{name}=-1", says="must be at least 0")
       for name in ("clip", "prior.clip", "smoothing", "warmup")),
-    photo("--set", "size=0", says="must be at least 1"),
-    photo("--set", "warmup=1e9", says="is not int"),
-    photo("--set", "beta=0.5", "--set", "beta=0.6", says="--set beta was given twice"),
+    paper("size=0", says="must be at least 1"),
+    paper("warmup=1e9", says="is not int"),
+    paper("beta=0.5", "--set", "beta=0.6", says="--set beta was given twice"),
 )  # fmt: skip
 
 
@@ -321,12 +326,12 @@ STATES = {
     "method unknown": "saved with method 'adt', which is not registered here",
     "method se": "",
     "no options": "options is missing",
-    "options list": "options is ['beta'], not a table",
-    "options deep": "options.beta is {'a': 1}",
-    "options unknown": "unknown option of method 'adte' 'bta'",
+    "options list": "options is ['base'], not a table",
+    "options deep": "options.base is {'a': 1}",
+    "options unknown": "unknown option of method 'tilt' 'bas'",
     "options text": "damaged",
-    "options nan": "options.beta is nan",
-    "options inf": "tau=inf of the logit adjustment is too large",
+    "options nan": "options.base is nan",
+    "options inf": "likeness=inf is too large",
     "no views": "views is missing",
     "views 64": "views is 64, not a table",
     "count 10^12": "views.count is 1000000000000, not a whole number",
@@ -355,11 +360,11 @@ STATES = {
     "no json": "exists and is not a state file of adte",
     "a list": "exists and is not a state file of adte",
     "deep": "exists and is not a state file of adte",
-    "no tensor": "entry 'prior.total' is missing",
+    "no tensor": "entry 'probs' is missing",
     "more tensors": "entry 'strange' is unexpected",
-    "other shape": "does not fit: entry 'prior.total' is (7,)",
-    "other dtype": "does not fit: entry 'prior.total' is (3,) torch.int8",
-    "nan": "entry 'prior.total' holds NaN",
+    "other shape": "does not fit: entry 'probs' is (7,)",
+    "other dtype": "does not fit: entry 'probs' is (3,) torch.int8",
+    "nan": "entry 'probs' holds NaN",
     "of others": "exists and is not a state file of adte",
     "cut": "exists and is not a state file of adte",
     "text": "exists and is not a state file of adte",

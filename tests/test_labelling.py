@@ -1004,8 +1004,9 @@ def test_a_frozen_state_begins_another_stream_and_learns_nothing(tmp_path):
     Job(photos[:1], WANTED, start="f.adte", out="rows.csv", workers=0).run()
     tensors, facts = load_state("rows.csv.adte")
     assert (facts["seen"], facts["frozen"]) == (0, True)
-    assert not tensors["prior.answers"].any()
-    assert tensors["prior.total"].any()
+    assert (int(tensors["seen"]), int(tensors["before"])) == (0, 3)
+    assert tensors["roots"].any()
+    assert not tensors["answers"].any()
     with pytest.raises(InputError, match="is frozen, so nothing would be learned"):
         Job(photos, WANTED, state="f.adte", learn=True, workers=0).run()
     result = call("learn", photos[0], "--state", "f.adte", *CLASSES[:4])
@@ -1027,14 +1028,14 @@ def test_rows_list_as_many_classes_as_before(out, tmp_path):
 
 def test_the_same_command_goes_on_with_options_of_the_method(tmp_path):
     pictures(tmp_path / "photos", 1)
-    words = ("photos", "--set", "base=5", "--set", "clip=3", "--out", "rows.csv")
+    words = ("photos", "--set", "base=5", "--set", "likeness=1", "--out", "rows.csv")
     assert predict(*words).exit_code == 0
     pictures(tmp_path / "photos", 2)
     again = predict(*words)
     assert again.exit_code == 0, again.output
     other = predict("photos", "--set", "base=4", "--out", "rows.csv")
     assert is_clean(other)
-    assert "was saved with keep.base 5.0, not 4" in " ".join(other.output.split())
+    assert "was saved with base 5.0, not 4" in " ".join(other.output.split())
 
 
 def test_an_interrupted_note_is_no_harm(tmp_path):
@@ -1060,7 +1061,7 @@ def test_shares_of_what_was_seen(tmp_path):
     assert {s.label for s in found} == {"a", "b", "c"}
     other = adte.Classifier(SmallModel(), ["a", "b"], "zero-shot", views=1)
     other.predict(pictures(tmp_path, 1)[0])
-    with pytest.raises(adte.InputError, match="method 'zero-shot' does not estimate shares"):
+    with pytest.raises(adte.InputError, match="method 'zero-shot' estimates no shares"):
         _ = other.shares
 
 
@@ -1085,10 +1086,9 @@ def test_a_warm_start_leaves_its_state_alone(tmp_path):
     assert warm.read_bytes() == before
     assert seen(Path(f"{out}.adte")) == 4
     ours, theirs = (load_state(p)[0] for p in (f"{out}.adte", warm))
-    assert float(ours["prior.answers"].sum()) == pytest.approx(4)  # frequencies are its own
-    assert float(ours["prior.total"].sum()) == pytest.approx(8)
-    assert int(ours["prior.seen"]) == 8
-    assert float(theirs["prior.answers"].sum()) == pytest.approx(4)
+    assert float(ours["answers"].sum()) == pytest.approx(4)  # frequencies are its own
+    assert float(ours["counts"].sum()) == pytest.approx(8)
+    assert [int(s[k]) for s in (ours, theirs) for k in ("seen", "before")] == [4, 4, 4, 0]
     again = predict(tmp_path / "in", "--start", warm, "--out", out)  # all done: nothing learned
     assert is_clean(again)
     assert f"--start '{warm}' is not used: '{out}.adte' exists and is continued" in again.stderr
@@ -1114,7 +1114,7 @@ def test_a_start_that_comes_too_late_is_refused_or_said(kept, tmp_path):
         "other classes": {"classes": ["x", "y"]},
         "method 'se'": {"method": "se"},
         "other views": {"views": 3},
-        "other options": {"options": {"clip": 3.0}},
+        "other options": {"options": {"base": 5.0}},
     }.items():
         Job(["in"], replace(WANTED, **other), state=f"{name}.adte", learn=True, workers=0).run()
         new = "--state" if kept else "--out"

@@ -17,7 +17,7 @@ FLOORS = (
     ("options", "registry", "machine", "images", "templates", "prediction", "page"),
     ("loading",),
     ("state", "functional", "files", "config"),
-    ("bank", "views", "bias"),
+    ("bank", "views"),
     ("prior", "rendering"),
     ("data",),
     ("models",),

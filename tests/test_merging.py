@@ -95,7 +95,13 @@ def test_of_several_temperatures_the_first_stays_and_frozen_parts_make_a_frozen_
 def counted(state: str) -> tuple[float, int]:
     """The predictions and the images that a state counts."""
     tensors, facts = load_state(state)
-    return round(float(tensors["prior.total"].sum()), 6), facts["seen"]
+    return round(float(tensors["counts"].sum()), 4), facts["seen"]
+
+
+def images_of(clf: adte.Classifier) -> int:
+    """The images that it learned from, with those of earlier streams."""
+    state = clf.method.state_dict()
+    return int(state["seen"] + state["before"])
 
 
 def begun(folder: Path, count: int, seed: int, start: str) -> str:
@@ -181,7 +187,7 @@ def test_what_is_handed_on_counts_once(tmp_path, way):
     for one in copies:
         clf.merge(one, start=start)
     assert clf.seen == 3 + len(streams)
-    answers = clf.method.state_dict()["prior.answers"]
+    answers = clf.method.state_dict()["answers"]
     assert float(answers.sum()) == pytest.approx(clf.seen)
 
 
@@ -197,17 +203,6 @@ def test_what_was_begun_with_is_remembered_however_often_it_is_saved(tmp_path):
         copy(one).merge(two)
     one.merge(two, start=start)
     assert one.seen == 2 + MOST + 2 + 1
-
-
-def test_states_of_before_an_option_are_those_of_its_value(tmp_path):
-    (tmp_path / "photos").mkdir()
-    for number, name in enumerate(("old", "new")):
-        learned(tmp_path / "photos", 1, 10 * number, f"{name}.adte")
-    tensors, facts = load_state("old.adte")
-    assert facts["options"].pop("prior.solve_from") == "last"
-    save_state("old.adte", tensors, facts)
-    adte.Classifier.load("new.adte").load_state("old.adte")
-    assert call("merge", "old.adte", "new.adte", "--out", "both.adte").exit_code == 0
 
 
 def test_a_state_knows_all_that_it_goes_back_to(tmp_path):
@@ -228,14 +223,14 @@ def test_a_state_knows_all_that_it_goes_back_to(tmp_path):
         (begun(1, 2), begun(1, 1, 0)),
     ):
         seen = one.seen + two.seen
-        before = [int(clf.method.state_dict()["prior.seen"]) for clf in (one, two)]
+        before = [images_of(clf) for clf in (one, two)]
         with pytest.warns(UserWarning, match="go back to the same state, which counts twice"):
             deepcopy(one).merge(two)
         one.merge(two, start=adte.Classifier.load("warm.adte"))
-        state = one.method.state_dict()
-        assert (one.seen, int(state["prior.seen"])) == (seen, sum(before) - 3)
-        assert float(state["prior.total"].sum()) == pytest.approx(sum(before) - 3)
-        assert float(state["prior.total"].min()) >= 0
+        counts = one.method.state_dict()["counts"]
+        assert (one.seen, images_of(one)) == (seen, sum(before) - 3)
+        assert float(counts.sum()) == pytest.approx(sum(before) - 3)
+        assert float(counts.min()) >= 0
     # what both began from last stands for what that goes back to
     later = begun(1)
     starts = [copy(later) for _ in range(2)]
@@ -243,7 +238,7 @@ def test_a_state_knows_all_that_it_goes_back_to(tmp_path):
         clf.begin()
         clf.learn([next(photos)])
     starts[0].merge(starts[1], start=later)
-    assert int(starts[0].method.state_dict()["prior.seen"]) == 6
+    assert images_of(starts[0]) == 6
 
 
 def test_what_states_went_on_from_counts_once(tmp_path):
@@ -276,7 +271,7 @@ def test_what_states_went_on_from_counts_once(tmp_path):
         for clf, seed in ((one, 80), (two, 90)):
             clf.learn([str(picture(tmp_path / f"{seed}.png", seed))])
         one.merge(two, start=adte.Classifier.load(start))
-        assert (one.seen, int(one.method.state_dict()["prior.seen"])) == (2, 5)
+        assert (one.seen, images_of(one)) == (2, 5)
 
 
 def test_what_is_merged_twice_or_with_the_wrong_start_is_noticed(tmp_path):
@@ -294,7 +289,7 @@ def test_what_is_merged_twice_or_with_the_wrong_start_is_noticed(tmp_path):
 
 
 def test_a_state_remembers_the_last_states_that_it_went_on_from():
-    method = adte.create_method("adte", likeness=0)
+    method = adte.create_method("tilt", likeness=0)
     now = Learned(method, 0, ["what it began from"])
     assert now.going_on() == now  # nothing was learned yet
     for day in world(MOST + 3, views=2):

@@ -66,7 +66,7 @@ KEYS = {
     "threads": COUNT,
 }
 HERE = ("model", "device", "dtype", "method", "views", "seed", "templates", "top",
-        "min_confidence", "workers")  # fmt: skip
+        "min_confidence", "workers", "threads")  # fmt: skip
 FOLDERS = "adte.toml"  # the file of the current folder
 ENVIRONMENT = {"model": "ADTE_MODEL", "device": "ADTE_DEVICE", "dtype": "ADTE_DTYPE"}
 

@@ -23,7 +23,6 @@ __all__ = [
 
 Facts = Mapping[str, Any]  # as `Classifier.facts` has them
 
-FIRST = {"entropy": "adaptive", "adjust": "before"}  # what made 0.1's default of its class
 # What may differ: what prompts are called, which numbers are drawn, how small images are cropped.
 ALIKE = ("name", "prior.seed", "enlarge")
 NOTHING = "e4a6a0577479b2b4"  # the digest of no tensors at all, which once was a fingerprint
@@ -38,8 +37,7 @@ def read_learned(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str
         return tensors, facts
     if facts.get("method") in ("adte", "se", "zero-shot", "average", "te", "zero"):
         info = method_info(facts["method"])
-        defaults = FIRST if info.name == "adte" else info.defaults
-        method = build(info.cls, {**defaults, **facts["options"]})
+        method = build(info.cls, {**info.defaults, **facts["options"]})
         known = method.entries()
         if "prior.total" in known or not known:
             kept = {k: v for k, v in tensors.items() if k in known}

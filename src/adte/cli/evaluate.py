@@ -129,8 +129,9 @@ def compare(
     if wanted == []:
         raise InputError("--methods is empty; name methods, or leave --methods out for all")
     source = SOURCE.take(values)
+    ways = _words(protocols) if protocols else None
     orders = range(shuffle, shuffle + seeds)
-    _run(source, tasks_for(wanted, _words(protocols) or None, orders, source.lacking), values)
+    _run(source, tasks_for(wanted, ways, orders, source.lacking), values)
 
 
 def _words(texts: Sequence[str]) -> Any:

@@ -21,6 +21,7 @@ from adte.fit import note_order, read_learned, read_method, reordered
 from adte.loading import Loading
 from adte.methods import create_method
 from adte.models.registry import may_have_classes
+from adte.prior import Belief
 from adte.prompts import SINGLE, Prompts
 
 __all__ = ["Saved", "Wanted", "check_file", "open_classifier", "state_facts"]
@@ -137,12 +138,13 @@ def state_facts(path: StrPath) -> dict[str, Any]:
     tensors, facts = read_learned(path)
     method, classes = read_method(os.fspath(path), facts), facts["classes"]
     method.load_state_dict(tensors, {"L": len(classes)})
-    prior = getattr(method, "class_prior", None)
+    prior = method.class_prior
     by_class: list[dict[str, Any]] = [{"class": name} for name in classes]
     if prior is not None and prior.seen:
-        for row, p in zip(by_class, prior.prior.tolist(), strict=True):
+        for row, p in zip(by_class, prior.log_prior.exp().tolist(), strict=True):
             row["bias"] = p * len(classes)
-        for row, *share in zip(by_class, *(x.tolist() for x in prior.shares or ()), strict=False):
+    if isinstance(prior, Belief) and prior.seen:
+        for row, *share in zip(by_class, *(x.tolist() for x in prior.shares), strict=True):
             row |= zip(("share", "low", "high"), share, strict=True)
     names = ("model", "fingerprint", "method", "seen", "frozen", "temperature")
     return {
