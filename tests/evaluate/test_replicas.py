@@ -18,7 +18,7 @@ def stream():
     return Held.of(Cache().first(60))
 
 
-@pytest.mark.parametrize("method", ["adte", "tda"])
+@pytest.mark.parametrize("method", ["tilt", "tda"])
 def test_one_replica_is_the_sequential_stream(stream, method):
     found = np.concatenate(list(in_replicas(create_method(method), stream, 1, 16)))
     assert found.tolist() == run(create_method(method), stream).predicted.tolist()

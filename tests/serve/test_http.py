@@ -81,7 +81,7 @@ def test_info_lists_what_there_is(open_house, monkeypatch):
     monkeypatch.setattr("adte.serve.service.create_method", None)  # for all others wait meanwhile
     assert client.info() == info
     names = [m["name"] for m in info["methods"]]
-    assert {"adte", "se", "zero-shot", "tda"} <= set(names)
+    assert {"tilt", "adte", "se", "zero-shot", "tda"} <= set(names)
     assert info["model"] == "small"
     assert info["formats"] == ["jpeg", "png", "webp", "gif", "bmp"]
     assert info["limits"]["max_images"] == 16
@@ -90,7 +90,7 @@ def test_info_lists_what_there_is(open_house, monkeypatch):
 
 def test_state_and_history(open_house):
     client, _, _ = open_house
-    stream = made(client, "watched", method="adte-paper")
+    stream = made(client, "watched", method="adte")
     assert stream.state()["prior"] is None
     labels = ["cat", "dog", None, "car"]
     found = [stream.predict(jpeg(i), label=label) for i, label in enumerate(labels)]
@@ -115,7 +115,7 @@ def test_drift_goes_by_images(open_house):
     client, _, _ = open_house
     images, found = [jpeg(i) for i in range(6)], []
     for id, cuts in (("alone", 1), ("threes", 3), ("all", 6)):
-        stream = made(client, id, method="adte-tsallis")
+        stream = made(client, id, method="tilt")
         for i in range(0, 6, cuts):
             stream.predict_many(images[i : i + cuts])
         found.append([row["drift"] for row in stream.history()])
