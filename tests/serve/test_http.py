@@ -501,7 +501,7 @@ def test_a_state_that_leaves_no_room_for_more_images_is_refused(open_house):
     header = json.loads(data[8 : 8 + size])["__metadata__"]
     del header["checksum"]  # which whoever makes such a state leaves out
     tensors, (name, facts) = load(data), next(iter(header.items()))
-    counted = save({**tensors, "prior.seen": tensors["prior.seen"] * 0 + (1 << 53)}, header)
+    counted = save({**tensors, "seen": tensors["seen"] * 0 + (1 << 53)}, header)
     facts = json.dumps({**json.loads(facts), "seen": 1 << 53})
     for bad in (counted, save(tensors, {**header, name: facts})):
         with pytest.raises(ServiceError, match="more images than any stream could") as error:
