@@ -92,7 +92,7 @@ import uvicorn.lifespan.on, uvicorn.loops.asyncio, uvicorn.protocols.http.auto
 import adte
 model = SmallModel()
 PHOTO = bytes.fromhex(sys.stdin.readline())
-for method in ("adte", "tda", "adte-paper", "zero-shot"):  # so that lives begin warm, too
+for method in ("tilt", "tda", "adte", "zero-shot"):  # so that lives begin warm, too
     clf = adte.Classifier(model, ["cat", "dog"], method, views=6)
     clf.predict([PHOTO] * 3)
 print("warm", flush=True)

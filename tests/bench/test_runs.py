@@ -56,8 +56,8 @@ def test_step(batch: int) -> None:
     result = step.run(views=4, classes=20, dim=8, batch=batch, repeats=3)
     rows = {row["name"]: row for row in result["rows"]}
     assert tuple(rows) == step.METHODS
-    assert rows["adte-tsallis"]["ratio"] == 1
-    assert result["ratio"] == rows["adte"]["ratio"] > 0
+    assert rows["adte"]["ratio"] == 1
+    assert result["ratio"] == rows["tilt"]["ratio"] > 0
 
 
 def test_head() -> None:
@@ -134,9 +134,9 @@ def test_growth(tmp_path: Path) -> None:
     result = growth.run(views=(1, 2), classes=(5, 50), images=200, repeats=1)
     check(result)
     axes = [(r["axis"], r["at"], r["method"]) for r in result["rows"]]
-    assert axes[:2] == [("views", 1, "adte"), ("views", 2, "adte")]
+    assert axes[:2] == [("views", 1, "tilt"), ("views", 2, "tilt")]
     assert ("classes", 50, "zero") in axes
-    assert ("images", 200, "adte") in axes
+    assert ("images", 200, "tilt") in axes
     pytest.importorskip("matplotlib")
     growth.draw(result, tmp_path / "growth.svg")
     assert "<svg" in (tmp_path / "growth.svg").read_text("utf-8")

@@ -43,7 +43,7 @@ class Largest(TorchDispatchMode):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["adte", "adte-tsallis", "zero", "zero-shot"])
+@pytest.mark.parametrize("method", ["adte", "tilt", "zero", "zero-shot"])
 def test_no_step_makes_a_second_batch(given: tuple[Context, torch.Tensor], method: str) -> None:
     """Entropies and means go image by image; only features, answers and priors are of all."""
     context, features = given

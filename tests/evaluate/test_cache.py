@@ -49,7 +49,7 @@ def live(count: int = 11, views: int = 5, order: str = "listed", seed: int = 0, 
     )
 
 
-@pytest.mark.parametrize("name", ["zero-shot", "se", "zero", "adte", "adte-paper"])
+@pytest.mark.parametrize("name", ["zero-shot", "se", "zero", "adte", "tilt"])
 def test_replay_equals_live_image_by_image(name, tmp_path):
     extract(live(), tmp_path / "c", shard=4)
     for protocol in ("online", "two-pass"):

@@ -196,11 +196,11 @@ def test_an_empty_table_is_one():
 
 
 def test_a_sweep_that_changes_nothing_says_so():
-    """`adte` takes Shannon's entropy, so the order of Tsallis' is idle there."""
-    remark = "All rows came out the same: these options have no effect on adte as it is set"
-    idle = [Task("adte", {"alpha": a}, title=f"alpha={a}") for a in (0.1, 0.01)]
+    """`se` takes Shannon's entropy, so the order of Tsallis' is idle there."""
+    remark = "All rows came out the same: these options have no effect on se as it is set"
+    idle = [Task("se", {"alpha": a}, title=f"alpha={a}") for a in (0.1, 0.01)]
     assert remark in str(compare(methods=idle, limit=8))
-    told = [Task("adte", {"base": b}, title=f"base={b}") for b in (0, 10)]
+    told = [Task("tilt", {"base": b}, title=f"base={b}") for b in (0, 10)]
     assert "came out the same" not in str(compare(methods=told, limit=8))
     assert "came out the same" not in str(compare(methods=idle[:1], limit=8))
 
@@ -208,19 +208,19 @@ def test_a_sweep_that_changes_nothing_says_so():
 def test_one_method_with_several_options_has_several_rows():
     tasks = [
         "se",
-        Task("adte"),
-        Task("adte", {"frequencies": "equal"}),
-        Task("adte", {"base": 9.0}),
+        Task("tilt"),
+        Task("tilt", {"frequencies": "equal"}),
+        Task("tilt", {"base": 9.0}),
     ]
     table = compare(methods=tasks, limit=12)
     names = [row["method"] for row in table]
-    assert names == ["se", "adte", "adte frequencies=equal", "adte base=9.0"]
+    assert names == ["se", "tilt", "tilt frequencies=equal", "tilt base=9.0"]
     assert [row["seeds"] for row in table] == [1, 1, 1, 1]
 
 
 def test_tasks_run_under_every_protocol_on_every_shuffle():
     tasks = tasks_for(
-        [Task("adte", {"base": 1.0}), Task("se"), Task("adte", seed=5)],
+        [Task("adte", {"tau": 1.0}), Task("se"), Task("adte", seed=5)],
         ["online", "two-pass"],
         range(2),
     )

@@ -76,7 +76,7 @@ def test_demo_prints_the_table_of_the_readme(shown):
     output, facts, _ = shown
     head = next(line for line in output.splitlines() if line.strip().startswith("method"))
     assert " ".join(head.split()) == "method protocol acc. vs SE, 95 % ECE head mid tail ms"
-    for word in ("zero-shot", "adte-paper", "adte-released", "two-pass", "Spearman"):
+    for word in ("zero-shot", "adte, no LA", "adte-released", "tilt", "two-pass", "Spearman"):
         assert word in output
     keys = {"method", "protocol", "accuracy", "ci95", "gain_ci95", "ece", "head", "middle", "tail"}
     rows = facts["rows"]

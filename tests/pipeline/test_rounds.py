@@ -97,18 +97,24 @@ def test_a_state_remembers_it(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "taken_off"),
-    [({}, True), ({"tau": 0.0}, False), ({"warmup": 9}, False), ({"adjust": "none"}, False)],
+    ("method", "options", "taken_off"),
+    [
+        ("tilt", {"likeness": 0}, True),
+        ("adte", {}, True),
+        ("adte", {"tau": 0.0}, False),
+        ("adte", {"warmup": 9}, False),
+        ("adte", {"adjust": "none"}, False),
+    ],
 )
-def test_views_stop_by_what_the_method_takes_off_the_logits(options, taken_off):
-    clf = Classifier(SmallModel(), CLASSES, method="adte", views="auto", likeness=0, **options)
+def test_views_stop_by_what_the_method_takes_off_the_logits(method, options, taken_off):
+    clf = Classifier(SmallModel(), CLASSES, method, views="auto", **options)
     logits = torch.tensor([[3.0, 1.0, 0.0], [2.0, 2.5, 0.0]])
     assert clf.method.adjustment(logits) is None
     clf.predict([picture(i) for i in range(4)])
     found = clf.method.adjustment(logits)
     assert (found is not None and bool(found.any())) == taken_off
     if options == {"tau": 0.0}:
-        half = Classifier(SmallModel(), CLASSES, method="adte", views="auto", likeness=0, tau=0.5)
+        half = Classifier(SmallModel(), CLASSES, "adte", views="auto", tau=0.5)
         half.predict([picture(i) for i in range(4)])
         whole = half.method.class_prior.log_prior
         torch.testing.assert_close(2 * half.method.adjustment(logits), whole)

@@ -28,7 +28,7 @@ from serving import (
     wait_together,
 )
 
-KINDS = {"a": "adte", "b": "tda", "c": "adte-paper", "d": "zero-shot"}
+KINDS = {"a": "tilt", "b": "tda", "c": "adte", "d": "zero-shot"}
 WRITERS = 2  # clients of each stream
 MANY = 40  # different images
 

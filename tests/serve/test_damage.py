@@ -85,13 +85,13 @@ def test_a_stream_whose_method_is_gone_is_named_and_can_be_deleted(tmp_path):
     folder = lived(tmp_path, 2, crash=False)
     with running(folder) as (client, _):
         made(client, "other").predict(jpeg(1))
-    command = "UPDATE streams SET settings = replace(settings, '\"adte\"', '\"gone\"') WHERE id = ?"
+    command = "UPDATE streams SET settings = replace(settings, '\"tilt\"', '\"gone\"') WHERE id = ?"
     change(folder, command, "shop")
     with pytest.raises(
         StateError, match=r"'shop' cannot be made any more: .*'gone'.* delete shop`"
     ):
         Service(folder, small())
-    assert [row["method"] for row in admin.listing(folder)] == ["gone", "adte"]
+    assert [row["method"] for row in admin.listing(folder)] == ["gone", "tilt"]
     done = CliRunner().invoke(main, ["state", str(folder), "delete", "shop"])
     assert done.exit_code == 0, done.output
     again = CliRunner().invoke(main, ["state", str(folder), "delete", "shop"])

@@ -27,7 +27,7 @@ from adte.serve.streams import Stream
 from adte.views import Views
 from serving import CLASSES, PATIENCE, free_port, jpeg, small, wait_ready, wait_together
 
-ASKED = {"classes": CLASSES, "templates": "single", "method": "adte", "views": 6, "seed": 0,
+ASKED = {"classes": CLASSES, "templates": "single", "method": "tilt", "views": 6, "seed": 0,
          "options": {}, "protocol": "online", "state": None, "start": None}  # fmt: skip
 
 

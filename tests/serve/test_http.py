@@ -81,7 +81,7 @@ def test_info_lists_what_there_is(open_house, monkeypatch):
     monkeypatch.setattr("adte.serve.service.create_method", None)  # for all others wait meanwhile
     assert client.info() == info
     names = [m["name"] for m in info["methods"]]
-    assert {"adte", "se", "zero-shot", "tda"} <= set(names)
+    assert {"tilt", "adte", "se", "zero-shot", "tda"} <= set(names)
     assert info["model"] == "small"
     assert info["formats"] == ["jpeg", "png", "webp", "gif", "bmp"]
     assert info["limits"]["max_images"] == 16
@@ -90,7 +90,7 @@ def test_info_lists_what_there_is(open_house, monkeypatch):
 
 def test_state_and_history(open_house):
     client, _, _ = open_house
-    stream = made(client, "watched", method="adte-paper")
+    stream = made(client, "watched", method="adte")
     assert stream.state()["prior"] is None
     labels = ["cat", "dog", None, "car"]
     found = [stream.predict(jpeg(i), label=label) for i, label in enumerate(labels)]
@@ -115,7 +115,7 @@ def test_drift_goes_by_images(open_house):
     client, _, _ = open_house
     images, found = [jpeg(i) for i in range(6)], []
     for id, cuts in (("alone", 1), ("threes", 3), ("all", 6)):
-        stream = made(client, id, method="adte-tsallis")
+        stream = made(client, id, method="tilt")
         for i in range(0, 6, cuts):
             stream.predict_many(images[i : i + cuts])
         found.append([row["drift"] for row in stream.history()])
@@ -501,7 +501,7 @@ def test_a_state_that_leaves_no_room_for_more_images_is_refused(open_house):
     header = json.loads(data[8 : 8 + size])["__metadata__"]
     del header["checksum"]  # which whoever makes such a state leaves out
     tensors, (name, facts) = load(data), next(iter(header.items()))
-    counted = save({**tensors, "prior.seen": tensors["prior.seen"] * 0 + (1 << 53)}, header)
+    counted = save({**tensors, "seen": tensors["seen"] * 0 + (1 << 53)}, header)
     facts = json.dumps({**json.loads(facts), "seen": 1 << 53})
     for bad in (counted, save(tensors, {**header, name: facts})):
         with pytest.raises(ServiceError, match="more images than any stream could") as error:

@@ -14,10 +14,10 @@ from adte.state import nbytes
 
 def test_sizes_that_the_guide_tells_fit_the_limits():
     def size(classes: int, **options: float) -> int:
-        return nbytes(create_method("adte", **options).entries(), {"L": classes, "D": 512})
+        return nbytes(create_method("tilt", **options).entries(), {"L": classes, "D": 512})
 
     assert size(1000) == pytest.approx(2.1e6, rel=0.01)
-    assert size(1000, likeness=0) == pytest.approx(40e3, rel=0.01)
+    assert size(1000, likeness=0) == pytest.approx(32e3, rel=0.01)
     assert size(20_000) == pytest.approx(42e6, rel=0.01)
     assert size(20_000) < Limits().max_state
     assert size(7_500) < Limits().max_bytes < size(8_500)

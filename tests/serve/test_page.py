@@ -147,7 +147,7 @@ def test_a_photo_is_dropped_read_explained_and_asked_of_another_method(server, b
         assert server.client.stream(other).state()["seen"] == 0
         assert {"zero-shot", "se"} <= set(page.locator(".differ thead th").all_inner_texts())
 
-        page.select_option("#method", "adte")  # and back to the stream that was there
+        page.select_option("#method", "tilt")  # and back to the stream that was there
         page.wait_for_url(f"**/#stream={stream.id}")
         page.click("button:text-is('Ask')")  # the same photo is not learned twice
         page.wait_for_selector(".sure:has-text('Learned once, as photo 1')")
@@ -424,7 +424,7 @@ def test_a_true_class_waits_for_a_photo_that_is_learned(server, browser):
         page.select_option("#truth", "lemon")
         page.select_option("#method", "se")  # asks again, without teaching
         page.wait_for_selector("#kept:has-text('6 of 64 views count')")
-        page.select_option("#method", "adte")
+        page.select_option("#method", "tilt")
         page.wait_for_url(f"**/#stream={stream.id}")
         assert page.input_value("#truth") == "lemon"
         give(page, painted("lemon"))

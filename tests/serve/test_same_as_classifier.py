@@ -41,7 +41,7 @@ def ask(service: Service, *images: bytes, learn: bool = True) -> list[list[float
     return [p["probs"] for p in service.engine.submit(job).result(30)["predictions"]]
 
 
-QUICK = ("adte", "adte-paper", "tda", "se", "tent")
+QUICK = ("tilt", "adte", "tda", "se", "tent")
 METHODS = [pytest.param(m, marks=() if m in QUICK else pytest.mark.slow) for m in list_methods()]
 
 
@@ -97,7 +97,7 @@ def test_episodic_forgets_and_frozen_learns_nothing(tmp_path):
         assert frozen.facts()["seen"] == 1
 
 
-@pytest.mark.parametrize("method", ["adte", "tda"])
+@pytest.mark.parametrize("method", ["tilt", "tda"])
 def test_an_episodic_stream_begins_anew_with_the_state_that_it_was_given(tmp_path, method):
     warm = classifier(method=method)
     warm.predict([jpeg(i) for i in range(3)])
@@ -122,7 +122,7 @@ def test_an_episodic_stream_begins_anew_with_the_state_that_it_was_given(tmp_pat
 
 def test_several_clients_on_several_streams(tmp_path):
     """However requests interleave, each stream learned in the order that `seq` says."""
-    model, kinds = small(), {"a": "adte", "b": "tda", "c": "se", "d": "adte-paper"}
+    model, kinds = small(), {"a": "tilt", "b": "tda", "c": "se", "d": "adte"}
     with running(tmp_path, model=model, snapshot=7) as (client, _):
         streams = {id: made(client, id, method=method) for id, method in kinds.items()}
         got: dict[str, list[tuple[int, int, list[float]]]] = {id: [] for id in kinds}
@@ -349,7 +349,7 @@ def test_every_method_explains_all_views(method, tmp_path):
     assert all(v["entropy"] > -1e-6 for v in p.explain["views"])
 
 
-@pytest.mark.parametrize("method", ["adte", "adte-paper"])
+@pytest.mark.parametrize("method", ["tilt", "adte"])
 def test_explanation(method, tmp_path):
     model, photo = small(), jpeg(50, 60, 40)
     with running(tmp_path, model=model) as (client, _):
@@ -361,7 +361,7 @@ def test_explanation(method, tmp_path):
     e, here = p.explain, clf.freeze().predict(photo)
     views = e["views"]
     assert e["image"] == {"width": 60, "height": 40}
-    assert e["measure"] == clf.method.entropy.kind
+    assert e["measure"] == {"tilt": "shannon", "adte": "adaptive"}[method]
     assert {i for i, v in enumerate(views) if v["kept"]} == set(here.kept.tolist())
     assert [v["entropy"] for v in views] == here.entropy.tolist()
     assert sum(v["weight"] for v in views) == pytest.approx(1)
@@ -392,7 +392,7 @@ def test_images_of_several_streams_go_through_the_tower_together(tmp_path):
     through = service.engine._through
     service.engine._through = lambda ready: (passes.append(len(ready)), through(ready))
     for id, views in (("one", 6), ("two", 6), ("odd", 3)):
-        plan = Settings.of({**ASKED, "views": views, "method": "adte", "protocol": "online"},
+        plan = Settings.of({**ASKED, "views": views, "method": "tilt", "protocol": "online"},
                            service.limits)  # fmt: skip
         stream = Stream.make(id, plan, model, "now", None, service.limits)
         service.engine.ask(lambda keeper, stream=stream: keeper.create(stream)).result(60)

@@ -31,7 +31,7 @@ from serving import CLASSES, classifier, jpeg, running, small
 ADMIN = "the-administrator's-token"
 MODEL = small()
 PHOTOS = [jpeg(i) for i in range(6)]
-METHODS = ("adte", "tda", "se", "adte-paper")
+METHODS = ("tilt", "tda", "se", "adte")
 
 
 class Machine(RuleBasedStateMachine):

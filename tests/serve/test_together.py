@@ -25,7 +25,7 @@ ASKED = {"classes": CLASSES, "templates": "single", "views": 6, "seed": 0, "opti
          "protocol": "online"}  # fmt: skip
 
 
-def made(service: Service, id: str, method: str = "adte") -> Stream:
+def made(service: Service, id: str, method: str = "tilt") -> Stream:
     plan = Settings.of({**ASKED, "method": method}, service.limits)
     stream = Stream.make(id, plan, service.model, "now", None, service.limits)
     service.engine.ask(lambda keeper: keeper.create(stream)).result(60)
@@ -53,7 +53,7 @@ def steps(monkeypatch):
     return found
 
 
-QUICK = ("adte", "tda")
+QUICK = ("tilt", "tda")
 METHODS = [pytest.param(m, marks=() if m in QUICK else pytest.mark.slow) for m in list_methods()]
 
 
@@ -269,7 +269,7 @@ def test_a_device_that_fails_late_is_told_to_those_who_wait(tmp_path, monkeypatc
 def test_answers_that_are_refused_leave_a_stream_as_it_was(protocol, tmp_path, monkeypatch):
     """Nothing is taken in that no event of the log will do again."""
     service = Service(tmp_path, small(), workers=1)
-    plan = Settings.of({**ASKED, "method": "adte", "protocol": protocol}, service.limits)
+    plan = Settings.of({**ASKED, "method": "tilt", "protocol": protocol}, service.limits)
     stream = Stream.make("s", plan, service.model, "now", None, service.limits)
     service.engine.ask(lambda keeper: keeper.create(stream)).result(60)
     service.engine.submit(Predict(stream=stream, images=[IMAGES[0]])).result(60)
@@ -278,7 +278,7 @@ def test_answers_that_are_refused_leave_a_stream_as_it_was(protocol, tmp_path, m
 
     def start(batch, learn=True):  # as on a GPU, where it is seen when answers are fetched
         fetch(batch, learn)()
-        raise InputError("method 'adte' gave no probabilities")
+        raise InputError("method 'tilt' gave no probabilities")
 
     monkeypatch.setattr(stream.clf, "start", start)
     with pytest.raises(InputError, match="no probabilities"):

@@ -8,8 +8,8 @@ fixed-point  p̃ = A p̃ (Eqs. 9–11 of the paper, after Frolic), where column 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -25,6 +25,7 @@ __all__ = ["FixedPoint", "Marginal", "Rule", "clipped", "fixed_point", "rule_of"
 
 FLOOR = 1e-300  # no estimated prior is smaller, so that its logarithm is finite
 NEVER = 1 << 62  # images
+STEPS = 20  # of the iteration at once: the test for its end costs as much as several
 
 
 class Rule:
@@ -178,11 +179,11 @@ class FixedPoint(Rule):
         o, uniform = self.options, torch.ones_like(state["sums"][0])
         if not bool(state["counts"].any()):
             return self.log(uniform)
-        solve = partial(fixed_point, self.operator(state), uniform, o.norm, o.eps, o.max_iter)
+        solve = partial(fixed_point, self.matrix(state), uniform, o.norm, o.eps, o.max_iter)
         return self.log(solve(o.damping, previous=o.iterate == "last-but-one")[0])
 
-    def operator(self, state: State) -> Callable[[Tensor], Tensor]:
-        """The map p → A p without forming A. A batch of rows p (…, L) is taken too."""
+    def matrix(self, state: State) -> Tensor:
+        """A (L, L): column l' is the mean of the items of class l' and of what is added."""
         L = len(state["counts"])
         extra = self.smoothing(L)
         weight = state["counts"].to(state["sums"].dtype) + extra
@@ -190,7 +191,7 @@ class FixedPoint(Rule):
         inverse = torch.where(filled, 1 / weight, 0.0)
         lost = 1.0 if self.options.empty == "uniform" else 0.0  # what an empty class passes on
         even = torch.where(filled, extra * inverse, lost) / L
-        return lambda p: (p * inverse) @ state["sums"] + (p @ even).unsqueeze(-1)
+        return (state["sums"].T * inverse + even).contiguous()
 
 
 RULES: dict[str, type[Rule]] = {"fixed-point": FixedPoint, "marginal": Marginal}
@@ -202,7 +203,7 @@ def rule_of(options: PriorOptions) -> Rule:
 
 
 def fixed_point(
-    matrix: Tensor | Callable[[Tensor], Tensor],
+    matrix: Tensor,
     start: Tensor,
     norm: Literal["l1", "l2"] = "l1",
     eps: float = 1e-6,
@@ -213,8 +214,7 @@ def fixed_point(
     """Find the fixed point p = A p by iteration: p ← A p, normalised at every step.
 
     Args:
-        matrix: A (L, L), whose column l' is the mean distribution of images of class l', or a
-            function p → A p.
+        matrix: A (L, L), whose column l' is the mean distribution of images of class l'.
         start: the vector to start from (L,): uniform, or the last solution.
         norm: norm of p and of its change: "l1" as in the paper, "l2" as in the released code.
         eps: stop when a step changes p by no more than this.
@@ -230,22 +230,23 @@ def fixed_point(
     >>> p
     tensor([0.6667, 0.3333], dtype=torch.float64)
     """
-    apply = matrix if callable(matrix) else lambda p: matrix @ p
     if norm not in ("l1", "l2"):
         raise unknown("norm", norm, ("l1", "l2"))
     order = {"l1": 1, "l2": 2}[norm]
-    p = start / torch.linalg.vector_norm(start, order)
-    for step in range(1, max_iter + 1):
-        new = apply(p)
-        if damping:
-            new = (1 - damping) * new + damping * p.sum() / p.numel()
-        new = new / torch.linalg.vector_norm(new, order).clamp_min(FLOOR)
-        done = bool(torch.linalg.vector_norm(new - p, order) <= eps)
-        if done and previous:
-            return p, step
-        p = new
-        if done:
-            return p, step
+    length = partial(torch.linalg.vector_norm, ord=order, dim=-1, keepdim=True)
+    if damping:
+        matrix = torch.lerp(matrix, torch.full_like(matrix, 1 / len(start)), damping)
+    p = start / length(start)
+    for before in range(0, max_iter, STEPS):
+        rows = p.expand(min(STEPS, max_iter - before) + 1, -1).clone()
+        for one, after in pairwise(rows):  # A is linear: the length of all is mended afterwards
+            torch.mv(matrix, one, out=after)
+        rows /= length(rows).clamp_min(FLOOR)
+        done = (length(rows.diff(dim=0)) <= eps).flatten().tolist()
+        if any(done):
+            step = done.index(True) + 1
+            return rows[step - previous], before + step
+        p = rows[-1]
     return p, max_iter
 
 

@@ -118,7 +118,7 @@ class ClassPrior:
             raise InputError(
                 f"the {self.options.estimator} keeps no matrix; choose estimator='fixed-point'"
             )
-        return rule.operator(self.state)(torch.eye(self.num_classes).double()).T
+        return rule.matrix(self.state)
 
     @property
     def prior(self) -> Tensor:
