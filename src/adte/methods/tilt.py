@@ -20,7 +20,7 @@ from adte.state import Entry, State
 
 __all__ = ["Tilt"]
 
-ROOT = 0.5  # power of the predictions whose mean tells the bias; 1 takes frequency for bias
+ROOT = 0.6  # power of the predictions whose mean tells the bias; 1 takes frequency for bias
 OWN = 0.5  # images like the mean of all, counted before the first image of each class
 NEAREST = 16  # classes that an image may be of; further down answers are noise
 
@@ -44,8 +44,8 @@ class Tilt(Method):
 
     1. An image contributes p = Σ_v w_v P_v, its views weighted by w ∝ exp(−H), H Shannon's entropy,
        and x, the mean of its features with the same weights, of unit length.
-    2. M = Σ p + 50/L says how often a class is predicted. A = Σ √p + 50/√L says more of how
-       probable it is in images of other classes, so b = 2·log A is bias more than frequency.
+    2. M = Σ p + 50/L says how often a class is predicted. A = Σ p^0.6 + 50/L^0.6 says more of how
+       probable it is in images of other classes, so b = log(A)/0.6 is bias more than frequency.
     3. Images i and j agree with probability p_i·p_j. c is the number of agreements so far over that
        which images with the distribution A/Σ A would make, with one pair added to either. g =
        max(0, 1 − 1/c) is the share that chance does not explain; s = Σ p·p/n, how sure answers are.
@@ -59,7 +59,7 @@ class Tilt(Method):
            log y + ½·scale·max(g, s²)²·(1 − y*)·(S_l − N_l m)/(N_l + ½)·(x − m)
 
     Only sums over images are kept. A stream that begins with the state of another (`begun`) knows
-    its bias, A ∝ exp(E[bias]/2), and what classes look like, but no frequencies. If the images of
+    its bias, A ∝ exp(0.6 E[bias]), and what classes look like, but no frequencies. If the images of
     the other make a share k, E[bias] = (1 − g (1 − k))·b, and E[frequency] = g·(log M − k b).
 
     >>> from adte import Sample, create_method
