@@ -175,7 +175,8 @@ class FixedPoint(Rule):
         return True
 
     def log_prior(self, state: State) -> Tensor:
-        o, uniform = self.options, torch.ones_like(state["sums"][0])
+        o, first = self.options, state["sums"][0]
+        uniform = torch.full_like(first, 1 / len(first))
         if not bool(state["counts"].any()):
             return self.log(uniform)
         solve = partial(fixed_point, self.operator(state), uniform, o.norm, o.eps, o.max_iter)
@@ -210,12 +211,12 @@ def fixed_point(
     damping: float = 0.0,
     previous: bool = False,
 ) -> tuple[Tensor, int]:
-    """Find the fixed point p = A p by iteration: p ← A p, normalised at every step.
+    """Find the fixed point p = A p by iteration: p ← A p, which is then normalised.
 
     Args:
         matrix: A (L, L), whose column l' is the mean distribution of images of class l', or a
             function p → A p.
-        start: the vector to start from (L,): uniform, or the last solution.
+        start: the vector to start from (L,), as it is: 1/L for each class, as published.
         norm: norm of p and of its change: "l1" as in the paper, "l2" as in the released code.
         eps: stop when a step changes p by no more than this.
         max_iter: maximum number of steps.
@@ -234,7 +235,7 @@ def fixed_point(
     if norm not in ("l1", "l2"):
         raise unknown("norm", norm, ("l1", "l2"))
     order = {"l1": 1, "l2": 2}[norm]
-    p = start / torch.linalg.vector_norm(start, order)
+    p = start
     for step in range(1, max_iter + 1):
         new = apply(p)
         if damping:
