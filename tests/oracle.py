@@ -79,13 +79,14 @@ def q_from_prior(
     mean = sum(x) / n
     std = math.sqrt(sum((v - mean) ** 2 for v in x) / n)
     z = [(v - mean) / std if std > 1e-12 else 0.0 for v in x]
+    low, high = min(x), max(x)
+    even = [(v - low) / (high - low) if high > low else 0.0 for v in x]
     if rule == "minmax":
-        low, high = min(x), max(x)
-        u = [(v - low) / (high - low) if high > low else 0.0 for v in x]
+        u = even
     elif rule == "zscore":  # mean − 3 std is the lower end, mean + 3 std the upper
         u = [min(1.0, max(0.0, (v + 3) / 6)) for v in z]
     elif rule == "sigmoid":
-        u = [1 / (1 + math.exp(-v)) for v in z]
+        u = [1 / (1 + math.exp(-v)) for v in even]
     elif rule == "decimal":
         j = 0
         while max(abs(v) for v in log_prior) / 10**j > 1:

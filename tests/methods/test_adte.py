@@ -33,10 +33,7 @@ def into_interval(x: Array) -> Array:
 
 def surest(P: Array, q: Array | None) -> list[int]:
     """The views with the smallest H; Shannon's, the limit q → 1, where no q is known."""
-    if q is None:
-        H = -(P * np.log(P)).sum(1)
-    else:
-        H = (P**q / (1 - q)).sum(1)
+    H = -(P * np.log(P)).sum(1) if q is None else (P**q / (1 - q)).sum(1)
     return np.argsort(H, kind="stable")[: max(1, int(SHARE * len(P)))].tolist()
 
 
