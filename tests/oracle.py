@@ -79,13 +79,14 @@ def q_from_prior(
     mean = sum(x) / n
     std = math.sqrt(sum((v - mean) ** 2 for v in x) / n)
     z = [(v - mean) / std if std > 1e-12 else 0.0 for v in x]
+    low, high = min(x), max(x)
+    even = [(v - low) / (high - low) if high > low else 0.0 for v in x]
     if rule == "minmax":
-        low, high = min(x), max(x)
-        u = [(v - low) / (high - low) if high > low else 0.0 for v in x]
+        u = even
     elif rule == "zscore":  # mean − 3 std is the lower end, mean + 3 std the upper
         u = [min(1.0, max(0.0, (v + 3) / 6)) for v in z]
     elif rule == "sigmoid":
-        u = [1 / (1 + math.exp(-v)) for v in z]
+        u = [1 / (1 + math.exp(-v)) for v in even]
     elif rule == "decimal":
         j = 0
         while max(abs(v) for v in log_prior) / 10**j > 1:
@@ -252,7 +253,6 @@ def fixed_point(
     L = len(A)
     A = (1 - damping) * A + damping / L
     p = np.full(L, 1 / L)
-    p = p / np.linalg.norm(p, norm)
     for step in range(1, max_iter + 1):
         new = A @ p
         new = new / np.linalg.norm(new, norm)
@@ -260,53 +260,3 @@ def fixed_point(
             return (p if previous else new), step
         p = new
     return p, max_iter
-
-
-# --------------------------------------------------------------------------- likely classes
-
-
-def of_two_kinds(images: int, seed: int = 0) -> Array:
-    """Log-probabilities: of the first 40 classes all are shown, of the other 40 one.
-
-    Names of a kind are alike.
-    """
-    rng = np.random.default_rng(seed)
-    z, rows = rng.normal(size=(images, 80)), np.arange(images)
-    z[rows % 2 == 0, :40] += 7
-    z[rows % 2 == 1, 40:] += 7
-    z[rows, np.where(rows % 2, 41, rng.integers(0, 40, images))] += 5
-    return np.asarray(np.log(softmax(z)))
-
-
-def concentration_among(n: ArrayLike, q: ArrayLike, trust: float) -> float:
-    """K over the number of classes in use, counted over pairs of sure answers."""
-    n, q = np.asarray(n, float), np.asarray(q, float)
-    agreed = together = 0.0
-    for i, (n_i, q_i) in enumerate(zip(n, q, strict=True)):
-        for j, q_j in enumerate(q):
-            pairs = q_i * q_j
-            if i == j:  # less those of an image with itself, of N²/Q alike ones
-                pairs -= (n_i**2 / q_i) * (q_i / n_i) ** 4 if n_i else 0.0
-                agreed += pairs
-            together += pairs
-    whole = min(1 / (1 - trust), len(n)) if trust < 1 else len(n)
-    return (len(n) * agreed + 4 * whole) / (together + 4)
-
-
-def among(
-    item: Array, uneven: Array, n: Array, q: Array, shown: Array, trust: float
-) -> tuple[Array, float]:
-    """What an image is divided by, and how far few of its likely classes are shown."""
-    L, K = len(item), 32
-    if L <= K:
-        return uneven, 1.0
-    likely = sorted(range(L), key=lambda c: uneven[c] - item[c])[:K]
-    c = concentration_among(n[likely], q[likely], trust)
-    few = min(1.0, max(0.0, 1 - 1 / c) / min(max(trust, 1e-12), 0.6)) ** 8
-    told = {i: few * shown[i] for i in likely}
-    before = sum(math.exp(shown[i]) for i in likely)
-    after = sum(math.exp(told[i]) for i in likely)
-    out = np.array(uneven)
-    for i in likely:  # − f, which stands in it, becomes − f'
-        out[i] += shown[i] - (told[i] + math.log(before / after))
-    return out, few

@@ -101,7 +101,7 @@ def test_every_bank_matches_the_oracle(bank: str, options: dict[str, Any]) -> No
 
 
 def _compare(options: dict[str, Any], classes: int, n: int, every: int, seed: int = 0) -> None:
-    """Every solution but the first is a warm-started one; items are stored in float32."""
+    """Items are stored in float32."""
     get = ({"size": 10, "threshold": 0.0, "empty": "uniform"} | options).get
     naive = oracle.NaiveBank(classes, options["bank"], get("size"), get("threshold"))
     prior = published(classes, **options, **EXACT)
@@ -239,43 +239,6 @@ def test_the_norm_does_not_change_the_prior() -> None:
 def test_an_unknown_norm_is_named() -> None:
     with pytest.raises(InputError, match="l3"):
         fixed_point(torch.eye(2), torch.ones(2), norm="l3")
-
-
-@settings(deadline=None, max_examples=20)
-@given(seed=seeds, classes=st.integers(1, 12), n=st.integers(1, 25), bank=st.sampled_from(BANKS))
-def test_warm_start_reaches_the_cold_solution(seed: int, classes: int, n: int, bank: str) -> None:
-    """Solved from the last solution on after every item, or from the uniform start: the same."""
-    warm = published(classes, bank=bank, size=3, **EXACT)
-    for row in stream(classes, n, seed):
-        warm.observe(torch.from_numpy(row))
-        assert_distribution(warm.prior)
-    start = torch.full((classes,), 1 / classes, dtype=torch.float64)
-    cold, _ = fixed_point(warm.matrix, start, **EXACT)
-    assert_close(warm.prior, cold, rtol=1e-6, atol=1e-9)
-
-
-@pytest.mark.parametrize(("norm", "empty"), [("l1", "uniform"), ("l2", "zero")])
-def test_solved_from_uniform_it_stops_where_the_published_iteration_stops(
-    norm: str, empty: str
-) -> None:
-    """Of a nearly diagonal matrix that is far from where the last solution would lead."""
-    z = np.random.default_rng(0).normal(size=(60, 6)) + np.linspace(0, 1, 6)
-    z[np.arange(60), np.arange(60) % 6] += 8
-    rows = np.log(oracle.softmax(z))
-    cold, warm, half, rest = (
-        published(6, bank="fifo", size=4, norm=norm, empty=empty, solve_from=start)
-        for start in ("uniform", "last", "uniform", "uniform")
-    )
-    naive = oracle.NaiveBank(6, "fifo", 4)
-    for number, row in enumerate(rows):
-        for prior in (cold, warm, half if number < 30 else rest):
-            prior.observe(torch.from_numpy(row))
-        naive.observe(np.exp(row))
-    want = naive.prior(empty, 0.0, {"l1": 1, "l2": 2}[norm], eps=1e-4)
-    np.testing.assert_allclose(cold.prior, want, rtol=1e-5)
-    assert float((warm.prior - cold.prior).abs().sum()) > 0.05
-    half.merge(rest)
-    assert_close(half.prior, cold.prior, rtol=1e-9, atol=0)
 
 
 @pytest.mark.parametrize("bank", BANKS)
@@ -448,8 +411,7 @@ def test_merging_all_equals_the_joined_stream(
         joined = observed(np.concatenate([a, b]), a.shape[1], **options)
         assert merged.seen == joined.seen
         for name, value in joined.state.items():
-            if name != "solution":
-                assert_close(merged.state[name], value, rtol=1e-9, atol=1e-12)
+            assert_close(merged.state[name], value, rtol=1e-9, atol=1e-12)
         assert_close(merged.prior, joined.prior, rtol=1e-6, atol=1e-9)
 
 
@@ -608,7 +570,7 @@ def test_a_saved_state_is_a_copy() -> None:
 ENTRIES = [
     (bank, name)
     for bank in ("all", "fifo", "gap")
-    for name in ["seen", "solution"] + (["counts", "sums"] if bank == "all" else ["rank", "items"])
+    for name in ["seen"] + (["counts", "sums"] if bank == "all" else ["rank", "items"])
 ]
 
 
@@ -654,7 +616,7 @@ def test_an_unexpected_entry_is_named(bank: str) -> None:
 @pytest.mark.parametrize("classes", [3, 5])
 @pytest.mark.parametrize("bank", BANKS)
 def test_a_state_of_other_classes_is_refused(bank: str, classes: int) -> None:
-    _refused(bank, _state(bank, classes), "counts|items|rank|sums|solution")
+    _refused(bank, _state(bank, classes), "counts|items|rank|sums")
 
 
 def test_a_state_of_another_bank_is_refused() -> None:
@@ -776,7 +738,7 @@ def test_a_prior_is_merged_with_another_prior() -> None:
     with pytest.raises(InputError, match="3 is no ClassPrior"):
         prior.merge(3)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="no options of a prior"):
-        ClassPrior(3, {"estimator": "joint"})  # type: ignore[arg-type]
+        ClassPrior(3, {"estimator": "marginal"})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("classes", [0, -2])
@@ -818,7 +780,7 @@ def test_the_state_does_not_grow_with_the_stream(bank: str) -> None:
         top = row.argmax()
         row[[i % 5, top]] = row[[top, i % 5]]
     prior = published(5, bank=bank, size=10)
-    size = declared.nbytes(prior.options.entries(), {"L": 5})
+    size = declared.nbytes(prior.rule.entries(), {"L": 5})
     for row in rows:
         prior.observe(torch.from_numpy(np.log(row)))
     assert sum(value.nbytes for value in prior.state.values()) == size < 10_000
@@ -826,7 +788,7 @@ def test_the_state_does_not_grow_with_the_stream(bank: str) -> None:
 
 
 def test_the_marginal_of_many_classes_is_small_and_the_matrix_is_refused() -> None:
-    assert declared.nbytes(PriorOptions().entries(), {"L": 20_000}) < 200_000
+    assert declared.nbytes(ClassPrior(1).rule.entries(), {"L": 20_000}) < 200_000
     with pytest.raises(InputError, match="estimator='marginal'"):
         published(20_000)
 

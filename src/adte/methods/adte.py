@@ -18,7 +18,8 @@ Both are presets of `Selector`. What the paper leaves open is an option:
 and where the two differ although the paper is clear: items per class (`size`, 10 and 20), the norm
 of the iteration (`norm`, L1 and L2), and which classes get the smaller q (`direction`): favoured
 ones in the paper, neglected ones in the code. Both return the iterate before the one that met the
-tolerance (`iterate`), as Algorithm 1 does.
+tolerance (`iterate`), as Algorithm 1 does; if T steps run out, the last. Where all p̃ are equal, q
+is α for all classes, as in the code.
 """
 
 from __future__ import annotations

@@ -176,7 +176,8 @@ class FixedPoint(Rule):
         return True
 
     def log_prior(self, state: State) -> Tensor:
-        o, uniform = self.options, torch.ones_like(state["sums"][0])
+        o, first = self.options, state["sums"][0]
+        uniform = torch.full_like(first, 1 / len(first))
         if not bool(state["counts"].any()):
             return self.log(uniform)
         solve = partial(fixed_point, self.matrix(state), uniform, o.norm, o.eps, o.max_iter)
@@ -211,11 +212,11 @@ def fixed_point(
     damping: float = 0.0,
     previous: bool = False,
 ) -> tuple[Tensor, int]:
-    """Find the fixed point p = A p by iteration: p ← A p, normalised at every step.
+    """Find the fixed point p = A p by iteration: p ← A p, which is then normalised.
 
     Args:
         matrix: A (L, L), whose column l' is the mean distribution of images of class l'.
-        start: the vector to start from (L,): uniform, or the last solution.
+        start: the vector to start from (L,), as it is: 1/L for each class, as published.
         norm: norm of p and of its change: "l1" as in the paper, "l2" as in the released code.
         eps: stop when a step changes p by no more than this.
         max_iter: maximum number of steps.
@@ -236,12 +237,12 @@ def fixed_point(
     length = partial(torch.linalg.vector_norm, ord=order, dim=-1, keepdim=True)
     if damping:
         matrix = torch.lerp(matrix, torch.full_like(matrix, 1 / len(start)), damping)
-    p = start / length(start)
+    p = start
     for before in range(0, max_iter, STEPS):
         rows = p.expand(min(STEPS, max_iter - before) + 1, -1).clone()
         for one, after in pairwise(rows):  # A is linear: the length of all is mended afterwards
             torch.mv(matrix, one, out=after)
-        rows /= length(rows).clamp_min(FLOOR)
+        rows[1:] /= length(rows[1:]).clamp_min(FLOOR)
         done = (length(rows.diff(dim=0)) <= eps).flatten().tolist()
         if any(done):
             step = done.index(True) + 1
