@@ -35,6 +35,8 @@ RESULTS = ROOT / "benchmarks" / "results"
 # Name → steps; `--json FILE` is added to the last. WORK is a folder that is gone afterwards.
 TOWER = "zero-shot,average,se,adte,bn,tent,memo,deyo"
 REAL = "caltech101,pets,flowers,eurosat,dtd,imagenette,pacs-photo,pacs-sketch,cifar10"
+CLIP = "CALTECH LVIS IMAGENET PETS"  # features of real CLIP, as `default.py` takes them
+BESIDE = "--methods zero-shot se 'se + la' tda tilt"
 RECORDS: dict[str, tuple[str, ...]] = {
     "bench-rate": ("adte bench rate",),
     "bench-growth": ("adte bench growth",),
@@ -56,11 +58,14 @@ RECORDS: dict[str, tuple[str, ...]] = {
     "corruptions": ("python benchmarks/corruptions.py",),
     "clip-logits": ("python benchmarks/clip_logits.py FEATURES",),
     "clip-logits-50": ("python benchmarks/clip_logits.py FEATURES --classes 50",),
-    "streams": ("python benchmarks/streams.py FEATURES replay shifts CIFAR --jobs 2",),
+    "streams": (f"python benchmarks/streams.py {CLIP} replay shifts CIFAR --jobs 2 {BESIDE}",),
     "streams-held": (
-        "python benchmarks/streams.py FEATURES second CIFAR --streams held --seeds 11 12 --jobs 2",
+        f"python benchmarks/streams.py {CLIP} second CIFAR --streams held --seeds 11 12 --jobs 2 "
+        f"{BESIDE}",
     ),
-    "numbers": ("python benchmarks/streams.py FEATURES replay shifts CIFAR --numbers --seeds 1 2",),
+    "numbers": (
+        f"python benchmarks/streams.py {CLIP} replay shifts CIFAR --numbers --seeds 1 --jobs 2",
+    ),
     "calibration": ("python benchmarks/calibrate.py replay",),
     "small": ("python benchmarks/small.py folder:PHOTOGRAPHS --sides 32 48",),
     "ceiling": ("python benchmarks/ceiling.py replay CACHE",),

@@ -58,8 +58,8 @@ NUMBERS: dict[str, Rule] = {  # a name in capitals is a constant of `adte.method
     "smoothing 10": ("tilt", {"smoothing": 10.0}),
     "smoothing 20": ("tilt", {"smoothing": 20.0}),
     "smoothing 100": ("tilt", {"smoothing": 100.0}),
-    "ROOT 0.25": ("tilt", {"ROOT": 0.25}),
-    "ROOT 0.75": ("tilt", {"ROOT": 0.75}),
+    "ROOT 0.4": ("tilt", {"ROOT": 0.4}),
+    "ROOT 0.8": ("tilt", {"ROOT": 0.8}),
     "ROOT 1": ("tilt", {"ROOT": 1.0}),
     "OWN 0.1": ("tilt", {"OWN": 0.1}),
     "OWN 2": ("tilt", {"OWN": 2.0}),
@@ -129,7 +129,7 @@ def run(where: str, number: int, kind: str, seed: int, rules: dict[str, Rule]) -
         sure = best.values.double().numpy()
         found[title] = {"accuracy": float(right.mean()), "ece": float(ece(sure, right))}
     return {"source": source.name, "stream": kind, "seed": seed, "views": int(x.shape[1]),
-            "images": len(rows), "methods": found}  # fmt: skip
+            "images": len(rows), "open": source.open, "methods": found}  # fmt: skip
 
 
 def family(row: dict[str, Any]) -> str:
@@ -145,9 +145,9 @@ def family(row: dict[str, Any]) -> str:
         return "kin"
     if name.endswith("closed"):
         return "closed"
-    if name.startswith("imagenet"):
-        return "few shown" if kind.endswith("shown") else "whole"
-    return "open"
+    if row["open"]:
+        return "open"
+    return "few shown" if kind.endswith("shown") else "whole"
 
 
 def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
