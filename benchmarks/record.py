@@ -68,7 +68,6 @@ RECORDS: dict[str, tuple[str, ...]] = {
     ),
     "calibration": ("python benchmarks/calibrate.py replay",),
     "small": ("python benchmarks/small.py folder:PHOTOGRAPHS --sides 32 48",),
-    "ceiling": ("python benchmarks/ceiling.py replay CACHE",),
     "multilabel": ("python benchmarks/multilabel.py PHOTOGRAPHS --pairs 200",),
     "demo": ("adte demo --out WORK/demo",),
     "demo-other-photographs": (
