@@ -345,9 +345,9 @@ def test_what_a_classifier_is_made_of_cannot_be_changed(model, photos, name):
 
 
 def test_a_method_that_is_passed_is_copied(model, photos, tmp_path):
-    clf = make(model, method=Tilt(base=1.0))
+    clf = make(model, method=Tilt(smoothing=1.0))
     clf.predict(photos / "00.png")
-    file, own = clf.save(tmp_path / "own.adte"), Tilt(base=1.0)
+    file, own = clf.save(tmp_path / "own.adte"), Tilt(smoothing=1.0)
     one, two = (Classifier.load(file, model, method=own) for _ in range(2))
     one.predict(photos / "01.png")
     assert (one.method.class_prior.seen, two.method.class_prior.seen) == (2, 1)
@@ -373,7 +373,7 @@ def test_a_switch_for_a_number_makes_a_state_that_loads(model, tmp_path):
 
 
 def test_load_keeps_views_and_frozen(model, tmp_path):
-    clf = make(model, views=Views(count=5, scale=(0.3, 0.9), seed=7), base=0.5).freeze()
+    clf = make(model, views=Views(count=5, scale=(0.3, 0.9), seed=7), smoothing=0.5).freeze()
     twin = Classifier.load(clf.save(tmp_path / "x.adte"), model=model)
     assert twin.frozen
     assert twin.views == clf.views
@@ -565,7 +565,7 @@ def test_states_of_another_kind_are_refused(model, photos, tmp_path):
         ({"templates": ["art of a {}."]}, "other prompts"),
         ({"views": 6}, "other views"),
         ({"seed": 3}, "other views"),
-        ({"base": 0.5}, r"other options \(base is 2\.0 there, 0\.5 here\)"),
+        ({"smoothing": 0.5}, r"other options \(smoothing is 50\.0 there, 0\.5 here\)"),
     ):
         other = make(model, **options)
         with pytest.raises(StateError, match=said):

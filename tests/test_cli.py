@@ -82,7 +82,7 @@ def test_installed_command_runs():
         ("compare", "--methods", "se", "--limit", 3, "--model", "ViT-B-16/openai"),
         ("compare", "--methods", "se", "--limit", 3, "--table", "x.xlsx"),
         ("compare", "--methods", "se", "--limit", 3, "--json", "nowhere/x.json"),
-        ("sweep", "base=1", "base=2", "--limit", 3),
+        ("sweep", "smoothing=1", "smoothing=2", "--limit", 3),
         ("paper", "two-classes", "--jobs", 0),
         ("bench", "head", "--repeats", 0),
         ("bench", "encode", "--batches", "1,x"),

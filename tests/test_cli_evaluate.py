@@ -443,8 +443,8 @@ def test_own_features_are_data(npz, tmp_path, monkeypatch):
     rows = facts("compare", *data, "--limit", 4, "--runs", tmp_path / "runs")["rows"]
     assert {"zero-shot", "adte", "tilt", "tda"} < {r["method"] for r in rows}
     assert call("report", tmp_path / "runs").exit_code == 0
-    assert call("sweep", "base=0,5", *data, "--shuffle", 1).exit_code == 0
-    assert call("sweep", "base=0,5", *data, "--seeds", 2).exit_code == 0
+    assert call("sweep", "smoothing=20,50", *data, "--shuffle", 1).exit_code == 0
+    assert call("sweep", "smoothing=20,50", *data, "--seeds", 2).exit_code == 0
     assert call("eval", *data, "--shuffle", 2**63).exit_code == 2  # no log could hold it
 
 
@@ -486,9 +486,9 @@ def test_compare_and_sweep_keep_their_runs(cache, tmp_path):
     result = call("compare", *args, "--methods", "zero-shot,se,adte", "--seeds", 2)
     assert result.exit_code == 0, result.output
     assert len(list(runs.glob("*.json"))) == 4  # two methods have no state: one shuffle says all
-    assert call("sweep", "base=0,9", *args, "--table", table).exit_code == 0
+    assert call("sweep", "smoothing=20,90", *args, "--table", table).exit_code == 0
     assert len(list(runs.glob("*.json"))) == 6
-    assert "tilt base=0" in table.read_text()
+    assert "tilt smoothing=20" in table.read_text()
     result = call("report", runs)
     assert result.exit_code == 0, result.output
     assert (runs / "report.html").exists()
@@ -540,8 +540,8 @@ def test_methods_are_checked_before_anything_runs(tmp_path):
         (("compare", "--methods", "se,adt"), "unknown method 'adt'"),
         (("compare", "--methods", "se", "--protocols", "offline"), "unknown protocol 'offline'"),
         (("compare", "--methods", "se", "--protocols", ""), "no protocols"),
-        (("sweep", "base=0.5,x"), "base='x' is not float"),
-        (("sweep", "base=0.5,-1"), "base"),
+        (("sweep", "smoothing=0.5,x"), "smoothing='x' is not float"),
+        (("sweep", "smoothing=0.5,-1"), "smoothing"),
         (("sweep", "nope=1"), "unknown option 'nope'"),
         (("eval", "--method", "adte", "--set", "ratio=2"), "outside (0, 1]"),
     ):
@@ -618,7 +618,7 @@ BAD = {
     "table folder": (["eval", "--data", "FOLDER", "--table", "/nowhere/x.md"], "/nowhere"),
     "no cache": (["replay", "/nowhere"], "recipe.json"),
     "sweep": (["sweep", "beta"], "NAME=VALUES"),
-    "sweep twice": (["sweep", "base=1", "base=2", "--limit", "3"], "given twice"),
+    "sweep twice": (["sweep", "smoothing=1", "smoothing=2", "--limit", "3"], "given twice"),
     "extract": (["extract", "--data", "FOLDER", "--out", "FILE"], "a file is in the way"),
     "get": (["data", "get", "imagenet", "x"], "cannot be downloaded"),
     "datasets": (["datasets", "nonsense"], "unknown"),

@@ -199,7 +199,7 @@ def test_other_errors_of_the_system_stay_what_they_are(monkeypatch):
         (("compare", "--methods", "se", "--limit", 2), "--table", "x.csv"),
         (("compare", "--methods", "se", "--limit", 2), "--table", "x.html"),
         (("compare", "--methods", "se", "--limit", 2), "--table", "x.tex"),
-        (("sweep", "base=1", "--limit", 2), "--table", "x.md"),
+        (("sweep", "smoothing=1", "--limit", 2), "--table", "x.md"),
         (("simulate", "--images", 3, "--classes", 3, "--views", 2), "--json", "x.json"),
         (("bench", "head", "--repeats", 1, "--classes", 5), "--json", "x.json"),
         (("paper", "--list"), "--json", "x.json"),

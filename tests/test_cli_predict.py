@@ -443,8 +443,8 @@ WITH_STATE = {
     "same template": (("--template", "a photo of a {}."), None),
     "its name": (("--template", "single"), None),
     "other template": (("--template", "art of a {}"), "with template ['a photo of a {}.'], not"),
-    "same set": (("--set", "base=2"), None),
-    "other set": (("--set", "base=5"), "with base 2.0, not 5"),
+    "same set": (("--set", "smoothing=50"), None),
+    "other set": (("--set", "smoothing=5"), "with smoothing 50.0, not 5"),
     "device": (("--device", "cpu"), None),
     "dtype": (("--dtype", "bfloat16"), None),
     "weights": (("--weights", "random"), "pass neither"),
@@ -687,9 +687,9 @@ def test_no_image_is_blamed_for_a_kernel_that_there_is_not(photos, monkeypatch):
 
 
 def test_the_example_of_a_setting_is_one_that_the_default_uses(photo):
-    assert "write it as in base=5" in predict(photo, "--set", "beta").stderr
+    assert "write it as in smoothing=5" in predict(photo, "--set", "beta").stderr
     plain = facts(predict(photo, "--json"))["rows"]
-    assert facts(predict(photo, "--set", "base=5", "--json"))["rows"] != plain
+    assert facts(predict(photo, "--set", "smoothing=5", "--json"))["rows"] != plain
 
 
 def test_classes_may_be_described_in_sentences(photo, tmp_path):

@@ -62,8 +62,8 @@ def test_help_of_every_verb():
         ("paper --bas", "No such option '--bas'"),
         ("predict cat.png --views none", "'none' is not a valid number or 'auto'"),
         (
-            "predict cat.png --classes a,b --set bas=1",
-            "unknown option 'bas' (did you mean 'base'?)",
+            "predict cat.png --classes a,b --set smoth=1",
+            "unknown option 'smoth' (did you mean 'smoothing'?)",
         ),
         ("predict cat.png --classes a,b --set bas", "--set 'bas' is not NAME=VALUE"),
         ("eval --data folder:x --set warp=1 --method tda", "unknown option 'warp'"),

@@ -1028,12 +1028,12 @@ def test_rows_list_as_many_classes_as_before(out, tmp_path):
 
 def test_the_same_command_goes_on_with_options_of_the_method(tmp_path):
     pictures(tmp_path / "photos", 1)
-    words = ("photos", "--set", "base=5", "--set", "likeness=1", "--out", "rows.csv")
+    words = ("photos", "--set", "smoothing=5", "--set", "likeness=1", "--out", "rows.csv")
     assert predict(*words).exit_code == 0
     pictures(tmp_path / "photos", 2)
     again = predict(*words)
     assert again.exit_code == 0, again.output
-    other = predict("photos", "--set", "base=4", "--out", "rows.csv")
+    other = predict("photos", "--set", "smoothing=4", "--out", "rows.csv")
     assert is_clean(other)
     assert "was saved with base 5.0, not 4" in " ".join(other.output.split())
 
@@ -1114,7 +1114,7 @@ def test_a_start_that_comes_too_late_is_refused_or_said(kept, tmp_path):
         "other classes": {"classes": ["x", "y"]},
         "method 'se'": {"method": "se"},
         "other views": {"views": 3},
-        "other options": {"options": {"base": 5.0}},
+        "other options": {"options": {"smoothing": 5.0}},
     }.items():
         Job(["in"], replace(WANTED, **other), state=f"{name}.adte", learn=True, workers=0).run()
         new = "--state" if kept else "--out"

@@ -411,7 +411,7 @@ def test_a_comparison_says_its_order_and_takes_another(arrays, tmp_path, recwarn
 def test_compare_and_sweep_take_the_shuffle_that_the_message_names(arrays, tmp_path):
     np.savez("x.npz", image=arrays[0], text=arrays[1], label=arrays[2])
     asked = ("--data", "npz:x.npz", "--order", "listed")
-    for verb in (("compare", "--methods", "tilt"), ("sweep", "base=0,5")):
+    for verb in (("compare", "--methods", "tilt"), ("sweep", "smoothing=20,50")):
         result = call(*verb, *asked)
         assert result.stderr.count("class after class") == 1
         assert "--shuffle" in result.stderr

@@ -200,7 +200,7 @@ def test_a_sweep_that_changes_nothing_says_so():
     remark = "All rows came out the same: these options have no effect on se as it is set"
     idle = [Task("se", {"alpha": a}, title=f"alpha={a}") for a in (0.1, 0.01)]
     assert remark in str(compare(methods=idle, limit=8))
-    told = [Task("tilt", {"base": b}, title=f"base={b}") for b in (0, 10)]
+    told = [Task("tilt", {"smoothing": b}, title=f"smoothing={b}") for b in (20, 100)]
     assert "came out the same" not in str(compare(methods=told, limit=8))
     assert "came out the same" not in str(compare(methods=idle[:1], limit=8))
 
@@ -210,11 +210,11 @@ def test_one_method_with_several_options_has_several_rows():
         "se",
         Task("tilt"),
         Task("tilt", {"frequencies": "equal"}),
-        Task("tilt", {"base": 9.0}),
+        Task("tilt", {"smoothing": 9.0}),
     ]
     table = compare(methods=tasks, limit=12)
     names = [row["method"] for row in table]
-    assert names == ["se", "tilt", "tilt frequencies=equal", "tilt base=9.0"]
+    assert names == ["se", "tilt", "tilt frequencies=equal", "tilt smoothing=9.0"]
     assert [row["seeds"] for row in table] == [1, 1, 1, 1]
 
 

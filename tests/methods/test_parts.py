@@ -111,13 +111,6 @@ def test_adjustment_acts_in_its_place_alone():
             Adjustment(**bad)
 
 
-@pytest.mark.parametrize("name", ["tda", "bca", "dmn-zs", "tps", "dpe", "tpt", "tent"])
-@pytest.mark.parametrize("option", ["soft", "base"])
-def test_who_only_chooses_views_does_not_offer_to_weigh_them(name, option):
-    with pytest.raises(InputError, match="unknown option"):
-        create_method(name, **{option: 1.0})
-
-
 def test_tent_over_several_images_chooses_no_views():
     with pytest.raises(InputError, match="there are no views to choose"):
         create_method("tent", batch=4, ratio=0.3)

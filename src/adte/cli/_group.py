@@ -263,7 +263,7 @@ def split_settings(texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not name:
-            raise InputError(f"--set {text!r} is not NAME=VALUE; write it as in base=5")
+            raise InputError(f"--set {text!r} is not NAME=VALUE; write it as in smoothing=5")
         if name in pairs:
             raise InputError(f"--set {name} was given twice; give it once")
         pairs[name] = value
