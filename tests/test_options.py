@@ -207,7 +207,7 @@ def test_numbers_become_those_of_python() -> None:
 
 def test_a_part_of_another_kind_is_named_with_the_mend() -> None:
     with pytest.raises(InputError, match=r"prior takes PriorOptions, not Views; give prior=Prior"):
-        type(create_method("adte-tsallis"))(prior=Views())  # type: ignore[call-arg]
+        type(create_method("adte"))(prior=Views())  # type: ignore[call-arg]
 
 
 def test_a_switch_is_on_or_off() -> None:
@@ -250,7 +250,7 @@ OTHERS = {
     "entropy.direction": "paper", "entropy.form": "paper", "entropy.few": 0, "prior.bank": "fifo",
     "prior.size": 1, "prior.threshold": 9.0, "prior.norm": "l2", "prior.eps": 1.0,
     "prior.max_iter": 1, "prior.damping": 1.0, "prior.empty": "zero", "prior.noise": 1.0,
-    "prior.seed": 5, "prior.solve_from": "uniform", "prior.frequencies": "equal", "adjust.tau": 3.0,
+    "prior.seed": 5, "prior.iterate": "last", "adjust.tau": 3.0,
 }  # fmt: skip
 
 
