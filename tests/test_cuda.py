@@ -13,7 +13,6 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
-import oracle
 from adte import Classifier, Pipeline, Sample, Views, create_method, list_methods, machine
 from adte.batch import Batch, Context
 from adte.bench.views import photo
@@ -24,8 +23,6 @@ from adte.evaluate.features.live import Live
 from adte.evaluate.running.tasks import Task, perform
 from adte.machine import PeakMemory
 from adte.methods import method_info
-from adte.prior import ClassPrior, PriorOptions
-from adte.prior.joint import follower
 from adte.prompts import class_weights
 from adte.rendering import pack, plain, render, show, where
 from adte.rendering.render import _renderer
@@ -86,55 +83,41 @@ def test_batches_on_the_gpu_say_what_a_loop_says(name):
     assert all(v.is_cuda for v in (many._state or {}).values() if v.ndim)
 
 
-@pytest.mark.parametrize("favoured", [4.0, 9.0, 14.0])
-@pytest.mark.parametrize("classes", [2, 300, 5001])
-def test_the_prior_is_that_of_the_host(classes, favoured):
-    """From two classes that are favoured a little to a stream of them alone."""
-    options = PriorOptions(estimator="joint", item="soft")
-    assert follower(torch.device("cuda", 0)) is not None
+def of_classes(classes: int, images: int, views: int, dim: int) -> tuple[Context, torch.Tensor]:
+    """Features of images (images, views, dim), half of them of few of the classes."""
     g = torch.Generator().manual_seed(0)
-    z = 3 * torch.randn(60, classes, generator=g, dtype=torch.float64)
-    z[:, :2] += favoured
-    items = z.log_softmax(-1)
-    host = ClassPrior(classes, options).state
-    there = {k: v.cuda() for k, v in ClassPrior(classes, options).state.items()}
-    for part in items.split(8):
-        want, got = options.scan(host, part), options.scan(there, part.cuda())
-        torch.testing.assert_close(got.log_prior.cpu(), want.log_prior, rtol=1e-9, atol=1e-9)
-    for name, value in host.items():
-        torch.testing.assert_close(there[name].cpu(), value, rtol=1e-9, atol=1e-9)
+    texts = torch.nn.functional.normalize(torch.randn(classes, dim, generator=g), dim=-1)
+    shown = torch.randint(classes, (images, 1), generator=g)
+    shown[::2] %= 7
+    x = texts[shown] + 0.15 * torch.randn(images, views, dim, generator=g)
+    return Context(texts, 100.0), torch.nn.functional.normalize(x, dim=-1)
 
 
-def test_images_read_their_own_prior_as_on_the_host():
-    """Of two kinds of classes one is shown whole, the other by a single class."""
-    options = PriorOptions(estimator="joint")
-    items = torch.from_numpy(oracle.of_two_kinds(100))
-    host = ClassPrior(80, options).state
-    there = {k: v.cuda() for k, v in ClassPrior(80, options).state.items()}
-    for part in items.split(40):
-        for want, got in (
-            (options.read(host, part), options.read(there, part.cuda())),
-            (options.scan(host, part), options.scan(there, part.cuda())),
-        ):
-            for name in ("log_prior", "trust", "likely"):
-                mine, its = getattr(want, name), getattr(got, name).cpu()
-                torch.testing.assert_close(its, mine, rtol=1e-9, atol=1e-9)
-    assert len(want.trust.unique()) > 10
-
-
-def test_another_stream_begins_as_on_the_cpu():
-    g = torch.Generator().manual_seed(0)
-    texts = torch.nn.functional.normalize(torch.randn(50, 64, generator=g), dim=-1)
-    own = texts[torch.randint(50, (200, 1), generator=g)]
-    x = torch.nn.functional.normalize(own + 0.15 * torch.randn(200, 8, 64, generator=g), dim=-1)
-    said = {}
-    for device in ("cpu", "cuda"):
-        method, context = create_method("adte"), Context(texts.to(device), 100.0)
-        first = method.step(context.batch(x[:100].to(device)))
-        method.begin()
-        second = method.step(context.batch(x[100:].to(device)))
-        said[device] = torch.cat([first.probs, second.probs]).cpu()
-    torch.testing.assert_close(said["cuda"], said["cpu"], rtol=1e-3, atol=1e-4)
+@pytest.mark.parametrize("order", ["predict-first", "learn-first"])
+@pytest.mark.parametrize("size", [1, 16, 64])
+@pytest.mark.parametrize(
+    ("classes", "views", "dim"), [(2, 8, 32), (50, 8, 64), (1000, 4, 64), (20_000, 2, 16)]
+)
+def test_tilt_in_batches_says_what_it_says_on_the_cpu(classes, views, dim, size, order):
+    """With likeness, and with another stream begun in between; to the rounding of float32."""
+    cpu, x = of_classes(classes, 100, views, dim)
+    gpu = Context(cpu.class_weights.cuda(), 100.0)
+    here, there = create_method("tilt", order=order), create_method("tilt", order=order)
+    for part in (x[:70], x[70:]):
+        for images in part.split(size):
+            # the same logits for both: products of matrices are rounded otherwise on a GPU
+            want = cpu.batch(images)
+            got = Batch(want.logits.cuda(), images.cuda(), context=gpu)
+            a, b = here.step(want), there.step(got)
+            torch.testing.assert_close(b.probs.cpu(), a.probs, rtol=1e-3, atol=1e-5)
+            torch.testing.assert_close(b.prior.cpu(), a.prior, rtol=1e-4, atol=1e-7)
+        for name, value in there.state_dict().items():
+            assert value.is_cuda or not value.ndim
+            torch.testing.assert_close(
+                value.cpu(), here.state_dict()[name], rtol=1e-4, atol=1e-5, msg=name
+            )
+        here.begin()
+        there.begin()
 
 
 def test_extract_and_replay_on_the_gpu(tmp_path):
