@@ -37,15 +37,24 @@ from adte.testing.methods import (
 
 LA = [
     (name, place)
-    for name in ("zero-shot", "average", "se", "te", "zero", "adte-tsallis")
+    for name in ("zero-shot", "average", "se", "te", "zero", "adte")
     for place in ("before", "per-view", "after")
 ]
+
+OLD = {"entropy": "adaptive", "adjust": "before"}  # of "se": the default of release 0.1
 
 
 def cases() -> list:
     """Every check on every method; the long ones are quick tests for one of each kind alone."""
     long = {"check_batches", "check_batches_bfloat16", "check_many", "check_dtypes"}
-    quick = {"zero-shot", "se", "zero", "adte", "tda"}  # one of each kind in the quick tests
+    quick = {
+        "zero-shot",
+        "se",
+        "zero",
+        "adte",
+        "tilt",
+        "tda",
+    }  # one of each kind in the quick tests
     out = []
     for name in list_methods():
         for check in CHECKS:
@@ -91,7 +100,7 @@ def test_what_is_no_sum_is_found(way, monkeypatch):
 
 
 def test_registry_lists_and_explains():
-    assert {"zero-shot", "average", "se", "te", "zero", "adte"} <= set(list_methods())
+    assert {"zero-shot", "average", "se", "te", "zero", "adte", "tilt"} <= set(list_methods())
     row = method_info("adte-released").row()
     assert row["stateful"] is True
     assert row["reference"]
@@ -106,7 +115,7 @@ def test_registry_lists_and_explains():
     ("name", "options", "message"),
     [
         ("adtee", {}, "did you mean 'adte'"),
-        (None, {}, "unknown method None; choose one of: adte, "),
+        (None, {}, "unknown method None; choose one of: "),
         (["adte"], {}, r"unknown method \['adte'\]; choose one of"),
         ("adte", {"betta": 0.5}, "did you mean 'beta'"),
         ("adte", {"alpha": 0.9, "beta": 0.1}, "0 < alpha < beta < 1"),
@@ -227,8 +236,8 @@ def test_logits_of_a_graph_give_numbers_without_a_warning():
     assert 0 < p.confidence < 1
 
 
-@pytest.mark.parametrize("name", ["adte", "tda", "bca", "frolic", "frolic-released", "onzeta",
-                                  "dmn-zs", "ecalp", "dpe"])  # fmt: skip
+@pytest.mark.parametrize("name", ["tilt", "adte", "tda", "bca", "frolic", "frolic-released",
+                                  "onzeta", "dmn-zs", "ecalp", "dpe"])  # fmt: skip
 def test_no_state_holds_the_graph_of_its_images(name):
     """Who forgets `no_grad` would keep all images of the stream in memory."""
     text, tower = torch.nn.functional.normalize(torch.randn(5, 16), dim=-1), torch.nn.Linear(16, 16)
@@ -284,7 +293,7 @@ def test_adjustment_happens_where_it_says(name, place):
 
 def test_warmup_is_shannon_then_adaptive():
     stream = SimulatedStream(classes=6, images=8, views=8, dim=16)
-    method = create_method("adte-tsallis", warmup=4)
+    method = create_method("adte", warmup=4)
     seen = [method.step(sample) for sample, _ in stream]
     for p, (sample, _) in list(zip(seen, stream, strict=True))[:4]:
         assert p.q is None
@@ -301,7 +310,7 @@ def test_order_learn_first_sees_the_image():
 def test_direction_decides_which_classes_get_the_large_q():
     stream = SimulatedStream(classes=20, images=300, views=4)
     for direction, sign in (("released", 1), ("paper", -1)):
-        method = create_method("adte-tsallis", direction=direction)
+        method = create_method("adte", direction=direction)
         for sample, _ in stream:
             method.learn(sample)
         q = method.predict(stream[0][0]).q
@@ -317,8 +326,8 @@ def test_the_papers_ladder_on_a_stream_of_known_prior():
     for title, name, options in (
         ("zero-shot", "zero-shot", {}),
         ("se", "se", {}),
-        ("adte", "adte-tsallis", {"adjust": "none"}),
-        ("adte+la", "adte-tsallis", {"adjust": "before"}),
+        ("adte", "se", OLD | {"adjust": "none"}),
+        ("adte+la", "se", OLD),
     ):
         share[title] = run(create_method(name, **options), stream, "two-pass").correct.mean()
     assert share["zero-shot"] < share["se"] < share["adte"] < share["adte+la"]
@@ -364,14 +373,14 @@ def test_among_few_classes_no_class_decides_by_its_q_alone():
         z[40:] = torch.tensor([0.0, 3.0]) + 0.1 * torch.randn(24, 2, generator=g)
         return Sample(z)
 
-    default = create_method("adte-tsallis")
-    wide = create_method("adte-tsallis", few=0, smoothing_total=0.0)
+    default = create_method("se", **OLD)
+    wide = create_method("se", **OLD | {"few": 0, "smoothing_total": 0.0})
     for _ in range(5):
         p, flipped = default.step(image()), wide.step(image())
     assert p.index == 0
     assert flipped.index == 1  # what the paper's interval does to two classes
     assert float(p.q.max() - p.q.min()) == pytest.approx((0.9 - 0.01) / 20, rel=1e-4)
-    many = create_method("adte-tsallis")
+    many = create_method("se", **OLD)
     for _ in range(2):
         q = many.step(Sample(torch.randn(8, 30, generator=g))).q
     assert float(q.max() - q.min()) == pytest.approx(0.9 - 0.01, rel=1e-4)
@@ -468,7 +477,7 @@ def test_only_a_method_is_merged():
 
 
 def test_a_start_of_other_classes_is_not_taken_out():
-    one, two, start = (create_method("adte") for _ in range(3))
+    one, two, start = (create_method("tilt") for _ in range(3))
     for method, classes in ((one, 5), (two, 5), (start, 6)):
         method.learn(Batch(torch.randn(2, 3, classes)))
     with pytest.raises(StateError, match=r"is \(5,\) here and \(6,\) there"):

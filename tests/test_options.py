@@ -207,7 +207,7 @@ def test_numbers_become_those_of_python() -> None:
 
 def test_a_part_of_another_kind_is_named_with_the_mend() -> None:
     with pytest.raises(InputError, match=r"prior takes PriorOptions, not Views; give prior=Prior"):
-        type(create_method("adte-tsallis"))(prior=Views())  # type: ignore[call-arg]
+        type(create_method("adte"))(prior=Views())  # type: ignore[call-arg]
 
 
 def test_a_switch_is_on_or_off() -> None:
@@ -250,7 +250,7 @@ OTHERS = {
     "entropy.direction": "paper", "entropy.form": "paper", "entropy.few": 0, "prior.bank": "fifo",
     "prior.size": 1, "prior.threshold": 9.0, "prior.norm": "l2", "prior.eps": 1.0,
     "prior.max_iter": 1, "prior.damping": 1.0, "prior.empty": "zero", "prior.noise": 1.0,
-    "prior.seed": 5, "prior.solve_from": "uniform", "prior.frequencies": "equal", "adjust.tau": 3.0,
+    "prior.seed": 5, "prior.iterate": "last", "adjust.tau": 3.0,
 }  # fmt: skip
 
 
@@ -261,23 +261,20 @@ def _told(name: str, **options: Any) -> list[list[float]]:
 
 
 def test_what_is_said_to_have_no_effect_has_none():
-    every = {o.name for o in options(type(create_method("adte")))}
-    limited = set(unread(create_method("adte", place="none", estimator="marginal"), every))
+    every = {o.name for o in options(type(create_method("se")))}
+    limited = set(unread(create_method("se"), every))
     assert limited == OTHERS.keys()  # each is tried below
-    for name, settings in (("adte", {}), ("adte", {"estimator": "marginal", "place": "none"})):
-        plain, idle = _told(name, **settings), unread(create_method(name, **settings), every)
+    for settings in ({}, {"place": "before"}):
+        plain, idle = _told("se", **settings), unread(create_method("se", **settings), every)
         for option_name in idle:
-            assert _told(name, **settings, **{option_name: OTHERS[option_name]}) == plain
+            assert _told("se", **settings, **{option_name: OTHERS[option_name]}) == plain
     assert "prior.clip" not in limited
     assert unread(create_method("te"), ["entropy.q"]) == {}
-    both = unread(create_method("adte"), ["prior.size"])["prior.size"]
+    both = unread(create_method("se"), ["prior.size"])["prior.size"]
     assert both == "estimator=fixed-point and bank=gap or gap-larger or fifo or reservoir"
-    more = unread(create_method("adte", bank="gap"), ["prior.size", "prior.bank"])
+    more = unread(create_method("se", bank="gap"), ["prior.size", "prior.bank"])
     assert set(more.values()) == {"estimator=fixed-point"}
-    assert unread(create_method("adte-paper"), every) == {
-        "entropy.q": "kind=tsallis",
-        "prior.frequencies": "estimator=joint",
-    }
+    assert unread(create_method("adte"), every) == {"entropy.q": "kind=tsallis"}
 
 
 def test_options_of_what_is_no_dataclass_are_an_error() -> None:

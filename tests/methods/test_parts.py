@@ -127,8 +127,9 @@ def test_weights_of_nan_are_refused_before_anything_is_learned():
         assert method.state_dict() == {}
 
 
-def test_logits_of_any_size_leave_a_good_state():
-    method = create_method("adte")
+@pytest.mark.parametrize("name", ["tilt", "adte"])
+def test_logits_of_any_size_leave_a_good_state(name):
+    method = create_method(name)
     for _ in range(2):
         p = method.step(Sample(torch.tensor([[3e38, -3e38, 0.0], [1.0, 2.0, 0.0]])))
         assert p.probs.isfinite().all()
@@ -139,7 +140,7 @@ def test_a_sample_of_a_batch_says_what_the_batch_does():
     z = torch.randn(6, 3, 5, generator=torch.Generator().manual_seed(0))
     batch = Batch(z, z, context=Context(torch.eye(5), 2.0, bias=-1.0, unit=False))
     assert Sample.of(batch, 2).batch.context.same(batch.context)
-    whole, lone = create_method("adte"), create_method("adte")
+    whole, lone = create_method("tilt"), create_method("tilt")
     want = whole.step(batch)
     for i, p in enumerate(want):
         assert torch.equal(lone.step(Sample.of(batch, i)).probs, p.probs)
