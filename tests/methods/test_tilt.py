@@ -40,7 +40,7 @@ class Naive:
 
     def __init__(self, classes: int, first: bool = False, **options: Any) -> None:
         self.L, self.first = classes, first
-        self.o = {"likeness": 0.5, "smoothing": 50.0, "base": 2.0, "frequencies": "auto"} | options
+        self.o = {"likeness": 0.5, "smoothing": 50.0, "frequencies": "auto"} | options
         self.p: list[Array] = []  # of this stream
         self.r: list[Array] = []
         self.features: list[tuple[Array, Array]] = []  # p and x of all streams
@@ -51,10 +51,10 @@ class Naive:
         n, L, e = len(self.p), self.L, self.o["smoothing"]
         p = np.array(self.p).reshape(n, L)
         M = p.sum(0) + e / L
-        A = self.roots + np.sqrt(p).sum(0) + e / math.sqrt(L)
-        b = 2 * np.log(A)
+        A = self.roots + (p**0.6).sum(0) + e / L**0.6
+        b = np.log(A) / 0.6
         agreed = np.triu(p @ p.T, 1).sum()  # over pairs of images
-        c = (agreed + 2) / (n * (n - 1) / 2 * np.square(A / A.sum()).sum() + 2)
+        c = (2 * agreed + 1) / (n * (n - 1) * np.square(A / A.sum()).sum() + 1)
         g = max(0.0, 1 - 1 / c)
         if self.o["frequencies"] == "equal":
             g = 0.0
@@ -73,8 +73,7 @@ class Naive:
         x = None if x is None else x / np.linalg.norm(x)
         log_w, strength, _ = self.estimate()
         P, w = mixed(z + log_w)
-        share = self.o["base"] / (self.o["base"] + self.L)
-        y = (1 - share) * (w @ P) + share * P[0]
+        y = w @ P
         if x is not None and self.features:
             m = np.mean([other for _, other in self.features], 0)
             log_y, strength = np.log(np.maximum(y, 1e-300)), strength * (1 - y.max())
@@ -99,8 +98,8 @@ class Naive:
         return out or (self.answer(z, f)[0], softmax(-self.estimate()[0]))
 
     def begin(self) -> None:
-        A = self.roots + np.sqrt(self.p).sum(0)
-        self.roots = softmax(self.estimate()[2] / 2) * A.sum()
+        A = self.roots + (np.array(self.p) ** 0.6).sum(0)
+        self.roots = softmax(0.6 * self.estimate()[2]) * A.sum()
         self.before += len(self.p)
         self.p, self.r = [], []
 
@@ -146,7 +145,7 @@ CASES: list[dict[str, Any]] = [
     {"order": "learn-first", "classes": 20, "shown": 3, "views": 1},
     {"frequencies": "equal", "shown": 2},
     {"frequencies": "as-they-come", "shown": 2},
-    {"smoothing": 3.0, "base": 0.0, "likeness": 2.0, "shown": 4},
+    {"smoothing": 3.0, "likeness": 2.0, "shown": 4},
     {"shown": 2, "scale": 200.0, "logits": torch.float32},
 ]
 
@@ -267,9 +266,21 @@ def test_nothing_is_known_before_the_first_image() -> None:
     assert_close(method.class_prior.shares.share.sum(), torch.tensor(1.0).double())
 
 
+def test_shares_lie_in_their_intervals_which_unsure_answers_widen() -> None:
+    batch, _ = stream(6, 60, shown=3)
+    wide = []
+    for scale in (1.0, 0.2):
+        method = create_method("tilt", likeness=0)
+        method.learn(Batch(scale * batch.logits))
+        found = method.class_prior.shares
+        assert bool((found.low <= found.share).all() and (found.share <= found.high).all())
+        wide.append(float((found.high - found.low).mean()))
+    assert wide[1] > wide[0]
+
+
 def test_what_comes_off_the_logits_is_what_it_reads() -> None:
     batch, _ = stream(9, 40, shown=3, views=1)
-    method = create_method("tilt", likeness=0, base=0)
+    method = create_method("tilt", likeness=0)
     method.learn(batch[:39])
     z = batch.logits[39]
     want = (z.double() - method.adjustment(z)).softmax(-1)[0]
@@ -314,8 +325,8 @@ def test_probabilities_of_nothing_are_no_trouble(classes: int) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"likeness": -1.0}, {"likeness": math.nan}, {"smoothing": 0.0}, {"base": math.inf},
-     {"base": -1.0}, {"frequencies": "often"}],
+    [{"likeness": -1.0}, {"likeness": math.nan}, {"smoothing": 0.0},
+     {"frequencies": "often"}],
     ids=str,
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused(options: dict[str, Any]) -> None:
