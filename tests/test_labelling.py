@@ -1035,7 +1035,7 @@ def test_the_same_command_goes_on_with_options_of_the_method(tmp_path):
     assert again.exit_code == 0, again.output
     other = predict("photos", "--set", "smoothing=4", "--out", "rows.csv")
     assert is_clean(other)
-    assert "was saved with base 5.0, not 4" in " ".join(other.output.split())
+    assert "was saved with smoothing 5.0, not 4" in " ".join(other.output.split())
 
 
 def test_an_interrupted_note_is_no_harm(tmp_path):

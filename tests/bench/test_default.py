@@ -110,7 +110,8 @@ def test_the_numbers_of_the_default_are_what_was_recorded():
         assert f"{said.get(value, value)} {mean.replace('−', '-')} {half}" in every
 
 
-def test_streams_of_many_kinds_say_the_same_twice(script_of, features):
+def test_streams_of_many_kinds_say_the_same_twice(script_of, features, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
     streams = script_of("streams")
     rules = {name: (name, {}) for name in ("zero-shot", "tilt")}
     found = [streams.run(features, 0, "lost", 1, rules) for _ in range(2)]

@@ -39,7 +39,7 @@ def run(
     runtime: str = "auto",
     report: Callable[[str], object] = lambda _: None,
 ) -> dict[str, Any]:
-    """Rows with the axis they lie on; the ratio is ADTE over Zero at the most classes."""
+    """Rows with the axis they lie on; the ratio is tilt over Zero at the most classes."""
     net = subject.load(model, weights, device, dtype, runtime)
     rows = _by_views(net, views, repeats, report)
     found = _by_classes(net.dim, net.device, classes, repeats, report)
@@ -47,7 +47,7 @@ def run(
     for row in stream.run(images, report=report)["rows"]:
         rows.append({"axis": "images", "at": row["images"], **row, "method": "tilt"})
     last = {r["method"]: r["seconds"] for r in found if r["at"] == max(classes)}
-    meaning = f"ADTE over Zero, the method alone, at {max(classes):,} classes"
+    meaning = f"tilt over Zero, the method alone, at {max(classes):,} classes"
     facts = subject.facts(net, max(views), classes=max(classes), repeats=repeats)
     return timing.result(rows, last["tilt"] / last["zero"], meaning, **facts)
 

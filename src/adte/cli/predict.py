@@ -142,7 +142,7 @@ def predict(**o: Any) -> None:
         raise InputError("-q and -v contradict each other; give one of them")
     if o["sort_into"] is None and was_given("sort"):
         raise InputError("--sort needs --sort-into, the folder to sort into")
-    inputs = _inputs(o)
+    cluster, inputs = ENGINE.take(o), _inputs(o)
     with console.notes(not o["quiet"]):
         wanted = _wanted(o, inputs)
     from adte.cli._screen import Screen
@@ -154,7 +154,7 @@ def predict(**o: Any) -> None:
              "batch", "workers", "sort_into", "sort", "wait", "order")  # fmt: skip
     data = any(p is not None and is_standard_output(p) for p in (o["out"], o["json_to"]))
     screen = Screen(o["quiet"], o["verbose"], o["bars"], o["top"], data)
-    cluster, asked = ENGINE.take(o), {name: o[name] for name in names}
+    asked = {name: o[name] for name in names}
     with console.notes(not o["quiet"]):
         if cluster is None:
             job = Job(inputs, wanted, **asked)

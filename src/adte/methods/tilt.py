@@ -66,7 +66,7 @@ class Tilt(Method):
     >>> method = create_method("tilt")
     >>> z = torch.tensor([[2.0, 0.5, 0.1], [0.2, 3.0, 0.1], [1.0, 1.1, 0.9], [0.0, 0.5, 2.5]])
     >>> [method.step(Sample(image)).index for image in (z, z.roll(1, 1), z)]
-    [0, 1, 0]
+    [1, 2, 1]
     """
 
     reference = "this project, docs/default.md"

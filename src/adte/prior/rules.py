@@ -233,7 +233,7 @@ def fixed_point(
     """
     if norm not in ("l1", "l2"):
         raise unknown("norm", norm, ("l1", "l2"))
-    order = {"l1": 1, "l2": 2}[norm]
+    order, matrix = {"l1": 1, "l2": 2}[norm], matrix.detach()
     length = partial(torch.linalg.vector_norm, ord=order, dim=-1, keepdim=True)
     if damping:
         matrix = torch.lerp(matrix, torch.full_like(matrix, 1 / len(start)), damping)

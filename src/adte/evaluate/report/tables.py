@@ -126,7 +126,7 @@ class Grid:
     | method | acc. |
     |:--|--:|
     | se | *50.4* |
-    | adte | **51.5** |
+    | tilt | **51.5** |
     """
 
     columns: Sequence[Column]
