@@ -423,7 +423,7 @@ def test_compare_and_sweep_take_the_shuffle_that_the_message_names(arrays, tmp_p
 def test_shuffled_is_as_the_readme_says_on_real_features():
     methods = ["zero-shot", "tilt"]
     plain, usual = (r["accuracy"] for r in compare(f"npz:{REAL}", methods))
-    assert (round(100 * plain, 1), round(100 * usual, 1)) == (61.2, pytest.approx(61.8, abs=0.3))
+    assert (round(100 * plain, 1), round(100 * usual, 1)) == (61.2, pytest.approx(62.5, abs=0.3))
     with pytest.warns(UserWarning, match="class after class"):
         (listed,) = compare(f"npz:{REAL}", "tilt", order="listed")
-    assert 100 * listed["accuracy"] == pytest.approx(61.7, abs=0.3)
+    assert 100 * listed["accuracy"] == pytest.approx(62.0, abs=0.3)

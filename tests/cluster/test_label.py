@@ -68,7 +68,7 @@ def same(folder) -> None:
 
 
 def test_rows_and_state_are_those_of_one_machine(nodes, photos):
-    """Of `tda`; those of `adte` are where workers are killed."""
+    """Of `tda`; those of `tilt` are where workers are killed."""
     predict("photos", "--method", "tda", "--out", "here.csv", code=2)
     predict("photos", "--method", "tda", "--out", "there.csv", *RAY, code=2)
     same(photos.parent)
@@ -136,7 +136,8 @@ def test_an_image_that_kills_every_worker_ends_the_run(nodes, monkeypatch):
 
 
 def test_it_goes_on_where_it_was(nodes, photos):
-    predict("photos", "--out", "here.csv", code=2)
-    predict("photos/000.jpg", "photos/001.jpg", "photos/002.jpg", "--out", "there.csv")
-    predict("photos", "--out", "there.csv", *ONE, code=2)
+    listed, first = ("--order", "listed"), (f"photos/00{i}.jpg" for i in range(3))
+    predict("photos", "--out", "here.csv", *listed, code=2)
+    predict(*first, "--out", "there.csv", *listed)
+    predict("photos", "--out", "there.csv", *listed, *ONE, code=2)
     same(photos.parent)

@@ -338,11 +338,11 @@ def test_tokens_are_asked_for_and_told_once(browser, tmp_path):
         with opened(browser, client.url) as page:
             page.fill("#token", token)  # which opens this stream, and no list
             page.press("#token", "Tab")
-            page.fill("#stream-id", "cat-dog-adte")
+            page.fill("#stream-id", "cat-dog-tilt")
             page.press("#stream-id", "Enter")
             page.wait_for_selector("#fact-photos:text-is('1')")
             assert faults(page) == []
-            path = "/v1/streams/cat-dog-adte/token"
+            path = "/v1/streams/cat-dog-tilt/token"
             token = client.call("POST", path, b"", token=admin)["token"]
             page.wait_for_selector("#stream-body:has-text('may have been replaced')")
             page.fill("#token", token)
@@ -374,7 +374,7 @@ def test_names_with_commas_and_twins_stay_whole(server, browser):
 def test_streams_that_others_make_and_delete(server, browser):
     with opened(browser, server.url) as page:
         settings = {"method": page.input_value("#method"), "views": 64}
-        theirs = server.client.create(["plum", "fig"], id="plum-fig-adte", **settings)
+        theirs = server.client.create(["plum", "fig"], id="plum-fig-tilt", **settings)
         page.fill("#classes", "plum, fig")
         give(page, painted("lemon"))
         answered(page)
@@ -388,7 +388,7 @@ def test_streams_that_others_make_and_delete(server, browser):
         page.wait_for_selector("[role=alert] :text('no such stream')")
         page.wait_for_selector("#which:has-text('new stream')")
         page.click("button:text-is('Ask')")
-        page.wait_for_selector("#fact-stream:text-is('plum-fig-adte')")
+        page.wait_for_selector("#fact-stream:text-is('plum-fig-tilt')")
 
 
 def test_streams_of_another_seed_or_with_descriptions_are_not_the_pages_own(server, browser):
