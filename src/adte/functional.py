@@ -252,14 +252,14 @@ def take_views(x: Tensor, index: Tensor) -> Tensor:
     return x.gather(-2, index.unsqueeze(-1).expand(*index.shape, x.shape[-1]))
 
 
-def soft_weights(entropy: Tensor, tau: float = 1.0) -> Tensor:
-    """Weights of views by their entropy, w ∝ exp(−H/τ), so that surer ones count more.
+def soft_weights(entropy: Tensor) -> Tensor:
+    """Weights of views by their entropy, w ∝ exp(−H), so that surer ones count more.
     (…, V) → (…, V)
 
     >>> soft_weights(torch.tensor([0.0, 0.6931, 2.0]))
     tensor([0.6115, 0.3058, 0.0828])
     """
-    return torch.softmax(entropy / -tau, -1)
+    return torch.softmax(-entropy, -1)
 
 
 # --------------------------------------------------------------------------- aggregation
