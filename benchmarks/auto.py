@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from adte import create_method
-from adte.batch import Batch
+from adte.core.batch import Batch
 from adte.pipeline.rounds import SURE, enough, rounds
 from default import Source, difference, draw, sources
 

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 
 from adte import create_method
-from adte.batch import Batch
-from adte.calibration import calibrate, tempered
+from adte.classifier.calibration import calibrate, tempered
+from adte.core.batch import Batch
 from adte.evaluate.running.figures import ece
 from default import Source, by_chance, draw, parted, probabilities, sources
 

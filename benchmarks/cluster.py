@@ -38,7 +38,7 @@ from adte.data import Dataset, make_stream
 from adte.evaluate.features.cache import extract as plain
 from adte.evaluate.features.live import Live
 from adte.models import load_model
-from adte.prompts import class_weights
+from adte.models.prompts import class_weights
 from adte.testing import SmallModel
 
 NAMES = ("cat", "dog", "car")

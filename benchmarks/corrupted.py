@@ -21,8 +21,8 @@ import numpy as np
 import torch
 
 import default
+from adte.images import Views
 from adte.models import Model, load_model
-from adte.views import Views
 from small import encoded
 
 METHODS = ("zero-shot", "se", "se + la", "adte", "adte-released", "tilt, equal", "tilt")

@@ -38,7 +38,7 @@ from adte.evaluate.features.live import Live
 from adte.evaluate.running.aggregate import aggregate
 from adte.evaluate.running.tasks import run_tasks
 from adte.evaluate.source import Source
-from adte.images import is_image
+from adte.images.decode import is_image
 from adte.methods import create_method
 
 METHODS = ("zero-shot", "average", "se", "zero", "tda", "bca", "frolic", "onzeta", "dmn-zs",

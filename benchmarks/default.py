@@ -41,7 +41,7 @@ import torch
 from numpy.typing import NDArray
 
 from adte import create_method
-from adte.batch import Batch, Context
+from adte.core.batch import Batch, Context
 from adte.evaluate.features.cache import Cache, bundle
 from adte.evaluate.running.figures import ece
 from adte.methods import Method, list_methods

@@ -39,25 +39,26 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 from adte import Classifier, Views, create_method
-from adte.batch import Context
 from adte.bench import subject, timing
 from adte.bench.limit import limit
 from adte.bench.pipeline import photographs
 from adte.bench.rate import ahead
 from adte.bench.views import usual
+from adte.core.batch import Context
 from adte.data import make_stream
 from adte.data.registry import load_dataset
 from adte.evaluate.features.cache import extract
 from adte.evaluate.features.live import Live
 from adte.files.inputs import expand
-from adte.labelling import Listener, Report
-from adte.labelling.run import Rows, Run
+from adte.images import Preprocess
+from adte.images.render import pack, render
+from adte.images.table import show
+from adte.label import Listener, Report
+from adte.label.run import Rows, Run
 from adte.models import load_model
 from adte.models.base import Model
+from adte.models.prompts import class_weights
 from adte.pipeline.way import GROUP, Pipeline
-from adte.prompts import class_weights
-from adte.rendering import pack, render, show
-from adte.views import Preprocess
 
 DISTINCT = 64  # photographs that are made; more are copies of them
 METHODS = ("zero-shot", "zero", "tilt")

@@ -18,9 +18,9 @@ import torch
 
 from adte import load_model
 from adte.data import load_dataset
-from adte.evaluate.studies.multilabel import COLUMNS, METHODS, collages, compare
-from adte.prompts import Prompts, class_weights
-from adte.views import Views
+from adte.images import Views
+from adte.models.prompts import Prompts, class_weights
+from adte.paper.multilabel import COLUMNS, METHODS, collages, compare
 
 
 def main() -> None:

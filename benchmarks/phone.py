@@ -30,9 +30,9 @@ from torch import Tensor
 from adte import Classifier
 from adte.bench.conditions import conditions
 from adte.bench.views import photo, usual
-from adte.images import find_images
-from adte.machine import threads
-from adte.views import Crop, Preprocess, Views, load_picture
+from adte.core.machine import threads
+from adte.images import Crop, Preprocess, Views, load_picture
+from adte.images.decode import find_images
 
 PHOTOGRAPHS = Path(__file__).resolve().parents[2] / "shared" / "data" / "photos"
 PIXELS = 12e6

@@ -26,9 +26,9 @@ import default
 from adte import create_method
 from adte.data import Dataset, load_dataset
 from adte.evaluate.source import Source
-from adte.images import load_image
+from adte.images import Views
+from adte.images.decode import load_image
 from adte.models import Model, load_model
-from adte.views import Views
 
 METHODS = {name: (name, {}) for name in ("zero-shot", "se", "tilt")}
 STREAMS = ("full", "with the bias 50:1", "1/4 shown")

@@ -32,7 +32,7 @@ import numpy as np
 import torch
 
 from adte import create_method
-from adte.batch import Batch
+from adte.core.batch import Batch
 from adte.evaluate.running.figures import ece
 from adte.methods import Method, tilt
 from default import Source, draw, named

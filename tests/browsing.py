@@ -7,7 +7,7 @@ from typing import Any
 from axe_playwright_python.sync_playwright import Axe
 from PIL import Image, ImageColor
 
-from adte.page import COLOURS
+from adte.core.page import COLOURS
 
 SERIOUS = ("serious", "critical")
 SIZES = {"desktop": (1280, 1000), "phone": (390, 844)}

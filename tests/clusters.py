@@ -17,7 +17,7 @@ from adte import Views
 from adte.cluster.connect import _quieten, import_ray
 from adte.data import Dataset, make_stream
 from adte.evaluate.features.live import Live
-from adte.prompts import class_weights
+from adte.models.prompts import class_weights
 from adte.testing import SmallModel
 
 NAMES = ("cat", "dog", "car")

@@ -82,7 +82,7 @@ def no_sleep_before_a_run(request: pytest.FixtureRequest, monkeypatch: pytest.Mo
     Only the tests of that figure need it to be.
     """
     if request.path.stem not in MEASURING:
-        monkeypatch.setattr("adte.machine._return_freed", lambda: None)
+        monkeypatch.setattr("adte.core.machine._return_freed", lambda: None)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import torch
 from adte.files.ledger import Ledger
 from adte.files.outputs import Output
 from adte.files.states import load_state, save_state
-from adte.labelling.run import Rows
+from adte.label.run import Rows
 
 
 def row(name: str, error: str | None = None) -> dict[str, object]:

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from adte import Classifier, InputError, Sample, StateError, create_method
+from adte.core.prediction import Prediction
+from adte.core.state import Entry
 from adte.methods import Method
-from adte.prediction import Prediction
-from adte.state import Entry
 from adte.testing import METHOD_CHECKS, SmallModel
 from adte.testing import methods as checks
 from adte.testing.samples import samples

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from adte import Batch, Classifier, InputError, StateError, create_method
-from adte.calibration import SPREAD, calibrate, indices_of, tempered
+from adte.classifier.calibration import SPREAD, calibrate, indices_of, tempered
 from adte.files.states import load_state, save_state
 from adte.testing import SmallModel
 from predicting import CLASSES, call, facts, is_clean, picture, pictures, settle

@@ -32,12 +32,12 @@ from adte import (
     load_image,
     load_model,
 )
+from adte.classifier.fit import reordered
+from adte.core.options import option
+from adte.core.prediction import Prediction
 from adte.files.states import load_state, save_state
-from adte.fit import reordered
 from adte.methods.tilt import Tilt
 from adte.methods.zero_shot import ZeroShot
-from adte.options import option
-from adte.prediction import Prediction
 from adte.testing import SmallModel
 
 CLASSES = ["cat", "dog", "car", "tree"]

@@ -16,15 +16,15 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from adte import console
 from adte.cli import main
 from adte.cli._group import Verbs
 from adte.cli._options import OptionsOf, Section
 from adte.cli._verbs import MODULES, VERBS
+from adte.core.options import option
 from adte.evaluate.report.tables import Column, Grid
 from adte.evaluate.running import tasks
 from adte.evaluate.running.results import Results
-from adte.options import option
+from adte.files import console
 from predicting import picture
 
 
@@ -93,7 +93,7 @@ def test_an_interrupt_during_the_imports_ends_in_a_word(how, tmp_path):
 def test_who_imports_the_package_is_interrupted_as_ever(tmp_path):
     (tmp_path / "torch.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    code = "try:\n import adte.functional\nexcept KeyboardInterrupt:\n print('mine')"
+    code = "try:\n import adte.core.functional\nexcept KeyboardInterrupt:\n print('mine')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
     assert (done.returncode, done.stdout) == (0, "mine\n")
 
@@ -180,7 +180,7 @@ def test_other_errors_of_the_system_stay_what_they_are(monkeypatch):
     def broken(*_, **__):
         raise FileNotFoundError(2, "a mistake of ours")
 
-    monkeypatch.setattr("adte.console.table", broken)
+    monkeypatch.setattr("adte.files.console.table", broken)
     assert isinstance(call("methods").exception, FileNotFoundError)
 
 

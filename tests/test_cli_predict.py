@@ -17,9 +17,9 @@ import pytest
 import torch
 
 from adte import Classifier, InputError
-from adte.console import emit_json
+from adte.files.console import emit_json
 from adte.files.states import load_state
-from adte.labelling import Job, Wanted
+from adte.label import Job, Wanted
 from predicting import (
     CLASSES,
     call,
@@ -660,7 +660,7 @@ def test_a_full_standard_output_costs_no_other_output(photos, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("adte.console.line", full)
+    monkeypatch.setattr("adte.files.console.line", full)
     result = predict(photos, "--out", "o.csv")
     assert result.exit_code == 2
     assert is_clean(result)

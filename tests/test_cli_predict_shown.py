@@ -16,8 +16,8 @@ import torch
 
 from adte import Classifier
 from adte.cli._screen import TINY
+from adte.core.prediction import Prediction
 from adte.files.states import load_state
-from adte.prediction import Prediction
 from predicting import call, facts, mixed, picture, pictures, predict, rows, seen, settle
 
 ADTE = (sys.executable, "-W", "error", "-m", "adte")

@@ -11,7 +11,7 @@ import pytest
 from adte import InputError
 from adte.cli import main
 from adte.cli._verbs import MODULES
-from adte.config import HERE, KEYS, VERBS, find_config, load_config
+from adte.cli.config import HERE, KEYS, VERBS, find_config, load_config
 from adte.files.states import load_state
 from predicting import call, pictures
 

@@ -14,22 +14,22 @@ import torch
 from PIL import Image, ImageOps
 
 from adte import Classifier, Pipeline, Sample, Views, create_method, list_methods, machine
-from adte.batch import Batch, Context
 from adte.bench.views import photo
+from adte.core.batch import Batch, Context
+from adte.core.errors import InputError
+from adte.core.machine import PeakMemory
 from adte.data import Dataset, make_stream
-from adte.errors import InputError
 from adte.evaluate.features.cache import Cache, extract
 from adte.evaluate.features.live import Live
 from adte.evaluate.running.tasks import Task, perform
-from adte.machine import PeakMemory
+from adte.images import Preprocess, base_view, load_picture, plain
+from adte.images.boxes import of_base
+from adte.images.render import _renderer, pack, render
+from adte.images.table import show, where
 from adte.methods import method_info
-from adte.prompts import class_weights
-from adte.rendering import pack, plain, render, show, where
-from adte.rendering.render import _renderer
+from adte.models.prompts import class_weights
 from adte.testing.samples import samples
 from adte.testing.small import SmallModel
-from adte.views import Preprocess, base_view, load_picture
-from adte.views.boxes import of_base
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 

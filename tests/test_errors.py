@@ -11,9 +11,9 @@ import pytest
 
 import adte
 from adte import InputError, errors
-from adte.errors import AdteError, LockedError, UnknownModel, UnreadableFile
+from adte.core.errors import AdteError, LockedError, UnknownModel, UnreadableFile
 from adte.files.claims import Lock
-from adte.images import load_image
+from adte.images.decode import load_image
 
 OURS = {
     name for name, kind in vars(errors).items()

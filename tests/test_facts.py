@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adte import InputError, StateError
-from adte.facts import (
+from adte.classifier.facts import (
     TEXT,
     facts_of,
     instance,
@@ -25,8 +25,8 @@ from adte.facts import (
     written,
 )  # fmt: skip
 from adte.files.outputs import Mark
-from adte.prompts import Prompts
-from adte.views import Preprocess, Views
+from adte.images import Preprocess, Views
+from adte.models.prompts import Prompts
 
 PROMPTS = Prompts.of("seven", {"cat": ["It purrs."], "dog": ["It barks."]}, "both")
 GOOD: dict[str, Any] = json.loads(

@@ -9,7 +9,7 @@ from torch import nn
 
 import adte
 from adte import Classifier, InputError, Preprocess, StateError
-from adte.labelling.saved import Wanted
+from adte.label.saved import Wanted
 from adte.models import FixedClasses
 from adte.models.registry import may_have_classes
 
@@ -198,7 +198,7 @@ def test_whether_classes_may_be_left_out_is_known_before_a_model_is_loaded():
 
 def test_a_cluster_narrows_what_it_loads_by_name(monkeypatch):
     worker = pytest.importorskip("adte.cluster.worker")
-    from adte.loading import Loading
+    from adte.core.loading import Loading
 
     whole = model()
     few = whole.choose(["oak", "cat"])

@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import oracle
-from adte import functional as F
-from adte.errors import InputError
+from adte.core import functional as F
+from adte.core.errors import InputError
 
 SHAPES = [(1, 1), (1, 2), (7, 3), (64, 10), (33, 100), (3, 1000), (64, 1000)]
 QS = [0.01, 0.1, 0.5, 0.999, 0.999999, 1.0, 1.000001, 1.5, 2.0, 10.0]

@@ -16,9 +16,9 @@ import pytest
 import torch
 from PIL import Image, features
 
+from adte.core.errors import InputError
 from adte.data import load_dataset
-from adte.errors import InputError
-from adte.images import SUFFIXES, find_images, is_image, load_image, walk_images
+from adte.images.decode import SUFFIXES, find_images, is_image, load_image, walk_images
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 8, 3), np.uint8)
 

@@ -24,11 +24,11 @@ from adte.files.inputs import expand
 from adte.files.reading import read_rows
 from adte.files.rows import escape_cell
 from adte.files.states import load_state
-from adte.labelling import Job, Labelled, Listener, Look, Report, Wanted, run
-from adte.labelling import sorting as sorting_room
-from adte.labelling.seal import is_sealed, sealed
-from adte.labelling.signals import Deferred
-from adte.labelling.sorting import Sorting, folder_names, undo
+from adte.label import Job, Labelled, Listener, Look, Report, Wanted, run
+from adte.label import sorting as sorting_room
+from adte.label.seal import is_sealed, sealed
+from adte.label.signals import Deferred
+from adte.label.sorting import Sorting, folder_names, undo
 from adte.testing import SmallModel
 from predicting import CLASSES, call, is_clean, mixed, picture, pictures, predict, seen, settle
 
@@ -871,7 +871,7 @@ def test_a_torn_copy_has_no_name(tmp_path, monkeypatch):
         Path(target).write_bytes(b"half")
         raise OSError(errno.ENOSPC, "full")
 
-    monkeypatch.setattr("adte.labelling.sorting.shutil.copy2", torn)
+    monkeypatch.setattr("adte.label.sorting.shutil.copy2", torn)
     with pytest.raises(InputError, match="the disk is full"):
         sorting.fill([(str(photo), photo)], {str(photo): ["cat"]}, ["cat"])
     assert [p.name for p in (tmp_path / "sorted").iterdir()] == ["undo.csv"]
@@ -939,7 +939,7 @@ def test_a_disk_that_takes_no_more_ends_the_sorting(code, broken, tmp_path, monk
         if broken == "_do":
             patch.setattr(sorting_room, "_do", fail)
         else:
-            patch.setattr("adte.labelling.sorting.os.fsync", fail)
+            patch.setattr("adte.label.sorting.os.fsync", fail)
         with pytest.raises(InputError, match="cannot"):
             sorting.fill(items, labels, ["cat"])
     assert len(sorting.path.read_text().splitlines()) == 2  # the columns, and the first image

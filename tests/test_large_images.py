@@ -12,11 +12,11 @@ import torch
 from PIL import Image
 
 from adte.bench.views import photo
-from adte.errors import InputError
-from adte.images import LARGE, Picture, load_image, read_picture
-from adte.views import KERNELS, Crop, Preprocess, Views, base_view, load_picture
-from adte.views.boxes import GAP, GRID, coarsest, unit
-from adte.views.drawing import MARGIN
+from adte.core.errors import InputError
+from adte.images import KERNELS, Crop, Preprocess, Views, base_view, load_picture
+from adte.images.boxes import GAP, GRID, coarsest, unit
+from adte.images.decode import LARGE, Picture, load_image, read_picture
+from adte.images.drawing import MARGIN
 
 PHOTOS = Path(__file__).parents[2] / "shared" / "data" / "photos"
 TOLERANCE = 2.001  # grey levels

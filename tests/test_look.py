@@ -15,7 +15,7 @@ import pytest
 from adte import InputError, console
 from adte.files.reading import read_rows
 from adte.files.rows import Csv
-from adte.labelling import Look
+from adte.label import Look
 from predicting import call, is_clean, mixed, picture, pictures, predict, settle
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from adte import machine
-from adte.machine import PeakMemory, resident
+from adte.core import machine
+from adte.core.machine import PeakMemory, resident
 
 MB = 1 << 20
 

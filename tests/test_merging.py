@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import adte
+from adte.classifier.learned import MOST, Learned
 from adte.files.states import digest_of, load_state, save_state
-from adte.learned import MOST, Learned
 from adte.testing.samples import world
 from predicting import CLASSES, call, is_clean, picture, settle
 from test_facts import LATER
@@ -42,7 +42,7 @@ def test_states_are_merged_without_their_model(tmp_path, monkeypatch):
         whole.merge(adte.Classifier.load(part))
     whole.save("loop.adte")
     before = [Path(part).read_bytes() for part in parts]
-    monkeypatch.setattr("adte.given.load_model", None)
+    monkeypatch.setattr("adte.classifier.given.load_model", None)
     result = call("merge", *parts, "--out", "all.adte")
     assert result.exit_code == 0, result.output
     assert result.output == "wrote all.adte: 3 states, 6 images\n"

@@ -21,12 +21,12 @@ from adte import (
     create_method,
     list_methods,
 )
-from adte import functional as F
+from adte.core import functional as F
+from adte.core.prediction import Prediction, Predictions
+from adte.core.state import Entry
 from adte.evaluate import predictions, run
 from adte.methods import Method, method_info, register
-from adte.prediction import Prediction, Predictions
-from adte.prior import ClassPrior, PriorOptions
-from adte.state import Entry
+from adte.methods.prior import ClassPrior, PriorOptions
 from adte.testing import METHOD_CHECKS as CHECKS
 from adte.testing.methods import (
     check_merge_sums,

@@ -9,12 +9,12 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pytest
 
-from adte.errors import InputError
+from adte.core.errors import InputError
+from adte.core.options import check, describe, option, options, parse, unread
+from adte.evaluate.simulate import SimulatedStream
+from adte.images import Views
 from adte.methods import create_method, list_methods
-from adte.options import check, describe, option, options, parse, unread
-from adte.prior import PriorOptions
-from adte.simulate import SimulatedStream
-from adte.views import Views
+from adte.methods.prior import PriorOptions
 
 
 @dataclass

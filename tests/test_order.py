@@ -19,13 +19,13 @@ import adte.files.outputs
 import adte.files.states
 import adte.images
 from adte import Classifier, compare
+from adte.core.errors import InputError
 from adte.data.places import listing
-from adte.errors import InputError
 from adte.evaluate import from_arrays
 from adte.files.order import Blocks, put_back, shuffled
 from adte.files.outputs import Output
 from adte.files.states import load_state
-from adte.labelling import Job, Listener, Wanted, run
+from adte.label import Job, Listener, Wanted, run
 from predicting import call, picture, predict, settle
 
 CLASSES = [f"class {c}" for c in "abcdefghij"]
@@ -150,9 +150,9 @@ def test_ten_classes_by_name_are_equal_whatever_the_file_system_lists(out, tmp_p
         yield iter(rng.sample(every, len(every)))
 
     for _ in range(3):
-        monkeypatch.setattr(adte.images.os, "scandir", in_any_order)
+        monkeypatch.setattr(adte.images.decode.os, "scandir", in_any_order)
         recorder = label(out, force=True)
-        monkeypatch.setattr(adte.images.os, "scandir", scandir)
+        monkeypatch.setattr(adte.images.decode.os, "scandir", scandir)
         rows.append(Path(out).read_bytes())
         states.append(load_state(f"{out}{'.jsonl' * out.endswith('t')}.adte")[0])
         orders.append(recorder.names)

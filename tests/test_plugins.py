@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from adte import list_methods, registry
-from adte.registry import Registry
+from adte.core.registry import Registry
 
 SOURCE = Path(__file__).parent / "plugin"
 METHODS = ["example-mean", "example-debias"]

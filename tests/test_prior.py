@@ -17,9 +17,9 @@ from torch.testing import assert_close
 
 import oracle
 from adte import Sample, create_method
-from adte import state as declared
-from adte.errors import InputError, StateError
-from adte.prior import ClassPrior, PriorOptions, clipped, fixed_point
+from adte.core import state as declared
+from adte.core.errors import InputError, StateError
+from adte.methods.prior import ClassPrior, PriorOptions, clipped, fixed_point
 
 BANKS = ["all", "gap", "gap-larger", "fifo", "reservoir"]
 NAIVE = BANKS[:-1]  # the oracle replays these; a reservoir's draws are its own

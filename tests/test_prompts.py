@@ -10,7 +10,7 @@ import torch
 
 from adte import InputError
 from adte.data.cards import CARDS
-from adte.prompts import (
+from adte.models.prompts import (
     SINGLE,
     Prompts,
     check_classes,
@@ -153,7 +153,7 @@ def test_encoding_in_batches_and_with_repeats():
 
 
 def test_long_encoding_says_how_long(monkeypatch):
-    monkeypatch.setattr("adte.prompts.PATIENCE", 0.0)
+    monkeypatch.setattr("adte.models.prompts.PATIENCE", 0.0)
     names = [f"thing {i}" for i in range(200)]
     note = r"encoding 400 prompts, about \d+ s more \(200 classes × 2 templates\); set ADTE_CACHE"
     with pytest.warns(UserWarning, match=note) as said:

@@ -9,7 +9,7 @@ from torch import nn
 
 from adte import Classifier, InputError, Pipeline, Views
 from adte.cluster.worker import Encoder, Tower, Work
-from adte.loading import Loading
+from adte.core.loading import Loading
 from adte.models import load_model
 from adte.models.tiny import Tiny
 from adte.testing import SmallModel

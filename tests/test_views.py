@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from adte.bench import views as bench
-from adte.errors import InputError
-from adte.views import Crop, Preprocess, Views, augmix, bands, base_view, load_image, resize
+from adte.core.errors import InputError
+from adte.images import Crop, Preprocess, Views, augmix, bands, base_view, load_image, resize
 
 ROOT = Path(__file__).parents[1]
 PHOTOS = ROOT.parent / "shared" / "data" / "photos"

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 import oracle
-from adte import functional as F
-from adte.prior import ClassPrior, PriorOptions, fixed_point
+from adte.core import functional as F
+from adte.methods.prior import ClassPrior, PriorOptions, fixed_point
 
 Z = torch.from_numpy(oracle.F_LOGITS)
 LP = F.log_probs(Z)

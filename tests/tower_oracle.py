@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from adte import Preprocess, Sample
 from adte.methods.parts import Entropy
 from adte.models.base import FixedClasses
-from adte.prompts import class_weights
+from adte.models.prompts import class_weights
 from adte.testing.small import SmallModel
 
 NAMES = ("cat", "car", "oak tree", "bus")

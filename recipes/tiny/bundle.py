@@ -18,13 +18,13 @@ import torch
 from safetensors.torch import load_file
 
 from adte import Views, load_model
-from adte.console import progress
 from adte.data import Dataset, load_dataset, make_stream
 from adte.evaluate.features.cache import extract
 from adte.evaluate.features.live import Live
+from adte.files.console import progress
 from adte.models import Model
+from adte.models.prompts import Prompts, class_weights
 from adte.models.tiny import tiny_classes
-from adte.prompts import Prompts, class_weights
 
 IDS = Path(__file__).with_name("bundle-ids.txt")
 

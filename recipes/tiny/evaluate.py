@@ -31,8 +31,8 @@ from torch import Tensor, nn
 from adte import fixed_point, load_model
 from adte.evaluate.running.figures import spearman
 from adte.evaluate.running.metrics import ece
+from adte.images import base_view
 from adte.models.tiny import SHAPES, ImageTower, Tiny, tiny_classes
-from adte.views import base_view
 
 TEMPLATE = "a photo of a {}."
 EVERYDAY = ["dog", "cat", "bird", "fish", "insect", "car", "boat", "food", "furniture", "building"]

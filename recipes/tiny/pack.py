@@ -26,8 +26,8 @@ from targets import index
 from torch import Tensor
 
 from adte.evaluate.running.metrics import ece
+from adte.images import base_view
 from adte.models.tiny import SHAPES, ImageTower, TextTower, Tiny
-from adte.views import base_view
 from evaluate import TEMPLATE
 
 

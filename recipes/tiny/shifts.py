@@ -21,8 +21,8 @@ from bundle import IDS, model_with, photographs, write
 from adte import Views
 from adte.data import Dataset, corrupted, make_stream
 from adte.evaluate.features.live import Live
+from adte.models.prompts import Prompts, class_weights
 from adte.models.tiny import tiny_classes
-from adte.prompts import Prompts, class_weights
 
 BLURS = ("defocus_blur", "glass_blur", "motion_blur")
 OTHERS = ("brightness", "elastic_transform", "gaussian_blur", "impulse_noise", "shot_noise",

@@ -9,21 +9,21 @@ from adte._version import __version__ as __version__
 if TYPE_CHECKING:
     from adte import data as data
     from adte import evaluate as evaluate
-    from adte import functional as functional
     from adte import testing as testing
-    from adte.batch import Batch, Context, Sample
     from adte.classifier import Classifier
-    from adte.errors import AdteError, InputError, MissingExtra, StateError
+    from adte.core import functional as functional
+    from adte.core.batch import Batch, Context, Sample
+    from adte.core.errors import AdteError, InputError, MissingExtra, StateError
+    from adte.core.prediction import Prediction, Predictions
     from adte.evaluate.compare import compare
-    from adte.images import load_image
+    from adte.evaluate.simulate import SimulatedStream
+    from adte.images import Preprocess, Views
+    from adte.images.decode import load_image
     from adte.methods import Method, create_method, list_methods
+    from adte.methods.prior import ClassPrior, PriorOptions, fixed_point
     from adte.models import Model, list_models, load_model, wrap
     from adte.pipeline import Pipeline
-    from adte.prediction import Prediction, Predictions
-    from adte.prior import ClassPrior, PriorOptions, fixed_point
     from adte.serve.client import Client
-    from adte.simulate import SimulatedStream
-    from adte.views import Preprocess, Views
 
 __all__ = [
     "AdteError",
@@ -57,19 +57,18 @@ __all__ = [
 ]
 
 _HOMES = {
-    "batch": ("Batch", "Context", "Sample"),
+    "core.batch": ("Batch", "Context", "Sample"),
     "classifier": ("Classifier",),
-    "errors": ("AdteError", "InputError", "MissingExtra", "StateError"),
+    "core.errors": ("AdteError", "InputError", "MissingExtra", "StateError"),
     "evaluate.compare": ("compare",),
-    "images": ("load_image",),
+    "images": ("Preprocess", "Views", "load_image"),
     "methods": ("Method", "create_method", "list_methods"),
     "models": ("Model", "list_models", "load_model", "wrap"),
     "pipeline": ("Pipeline",),
-    "prediction": ("Prediction", "Predictions"),
-    "prior": ("ClassPrior", "PriorOptions", "fixed_point"),
+    "core.prediction": ("Prediction", "Predictions"),
+    "methods.prior": ("ClassPrior", "PriorOptions", "fixed_point"),
     "serve.client": ("Client",),
-    "simulate": ("SimulatedStream",),
-    "views": ("Preprocess", "Views"),
+    "evaluate.simulate": ("SimulatedStream",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 _ROOMS = ("data", "evaluate", "functional", "methods", "models", "testing")
@@ -82,6 +81,8 @@ def __getattr__(name: str) -> Any:
     if name in _HOME:
         found = globals()[name] = getattr(import_module(f"adte.{_HOME[name]}"), name)
         return found
+    if name == "functional":
+        return import_module("adte.core.functional")
     if not name.startswith("_"):
         try:
             return import_module(f"adte.{name}")

@@ -11,7 +11,6 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from adte.batch import Context
 from adte.bench import (
     cost,
     encode,
@@ -28,11 +27,12 @@ from adte.bench import (
 )
 from adte.bench.conditions import processor
 from adte.cli import main
-from adte.errors import InputError
+from adte.core.batch import Context
+from adte.core.errors import InputError
+from adte.images import Views
 from adte.methods import PriorMethod
 from adte.methods.prompt_tuning import PromptLearner
 from adte.models import load_model
-from adte.views import Views
 
 CONDITIONS = {"device", "dtype", "kernel", "threads", "processor", "torch", "python"}
 

@@ -10,9 +10,9 @@ from torch.nn.functional import normalize
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from adte.batch import Batch, Context
-from adte.errors import InputError
-from adte.machine import PeakMemory
+from adte.core.batch import Batch, Context
+from adte.core.errors import InputError
+from adte.core.machine import PeakMemory
 from adte.methods import create_method
 
 CLASSES, IMAGES, VIEWS = 20_000, 16, 64

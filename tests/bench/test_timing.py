@@ -7,7 +7,7 @@ import time
 import torch
 
 from adte.bench import timing
-from adte.machine import threads
+from adte.core.machine import threads
 
 
 def test_candidates_take_turns_after_a_warm_up() -> None:

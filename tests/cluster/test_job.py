@@ -13,9 +13,9 @@ import pytest
 from adte import InputError
 from adte.cluster import label
 from adte.cluster.label import ClusterJob
+from adte.core.errors import MissingExtra
 from adte.data import places
-from adte.errors import MissingExtra
-from adte.labelling import Job, Listener, Report, Wanted
+from adte.label import Job, Listener, Report, Wanted
 from predicting import picture, pictures, rows, settle
 
 WANTED = Wanted(["cat", "dog", "car"], views=2)

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from PIL import Image
 
 from adte.cli import main
-from adte.errors import InputError
+from adte.core.errors import InputError
 from adte.files.states import load_state
 
 pytest.importorskip("ray")

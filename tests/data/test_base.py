@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from adte.core.errors import InputError
 from adte.data import Dataset, Example, dataset_info, list_datasets, load_dataset
 from adte.data.registry import DatasetInfo, Reader, create_reader, reader, register_dataset
-from adte.errors import InputError
 
 
 def small(**changes: object) -> Dataset:

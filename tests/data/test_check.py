@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from adte.core.errors import InputError
 from adte.data import check_dataset
 from adte.data.names import imagenet_ids
-from adte.errors import InputError
 
 
 def statuses(name: str, path: Path, **options: object) -> dict[str, tuple[str, str]]:

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from adte.core.errors import InputError
 from adte.data import load_dataset, looks_like
-from adte.errors import InputError
 
 N = 9000
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from adte.core.errors import InputError
 from adte.data import corrupted, load_dataset, make_stream
-from adte.errors import InputError
-from adte.images import load_image
+from adte.images.decode import load_image
 
 
 @pytest.fixture

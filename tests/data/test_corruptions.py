@@ -14,6 +14,7 @@ import torch
 from PIL import Image
 from scipy import ndimage
 
+from adte.core.errors import InputError
 from adte.data.corruptions import (
     COMMON,
     CORRUPTIONS,
@@ -28,7 +29,6 @@ from adte.data.corruptions import (
 )  # fmt: skip
 from adte.data.corruptions.planes import convolve, gaussian, line_blur, sample, zoom
 from adte.data.corruptions.tables import SIDES, TABLES
-from adte.errors import InputError
 from data.corruption_reference import COUNT, FILE, Pixels, photo, statistics
 
 REFERENCE = json.loads(FILE.read_text(encoding="utf-8"))

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from adte.core.errors import InputError
 from adte.data import load_dataset, looks_like
 from adte.data.coop import read_split
 from adte.data.registry import create_reader
-from adte.errors import InputError
 
 Write = Callable[[Path, object], Path]
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from adte.core.errors import InputError
 from adte.data import DatasetInfo, Download, download
 from adte.data.get import fetch_file, unpack
-from adte.errors import InputError
 from fileserver import CONTENT, Server, serving
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from adte.core.errors import InputError
 from adte.data import load_dataset, looks_like
 from adte.data.names import imagenet_classes, imagenet_ids, imagenet_names
-from adte.errors import InputError
 
 IDS = imagenet_ids()
 Write = Callable[[Path, object], Path]

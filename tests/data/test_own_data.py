@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from adte.core.errors import InputError, MissingExtra
 from adte.data import check_dataset, load_dataset, looks_like
 from adte.data.names import imagenet_ids, read_names
 from adte.data.webdataset import expand
-from adte.errors import InputError, MissingExtra
 
 Write = Callable[[Path, object], Path]
 

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from adte.core.errors import InputError
 from adte.data import check_dataset, load_dataset
-from adte.errors import InputError
-from adte.images import load_image
+from adte.images.decode import load_image
 
 Write = Callable[[Path, object], Path]
 

@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from adte.core.errors import InputError
+from adte.core.options import describe
 from adte.data import Dataset, Stream, StreamOptions, make_stream
 from adte.data.corrupted import corrupted, corruption_list, severity_list
 from adte.data.streams import SAMPLE, another_order, other_images
-from adte.errors import InputError
-from adte.options import describe
 
 
 def dataset(name: str = "a", classes: int = 5, each: int = 20, ids: tuple[str, ...] | None = None,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from adte.core.errors import InputError
 from adte.data import load_dataset, looks_like
 from adte.data.names import imagenet_ids
-from adte.errors import InputError
 
 TINY = imagenet_ids("tiny-imagenet")
 

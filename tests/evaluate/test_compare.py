@@ -14,7 +14,7 @@ from adte import InputError, Sample, create_method
 from adte.evaluate.compare import Comparison, Listener, compare, tasks_for
 from adte.evaluate.features.cache import Cache
 from adte.evaluate.running.tasks import Task
-from adte.views import Views
+from adte.images import Views
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from adte import InputError
-from adte.errors import MissingExtra
+from adte.core.errors import MissingExtra
 from adte.evaluate.running.logs import open_log
 from adte.evaluate.running.results import Conditions, Record
 

@@ -10,9 +10,11 @@ from adte import InputError, Sample, load_model
 from adte.data import load_dataset
 from adte.evaluate.features.recipe import Recipe
 from adte.evaluate.features.stream import Held, Image
-from adte.evaluate.studies import multilabel as study
-from adte.evaluate.studies.lab import OURS, Lab, Preset
-from adte.evaluate.studies.multilabel import (
+from adte.images import Views
+from adte.models.prompts import Prompts, class_weights
+from adte.paper import multilabel as study
+from adte.paper.lab import OURS, Lab, Preset
+from adte.paper.multilabel import (
     COLUMNS,
     METHODS,
     Pair,
@@ -23,8 +25,6 @@ from adte.evaluate.studies.multilabel import (
     paired,
     side_by_side,
 )
-from adte.prompts import Prompts, class_weights
-from adte.views import Views
 
 CHEAP = ("zero-shot", "all views averaged", "SE", OURS)
 

@@ -18,11 +18,11 @@ from adte import InputError
 from adte.cli import main
 from adte.evaluate.features.cache import Cache
 from adte.evaluate.source import Source
-from adte.evaluate.studies import Figure, Finding, Lab, Row, Series, conduct, find_study
-from adte.evaluate.studies.conduct import Settings, descriptions_of
-from adte.evaluate.studies.lab import ADTE, OURS, PAPER, RELEASED, Preset
-from adte.evaluate.studies.study import averaged, studies
 from adte.models import get, load_model
+from adte.paper import Figure, Finding, Lab, Row, Series, conduct, find_study
+from adte.paper.conduct import Settings, descriptions_of
+from adte.paper.lab import ADTE, OURS, PAPER, RELEASED, Preset
+from adte.paper.study import averaged, studies
 from models.small_towers import add_small_models, needs
 
 open_clip = needs("open_clip", "clip")

@@ -11,14 +11,14 @@ import torch
 pytest.importorskip("sklearn", reason="the digits are scikit-learn's")
 
 from adte import InputError
-from adte.errors import MissingExtra
-from adte.evaluate.published import published
+from adte.core.errors import MissingExtra
 from adte.evaluate.running.tasks import Task, perform
-from adte.evaluate.studies import digits, pixels
-from adte.evaluate.studies.digits import coloured, corrupted, load_digits
-from adte.evaluate.studies.lab import Lab, Preset
-from adte.evaluate.studies.pixels import deyo, unimodal
-from adte.evaluate.studies.study import find_study
+from adte.paper import digits, pixels
+from adte.paper.digits import coloured, corrupted, load_digits
+from adte.paper.lab import Lab, Preset
+from adte.paper.pixels import deyo, unimodal
+from adte.paper.published import published
+from adte.paper.study import find_study
 
 QUICK = Preset(images=16, seeds=2)
 

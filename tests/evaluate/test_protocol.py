@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from adte import InputError, Sample, create_method
-from adte import functional as F
+from adte.core import functional as F
 from adte.evaluate import run
 from clusters import live
 

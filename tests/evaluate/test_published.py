@@ -9,8 +9,8 @@ from statistics import fmean
 
 import pytest
 
-from adte.errors import InputError
-from adte.evaluate.published import Cell, Published, list_published, published
+from adte.core.errors import InputError
+from adte.paper.published import Cell, Published, list_published, published
 
 SOURCE = Path(__file__).resolve().parents[3] / "shared" / "paper" / "adte-paper.tex.txt"
 TURNED = {"tail-classes", "bias-statistics"}  # rows and columns exchanged: one unit a column

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from adte.cli import main
-from adte.evaluate.studies import Figure, Finding, Row, Series, find_study
-from adte.evaluate.studies.render import findings_page, grids, keep_findings, kept_findings
+from adte.paper import Figure, Finding, Row, Series, find_study
+from adte.paper.render import findings_page, grids, keep_findings, kept_findings
 
 FINDING = Finding(
     "tiny, few images",

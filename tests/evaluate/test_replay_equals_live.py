@@ -20,7 +20,7 @@ from adte.evaluate.features.stream import FeatureStream
 from adte.evaluate.running.results import Results
 from adte.files.states import load_state
 from adte.methods import Method, Prediction, method_info
-from adte.prompts import class_weights
+from adte.models.prompts import class_weights
 from adte.testing import SmallModel
 
 NAMES = ("cat", "golden retriever", "car", "oak tree", "bus")

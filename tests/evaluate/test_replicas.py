@@ -9,8 +9,8 @@ from adte import create_method
 from adte.evaluate import run
 from adte.evaluate.features.cache import Cache
 from adte.evaluate.features.stream import Held
-from adte.evaluate.studies.lab import PRESETS, Lab
-from adte.evaluate.studies.replicas import in_replicas, merged, replicas
+from adte.paper.lab import PRESETS, Lab
+from adte.paper.replicas import in_replicas, merged, replicas
 
 
 @pytest.fixture(scope="module")

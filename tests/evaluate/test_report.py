@@ -28,7 +28,7 @@ from adte.evaluate.running import figures
 from adte.evaluate.running.aggregate import aggregate
 from adte.evaluate.running.results import Results
 from adte.evaluate.running.tasks import Task, method_tasks, run_tasks
-from adte.simulate import SimulatedStream
+from adte.evaluate.simulate import SimulatedStream
 
 TASKS = [
     Task("zero-shot"),

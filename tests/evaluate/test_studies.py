@@ -16,29 +16,29 @@ from PIL import Image
 from adte import InputError
 from adte.bench import cost
 from adte.cli import main
+from adte.core.errors import MissingExtra, StateError
 from adte.data import Dataset, make_stream
-from adte.errors import MissingExtra, StateError
 from adte.evaluate.features.cache import Cache, begun, extract
 from adte.evaluate.features.live import Live
 from adte.evaluate.features.stream import Fewer, Narrowed
-from adte.evaluate.published import list_published, published
 from adte.evaluate.running.tasks import Task, key_of
 from adte.evaluate.source import Source
-from adte.evaluate.studies import PRESETS, Finding, Lab, Row, find_study, studies, study
-from adte.evaluate.studies.bias import learned
-from adte.evaluate.studies.comparisons import prior_options
-from adte.evaluate.studies.conduct import Settings, chosen, conduct, prepare
-from adte.evaluate.studies.lab import ADTE, OURS, PAPER, RELEASED, Preset, interleaved
-from adte.evaluate.studies.render import findings_page, grids, to_markdown
-from adte.evaluate.studies.robustness import robust_facts, streams_of
-from adte.evaluate.studies.rows import FIXED_POINT, family_like, with_interval
-from adte.evaluate.studies.study import STUDIES
+from adte.images import Views
 from adte.methods import create_method
+from adte.methods.prior import ClassPrior
 from adte.models import load_model
-from adte.prior import ClassPrior
-from adte.prompts import class_weights
+from adte.models.prompts import class_weights
+from adte.paper import PRESETS, Finding, Lab, Row, find_study, studies, study
+from adte.paper.bias import learned
+from adte.paper.comparisons import prior_options
+from adte.paper.conduct import Settings, chosen, conduct, prepare
+from adte.paper.lab import ADTE, OURS, PAPER, RELEASED, Preset, interleaved
+from adte.paper.published import list_published, published
+from adte.paper.render import findings_page, grids, to_markdown
+from adte.paper.robustness import robust_facts, streams_of
+from adte.paper.rows import FIXED_POINT, family_like, with_interval
+from adte.paper.study import STUDIES
 from adte.testing.small import SmallModel
-from adte.views import Views
 
 NAMES = ("red", "green", "blue")
 FIGURES = {"te-q", "views", "tcr-curves", "two-classes", "vlm-bias"}

@@ -31,8 +31,8 @@ from adte.evaluate.running.tasks import (
     run_tasks,
 )
 from adte.evaluate.source import Source
-from adte.prompts import Prompts
-from adte.views import KERNELS
+from adte.images import KERNELS
+from adte.models.prompts import Prompts
 from evaluate.test_cache import live, pictures
 
 

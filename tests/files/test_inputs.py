@@ -23,7 +23,7 @@ from PIL import Image
 
 from adte import InputError
 from adte.files.inputs import expand, is_archive
-from adte.images import load_image
+from adte.images.decode import load_image
 
 posix = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs a POSIX system")
 

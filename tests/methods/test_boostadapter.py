@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from adte import InputError, Sample, bank
-from adte import state as declared
+from adte.core import state as declared
 from adte.methods.boostadapter import BoostAdapter
 from adte.methods.tda import TDA, Query
 from methods.test_tda import ALL, LoopTDA, assert_splits_equal_the_loop, shannon, softmax

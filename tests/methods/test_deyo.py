@@ -11,7 +11,7 @@ import torch
 
 import tower_oracle as slow
 from adte import InputError, create_method
-from adte import functional as F
+from adte.core import functional as F
 from adte.methods.deyo import DeYO, shuffle_patches
 from adte.methods.parts import Entropy
 from adte.testing.small import SmallModel

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from adte import InputError, Sample, SimulatedStream
+from adte.core.prediction import Prediction
 from adte.methods import Method, create_method
 from adte.methods.frolic import Frolic, gaussian_logits, match_temperature, shrunk_variance
-from adte.prediction import Prediction
 from methods.test_tda import assert_splits_equal_the_loop
 
 STREAM = SimulatedStream(classes=6, images=60, views=3, dim=8)

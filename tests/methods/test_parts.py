@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from adte import InputError, Sample, bank, create_method
-from adte import functional as F
-from adte.batch import Batch, Context
+from adte.core import functional as F
+from adte.core.batch import Batch, Context
 from adte.methods import dpe
 from adte.methods.parts import Adjustment, Entropy, Selection
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from adte import create_method, list_methods
-from adte.errors import InputError
+from adte.core.errors import InputError
+from adte.core.registry import Registry
 from adte.methods import Method, method_info, register
 from adte.methods.registry import preset
-from adte.registry import Registry
 from adte.testing.samples import samples
 
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from adte import InputError, Sample, SimulatedStream, StateError, create_method
-from adte.batch import Batch
+from adte.core.batch import Batch
+from adte.core.prediction import Prediction
 from adte.methods.base import Method
 from adte.methods.parts import Entropy, Selection
 from adte.methods.tda import TDA
-from adte.prediction import Prediction
 
 STREAM = SimulatedStream(classes=6, images=60, views=12, dim=8, scale=6.0)
 ALL = [sample for sample, _ in STREAM]

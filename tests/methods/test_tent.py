@@ -12,7 +12,7 @@ from torch import nn
 
 import tower_oracle as slow
 from adte import InputError, StateError, create_method
-from adte import functional as F
+from adte.core import functional as F
 from adte.methods.image_tower import Descent
 from adte.methods.tent import Tent
 from adte.testing.small import SmallModel

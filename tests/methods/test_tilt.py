@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from adte import Batch, Context, Method, create_method
-from adte.errors import InputError
+from adte.core.errors import InputError
 
 Array = NDArray[np.float64]
 SCALE = 20.0

@@ -13,7 +13,7 @@ import torch
 import oracle
 import prompt_oracle as slow
 from adte import InputError, Sample, create_method
-from adte import functional as F
+from adte.core import functional as F
 from adte.methods import prompt_tuning
 from adte.methods.measured import marginal
 from adte.methods.prompt_tuning import PromptLearner, adamw

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+from adte.core.state import Entry, State
 from adte.methods.zero_shot import ZeroShot
-from adte.state import Entry, State
 from adte.testing.samples import samples
 
 

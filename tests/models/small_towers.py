@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from adte.errors import MissingExtra
+from adte.core.errors import MissingExtra
 from adte.models._torchvision import import_late
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 import adte
-from adte.errors import InputError
+from adte.core.errors import InputError
 from adte.models._weights import read_checkpoint
 from models.hostile import Scripted, hostile, script, tensor_pickle, zip_of
 from predicting import call, is_clean, picture

@@ -10,11 +10,11 @@ import torch
 from torch import nn
 
 from adte import InputError, Model
+from adte.images import Preprocess
 from adte.models import FixedClasses, load_model
 from adte.models._weights import SAMPLED, fingerprint
 from adte.testing.models import CHECKS
 from adte.testing.small import SmallModel
-from adte.views import Preprocess
 
 
 class ImageTower(Model):

@@ -186,7 +186,7 @@ class _Image(torch.nn.Module):
 
 @pytest.mark.parametrize("method", ["tent", "memo"])
 def test_methods_that_change_the_tower(model_of, method):
-    from adte.batch import Context
+    from adte.core.batch import Context
 
     model = model_of("fast-plain")
     text = model.encode_text(["cat", "dog", "car"]).detach()

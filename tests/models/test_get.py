@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from adte.cli import main
-from adte.errors import InputError
+from adte.core.errors import InputError
 from adte.models._weights import fetch
 from adte.models.get import checkpoint_of, get_model
 from adte.models.openclip import _fetch, import_open_clip

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from adte import InputError
+from adte.images import base_view
 from adte.models import load_model
 from adte.models.huggingface import read_preprocess
 from adte.testing.models import CHECKS, TEXTS, pixels
-from adte.views import base_view
 from models.small_towers import make_tokenizer, needs
 
 transformers = needs("transformers", "hf")

@@ -12,9 +12,9 @@ from click.testing import CliRunner
 from adte import Classifier, InputError, load_model
 from adte.cli import main
 from adte.cluster.worker import Tower
+from adte.core.loading import Loading
 from adte.evaluate.features.cache import bundle
 from adte.evaluate.source import Source
-from adte.loading import Loading
 
 NAMES = {f.name for f in fields(Loading)}
 

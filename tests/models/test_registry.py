@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from adte import InputError
 from adte.cli import main
-from adte.errors import MissingExtra
+from adte.core.errors import MissingExtra
 from adte.models import (
     _weights,
     list_models,

@@ -8,8 +8,8 @@ import torch
 from adte import InputError
 from adte.models import FixedClasses, load_model
 from adte.models.base import fitted
+from adte.models.prompts import class_weights
 from adte.models.timm import load_timm
-from adte.prompts import class_weights
 from models.small_towers import needs
 
 timm = needs("timm", "timm")

@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import nn
 
+from adte.images import base_view
 from adte.models.tiny import PAD, START, Tiny, load_longtail, load_tiny, tiny_classes
-from adte.views import base_view
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import torch
 import adte
 from adte import InputError, Model, Preprocess
 from adte.models import check_model, load_model
-from adte.prompts import class_weights
+from adte.models.prompts import class_weights
 from adte.testing.models import CHECKS, TEXTS, pixels
 from adte.testing.small import SmallModel
 from models.small_towers import add_small_models, make_tokenizer, needs

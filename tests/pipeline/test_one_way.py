@@ -13,14 +13,14 @@ from PIL import Image
 
 import adte
 from adte import Classifier, InputError, Pipeline, Views, create_method, list_methods
-from adte.batch import Context
+from adte.core.batch import Context
 from adte.data import make_stream
 from adte.data.registry import load_dataset
 from adte.evaluate.features.cache import extract
 from adte.evaluate.features.live import Live
 from adte.evaluate.running.protocol import predictions
 from adte.methods import method_info
-from adte.prompts import class_weights
+from adte.models.prompts import class_weights
 from adte.testing import SmallModel
 
 ROOT = Path(adte.__file__).parent

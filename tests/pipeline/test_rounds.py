@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from adte import Classifier, InputError, Views
+from adte.images import Preprocess
 from adte.pipeline import Pipeline
 from adte.pipeline.rounds import FIRST, NEXT, enough
 from adte.testing.small import SmallModel
-from adte.views import Preprocess
 
 CLASSES = ["cat", "dog", "car"]
 

@@ -16,12 +16,13 @@ import torch
 from PIL import Image, ImageOps
 
 from adte import InputError, Pipeline, Views
+from adte.images import Crop, Picture, Preprocess, base_view, load_picture
+from adte.images.boxes import of_base
+from adte.images.render import pack, render
+from adte.images.table import show, where
 from adte.pipeline import way
 from adte.pipeline.overlap import overlapped
-from adte.rendering import pack, render, show, where
 from adte.testing import SmallModel
-from adte.views import Crop, Picture, Preprocess, base_view, load_picture
-from adte.views.boxes import of_base
 
 KINDS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 ODD = [(37, 50), (1, 1), (1, 40), (40, 1), (2, 100), (100, 2), (150, 97), (300, 40)]
@@ -142,8 +143,10 @@ def test_the_buffer_of_views_must_be_whole():
 
 KERNEL = """
 import numpy as np, torch
-from adte.rendering import fused, pack, plain, show
-from adte.views import Picture, Preprocess
+from adte.images import fused, plain
+from adte.images.render import pack
+from adte.images.table import show
+from adte.images import Picture, Preprocess
 rng = np.random.default_rng(0)
 for dtype, side, kind, images in (
     (torch.float32, 34, "bilinear", [((9, 13), (1, 2, 6, 8, True))]),

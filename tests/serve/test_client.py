@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 
 from adte import InputError
-from adte.images import load_image
+from adte.images.decode import load_image
 from adte.serve.client import Client, ServiceError
 from serving import Limits, classifier, jpeg, made, running, small
 

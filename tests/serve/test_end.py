@@ -15,6 +15,7 @@ from dataclasses import asdict
 import pytest
 
 import adte
+from adte.images import Views
 from adte.serve import admin, run
 from adte.serve.app import Shell
 from adte.serve.client import ServiceError
@@ -24,7 +25,6 @@ from adte.serve.making import made
 from adte.serve.service import Service
 from adte.serve.settings import Settings
 from adte.serve.streams import Stream
-from adte.views import Views
 from serving import CLASSES, PATIENCE, free_port, jpeg, small, wait_ready, wait_together
 
 ASKED = {"classes": CLASSES, "templates": "single", "method": "tilt", "views": 6, "seed": 0,

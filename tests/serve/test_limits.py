@@ -6,10 +6,10 @@ import pytest
 from PIL import Image
 
 from adte import InputError
+from adte.core.state import nbytes
 from adte.methods import create_method
 from adte.serve import limits as limiting
 from adte.serve.limits import PIXELS, Gate, Limits, Refused
-from adte.state import nbytes
 
 
 def test_sizes_that_the_guide_tells_fit_the_limits():

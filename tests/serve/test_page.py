@@ -29,7 +29,7 @@ pytest.importorskip("playwright.sync_api", reason="needs playwright, which drive
 pytest.importorskip("axe_playwright_python", reason="needs axe, which looks for faults")
 
 import adte
-from adte.page import COLOURS
+from adte.core.page import COLOURS
 from adte.serve.access import Access
 from browsing import SIZES, faults, small
 from painting import FRUIT, painted

@@ -20,8 +20,8 @@ from PIL import Image
 from PIL.JpegImagePlugin import JpegImageFile
 
 import adte
-from adte.images import decoding_bytes
-from adte.machine import resident
+from adte.core.machine import resident
+from adte.images.decode import decoding_bytes
 from adte.pipeline import Pipeline
 from adte.serve.client import ServiceError, _form
 from adte.serve.limits import Limits, Refused

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from adte.views import Views
+from adte.images import Views
 
 __all__ = ["conditions", "processor"]
 

@@ -21,14 +21,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from adte.batch import Context
 from adte.bench import subject, timing
-from adte.machine import PeakMemory
+from adte.core.batch import Context
+from adte.core.machine import PeakMemory
 from adte.methods import Method, create_method
 from adte.methods.prompt_tuning import PromptLearner
 from adte.models import Model
+from adte.models.prompts import class_weights
 from adte.pipeline import Pipeline
-from adte.prompts import class_weights
 
 __all__ = ["PUBLISHED", "run"]
 

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from adte.batch import Context
 from adte.bench import stream, subject, timing
-from adte.errors import MissingExtra
+from adte.core.batch import Context
+from adte.core.errors import MissingExtra
 from adte.methods import create_method
 from adte.pipeline import Pipeline
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from adte import functional as F
 from adte.bench import timing
 from adte.bench.conditions import conditions
-from adte.machine import threads
+from adte.core import functional as F
+from adte.core.machine import threads
 
 __all__ = ["run"]
 

@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from PIL import Image
 
-from adte.batch import Context
 from adte.bench import subject, timing
 from adte.bench.views import photo
-from adte.images import find_images
+from adte.core.batch import Context
+from adte.images import Views
+from adte.images.decode import find_images
 from adte.methods import create_method
+from adte.models.prompts import class_weights
 from adte.pipeline import Pipeline
-from adte.prompts import class_weights
-from adte.views import Views
 
 __all__ = ["STAGES", "photographs", "run"]
 

@@ -14,13 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from adte import bank
-from adte.batch import Sample
 from adte.bench import timing
 from adte.bench.conditions import conditions
-from adte.machine import threads
-from adte.methods import create_method
-from adte.prior import ClassPrior, PriorOptions, fixed_point
+from adte.core.batch import Sample
+from adte.core.machine import threads
+from adte.methods import bank, create_method
+from adte.methods.prior import ClassPrior, PriorOptions, fixed_point
 
 __all__ = ["DEFAULT", "run"]
 

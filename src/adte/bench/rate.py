@@ -21,16 +21,16 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from adte.batch import Context
 from adte.bench import subject, timing
 from adte.bench.limit import limit
 from adte.bench.pipeline import photographs
 from adte.bench.views import usual
+from adte.core.batch import Context
+from adte.images import Views
 from adte.methods import create_method
 from adte.models.base import Model
+from adte.models.prompts import class_weights
 from adte.pipeline import Pipeline, default_workers
-from adte.prompts import class_weights
-from adte.views import Views
 
 __all__ = ["ahead", "run"]
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from adte.batch import Context
 from adte.bench import timing
 from adte.bench.conditions import conditions
-from adte.machine import threads
+from adte.core.batch import Context
+from adte.core.machine import threads
 from adte.methods import create_method
 
 __all__ = ["METHODS", "run"]

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch.nn.functional import normalize
 
-from adte.batch import Context
 from adte.bench import timing
 from adte.bench.conditions import conditions
-from adte.machine import resident
+from adte.core.batch import Context
+from adte.core.machine import resident
 from adte.methods import create_method
 
 __all__ = ["decades", "run"]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from adte.bench.conditions import conditions
-from adte.errors import InputError
+from adte.core.errors import InputError
 from adte.models import load_model
 from adte.models.base import Model
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from adte.errors import InputError
+from adte.core.errors import InputError
 
 __all__ = ["check_counts", "finish", "median_times", "medians", "result", "seconds"]
 

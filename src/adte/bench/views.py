@@ -15,9 +15,9 @@ from torch import Tensor
 
 from adte.bench import timing
 from adte.bench.conditions import conditions
-from adte.images import Pixels, load_image
-from adte.machine import threads
-from adte.views import Crop, Preprocess, Views
+from adte.core.machine import threads
+from adte.images import Crop, Preprocess, Views
+from adte.images.decode import Pixels, load_image
 
 __all__ = ["photo", "run", "usual"]
 

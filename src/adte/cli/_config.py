@@ -1,4 +1,4 @@
-"""A person's own defaults, see `adte.config`, in the place of the verbs' own."""
+"""A person's own defaults, see `adte.cli.config`, in the place of the verbs' own."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from adte.errors import brief
+from adte.core.errors import brief
 
 if TYPE_CHECKING:
-    from adte.config import Setting
+    from adte.cli.config import Setting
 
 __all__ = ["note_folders", "own_defaults"]
 
@@ -20,7 +20,7 @@ def own_defaults(ctx: click.Context) -> dict[str, tuple[str, Setting]]:
     """Keys and defaults for the parameters of the verb that is about to run, by name of the
     parameter.
     """
-    from adte.config import VERBS, load_config
+    from adte.cli.config import VERBS, load_config
 
     names = {ctx.info_name, *([ctx.parent.info_name] if ctx.parent else [])}
     verb = next((v for v in VERBS if v in names), None)
@@ -40,7 +40,7 @@ def own_defaults(ctx: click.Context) -> dict[str, tuple[str, Setting]]:
 
 def note_folders(ctx: click.Context, own: Mapping[str, tuple[str, Setting]]) -> None:
     """Say which options the file of the current folder sets, unless with -q."""
-    from adte.config import FOLDERS
+    from adte.cli.config import FOLDERS
 
     used = ", ".join(
         f"{key}={brief(value)}"

@@ -22,7 +22,7 @@ from adte.cli._config import note_folders, own_defaults
 from adte.cli._methods import check_names
 from adte.cli._outputs import add_force, writable
 from adte.cli._verbs import MODULES, VERBS
-from adte.errors import AdteError, InputError, brief, unknown
+from adte.core.errors import AdteError, InputError, brief, unknown
 from adte.files.whole import reason
 
 AGAIN = "adte.again"  # in a context: what the same command would do after an interrupt
@@ -272,8 +272,8 @@ def split_settings(texts: Sequence[str]) -> dict[str, str]:
 
 def read_settings(method: str, texts: tuple[str, ...]) -> dict[str, Any]:
     """The options of `--set`, typed; an unknown name or a bad value is an error."""
+    from adte.core.options import parse, unread
     from adte.methods import create_method, method_info
-    from adte.options import parse, unread
 
     found = parse(method_info(method).cls, split_settings(texts))
     made = create_method(method, **found)

@@ -13,9 +13,9 @@ from importlib import resources
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from adte.errors import unknown
-from adte.options import full_name
-from adte.registry import GROUP
+from adte.core.errors import unknown
+from adte.core.options import full_name
+from adte.core.registry import GROUP
 
 __all__ = ["check_names", "listed", "write"]
 
@@ -40,8 +40,8 @@ def check_names(method: str, options: Iterable[str]) -> None:
 
 def listed() -> str:
     """What the list has to hold: methods that share a class have one row."""
+    from adte.core.options import options
     from adte.methods import list_methods, method_info
-    from adte.options import options
 
     names: dict[type, list[str]] = {}
     for name in list_methods():

@@ -11,8 +11,8 @@ import click
 from click.core import ParameterSource
 
 from adte.cluster.connect import ClusterOptions
-from adte.errors import InputError
-from adte.options import choices
+from adte.core.errors import InputError
+from adte.core.options import choices
 
 __all__ = ["FINITE", "Engine", "OptionsOf", "Section", "was_given"]
 
@@ -122,7 +122,7 @@ class OptionsOf:
     def given(self, values: dict[str, Any], own: bool = True) -> dict[str, Any]:
         """What a person set of these options, by field; all of them are taken out of the values.
 
-        `own` counts a person's own defaults (`adte.config`) too.
+        `own` counts a person's own defaults (`adte.cli.config`) too.
         """
         found = {f.name: values.pop(self.prefix + f.name) for f in self.fields}
         return {k: v for k, v in found.items() if was_given(self.prefix + k, own)}

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from adte.errors import InputError
+from adte.core.errors import InputError
 from adte.files.claims import Target, claim
 from adte.files.devices import StrPath, is_special
 from adte.files.rows import is_facts, is_rows

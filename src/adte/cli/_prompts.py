@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from adte.errors import InputError
+from adte.core.errors import InputError
 
 DESCRIPTIONS = click.option(
     "--descriptions", metavar="FILE",

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from adte import console
 from adte.cli._group import JSON
 from adte.cli._options import Section
 from adte.cli._outputs import table_file
-from adte.errors import InputError
+from adte.core.errors import InputError
+from adte.files import console
 
 if TYPE_CHECKING:
     from adte.evaluate.features.stream import FeatureStream
@@ -45,7 +45,7 @@ def run_and_show(source: Source, tasks: Sequence[Task], to: dict[str, Any]) -> N
     from adte.evaluate.running.logs import open_log
     from adte.evaluate.running.tasks import ticks
     from adte.evaluate.source import needs_of
-    from adte.labelling.report import counted
+    from adte.label.report import counted
 
     table_to, json_to = to["table_to"], to["json_to"]
     needs = needs_of([t.create() for t in tasks])  # a bad option ends here, before any work

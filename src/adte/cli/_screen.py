@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 
-from adte import console
+from adte.files import console
 from adte.files.inputs import STDIN
 from adte.files.rows import escape_name
-from adte.labelling import Labelled, Listener, Report
-from adte.labelling.sorting import UNSURE
+from adte.label import Labelled, Listener, Report
+from adte.label.sorting import UNSURE
 
 if TYPE_CHECKING:
     from adte.classifier import Classifier

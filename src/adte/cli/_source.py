@@ -10,10 +10,10 @@ import click
 
 from adte.cli._options import OptionsOf, Section, was_given
 from adte.cli._prompts import ALLOW_MISSING, DESCRIPTIONS, check_missing
+from adte.core.loading import Loading
 from adte.data.streams import StreamOptions
 from adte.evaluate.asked import FEATURES, Asked
-from adte.loading import Loading
-from adte.views import Views
+from adte.images import Views
 
 if TYPE_CHECKING:
     from adte.evaluate.source import Source
@@ -75,7 +75,7 @@ class SourceOptions:
         """
         from adte.evaluate.source import Source
         from adte.files.lists import read_templates
-        from adte.prompts import Prompts
+        from adte.models.prompts import Prompts
 
         named = more.get("data") or values.get("data") or ()
         images = bool(named) and not any(spec.startswith(FEATURES) for spec in named)

@@ -9,15 +9,18 @@ from typing import Any
 import click
 from rich.text import Text
 
-from adte import console
 from adte.cli._options import was_given
 from adte.cli._outputs import check_writable
 from adte.cli.paper import LIMIT, SOURCE, VIEWS
-from adte.errors import InputError, MissingExtra, unknown
+from adte.core.errors import InputError, MissingExtra, unknown
 from adte.evaluate.features.stream import Tick
 from adte.evaluate.report.tables import check_suffix, save_table
 from adte.evaluate.source import FEATURES, Source
-from adte.evaluate.studies.conduct import (
+from adte.files import console, make_folder, write_whole
+from adte.files.lists import read_templates
+from adte.methods import method_info
+from adte.models.prompts import Prompts
+from adte.paper.conduct import (
     PUBLISHED,
     Settings,
     chosen,
@@ -26,20 +29,16 @@ from adte.evaluate.studies.conduct import (
     planned,
     prepare,
 )
-from adte.evaluate.studies.lab import PRESETS
-from adte.evaluate.studies.render import (
+from adte.paper.lab import PRESETS
+from adte.paper.render import (
     findings_page,
     grids,
     keep_findings,
     kept_findings,
     to_markdown,
 )
-from adte.evaluate.studies.study import Finding, Study, studies
-from adte.files import make_folder, write_whole
-from adte.files.lists import read_templates
-from adte.methods import method_info
+from adte.paper.study import Finding, Study, studies
 from adte.pipeline import default_workers
-from adte.prompts import Prompts
 
 PAGE = "index.html"
 

@@ -8,12 +8,13 @@ from typing import Any, get_type_hints
 
 import click
 
-from adte import console
 from adte.bench import cost, encode, growth, head, pipeline, prior, rate, step, stream, views
 from adte.cli._group import COUNT, JSON, main
 from adte.cli._options import OptionsOf
-from adte.errors import InputError
-from adte.evaluate.source import DEFAULT_MODEL, Source
+from adte.core.errors import InputError
+from adte.core.loading import DEFAULT_MODEL
+from adte.evaluate.source import Source
+from adte.files import console
 from adte.serve import load
 
 MODEL = OptionsOf(

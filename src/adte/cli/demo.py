@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from adte import console
 from adte.cli._group import COUNT, JSON, main
+from adte.files import console
 
 
 @main.command()

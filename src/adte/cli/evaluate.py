@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
-from adte import console
 from adte.cli._group import COUNT, JSON, SEED, SET, main, read_settings
 from adte.cli._options import Engine, OptionsOf, Section
 from adte.cli._results import run_and_show, run_options, taken, unseen
 from adte.cli._source import SourceOptions
-from adte.errors import InputError
-from adte.simulate import SimulatedStream
+from adte.core.errors import InputError
+from adte.evaluate.simulate import SimulatedStream
+from adte.files import console
 
 SOURCE, CACHE = SourceOptions(), SourceOptions(replay=True)
 SIMULATED = OptionsOf(SimulatedStream)
@@ -183,7 +183,7 @@ def extract(out: str, json_to: str | None, **values: Any) -> None:
     from adte.evaluate.features.cache import begun
     from adte.evaluate.features.cache import extract as write_cache
     from adte.evaluate.features.live import Live
-    from adte.labelling.report import counted
+    from adte.label.report import counted
 
     cluster, source = WORKERS.take(values), SOURCE.take(values)
     if source.cache is not None or source.npz is not None:
@@ -232,7 +232,7 @@ def simulate(json_to: str | None, **values: Any) -> None:
     from adte.evaluate.features.recipe import Recipe
     from adte.evaluate.features.stream import Given
     from adte.evaluate.running.tasks import LADDER, ticks
-    from adte.views import Views
+    from adte.images import Views
 
     stream = SimulatedStream(**SIMULATED.given(values))
     recipe = Recipe(

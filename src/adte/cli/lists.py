@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from adte import console
 from adte.cli._group import COUNT, JSON, Verb, main
-from adte.errors import InputError, MissingExtra
+from adte.core.errors import InputError, MissingExtra
+from adte.files import console
 
 
 @main.command()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from adte import console
 from adte.cli._group import Verbs, main
 from adte.cli.lists import models as listing
+from adte.files import console
 
 
 class Listed(Verbs):

@@ -13,7 +13,7 @@ from adte.cli._outputs import table_file
 from adte.cli._source import MODEL, TEMPLATE
 from adte.data.streams import StreamOptions
 from adte.evaluate.asked import Asked
-from adte.views import Views
+from adte.images import Views
 
 SOURCE = OptionsOf(
     Asked, only=("data", *MODEL, "batch", "workers", "strict"),

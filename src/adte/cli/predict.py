@@ -10,14 +10,14 @@ from typing import Any
 
 import click
 
-from adte import console
+from adte.classifier.facts import VIEWS, WORD
 from adte.cli._group import AGAIN, COUNT, JSON, SET, main, read_settings
 from adte.cli._options import FINITE, Count, Engine, OptionsOf, Section, was_given
 from adte.cli._outputs import check_writable, writable
 from adte.cli._prompts import ALLOW_MISSING, DESCRIPTIONS, check_missing
-from adte.errors import InputError
-from adte.facts import VIEWS, WORD
-from adte.loading import Loading
+from adte.core.errors import InputError
+from adte.core.loading import DEFAULT_MODEL, Loading
+from adte.files import console
 
 CLASSIFIER = Section(
     "Classes, model and method",
@@ -25,7 +25,7 @@ CLASSIFIER = Section(
                  help='Class names, separated by commas as in "cat, dog, car", or @FILE with one '
                  "name per line; lines that start with # are ignored. A model of fixed classes "
                  "(timm:NAME) takes all of its own without."),
-    click.option("--model", default="tiny", show_default=True,
+    click.option("--model", default=DEFAULT_MODEL, show_default=True,
                  help="Model to classify with: one that `adte models` lists, hf:ID or timm:NAME. "
                  "`tiny` needs no network and is for demonstrations."),
     OptionsOf(Loading),
@@ -148,7 +148,7 @@ def predict(**o: Any) -> None:
     from adte.cli._screen import Screen
     from adte.files.devices import is_standard_output
     from adte.files.outputs import is_stream
-    from adte.labelling import Job
+    from adte.label import Job
 
     names = ("out", "json_to", "state", "start", "freeze", "force", "top", "min_confidence",
              "batch", "workers", "sort_into", "sort", "wait", "order")  # fmt: skip
@@ -170,7 +170,7 @@ def predict(**o: Any) -> None:
 def _run(job: Any, screen: Any) -> None:
     """Run a job and sum it up; an interrupt says what the same command would do."""
     from adte.files.outputs import is_stream
-    from adte.labelling.report import counted
+    from adte.label.report import counted
 
     try:
         job.run(screen)
@@ -194,9 +194,9 @@ def _wanted(o: dict[str, Any], inputs: Sequence[str] = ()) -> Any:
 
     What can be refused without torch, which takes seconds to import, is refused first.
     """
+    from adte.core.templates import SINGLE
     from adte.files.inputs import check_there
     from adte.files.lists import read_classes, read_templates
-    from adte.templates import SINGLE
 
     check_missing(o["descriptions"], o["allow_missing"])
     check_there(inputs, o["classes"] or "")
@@ -205,7 +205,7 @@ def _wanted(o: dict[str, Any], inputs: Sequence[str] = ()) -> Any:
     if o["weights"] == "random" and not o["model"].startswith("tiny"):  # which refuse them
         warnings.warn("with random weights labels are a matter of chance; they serve to measure "
                       "speed", stacklevel=2)  # fmt: skip
-    from adte.labelling import Wanted
+    from adte.label import Wanted
 
     names = ("classes", "model", "method", "templates", "descriptions", "views", "seed", "weights",
              "tokenizer")  # fmt: skip
@@ -256,7 +256,7 @@ def learn(**o: Any) -> None:
     with console.notes(not o["quiet"]):
         wanted = _wanted(o, inputs)
     from adte.cli._screen import Screen
-    from adte.labelling import Job
+    from adte.label import Job
 
     screen = Screen(o["quiet"], False, None, 1, data=False, lines=False)
     with console.notes(not o["quiet"]):
@@ -285,8 +285,8 @@ def merge(states: tuple[str, ...], out: str, start: str | None, force: bool) -> 
     If several of them began from the same state, or went on from copies of it, name it with
     --start: it is part of each of them, and would count several times.
     """
-    from adte.labelling import merge_states
-    from adte.labelling.report import counted
+    from adte.label import merge_states
+    from adte.label.report import counted
 
     with console.notes():
         seen = merge_states(states, out, force, start)
@@ -316,7 +316,7 @@ def calibrate(**o: Any) -> None:
     be relied on. Labels do not change, and nothing else is learned from the images.
     """
     from adte.files.rows import escape_name
-    from adte.labelling import Calibrating
+    from adte.label import Calibrating
 
     with console.notes(not o["quiet"]):
         asked = {name: o[name] for name in ("limit", "workers", "json_to", "force")}
@@ -364,7 +364,7 @@ def look(quiet: bool, **o: Any) -> None:
     which `adte calibrate csv:checked.csv --state LABELS.adte` calibrates the confidences. The page
     needs no network and no server. No label is changed, and nothing is learned.
     """
-    from adte.labelling import Look
+    from adte.label import Look
 
     with console.notes(not quiet):
         asked = Look(**o)
@@ -398,8 +398,8 @@ def undo(listing: str, root: str | None) -> None:
     left where it is and reported, as is a moved one that is gone, and the exit code is 2. A list
     that you did not make on this machine moves images only below --root.
     """
-    from adte.labelling import undo as take_back
-    from adte.labelling.report import counted
+    from adte.label import undo as take_back
+    from adte.label.report import counted
 
     with console.notes():
         done = take_back(listing, root)

@@ -6,9 +6,9 @@ import os
 
 import click
 
-from adte import console
 from adte.cli._group import main
 from adte.cli._outputs import check_writable, writable
+from adte.files import console
 
 
 @main.command()

@@ -10,15 +10,15 @@ from typing import Any
 
 import click
 
-from adte import console
 from adte.cli._group import COUNT, JSON, main
 from adte.cli._options import FINITE, Engine, OptionsOf, Section
 from adte.cli._outputs import forced
 from adte.cluster.connect import ClusterOptions
-from adte.errors import InputError, MissingExtra
+from adte.core.errors import InputError, MissingExtra
+from adte.core.loading import DEFAULT_MODEL, Loading
+from adte.core.options import option
+from adte.files import console
 from adte.files.claims import Target, claim
-from adte.loading import Loading
-from adte.options import option
 from adte.serve.limits import Limits
 from adte.serve.log import FORMATS, log, logged
 
@@ -46,7 +46,7 @@ class Served(Loading):
     model: str | None = option(None, "model that all streams use; `adte models` lists them")
 
 
-MODEL = OptionsOf(Served, model="tiny")
+MODEL = OptionsOf(Served, model=DEFAULT_MODEL)
 STATE = Section(
     "State",
     click.option("--state", "folder", required=True, metavar="DIR",
@@ -263,7 +263,7 @@ ROWS = 20  # classes of a file that are shown
 
 
 def _show_file(path: str, words: list[str], json_to: str | None) -> None:
-    from adte.labelling import state_facts
+    from adte.label import state_facts
 
     if words:
         raise InputError(f"{words[0]!r} is for the folder of a service, and {path!r} is a file; "

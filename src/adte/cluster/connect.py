@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from adte import console
-from adte.errors import InputError, MissingExtra
-from adte.options import check, option
+from adte.core.errors import InputError, MissingExtra
+from adte.core.options import check, option
+from adte.files import console
 
 __all__ = ["RETRIES", "ClusterOptions", "connected", "gave_up", "import_ray", "places"]
 

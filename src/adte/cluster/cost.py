@@ -17,7 +17,7 @@ import argparse
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
-from adte.options import option
+from adte.core.options import option
 
 __all__ = ["SETS", "Cost", "Model", "table"]
 

@@ -28,7 +28,8 @@ from torch import Tensor
 
 from adte.cluster.connect import ClusterOptions, connected, import_ray, places
 from adte.cluster.worker import Tower
-from adte.errors import InputError, LockedError, MissingExtra
+from adte.core.errors import InputError, LockedError, MissingExtra
+from adte.images import Views
 from adte.pipeline import Pipeline
 from adte.serve.app import make_app
 from adte.serve.engine import Far
@@ -37,7 +38,6 @@ from adte.serve.limits import Refused
 from adte.serve.log import log
 from adte.serve.run import GRACE
 from adte.serve.service import Service
-from adte.views import Views
 
 __all__ = ["answer", "application", "deployed"]
 

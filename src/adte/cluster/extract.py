@@ -27,14 +27,14 @@ from numpy.typing import NDArray
 
 from adte.cluster.connect import ClusterOptions, connected, gave_up, import_ray, places
 from adte.cluster.worker import Chunk, Decoder, Encoder, Tower, Work, pack, unfit, unpack
+from adte.core.errors import AdteError, InputError
+from adte.core.loading import Loading
 from adte.data.streams import Stream
-from adte.errors import AdteError, InputError
 from adte.evaluate.features.cache import SHARD, Cache
 from adte.evaluate.features.cache import extract as write_cache
 from adte.evaluate.features.live import Live
 from adte.evaluate.features.stream import Tick, silent
 from adte.files.claims import claim_folder
-from adte.loading import Loading
 from adte.pipeline import Encoded, Pipeline
 from adte.pipeline.way import refused
 

@@ -1,7 +1,7 @@
 """Labelling on a cluster: workers encode, one owner learns in the order of the images.
 
 The owner is this process. It takes features in key order, whatever order workers finish in, and
-does with them what a job on one machine does (`adte.labelling`): so labels, rows, state and what an
+does with them what a job on one machine does (`adte.label`): so labels, rows, state and what an
 interrupted run goes on from are those of one machine, image by image, online, as far as features
 are equal (`adte.cluster`).
 """
@@ -17,9 +17,9 @@ from adte.classifier import Classifier
 from adte.cluster.connect import ClusterOptions, connected
 from adte.cluster.pool import Pool, Pooled
 from adte.cluster.worker import Tower, Work
+from adte.core.errors import InputError
 from adte.data.places import is_place
-from adte.errors import InputError
-from adte.labelling import Job
+from adte.label import Job
 
 __all__ = ["ClusterJob"]
 

@@ -17,8 +17,8 @@ import torch
 
 from adte.cluster.connect import RETRIES, ClusterOptions, gave_up, places
 from adte.cluster.worker import Chunk, Encoder, Work, unfit
-from adte.errors import InputError
-from adte.machine import head_device
+from adte.core.errors import InputError
+from adte.core.machine import head_device
 from adte.pipeline import Encoded, Pipeline
 from adte.pipeline.way import refused
 

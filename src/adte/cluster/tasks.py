@@ -15,16 +15,16 @@ from contextlib import ExitStack, contextmanager
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from adte import console
 from adte.cluster.connect import RETRIES, ClusterOptions, connected, gave_up
 from adte.cluster.worker import unfit
-from adte.errors import InputError
+from adte.core.errors import InputError
 from adte.evaluate.features.cache import Cache
 from adte.evaluate.features.stream import FeatureStream, Tick, silent
 from adte.evaluate.running.protocol import BATCH
 from adte.evaluate.running.results import Results
 from adte.evaluate.running.tasks import Task, key_of, known_run, once, passes, perform
 from adte.evaluate.source import Source, needs_of
+from adte.files import console
 
 __all__ = ["run_tasks", "spread"]
 

@@ -18,14 +18,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from adte.errors import AdteError, InputError
-from adte.given import refusing
-from adte.loading import Loading
+from adte.classifier.given import refusing
+from adte.core.errors import AdteError, InputError
+from adte.core.loading import Loading
+from adte.images import Preprocess, Views
 from adte.models import FixedClasses, Model
 from adte.models._weights import RANDOM
 from adte.models.loading import load_with
 from adte.pipeline import Pipeline
-from adte.views import Preprocess, Views
 
 __all__ = ["Chunk", "Decoder", "Encoder", "Tower", "Work", "pack", "unfit", "unpack"]
 

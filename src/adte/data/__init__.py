@@ -32,7 +32,7 @@ from adte.data.registry import (
     register_dataset,
 )
 from adte.data.streams import Stream, StreamOptions, make_stream
-from adte.images import find_images
+from adte.images.decode import find_images
 
 __all__ = [
     "Dataset",

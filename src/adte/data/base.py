@@ -11,8 +11,8 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from adte.errors import InputError
-from adte.templates import SINGLE
+from adte.core.errors import InputError
+from adte.core.templates import SINGLE
 
 __all__ = ["Dataset", "Example", "Files", "Skipped"]
 

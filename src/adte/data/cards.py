@@ -7,9 +7,9 @@ reader is right if its own result lies within half a point of them (1.5 for DTD 
 
 from __future__ import annotations
 
+from adte.core.templates import template_sets
 from adte.data.downloads import DOWNLOADS
 from adte.data.registry import DatasetInfo
-from adte.templates import template_sets
 
 __all__ = ["CARDS"]
 

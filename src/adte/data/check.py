@@ -10,12 +10,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from adte.core.errors import AdteError, InputError
 from adte.data.base import Dataset
 from adte.data.coop import CoopReader
 from adte.data.names import imagenet_classes
 from adte.data.registry import Found, Reader, create_reader, looks_like
-from adte.errors import AdteError, InputError
-from adte.images import load_image
+from adte.images.decode import load_image
 
 __all__ = ["Finding", "check_dataset"]
 

@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from adte.core.errors import InputError
 from adte.data.base import Dataset
 from adte.data.cards import CARDS
 from adte.data.files import first
 from adte.data.registry import Found, Reader, register_dataset
-from adte.errors import InputError
 
 __all__ = ["CIFAR10", "CIFAR10_NAMES", "CIFAR100", "CIFAR100_NAMES"]
 

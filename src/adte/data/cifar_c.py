@@ -14,6 +14,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from adte.core.errors import InputError
+from adte.core.options import option
 from adte.data.base import Dataset
 from adte.data.cards import CARDS
 from adte.data.cifar import CIFAR10_NAMES, CIFAR100_NAMES
@@ -21,8 +23,6 @@ from adte.data.corrupted import corruption_list, severity_list
 from adte.data.corruptions import CORRUPTIONS
 from adte.data.files import first
 from adte.data.registry import Found, Reader, register_dataset
-from adte.errors import InputError
-from adte.options import option
 
 __all__ = ["CIFAR10C", "CIFAR100C", "Rows"]
 

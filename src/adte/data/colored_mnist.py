@@ -24,12 +24,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from adte.core.errors import InputError
+from adte.core.options import option
 from adte.data.base import Dataset
 from adte.data.cards import CARDS
 from adte.data.files import first
 from adte.data.registry import Found, Reader, register_dataset
-from adte.errors import InputError
-from adte.options import option
 
 __all__ = ["ColoredMNIST"]
 

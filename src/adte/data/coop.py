@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
+from adte.core.errors import InputError
+from adte.core.options import option
 from adte.data.base import Dataset
 from adte.data.registry import Found, Reader
-from adte.errors import InputError
-from adte.options import option
 
 __all__ = ["CoopReader", "Split", "read_split"]
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from adte.core.errors import InputError
 from adte.data.cards import CARDS
 from adte.data.coop import CoopReader, Split
 from adte.data.files import first, lines
 from adte.data.registry import Found, register_dataset
-from adte.errors import InputError
 
 __all__ = ["SUN397", "UCF101", "Aircraft", "Pets"]
 

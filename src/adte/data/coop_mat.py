@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
+from adte.core.errors import InputError
 from adte.data.cards import CARDS
 from adte.data.coop import CoopReader, Split
 from adte.data.files import first
 from adte.data.mat import load_mat
 from adte.data.registry import Found, register_dataset
-from adte.errors import InputError
 
 __all__ = ["Cars", "Flowers"]
 

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from adte.core.errors import InputError
 from adte.data.base import Dataset
 from adte.data.corruptions import COMMON, CORRUPTIONS, Corruption, canonical
-from adte.errors import InputError
-from adte.images import load_image
+from adte.images.decode import load_image
 
 __all__ = ["corrupted", "corruption_list", "severity_list"]
 

@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
-from adte.errors import InputError
-from adte.images import is_image
+from adte.core.errors import InputError
+from adte.images.decode import is_image
 
 __all__ = ["first", "image_names", "lines", "missing", "subfolders"]
 

@@ -6,14 +6,14 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
+from adte.core.errors import InputError
+from adte.core.options import option
 from adte.data.base import Dataset
 from adte.data.cards import CARDS
 from adte.data.files import image_names, subfolders
 from adte.data.names import imagenet_classes, read_names
 from adte.data.registry import Found, Reader, register_dataset
-from adte.errors import InputError
-from adte.images import holds_images, walk_images
-from adte.options import option
+from adte.images.decode import holds_images, walk_images
 
 __all__ = ["ImageFolder"]
 

@@ -17,8 +17,8 @@ from http.client import HTTPException
 from pathlib import Path, PurePosixPath
 from typing import IO
 
+from adte.core.errors import InputError, unknown
 from adte.data.registry import DatasetInfo, Download, dataset_info
-from adte.errors import InputError, unknown
 from adte.files.inputs import is_archive
 from adte.files.whole import check_no_link, make_folder, reason
 

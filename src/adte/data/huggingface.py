@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from adte.core.errors import InputError, MissingExtra
+from adte.core.options import option
 from adte.data.base import Dataset
 from adte.data.cards import CARDS
 from adte.data.names import read_names
 from adte.data.registry import Found, Reader, register_dataset
-from adte.errors import InputError, MissingExtra
-from adte.options import option
 
 __all__ = ["HuggingFace"]
 

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from adte.core.errors import InputError
+from adte.core.options import option
 from adte.data.base import Dataset
 from adte.data.cards import CARDS
 from adte.data.files import first, image_names, subfolders
 from adte.data.mat import load_mat
 from adte.data.names import imagenet_ids, imagenet_names
 from adte.data.registry import Found, Reader, register_dataset
-from adte.errors import InputError
-from adte.options import option
 
 __all__ = ["ImageNet", "WordNetFolders"]
 

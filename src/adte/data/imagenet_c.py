@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from adte.core.errors import InputError
+from adte.core.options import option
 from adte.data.base import Dataset
 from adte.data.cards import CARDS
 from adte.data.corrupted import corruption_list, severity_list
@@ -20,8 +22,6 @@ from adte.data.files import first, image_names, lines, subfolders
 from adte.data.imagenet import WordNetFolders
 from adte.data.names import imagenet_ids
 from adte.data.registry import Found, register_dataset
-from adte.errors import InputError
-from adte.options import option
 
 __all__ = ["ImageNetC"]
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from adte.core.errors import InputError
+from adte.core.options import option
 from adte.data.base import Dataset
 from adte.data.cards import CARDS
 from adte.data.files import first, image_names, subfolders
 from adte.data.imagenet import WordNetFolders
 from adte.data.registry import Found, register_dataset
-from adte.errors import InputError
-from adte.options import option
 
 __all__ = ["ImageNetA", "ImageNetR", "ImageNetSketch", "ImageNetV2"]
 

@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from adte.errors import InputError, MissingExtra
+from adte.core.errors import InputError, MissingExtra
 
 __all__ = ["load_mat"]
 

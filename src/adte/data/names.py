@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from adte.errors import InputError, unknown
+from adte.core.errors import InputError, unknown
 
 __all__ = ["imagenet_classes", "imagenet_ids", "imagenet_names", "read_names"]
 

@@ -18,12 +18,12 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
+from adte.core.errors import InputError, MissingExtra
 from adte.data.webdataset import Sample, samples
-from adte.errors import InputError, MissingExtra
 from adte.files.inputs import Packed, entries, is_archive, is_pipe
 from adte.files.inputs import expand as expand_local
 from adte.files.order import shuffled
-from adte.images import is_image
+from adte.images.decode import is_image
 
 __all__ = [
     "LABEL", "File", "Listing", "Place", "Row", "expand", "files", "is_elsewhere", "is_place",

@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 from urllib.parse import unquote
 
+from adte.core.errors import AdteError, InputError, brief
+from adte.core.options import build, check, describe, option, parse
+from adte.core.registry import Registry
+from adte.core.templates import SINGLE
 from adte.data.base import Dataset
 from adte.data.files import missing
-from adte.errors import AdteError, InputError, brief
 from adte.files.inputs import is_archive
 from adte.files.whole import why_missing
-from adte.options import build, check, describe, option, parse
-from adte.registry import Registry
-from adte.templates import SINGLE
 
 __all__ = [
     "DatasetInfo",

@@ -16,15 +16,15 @@ from typing import Any
 
 import numpy as np
 
+from adte.core.errors import InputError
+from adte.core.options import option
 from adte.data.base import Dataset
 from adte.data.names import read_names
 from adte.data.places import LABEL, File, Place, files, is_place, members, row_group, rows, table
 from adte.data.registry import DatasetInfo, Found, Reader, register_dataset
 from adte.data.webdataset import MOST, label_of
 from adte.data.webdataset import expand as expand_pattern
-from adte.errors import InputError
-from adte.images import is_image
-from adte.options import option
+from adte.images.decode import is_image
 
 __all__ = ["Parquet", "Remote"]
 

@@ -34,11 +34,11 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from adte.core.errors import InputError
+from adte.core.options import build, check, flat, option
 from adte.data.base import Dataset, Example
 from adte.data.places import Row
-from adte.errors import InputError
-from adte.images import read_picture
-from adte.options import build, check, flat, option
+from adte.images.decode import read_picture
 
 __all__ = [
     "Stream", "StreamOptions", "another_order", "check_limit", "correlated", "gradual",

@@ -7,15 +7,15 @@ import io
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from adte.core.errors import InputError
+from adte.core.options import option
 from adte.data.base import Dataset
 from adte.data.cards import CARDS
 from adte.data.files import missing
 from adte.data.names import read_names
 from adte.data.registry import Found, Reader, register_dataset
-from adte.errors import InputError
 from adte.files.rows import unescape_cell
-from adte.images import is_image
-from adte.options import option
+from adte.images.decode import is_image
 
 __all__ = ["Table"]
 

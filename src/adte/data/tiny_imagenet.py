@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from adte.core.errors import InputError
+from adte.core.options import option
 from adte.data.base import Dataset
 from adte.data.cards import CARDS
 from adte.data.files import image_names, lines
 from adte.data.imagenet import WordNetFolders
 from adte.data.names import imagenet_ids
 from adte.data.registry import Found, register_dataset
-from adte.errors import InputError
-from adte.options import option
 
 __all__ = ["TinyImageNet"]
 

@@ -19,15 +19,15 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
+from adte.core.errors import InputError
+from adte.core.options import option
 from adte.data.base import Dataset
 from adte.data.cards import CARDS
 from adte.data.files import first
 from adte.data.names import read_names
 from adte.data.registry import Found, Reader, register_dataset
-from adte.errors import InputError
 from adte.files.tars import Header, members
-from adte.images import is_image
-from adte.options import option
+from adte.images.decode import is_image
 
 __all__ = [
     "MOST",

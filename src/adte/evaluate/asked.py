@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from adte.loading import Loading
-from adte.options import option
+from adte.core.loading import Loading
+from adte.core.options import option
 
-__all__ = ["DEFAULT_MODEL", "FEATURES", "Asked"]
+__all__ = ["FEATURES", "Asked"]
 
-DEFAULT_MODEL = "tiny"
 FEATURES = ("cache:", "npz:")  # data that begins so is features, and no images
 
 

@@ -11,9 +11,11 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from adte.core.errors import InputError, brief, unknown
+from adte.core.machine import as_it_is
+from adte.core.options import at_least
 from adte.data import StreamOptions
 from adte.data.streams import TOGETHER
-from adte.errors import InputError, brief, unknown
 from adte.evaluate.features.stream import FeatureStream, Tick, silent
 from adte.evaluate.report.sections import data_names, told_apart, unusual_stream, with_options
 from adte.evaluate.report.tables import (
@@ -30,10 +32,8 @@ from adte.evaluate.running.results import Record, Results
 from adte.evaluate.running.tasks import Outcome, Task, method_tasks, protocol_of, run_tasks
 from adte.evaluate.source import Source, needs_of
 from adte.files.order import Blocks
-from adte.machine import as_it_is
 from adte.methods import Method, list_methods, method_info
-from adte.options import at_least
-from adte.prompts import Prompts
+from adte.models.prompts import Prompts
 
 __all__ = ["Comparison", "Listener", "compare", "compare_tasks", "tasks_for"]
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adte.errors import InputError
+from adte.core.errors import InputError
+from adte.core.machine import threads
 from adte.evaluate.features.cache import Cache
 from adte.evaluate.features.stream import FeatureStream, Held, Tick, silent
 from adte.evaluate.report.demo import lessons
@@ -20,10 +21,9 @@ from adte.evaluate.running import figures
 from adte.evaluate.running.aggregate import aggregate
 from adte.evaluate.running.results import Results
 from adte.evaluate.running.tasks import LADDER, Outcome, passes, run_tasks
-from adte.machine import threads
 from adte.methods import PriorMethod, create_method
+from adte.methods.prior import ClassPrior
 from adte.models.tiny import tiny_classes
-from adte.prior import ClassPrior
 
 __all__ = ["Demo", "estimators", "known_frequency", "learned", "length", "run_demo"]
 

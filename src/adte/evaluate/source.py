@@ -6,27 +6,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, cast, get_args
 
+from adte.core.errors import InputError
+from adte.core.loading import DEFAULT_MODEL
+from adte.core.machine import head_device
+from adte.core.options import build, check
 from adte.data import Dataset, StreamOptions, corrupted, load_dataset, make_stream
 from adte.data.corrupted import corruption_list, severity_list
 from adte.data.streams import check_limit
-from adte.errors import InputError
-from adte.evaluate.asked import DEFAULT_MODEL, FEATURES, Asked
+from adte.evaluate.asked import FEATURES, Asked
 from adte.evaluate.features.arrays import from_npz
 from adte.evaluate.features.cache import Cache
 from adte.evaluate.features.live import Live, label_space
 from adte.evaluate.features.stream import PIXELS, TOWERS, FeatureStream
 from adte.files.order import Order
-from adte.machine import head_device
+from adte.images import Views
 from adte.methods import Method
 from adte.models import Model
 from adte.models.base import fitted, no_prompts
 from adte.models.loading import check_loading, load_with
-from adte.options import build, check
+from adte.models.prompts import Prompts, class_weights
 from adte.pipeline import default_workers
-from adte.prompts import Prompts, class_weights
-from adte.views import Views
 
-__all__ = ["DEFAULT_MODEL", "FEATURES", "Source", "needs_of"]
+__all__ = ["FEATURES", "Source", "needs_of"]
 
 
 def needs_of(methods: Sequence[Method]) -> frozenset[str]:

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple
 
-from adte.errors import InputError, LockedError
+from adte.core.errors import InputError, LockedError
 from adte.files.devices import StrPath, is_special, is_standard_output, standard_output
 from adte.files.locks import try_lock, unlock
 from adte.files.rows import head_of, is_facts, is_rows

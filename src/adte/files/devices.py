@@ -8,7 +8,7 @@ import stat
 import sys
 from typing import BinaryIO, TextIO
 
-from adte.errors import InputError
+from adte.core.errors import InputError
 
 __all__ = ["StrPath", "is_special", "is_standard_output", "open_through", "standard_output"]
 

@@ -19,10 +19,10 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import IO, TypeAlias
 
-from adte.errors import InputError
+from adte.core.errors import InputError
 from adte.files.devices import StrPath
 from adte.files.tars import Header, members
-from adte.images import ARCHIVES, EMPTY, PACKED, is_image, no_image, walk_images
+from adte.images.decode import ARCHIVES, EMPTY, PACKED, is_image, no_image, walk_images
 
 __all__ = [
     "STDIN", "Item", "Packed", "check_there", "entries", "expand", "is_archive", "is_newer",

@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from adte.errors import InputError
+from adte.core.errors import InputError
 from adte.files.devices import StrPath
 from adte.files.inputs import is_newer
 from adte.files.outputs import (

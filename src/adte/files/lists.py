@@ -9,7 +9,7 @@ from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from adte.errors import InputError
+from adte.core.errors import InputError
 from adte.files.devices import StrPath
 from adte.files.inputs import STDIN, why
 

@@ -14,7 +14,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple
 
-from adte.errors import InputError, LockedError
+from adte.core.errors import InputError, LockedError
 from adte.files.devices import StrPath, is_special, open_through, standard_output
 from adte.files.locks import try_lock
 from adte.files.order import put_back

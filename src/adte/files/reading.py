@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from adte.errors import InputError
+from adte.core.errors import InputError
 from adte.files.devices import StrPath
 from adte.files.outputs import SUFFIXES, part_of
 from adte.files.rows import COLUMNS, Csv, Lines, head_of, is_rows

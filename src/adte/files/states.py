@@ -14,7 +14,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from adte.errors import InputError, StateError, brief
+from adte.core.errors import InputError, StateError, brief
 from adte.files.devices import StrPath
 from adte.files.whole import check_readable, why_missing, write_whole
 
@@ -103,7 +103,7 @@ def _safetensors(tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> lis
 def load_state(path: StrPath) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read what `save_state` wrote, in this format or an older one: `facts["format"]` says which.
 
-    The facts are as they were found; `adte.facts.read_facts` checks them.
+    The facts are as they were found; `adte.classifier.facts.read_facts` checks them.
     """
     check_path(path)
     name = str(path)

@@ -15,7 +15,7 @@ from glob import escape
 from hashlib import blake2b
 from pathlib import Path
 
-from adte.errors import InputError
+from adte.core.errors import InputError
 from adte.files.devices import StrPath, is_special, open_through
 from adte.files.locks import try_lock
 

@@ -6,8 +6,8 @@ from adte.methods import frolic, mta  # noqa: F401
 from adte.methods import tpt, difftpt, dynaprompt, mltta, bn, tent, memo, deyo  # noqa: F401
 from adte.methods import frolic_released, tps, dpe, ctpt  # noqa: F401
 from adte.methods import onzeta, dmn, ecalp  # noqa: F401
-from adte.batch import Batch, Sample
-from adte.prediction import Prediction, Predictions
+from adte.core.batch import Batch, Sample
+from adte.core.prediction import Prediction, Predictions
 from adte.methods.base import Method
 from adte.methods.tracking import PriorMethod
 from adte.methods.registry import MethodInfo, create_method, list_methods, method_info

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from adte import functional as F
-from adte.batch import Batch
-from adte.errors import InputError
+from adte.core import functional as F
+from adte.core.batch import Batch
+from adte.core.errors import InputError
 
 __all__ = ["base_alone", "class_weights_of", "features_of"]
 

@@ -9,7 +9,7 @@ three steps over a batch of images, of which only the second has an order:
 
 and `read(state, evidence)` is `scan` for a state that does not change. However a stream is cut into
 batches, the predictions are the same. What a method keeps is declared entry by entry (`entries`,
-see `adte.state`); reset, saving, loading, merging and device moves follow from that.
+see `adte.core.state`); reset, saving, loading, merging and device moves follow from that.
 
 Three ways to write one, from easy to fast:
   * without state: `decide(batch, None)` alone;
@@ -26,13 +26,13 @@ from typing import Any, ClassVar, Literal, overload
 
 from torch import Tensor
 
-from adte import state as declared
-from adte.batch import Batch, Context, Sample, check_unit
-from adte.errors import InputError, StateError, brief
-from adte.machine import as_it_is, threads
-from adte.options import check, coerce, flat, option
-from adte.prediction import Prediction, Predictions, check_probs
-from adte.state import Entry, State
+from adte.core import state as declared
+from adte.core.batch import Batch, Context, Sample, check_unit
+from adte.core.errors import InputError, StateError, brief
+from adte.core.machine import as_it_is, threads
+from adte.core.options import check, coerce, flat, option
+from adte.core.prediction import Prediction, Predictions, check_probs
+from adte.core.state import Entry, State
 
 __all__ = ["ORDER", "AdaptingMethod", "Method"]
 

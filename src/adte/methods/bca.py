@@ -8,15 +8,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from adte import functional as F
-from adte.batch import Batch
+from adte.core import functional as F
+from adte.core.batch import Batch
+from adte.core.options import option, part
+from adte.core.prediction import Prediction
+from adte.core.state import Entry, State
 from adte.methods._features import class_weights_of, features_of
 from adte.methods.base import Method
 from adte.methods.parts import Selection
 from adte.methods.registry import register
-from adte.options import option, part
-from adte.prediction import Prediction
-from adte.state import Entry, State
 
 __all__ = ["BCA"]
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from adte import functional as F
-from adte.batch import Batch
+from adte.core import functional as F
+from adte.core.batch import Batch
+from adte.core.options import option
+from adte.core.prediction import Prediction, Predictions
 from adte.methods.image_tower import Towers
 from adte.methods.measured import ANYWHERE, images, off_record
+from adte.methods.prior import Reading
 from adte.methods.registry import register
 from adte.methods.tracking import PriorMethod
-from adte.options import option
-from adte.prediction import Prediction, Predictions
-from adte.prior import Reading
 
 __all__ = ["BN"]
 

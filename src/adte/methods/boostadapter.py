@@ -8,11 +8,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from adte import bank
+from adte.core.options import option
+from adte.core.state import State
+from adte.methods import bank
 from adte.methods.registry import register
 from adte.methods.tda import TDA, Query
-from adte.options import option
-from adte.state import State
 
 __all__ = ["BoostAdapter"]
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from adte.core.options import option
 from adte.methods.registry import register
 from adte.methods.tpt import TPT
-from adte.options import option
 
 __all__ = ["CTPT", "dispersion"]
 

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from adte import functional as F
+from adte.core import functional as F
+from adte.core.options import option
+from adte.core.state import State
 from adte.methods.norm_tuning import NormTuner
 from adte.methods.registry import register
-from adte.options import option
-from adte.state import State
 
 __all__ = ["DeYO", "shuffle_patches"]
 

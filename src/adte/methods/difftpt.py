@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from adte import functional as F
+from adte.core import functional as F
+from adte.core.options import option, part
 from adte.methods.parts import Selection
 from adte.methods.registry import register
 from adte.methods.tpt import TPT
-from adte.options import option, part
 
 __all__ = ["DiffTPT"]
 

@@ -11,17 +11,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
-from adte import bank
-from adte import functional as F
-from adte.batch import Batch
+from adte.core import functional as F
+from adte.core.batch import Batch
+from adte.core.options import option, part
+from adte.core.prediction import Prediction
+from adte.core.state import Entry, State
+from adte.methods import bank
 from adte.methods._features import class_weights_of, features_of
 from adte.methods.base import AdaptingMethod
 from adte.methods.measured import off_record
 from adte.methods.parts import Selection
 from adte.methods.registry import register
-from adte.options import option, part
-from adte.prediction import Prediction
-from adte.state import Entry, State
 
 __all__ = ["DPE", "alignment"]
 

@@ -9,16 +9,16 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from adte import state as declared
-from adte.batch import Batch
-from adte.errors import InputError, StateError
+from adte.core import state as declared
+from adte.core.batch import Batch
+from adte.core.errors import InputError, StateError
+from adte.core.options import option
+from adte.core.prediction import Prediction, Predictions
+from adte.core.state import Entry, State
 from adte.methods.base import AdaptingMethod
 from adte.methods.measured import off_record
 from adte.methods.prompt_tuning import PromptLearner, PromptMethod
 from adte.methods.registry import register
-from adte.options import option
-from adte.prediction import Prediction, Predictions
-from adte.state import Entry, State
 
 __all__ = ["DynaPrompt", "choose"]
 

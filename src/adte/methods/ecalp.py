@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from adte import functional as F
-from adte.batch import Batch
-from adte.errors import InputError, StateError
+from adte.core import functional as F
+from adte.core.batch import Batch
+from adte.core.errors import InputError, StateError
+from adte.core.options import option
+from adte.core.prediction import Prediction
+from adte.core.state import Entry, State
 from adte.methods._features import base_alone, class_weights_of, features_of
 from adte.methods.base import ORDER, Method
 from adte.methods.registry import register
-from adte.options import option
-from adte.prediction import Prediction
-from adte.state import Entry, State
 
 __all__ = ["ECALP", "Graph"]
 

@@ -9,16 +9,16 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from adte import functional as F
-from adte.batch import Batch
-from adte.errors import InputError
+from adte.core import functional as F
+from adte.core.batch import Batch
+from adte.core.errors import InputError
+from adte.core.options import option, part
+from adte.core.prediction import Prediction
+from adte.core.state import Entry, State, part_of, prefixed, unprefixed
 from adte.methods._features import base_alone, class_weights_of, features_of
 from adte.methods.base import ORDER, Method
+from adte.methods.prior import ClassPrior, PriorOptions, Rule, rule_of
 from adte.methods.registry import register
-from adte.options import option, part
-from adte.prediction import Prediction
-from adte.prior import ClassPrior, PriorOptions, Rule, rule_of
-from adte.state import Entry, State, part_of, prefixed, unprefixed
 
 __all__ = ["Frolic", "gaussian_logits", "match_temperature", "shrunk_variance"]
 
@@ -65,7 +65,7 @@ class Frolic(Method):
     1. f_c = s·x·Tᵀ, the model's logits of the base view; further views are not looked at.
     2. f_g = tᵀΣ⁻¹x − ½ tᵀΣ⁻¹t, with Σ = 0.1·diag(cov of images and class weights) + 0.9·I.
     3. τ makes the mean confidence of f_g/τ that of f_c; fused = f_c + f_g/τ.
-    4. p̃ is the fixed point of the fused predictions (`adte.prior`); out = fused − ln p̃.
+    4. p̃ is the fixed point of the fused predictions (`adte.methods.prior`); out = fused − ln p̃.
 
     The original sees the whole test set before it predicts, as the two-pass protocol does here.
     The online form is ours: Σ comes from a running count, sum and sum of squares, the prior from

@@ -9,18 +9,18 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize, one_hot
 
-from adte import functional as F
-from adte import state as declared
-from adte.batch import Batch
-from adte.errors import StateError
+from adte.core import functional as F
+from adte.core import state as declared
+from adte.core.batch import Batch
+from adte.core.errors import StateError
+from adte.core.options import option
+from adte.core.prediction import Prediction
+from adte.core.state import Entry, State
 from adte.methods._features import base_alone, class_weights_of, features_of
 from adte.methods.base import ORDER, Method
 from adte.methods.frolic import Frolic, gaussian_logits, shrunk_variance
+from adte.methods.prior import fixed_point
 from adte.methods.registry import register
-from adte.options import option
-from adte.prediction import Prediction
-from adte.prior import fixed_point
-from adte.state import Entry, State
 
 __all__ = ["FrolicReleased", "debiased", "proxies"]
 

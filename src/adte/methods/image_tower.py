@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from adte import functional as F
-from adte.batch import Batch
-from adte.errors import InputError, StateError
+from adte.core import functional as F
+from adte.core.batch import Batch
+from adte.core.errors import InputError, StateError
 from adte.models.base import FixedClasses
 
 __all__ = ["MOMENTS", "Descent", "Tower", "Towers", "refuse", "slopes", "stamp", "twin"]

@@ -11,14 +11,14 @@ from typing import ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
-from adte import functional as F
-from adte.batch import Batch
+from adte.core import functional as F
+from adte.core.batch import Batch
+from adte.core.options import part
+from adte.core.prediction import Prediction
+from adte.core.state import State
 from adte.methods.parts import Entropy
+from adte.methods.prior import Reading
 from adte.methods.tracking import EntropyMethod
-from adte.options import part
-from adte.prediction import Prediction
-from adte.prior import Reading
-from adte.state import State
 
 __all__ = ["ANYWHERE", "MeasuredMethod", "images", "marginal", "off_record"]
 

@@ -9,16 +9,16 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from adte import functional as F
-from adte.batch import Batch
-from adte.errors import InputError
+from adte.core import functional as F
+from adte.core.batch import Batch
+from adte.core.errors import InputError
+from adte.core.options import option
+from adte.core.prediction import Prediction, Predictions
+from adte.core.state import Entry, State, unprefixed
 from adte.methods.base import AdaptingMethod
 from adte.methods.image_tower import MOMENTS, Descent, Tensors, Tower, Towers, refuse, slopes
 from adte.methods.measured import MeasuredMethod, images, marginal, off_record
 from adte.methods.registry import register
-from adte.options import option
-from adte.prediction import Prediction, Predictions
-from adte.state import Entry, State, unprefixed
 
 __all__ = ["MEMO"]
 

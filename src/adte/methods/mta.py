@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from adte import functional as F
-from adte.batch import Batch
+from adte.core import functional as F
+from adte.core.batch import Batch
+from adte.core.options import option
+from adte.core.prediction import Predictions
 from adte.methods._features import class_weights_of, features_of
 from adte.methods.base import Method
 from adte.methods.registry import register
-from adte.options import option
-from adte.prediction import Predictions
 
 __all__ = ["MTA", "Mode", "find_mode"]
 

@@ -12,13 +12,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from adte.batch import Batch, Sample
-from adte.errors import InputError
+from adte.core.batch import Batch, Sample
+from adte.core.errors import InputError
+from adte.core.options import option
+from adte.core.prediction import Prediction
+from adte.core.state import Entry, State, prefixed, unprefixed
 from adte.methods.image_tower import MOMENTS, Descent, Tensors, Tower, Towers, refuse, slopes
 from adte.methods.measured import MeasuredMethod, off_record
-from adte.options import option
-from adte.prediction import Prediction
-from adte.state import Entry, State, prefixed, unprefixed
 
 __all__ = ["NormTuner"]
 

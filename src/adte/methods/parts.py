@@ -1,7 +1,7 @@
 """The parts that methods hold: a measure of uncertainty, a choice of views, a logit adjustment.
 
 Each is a frozen dataclass of options with the functions that the options decide. The class prior,
-`adte.prior.PriorOptions`, is the fourth.
+`adte.methods.prior.PriorOptions`, is the fourth.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from adte import functional as F
-from adte.options import check, option
+from adte.core import functional as F
+from adte.core.options import check, option
 
 __all__ = ["Adjustment", "Entropy", "Selection"]
 

@@ -11,17 +11,17 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from adte import functional as F
-from adte.batch import Batch
-from adte.errors import InputError
+from adte.core import functional as F
+from adte.core.batch import Batch
+from adte.core.errors import InputError
+from adte.core.options import option, part
+from adte.core.prediction import Prediction, Predictions
 from adte.methods._features import features_of
 from adte.methods.image_tower import stamp, twin
 from adte.methods.measured import MeasuredMethod, images, marginal, off_record
 from adte.methods.parts import Selection
 from adte.models._tokens import text_lengths
 from adte.models.base import Model
-from adte.options import option, part
-from adte.prediction import Prediction, Predictions
 
 __all__ = ["Episode", "PromptLearner", "PromptMethod", "adamw"]
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from adte.errors import InputError, brief
+from adte.core.errors import InputError, brief
+from adte.core.options import build, describe
+from adte.core.registry import Registry, check_name
 from adte.methods.base import Method
-from adte.options import build, describe
-from adte.registry import Registry, check_name
 
 __all__ = ["MethodInfo", "create_method", "list_methods", "method_info", "preset", "register"]
 

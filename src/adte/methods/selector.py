@@ -9,14 +9,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from adte import functional as F
-from adte.batch import Batch
+from adte.core import functional as F
+from adte.core.batch import Batch
+from adte.core.options import option, part
+from adte.core.prediction import Predictions
 from adte.methods.parts import Entropy, Selection
+from adte.methods.prior import Reading
 from adte.methods.registry import preset
 from adte.methods.tracking import EntropyMethod, runs
-from adte.options import option, part
-from adte.prediction import Predictions
-from adte.prior import Reading
 
 __all__ = ["Selector"]
 

@@ -9,17 +9,17 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from adte import bank
-from adte import functional as F
-from adte.batch import Batch
+from adte.core import functional as F
+from adte.core.batch import Batch
+from adte.core.options import option, part
+from adte.core.prediction import Prediction
+from adte.core.state import Entry, State
+from adte.methods import bank
 from adte.methods._features import features_of
 from adte.methods.base import ORDER
 from adte.methods.parts import Entropy, Selection
 from adte.methods.registry import register
 from adte.methods.tracking import EntropyMethod
-from adte.options import option, part
-from adte.prediction import Prediction
-from adte.state import Entry, State
 
 __all__ = ["TDA", "Query"]
 

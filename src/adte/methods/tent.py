@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from adte.errors import InputError
+from adte.core.errors import InputError
+from adte.core.options import part
+from adte.core.state import State
 from adte.methods.norm_tuning import NormTuner
 from adte.methods.parts import Selection
 from adte.methods.registry import register
-from adte.options import part
-from adte.state import State
 
 __all__ = ["Tent"]
 

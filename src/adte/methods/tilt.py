@@ -8,15 +8,15 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from adte import functional as F
-from adte.batch import Batch
+from adte.core import functional as F
+from adte.core.batch import Batch
+from adte.core.options import option
+from adte.core.prediction import Predictions
+from adte.core.state import Entry, State
 from adte.methods._features import features_of
 from adte.methods.base import Method
+from adte.methods.prior import Belief, shares
 from adte.methods.registry import register
-from adte.options import option
-from adte.prediction import Predictions
-from adte.prior import Belief, shares
-from adte.state import Entry, State
 
 __all__ = ["Tilt"]
 

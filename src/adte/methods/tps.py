@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from adte.batch import Batch
+from adte.core.batch import Batch
+from adte.core.options import option, part
+from adte.core.prediction import Prediction, Predictions
 from adte.methods._features import class_weights_of, features_of
 from adte.methods.measured import MeasuredMethod, images, marginal, off_record
 from adte.methods.parts import Selection
 from adte.methods.prompt_tuning import adamw
 from adte.methods.registry import register
-from adte.options import option, part
-from adte.prediction import Prediction, Predictions
 
 __all__ = ["TPS"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from adte.core.prediction import Prediction
 from adte.methods.prompt_tuning import Episode, PromptMethod
 from adte.methods.registry import register
-from adte.prediction import Prediction
 
 __all__ = ["TPT"]
 

@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from adte.batch import Batch
+from adte.core.batch import Batch
+from adte.core.options import part
+from adte.core.state import Entry, State, part_of, prefixed, unprefixed
 from adte.methods.base import Method
 from adte.methods.parts import Adjustment, Entropy
-from adte.options import part
-from adte.prior import ClassPrior, PriorOptions, Reading, Rule, rule_of
-from adte.state import Entry, State, part_of, prefixed, unprefixed
+from adte.methods.prior import ClassPrior, PriorOptions, Reading, Rule, rule_of
 
 __all__ = ["EntropyMethod", "PriorMethod", "runs"]
 

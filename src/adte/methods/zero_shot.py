@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import torch
 
-from adte import functional as F
-from adte.batch import Batch
+from adte.core import functional as F
+from adte.core.batch import Batch
+from adte.core.prediction import Predictions
+from adte.methods.prior import Reading
 from adte.methods.registry import register
 from adte.methods.tracking import PriorMethod, runs
-from adte.prediction import Predictions
-from adte.prior import Reading
 
 __all__ = ["ZeroShot"]
 

@@ -23,7 +23,7 @@ from zipfile import ZipFile
 import torch
 from torch import Tensor
 
-from adte.errors import InputError
+from adte.core.errors import InputError
 
 __all__ = ["MoreThanTensors", "read_archive"]
 

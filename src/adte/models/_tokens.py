@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from adte.errors import InputError
+from adte.core.errors import InputError
 
 __all__ = ["has_words", "swappable", "swapped", "text_lengths", "untunable"]
 

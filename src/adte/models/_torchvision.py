@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from adte.errors import MissingExtra
+from adte.core.errors import MissingExtra
 
 __all__ = ["import_late", "import_torchvision"]
 

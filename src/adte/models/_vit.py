@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from adte.errors import InputError
+from adte.core.errors import InputError
 
 __all__ = ["Block", "Linear", "Norm", "Unknown", "Vit", "parts", "read"]
 

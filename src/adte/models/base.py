@@ -16,11 +16,11 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
-from adte.errors import InputError, brief
-from adte.functional import wide
-from adte.machine import head_device, threads, threads_for
+from adte.core.errors import InputError, brief
+from adte.core.functional import wide
+from adte.core.machine import head_device, threads, threads_for
+from adte.images import Preprocess
 from adte.models._weights import fingerprint
-from adte.views import Preprocess
 
 __all__ = ["FixedClasses", "ImageClassifier", "Model", "check_features", "fitted", "no_prompts"]
 
@@ -161,7 +161,7 @@ class Model(nn.Module):
         """Class weights (L, D) of a model with fixed classes; other models make them from texts."""
         raise InputError(
             f"model {self.name!r} has no classes of its own; make the weights of class names, with "
-            "adte.prompts.class_weights(model, names)"
+            "adte.models.prompts.class_weights(model, names)"
         )
 
     @property

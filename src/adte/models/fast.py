@@ -28,7 +28,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from adte.errors import InputError
+from adte.core.errors import InputError
 from adte.models._fused import activated, layer_norm, rows8
 from adte.models._vit import Block, Linear, Unknown, Vit, parts, read
 from adte.models.base import Model

@@ -18,9 +18,9 @@ from hashlib import sha1
 from pathlib import Path
 from typing import Any
 
+from adte.core.errors import InputError, unknown
 from adte.data.get import Progress, checks, fetch_file
 from adte.data.registry import Download
-from adte.errors import InputError, unknown
 from adte.files import make_folder, write_whole
 from adte.models._weights import RANDOM, import_hub
 from adte.models.openclip import CACHE, import_open_clip, published, unknown_model

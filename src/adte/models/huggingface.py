@@ -25,14 +25,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from adte.errors import InputError
-from adte.functional import wide
+from adte.core.errors import InputError
+from adte.core.functional import wide
+from adte.images import Preprocess
 from adte.models._tokens import has_words, swappable, swapped, text_lengths
 from adte.models._torchvision import import_late
 from adte.models._weights import RANDOM, fetch, hub_reachable, load_checked, read_checkpoint
 from adte.models.base import Model
 from adte.models.registry import register_models
-from adte.views import Preprocess
 
 __all__ = ["KINDS", "HuggingFace", "load_hugging_face", "read_preprocess"]
 

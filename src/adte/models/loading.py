@@ -8,8 +8,9 @@
 | `hf:ID` or `hf:FOLDER` | CLIP, SigLIP or SigLIP2 of transformers |
 | `timm:NAME` | an image-only classifier of timm with fixed classes |
 
-A package of your own adds names with `register_model` and `register_models`, see `adte.registry`.
-All that `load_model` takes beside a name is declared once, as `adte.loading.Loading`.
+A package of your own adds names with `register_model` and `register_models`, see
+`adte.core.registry`.
+All that `load_model` takes beside a name is declared once, as `adte.core.loading.Loading`.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from typing import Any
 
 import torch
 
-from adte.errors import InputError, MissingExtra, UnknownModel
-from adte.loading import MOST_THREADS, Loading
-from adte.machine import as_it_is
+from adte.core.errors import InputError, MissingExtra, UnknownModel
+from adte.core.loading import MOST_THREADS, Loading
+from adte.core.machine import as_it_is
+from adte.core.options import at_least
 from adte.models._weights import RANDOM
 from adte.models.base import Model
 from adte.models.openclip import load_open_clip, open_clip_names
 from adte.models.registry import EMBEDDED, KINDS, NAMES, registered
 from adte.models.runtime import check_runtime, with_runtime
 from adte.models.wrap import check_model
-from adte.options import at_least
 
 __all__ = [
     "check_loading",

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from adte.errors import InputError
+from adte.core.errors import InputError
 from adte.models._torchvision import import_late
 from adte.models.base import Model
 

@@ -1,6 +1,6 @@
 """Names for models: register one, or all names with a prefix.
 
-A package of your own adds names by the same decorators, see `adte.registry`.
+A package of your own adds names by the same decorators, see `adte.core.registry`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import NamedTuple, TypeVar
 
 import torch
 
-from adte.errors import InputError
+from adte.core.errors import InputError
+from adte.core.registry import Registry, check_name
 from adte.models.base import Model
-from adte.registry import Registry, check_name
 
 __all__ = [
     "EMBEDDED", "KINDS", "NAMES", "Named", "may_have_classes", "register_model", "register_models",

@@ -21,8 +21,8 @@ import os
 from collections.abc import Callable
 from functools import partial
 
-from adte.errors import InputError, unknown
-from adte.loading import Runtime
+from adte.core.errors import InputError, unknown
+from adte.core.loading import Runtime
 from adte.models.base import Model
 from adte.models.fast import accelerate
 

@@ -17,12 +17,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from adte.errors import InputError
+from adte.core.errors import InputError
+from adte.images import Preprocess
 from adte.models._torchvision import import_late
 from adte.models._weights import RANDOM, fetch, hub_reachable, load_checked, read_checkpoint
 from adte.models.base import ImageClassifier
 from adte.models.registry import register_models
-from adte.views import Preprocess
 
 __all__ = ["Timm", "load_timm"]
 

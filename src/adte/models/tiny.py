@@ -36,10 +36,10 @@ from safetensors.torch import load
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from adte.errors import StateError
+from adte.core.errors import StateError
+from adte.images import Preprocess
 from adte.models.base import Model
 from adte.models.registry import register_model
-from adte.views import Preprocess
 
 DIM = 128
 SIZE = 64

@@ -16,13 +16,13 @@ import torch
 from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
-from adte.errors import InputError, brief
+from adte.core.errors import InputError, brief
+from adte.images import Preprocess
 from adte.models.base import FixedClasses, ImageClassifier, Model
 from adte.models.huggingface import KINDS, HuggingFace
 from adte.models.huggingface import read_preprocess as hugging_face_preprocess
 from adte.models.openclip import OpenClip
 from adte.models.openclip import read_preprocess as open_clip_preprocess
-from adte.views import Preprocess
 
 __all__ = ["check_model", "wrap"]
 

@@ -1,7 +1,7 @@
 """Sources to features of their views, in order, decoded ahead by threads.
 
 On a CPU the threads make the views as well. For a model on CUDA they only decode and plan: images
-are packed into one upload a group, and one kernel makes all views there (`adte.rendering`).
+are packed into one upload a group, and one kernel makes all views there (`adte.images.render`).
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from adte.batch import Batch, Context
-from adte.errors import InputError, brief
-from adte.images import Picture, load_image
-from adte.machine import head_device, threads
+from adte.core.batch import Batch, Context
+from adte.core.errors import InputError, brief
+from adte.core.machine import head_device, threads
+from adte.images import Preprocess, Views, load_picture
+from adte.images.decode import Picture, load_image
+from adte.images.render import pack, render
+from adte.images.table import Shown, show, where
 from adte.models import check_model
 from adte.models.base import Model, check_features
 from adte.pipeline.overlap import overlapped
 from adte.pipeline.rounds import enough, rounds
-from adte.rendering import Shown, pack, render, show, where
-from adte.views import Preprocess, Views, load_picture
 
 __all__ = ["Encoded", "Pipeline", "default_group", "default_workers", "refused"]
 

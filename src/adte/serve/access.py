@@ -10,7 +10,7 @@ from hashlib import sha256
 
 from starlette.datastructures import Headers
 
-from adte.errors import InputError
+from adte.core.errors import InputError
 from adte.serve.limits import Refused
 from adte.serve.streams import Stream
 

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from adte.errors import InputError, StateError
+from adte.classifier.learned import Learned
+from adte.core.errors import InputError, StateError
 from adte.files import write_whole
 from adte.files.claims import Target, claim
-from adte.learned import Learned
 from adte.models import load_model
 from adte.serve.packing import learned_in
 from adte.serve.recovery import check_model, recover

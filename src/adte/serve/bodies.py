@@ -11,7 +11,7 @@ from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
-from adte.errors import InputError
+from adte.core.errors import InputError
 from adte.serve.limits import Entry, Gate, Limits, Refused, clipped
 
 __all__ = ["decoded", "kind_of", "read_body", "read_images", "size_of"]

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from adte.errors import AdteError, InputError
+from adte.core.errors import AdteError, InputError
 
 if TYPE_CHECKING:
-    from adte.calibration import Calibration
+    from adte.classifier.calibration import Calibration
 
 __all__ = ["Answer", "Client", "RemoteStream", "ServiceError"]
 
@@ -478,7 +478,7 @@ class RemoteStream:
         """
         import torch
 
-        from adte.calibration import fitted, indices_of, tempered
+        from adte.classifier.calibration import fitted, indices_of, tempered
 
         if _is_one(images) or not (images := list(images)):
             raise InputError("calibrate takes a list of images and one of their labels; give some")
@@ -548,7 +548,7 @@ def _encoded(image: Image) -> bytes:
         return _read(image)
     from PIL import Image as Pillow
 
-    from adte.images import load_image
+    from adte.images.decode import load_image
 
     buffer = io.BytesIO()
     Pillow.fromarray(load_image(image)).save(buffer, "PNG", compress_level=1)

@@ -26,8 +26,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from adte.errors import AdteError, InputError
-from adte.images import decoding_bytes
+from adte.core.errors import AdteError, InputError
+from adte.images import Crop
+from adte.images.boxes import of_base
+from adte.images.decode import decoding_bytes
 from adte.pipeline import Encoded, Pipeline, default_group, default_workers
 from adte.pipeline.way import Prepared
 from adte.serve.jobs import Job, OfStream, Part, Predict, refusal
@@ -36,8 +38,6 @@ from adte.serve.limits import Refused, stopping
 from adte.serve.log import log
 from adte.serve.pictures import Memory, check_picture, thumbnails
 from adte.serve.streams import Stream
-from adte.views import Crop
-from adte.views.boxes import of_base
 
 __all__ = ["Engine", "Far"]
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 
-from adte import functional as F
-from adte.batch import Batch
+from adte.core import functional as F
+from adte.core.batch import Batch
+from adte.core.prediction import Prediction
 from adte.methods import Method, create_method
 from adte.methods.selector import Selector
 from adte.methods.tilt import Tilt
-from adte.prediction import Prediction
 from adte.serve.jobs import Part
 from adte.serve.streams import Stream
 

@@ -7,12 +7,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from adte.errors import AdteError, StateError
+from adte.core.errors import AdteError, StateError
+from adte.images import Crop
 from adte.pipeline import Encoded
 from adte.serve.limits import Refused
 from adte.serve.settings import Kind
 from adte.serve.streams import Stream
-from adte.views import Crop
 
 __all__ = ["Change", "Job", "OfStream", "Part", "Predict", "refusal", "together"]
 

@@ -20,10 +20,10 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from adte.errors import AdteError, InputError
+from adte.core.errors import AdteError, InputError
+from adte.core.prediction import Prediction
 from adte.models.base import Model
 from adte.pipeline.way import joined
-from adte.prediction import Prediction
 from adte.serve.explain import explain
 from adte.serve.jobs import Change, Job, OfStream, Predict, refusal, together
 from adte.serve.limits import Limits, Refused

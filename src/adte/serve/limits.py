@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from adte.errors import AdteError, InputError, unknown
-from adte.options import check, option
+from adte.core.errors import AdteError, InputError, unknown
+from adte.core.options import check, option
 
 __all__ = ["FORMATS", "Entry", "Gate", "Limits", "Refused", "clipped", "stopping"]
 

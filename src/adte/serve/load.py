@@ -27,8 +27,8 @@ from typing import Any
 from adte.bench import subject, timing
 from adte.bench.pipeline import photographs
 from adte.classifier import Classifier
-from adte.errors import AdteError, InputError
-from adte.machine import resident
+from adte.core.errors import AdteError, InputError
+from adte.core.machine import resident
 from adte.pipeline import default_group, default_workers
 from adte.serve.client import Client
 

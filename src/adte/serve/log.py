@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timezone
 
-from adte.errors import AdteError
+from adte.core.errors import AdteError
 
 __all__ = ["FORMATS", "log", "logged", "request_id", "request_name", "requests"]
 

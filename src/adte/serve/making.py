@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from adte.errors import AdteError, unknown
+from adte.core.errors import AdteError, unknown
 from adte.serve import schemas
 from adte.serve.bodies import decoded
 from adte.serve.jobs import refusal

@@ -16,9 +16,9 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from adte.classifier import Classifier
-from adte.errors import AdteError, StateError
+from adte.classifier.fit import read_learned
+from adte.core.errors import AdteError, StateError
 from adte.files.states import as_bytes
-from adte.fit import read_learned
 
 __all__ = ["checksum", "dump", "learned_in", "load_into", "pack", "unpack"]
 

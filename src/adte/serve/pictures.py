@@ -12,9 +12,9 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
-from adte.page import inline
+from adte.core.page import inline
+from adte.images import Preprocess
 from adte.serve.limits import Limits, Refused
-from adte.views import Preprocess
 
 __all__ = ["Memory", "check_picture", "opened", "thumbnails"]
 

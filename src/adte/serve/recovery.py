@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shlex import quote
 
-from adte.errors import AdteError, StateError, brief
+from adte.core.errors import AdteError, StateError, brief
 from adte.models.base import Model
 from adte.serve.packing import learned_in, unpack
 from adte.serve.store import Store, Stored

@@ -15,8 +15,8 @@ from pathlib import Path
 import uvicorn
 from starlette.concurrency import run_in_threadpool
 
-from adte.errors import InputError
-from adte.machine import return_large
+from adte.core.errors import InputError
+from adte.core.machine import return_large
 from adte.serve.access import Access
 from adte.serve.app import Door, make_app
 from adte.serve.connections import BACKLOG, Connection, room

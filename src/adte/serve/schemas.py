@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
-from adte.facts import MOST
-from adte.prompts import SINGLE
+from adte.classifier.facts import MOST
+from adte.models.prompts import SINGLE
 
 __all__ = ["Answer", "Error", "Facts", "Health", "History", "Info", "Made", "New", "State", "Token"]
 

@@ -12,10 +12,10 @@ from functools import cached_property
 from typing import Any
 
 from adte._version import __version__
-from adte.machine import resident
+from adte.core.machine import resident
 from adte.methods import create_method, list_methods, method_info
 from adte.models.base import Model
-from adte.prompts import template_sets
+from adte.models.prompts import template_sets
 from adte.serve.access import Access
 from adte.serve.engine import Engine
 from adte.serve.keeper import Call, Keeper

@@ -6,13 +6,13 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from adte.errors import InputError
-from adte.facts import facts_of, instance, table
+from adte.classifier.facts import facts_of, instance, table
+from adte.core.errors import InputError
+from adte.core.options import parse
+from adte.images import Views
 from adte.methods import method_info
-from adte.options import parse
-from adte.prompts import Prompts
+from adte.models.prompts import Prompts
 from adte.serve.limits import Limits
-from adte.views import Views
 
 __all__ = ["ONCE", "Event", "Kind", "Settings"]
 

@@ -22,10 +22,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from adte.errors import AdteError, InputError, LockedError, StateError
-from adte.facts import TEXT, table, whole
+from adte.classifier.facts import TEXT, table, whole
+from adte.core.errors import AdteError, InputError, LockedError, StateError
+from adte.core.options import MANY
 from adte.files.claims import Lock, own_folder
-from adte.options import MANY
 from adte.serve.packing import checksum
 from adte.serve.settings import ONCE, Event, Settings
 from adte.serve.streams import Stream

@@ -16,20 +16,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from adte import state as declared
-from adte.batch import Batch
 from adte.classifier import Classifier
-from adte.errors import InputError, StateError
+from adte.core import state as declared
+from adte.core.batch import Batch
+from adte.core.errors import InputError, StateError
+from adte.core.prediction import Prediction, check_probs
+from adte.images import Views
 from adte.methods import create_method
 from adte.methods.selector import Selector
 from adte.models.base import Model
-from adte.prediction import Prediction, check_probs
-from adte.prompts import Prompts
+from adte.models.prompts import Prompts
 from adte.serve.limits import FORMATS, Limits
 from adte.serve.packing import dump, learned_in, load_into, pack, unpack
 from adte.serve.pictures import opened
 from adte.serve.settings import Event, Kind, Settings
-from adte.views import Views
 
 __all__ = ["Kept", "Stream"]
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from adte.prediction import Prediction
+from adte.core.prediction import Prediction
 from adte.serve.jobs import Predict
 from adte.serve.streams import Stream
 

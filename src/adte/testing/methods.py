@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 
-from adte.batch import Batch, Sample
-from adte.errors import InputError, StateError
+from adte.core.batch import Batch, Sample
+from adte.core.errors import InputError, StateError
+from adte.core.prediction import Prediction
+from adte.core.state import Entry, State
 from adte.evaluate.running.protocol import predictions
 from adte.methods import Method, create_method
-from adte.prediction import Prediction
-from adte.state import Entry, State
 from adte.testing.samples import CLASSES, narrow, one_view, permuted, samples, world
 
 __all__ = ["CHECKS", "loop"]

@@ -9,7 +9,7 @@ from contextlib import suppress
 import torch
 from torch import Tensor
 
-from adte.errors import InputError
+from adte.core.errors import InputError
 from adte.models import FixedClasses, Model
 
 __all__ = ["CHECKS", "TEXTS", "pixels"]

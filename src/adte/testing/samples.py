@@ -7,8 +7,8 @@ from functools import lru_cache
 
 import torch
 
-from adte.batch import Sample
-from adte.prompts import class_weights
+from adte.core.batch import Sample
+from adte.models.prompts import class_weights
 from adte.testing.small import SmallModel
 
 __all__ = ["CLASSES", "narrow", "one_view", "permuted", "samples", "world"]

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from adte.images import Preprocess
 from adte.models.base import Model
-from adte.views import Preprocess
 
 WORDS, LENGTH, WIDTH = 97, 12, 10
 

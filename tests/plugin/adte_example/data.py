@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from adte.core.options import option
 from adte.data import Dataset, DatasetInfo, register_dataset
 from adte.data.registry import Found, Reader
-from adte.options import option
 
 
 @register_dataset(

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import torch
 
+from adte.core.options import option
+from adte.core.prediction import Prediction, Predictions
+from adte.core.state import Entry
 from adte.methods import Method
 from adte.methods.registry import register
-from adte.options import option
-from adte.prediction import Prediction, Predictions
-from adte.state import Entry
 
 
 @register("example-mean")

@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from adte.core.errors import InputError, unknown
+from adte.core.options import option
 from adte.data.corruptions.tables import SIDES, TABLES
-from adte.errors import InputError, unknown
-from adte.options import option
 
 if TYPE_CHECKING:
     from adte.data.corruptions.planes import Pixels

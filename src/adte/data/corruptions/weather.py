@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from PIL import Image
 
 from adte.data.corruptions.planes import Floats, line_blur, to_planes, zoom
-from adte.images import find_images
+from adte.images.decode import find_images
 
 __all__ = ["brightness", "fog", "frost", "plasma", "snow"]
 

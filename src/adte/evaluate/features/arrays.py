@@ -17,14 +17,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from adte.core.errors import InputError, unknown
+from adte.core.options import at_least
 from adte.data.streams import another_order, order_digest
-from adte.errors import InputError, unknown
 from adte.evaluate.features.recipe import Recipe
 from adte.evaluate.features.stream import FeatureStream, Image
 from adte.files.order import Order
-from adte.options import at_least
-from adte.prompts import note_repeats
-from adte.views import Views
+from adte.images import Views
+from adte.models.prompts import note_repeats
 
 __all__ = ["Arrays", "from_arrays", "from_npz"]
 

@@ -27,21 +27,21 @@ import torch
 from numpy.typing import NDArray
 from safetensors import safe_open
 
+from adte.classifier.facts import before
+from adte.core.errors import InputError, StateError
 from adte.data.base import Skipped
 from adte.data.streams import other_images
-from adte.errors import InputError, StateError
 from adte.evaluate.features import shards
 from adte.evaluate.features.live import Live
 from adte.evaluate.features.recipe import DECIDING, Recipe
 from adte.evaluate.features.shards import Growing, Shard
 from adte.evaluate.features.stream import FeatureStream, Image, Tick, silent
-from adte.facts import before
 from adte.files import write_whole
 from adte.files.claims import Lock, own_folder
 from adte.files.states import KEY, load_state, save_state
 from adte.files.whole import check_readable
+from adte.images import Views
 from adte.models.base import Model
-from adte.views import Views
 
 __all__ = ["Cache", "begun", "bundle", "extract"]
 

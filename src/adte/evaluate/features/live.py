@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from adte.core.errors import InputError
 from adte.data.base import Skipped
 from adte.data.streams import Stream
-from adte.errors import InputError
 from adte.evaluate.features.recipe import Recipe
 from adte.evaluate.features.stream import FeatureStream, Image
 from adte.files.inputs import is_newer
+from adte.images import Views
 from adte.models.base import Model
 from adte.pipeline import Pipeline
-from adte.views import Views
 
 __all__ = ["Live", "label_space"]
 

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
 
-from adte.errors import StateError
-from adte.facts import instance, whole, written
-from adte.views import Preprocess, Views
+from adte.classifier.facts import instance, whole, written
+from adte.core.errors import StateError
+from adte.images import Preprocess, Views
 
 __all__ = ["FORMAT", "Recipe"]
 

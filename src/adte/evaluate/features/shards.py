@@ -19,8 +19,8 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from adte.core.errors import InputError, StateError
 from adte.data.base import Skipped
-from adte.errors import InputError, StateError
 from adte.evaluate.features.stream import Image
 from adte.files.states import load_state, save_state
 from adte.files.whole import check_readable

@@ -18,12 +18,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adte.batch import Batch, Context, Sample
+from adte.core.batch import Batch, Context, Sample
+from adte.core.errors import InputError, brief
+from adte.core.machine import head_device
 from adte.data.base import Skipped
 from adte.data.streams import another_order
-from adte.errors import InputError, brief
 from adte.evaluate.features.recipe import Recipe
-from adte.machine import head_device
 from adte.models.base import Model
 
 __all__ = [

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from adte.errors import MissingExtra
+from adte.core.errors import MissingExtra
+from adte.core.page import COLOURS, figure, legend
 from adte.evaluate.features.stream import FeatureStream
 from adte.evaluate.report.tables import Column, Grid
 from adte.evaluate.running.tasks import Outcome
 from adte.methods import Method, create_method
-from adte.page import COLOURS, figure, legend
 
 __all__ = ["lessons"]
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from adte.core.page import COLOURS, HEIGHT, WIDTH, figure, legend
 from adte.evaluate.report.sections import Entry, Section
 from adte.evaluate.running.figures import risk_coverage
-from adte.page import COLOURS, HEIGHT, WIDTH, figure, legend
 
 __all__ = ["section_plots"]
 

@@ -11,13 +11,13 @@ from typing import Any
 from urllib.parse import quote
 
 from adte._version import __version__
-from adte.errors import MissingExtra
+from adte.core.errors import MissingExtra
+from adte.core.page import page
 from adte.evaluate.report.sections import Entry, Section, read_sections
 from adte.evaluate.report.tables import Column, Grid, rows_table, save_table
 from adte.evaluate.running.metrics import list_metrics
 from adte.files import write_whole
 from adte.files.devices import is_special
-from adte.page import page
 
 __all__ = ["report_files", "runs_report"]
 

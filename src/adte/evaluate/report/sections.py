@@ -16,19 +16,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from adte.classifier.facts import written
+from adte.core.errors import InputError, unknown
 from adte.data import StreamOptions
 from adte.data.corruptions import CORRUPTIONS
 from adte.data.streams import other_images
-from adte.errors import InputError, unknown
 from adte.evaluate.report.tables import row_name
 from adte.evaluate.running import figures
 from adte.evaluate.running.aggregate import Row, aggregate, baseline_of, by_row, row_of
 from adte.evaluate.running.paired import Drawn, Item, drawn, gain, right, right_over_seeds
 from adte.evaluate.running.results import Conditions, Results
 from adte.evaluate.running.tasks import Outcome, Task
-from adte.facts import written
+from adte.images import Views
 from adte.methods import create_method, list_methods
-from adte.views import Views
 
 __all__ = [
     "Entry",

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from adte.errors import InputError
+from adte.core.errors import InputError
 from adte.evaluate.running import metrics
 from adte.evaluate.running.metrics import Metric, list_metrics
 from adte.files import write_whole
@@ -347,7 +347,7 @@ def save_table(path: str | os.PathLike[str], grids: Grid | Sequence[Grid]) -> Pa
     elif suffix == ".tex":
         text = "\n".join(g.to_latex() for g in grids)
     else:
-        from adte.page import page
+        from adte.core.page import page
 
         text = page(grids[0].title or "Results", [g.to_html() for g in grids])
     return write_whole(path, text)

@@ -14,7 +14,7 @@ from hashlib import blake2b
 from importlib import import_module
 from typing import Any
 
-from adte.errors import InputError, MissingExtra, unknown
+from adte.core.errors import InputError, MissingExtra, unknown
 from adte.evaluate.running.results import Record, cut
 from adte.files import make_folder
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from adte.errors import unknown
+from adte.core.errors import unknown
+from adte.core.registry import Registry, check_name
 from adte.evaluate.running.figures import (
     accuracy,
     aurc,
@@ -23,7 +24,6 @@ from adte.evaluate.running.figures import (
     nll,
     thirds,
 )
-from adte.registry import Registry, check_name
 
 if TYPE_CHECKING:
     from adte.evaluate.running.protocol import Run

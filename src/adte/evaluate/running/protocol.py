@@ -13,14 +13,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adte import functional as F
-from adte.batch import Batch, Sample
-from adte.errors import InputError, brief, unknown
+from adte.core import functional as F
+from adte.core.batch import Batch, Sample
+from adte.core.errors import InputError, brief, unknown
+from adte.core.machine import as_it_is
+from adte.core.prediction import Prediction, Predictions, check_probs
 from adte.evaluate.features.recipe import Recipe
 from adte.evaluate.features.stream import FeatureStream, Given, Image, Tick, silent
-from adte.machine import as_it_is
 from adte.methods import Method
-from adte.prediction import Prediction, Predictions, check_probs
 
 __all__ = ["BATCH", "PROTOCOLS", "Protocol", "Run", "predictions", "run"]
 

@@ -19,11 +19,23 @@ import torch
 from torch import Tensor
 
 from adte._version import __version__
+from adte.classifier.facts import (
+    ANY,
+    NUMBER,
+    SCALAR,
+    TEXT,
+    Fact,
+    instance,
+    many,
+    maybe,
+    one_of,
+    table,
+    whole,
+)
+from adte.core.errors import InputError, StateError, brief
 from adte.data.streams import other_images
-from adte.errors import InputError, StateError, brief
 from adte.evaluate.running.metrics import Metric, list_metrics
 from adte.evaluate.running.protocol import PROTOCOLS, Run
-from adte.facts import ANY, NUMBER, SCALAR, TEXT, Fact, instance, many, maybe, one_of, table, whole
 from adte.files import make_folder, write_whole
 from adte.files.states import load_state, save_state
 from adte.files.whole import check_readable

@@ -19,19 +19,19 @@ from uuid import uuid4
 import numpy as np
 
 from adte._version import __version__
+from adte.classifier.facts import written
+from adte.core.errors import InputError
+from adte.core.machine import PeakMemory, threads
+from adte.core.options import parse
 from adte.data.streams import order_digest
-from adte.errors import InputError
 from adte.evaluate.features.arrays import Arrays
 from adte.evaluate.features.cache import extract
 from adte.evaluate.features.live import Live
 from adte.evaluate.features.stream import PIXELS, TOWERS, FeatureStream, Held, Tick, silent
 from adte.evaluate.running.protocol import BATCH, Protocol, Run, run
 from adte.evaluate.running.results import Conditions, Record, Results, summarise
-from adte.facts import written
-from adte.machine import PeakMemory, threads
 from adte.methods import Method, create_method, list_methods, method_info
 from adte.methods.prompt_tuning import PromptMethod
-from adte.options import parse
 
 __all__ = [
     "LADDER",

@@ -1,0 +1,1 @@
+"""Tensors and contracts: what every other room stands on."""

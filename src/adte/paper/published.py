@@ -1,0 +1,114 @@
+"""The paper's own numbers, as data: what a study's results are set beside.
+
+Every table of "Adaptive Debiasing Tsallis Entropy for Test-Time Adaptation" (ICLR 2026), under the
+name of the study that reproduces it. Figures are kept as printed, slips included; the tests list
+those that do not add up. Where a table's units change from row to row it is turned, so that a
+column has one unit.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any, TypeAlias
+
+from adte.core.errors import unknown
+
+__all__ = ["Cell", "Published", "PublishedRow", "list_published", "published"]
+
+Cell: TypeAlias = float | tuple[float, ...] | None
+
+
+@dataclass(frozen=True)
+class PublishedRow:
+    """One printed row: its name, the block it stands in where names repeat, its cells."""
+
+    name: str
+    cells: tuple[Cell, ...]
+    block: str | None = None
+
+
+@dataclass(frozen=True)
+class Published:
+    """One table of the paper.
+
+    A cell is a number, several where the paper prints several (accuracy and confidence, value and
+    half-width), or None where it prints a dash. `units` has "percent" or "plain" for every column.
+    """
+
+    name: str
+    label: tuple[str, ...]
+    title: str
+    model: str
+    data: str
+    columns: tuple[str, ...]
+    rows: tuple[PublishedRow, ...]
+    units: tuple[str, ...]
+
+    def cell(self, row: str, column: str, block: str | None = None) -> Cell:
+        """What the paper prints there, in the column's unit; None where it prints nothing.
+
+        `block` is needed only where several blocks have a row of that name.
+
+        >>> published("ood").cell("ADTE", "IN-A", "ViT-B/16 templates")
+        65.5
+        """
+        found = [r for r in self.rows if r.name == row and block in (None, r.block)]
+        known = found and column in self.columns
+        return found[0].cells[self.columns.index(column)] if known else None
+
+    def percent(self, column: str) -> bool:
+        """Whether the column's cells are percentages."""
+        return self.units[self.columns.index(column)] == "percent"
+
+    def fraction(self, cell: Cell, column: str) -> Cell:
+        """A cell of that column with percentages as fractions."""
+        if cell is None or not self.percent(column):
+            return cell
+        return tuple(x / 100 for x in cell) if isinstance(cell, tuple) else cell / 100
+
+
+@lru_cache(maxsize=1)
+def _tables() -> dict[str, Published]:
+    text = files("adte").joinpath("assets", "paper.json").read_text(encoding="utf-8")
+    return {name: _table(name, entry) for name, entry in json.loads(text).items()}
+
+
+def _table(name: str, entry: dict[str, Any]) -> Published:
+    label, columns = entry["label"], tuple(entry["columns"])
+    return Published(
+        name=name,
+        label=(label,) if isinstance(label, str) else tuple(label),
+        title=entry["title"],
+        model=entry["model"],
+        data=entry["data"],
+        columns=columns,
+        rows=tuple(
+            PublishedRow(r["name"], tuple(map(_cell, r["cells"])), r.get("block"))
+            for r in entry["rows"]
+        ),
+        units=tuple(entry["units"]) if "units" in entry else (entry["unit"],) * len(columns),
+    )
+
+
+def _cell(value: float | list[float] | None) -> Cell:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def published(name: str) -> Published:
+    """The paper's table for a study.
+
+    >>> published("entropies").cell("SE-LA", "IN")
+    71.0
+    """
+    tables = _tables()
+    if name not in tables:
+        raise unknown("published table", name, tables)
+    return tables[name]
+
+
+def list_published() -> list[str]:
+    """The names of all tables, in the order of the paper."""
+    return list(_tables())

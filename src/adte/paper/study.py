@@ -1,0 +1,301 @@
+"""What a study is: a table or figure that runs, the paper's or our own, and what it finds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from adte.core.errors import InputError
+from adte.core.registry import Registry
+from adte.evaluate.running.figures import seed_interval
+from adte.paper.published import Cell, Published, list_published, published
+
+if TYPE_CHECKING:
+    from adte.paper.lab import Lab
+
+__all__ = [
+    "STUDIES",
+    "Cell",
+    "Figure",
+    "Finding",
+    "Row",
+    "Series",
+    "Study",
+    "averaged",
+    "find_study",
+    "studies",
+    "study",
+]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of ours; `like` names the published row and block that it stands beside.
+
+    A row that is `aside` saw other images than the rest and is not ranked with them. `method` is
+    the registered name behind it, `options` what differs from its preset. `spread` has, for every
+    cell that is a mean over seeds, half of its 95 % interval.
+    """
+
+    name: str
+    cells: tuple[Cell, ...]
+    like: str = ""
+    block: str | None = None
+    aside: bool = False
+    method: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
+    spread: tuple[float | None, ...] = ()
+
+    @property
+    def variant(self) -> str:
+        """The method with its options, as in "adte adjust=none"."""
+        return " ".join([self.method, *(f"{k}={v}" for k, v in self.options.items())])
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line of a figure; `low` and `high` are its band."""
+
+    name: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    low: tuple[float, ...] | None = None
+    high: tuple[float, ...] | None = None
+    dashed: bool = False
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A plot as data, so that it can be kept, sent and drawn elsewhere."""
+
+    title: str
+    x: str
+    y: str
+    series: tuple[Series, ...]
+    log_x: bool = False
+
+
+@dataclass
+class Finding:
+    """What a study found, in the paper's shape.
+
+    Attributes:
+        setting: what it ran on, in a few words: model, images, views, protocol, seeds.
+        columns, rows: ours; percentages are fractions here, as everywhere in `adte`.
+        units: "percent" or "plain" for every column.
+        like: which published column each of ours stands for; by the same name unless said.
+        lower: whether less is better; ranked: whether rows compete at all.
+        methods: the registered method behind a column, where columns are methods.
+        fair: whether the data are the published table's, so that a difference means something.
+        block: the model of the paper that ours is, if its published weights were loaded; else
+            `unlike` says why not.
+        seeds: how many runs the figures are means of.
+        notes: what a reader should know before comparing.
+        seconds: how long the study took.
+    """
+
+    setting: str
+    columns: tuple[str, ...] = ()
+    rows: list[Row] = field(default_factory=list)
+    units: tuple[str, ...] = ()
+    like: dict[str, str] = field(default_factory=dict)
+    figures: tuple[Figure, ...] = ()
+    notes: tuple[str, ...] = ()
+    lower: bool = False
+    ranked: bool = True
+    methods: dict[str, str] = field(default_factory=dict)
+    fair: bool = True
+    block: str | None = None
+    unlike: str = ""
+    seeds: int = 1
+    seconds: float = field(default=0.0, compare=False)
+
+    def __post_init__(self) -> None:
+        self.units = self.units or ("percent",) * len(self.columns)
+
+
+@dataclass(frozen=True)
+class Study:
+    """A table or figure by name; `ours` if the paper has none like it.
+
+    `draws` says what a seed draws, where it is not what the lab draws; a study that is `ours`, or
+    that draws nothing (None), runs once.
+    """
+
+    name: str
+    title: str
+    kind: Literal["table", "figure"]
+    run: Callable[[Lab], Finding] = field(repr=False)
+    about: str = ""
+    ours: bool = False
+    draws: str | None = ""
+
+    @property
+    def cls(self) -> Callable[[Lab], Finding]:
+        """What was registered, by which the registry tells its origin."""
+        return self.run
+
+    @property
+    def published(self) -> Published | None:
+        """The paper's own numbers; a figure has none in its source."""
+        return published(self.name) if self.name in list_published() else None
+
+    def conduct(self, labs: Sequence[Lab]) -> Finding:
+        """Run it in every lab, one per seed, and note the means and how long that took."""
+        start = time.perf_counter()
+        once = self.ours or self.draws is None
+        finding = averaged([self.run(lab) for lab in (labs[:1] if once else labs)])
+        if not finding.rows:
+            raise InputError("all of its methods are skipped; leave out a --skip")
+        finding.block, finding.unlike = labs[0].block, labs[0].unlike
+        if not once:
+            drawn = self.draws or labs[0].draws
+            finding.setting += f", {finding.seeds} seed{'s' * (finding.seeds > 1)} of {drawn}"
+        finding.seconds = time.perf_counter() - start
+        return finding
+
+    def facts(self, finding: Finding) -> dict[str, Any]:
+        """As JSON: long rows with ours and published, both as fractions where percentages.
+
+        A difference is given only if `unlike` has no reason against it.
+        """
+        rows = []
+        for row in finding.rows:
+            for i, (column, unit) in enumerate(zip(finding.columns, finding.units, strict=True)):
+                rows.append({
+                    "row": row.name, "column": column, "unit": unit,
+                    "method": row.method or finding.methods.get(column, ""),
+                    "options": row.options, "ours": row.cells[i],
+                    "half_width": row.spread[i] if row.spread else None,
+                    "published": self.beside(finding, row, column),
+                    "difference": self.difference(finding, row, i),
+                })  # fmt: skip
+        return {
+            "name": self.name,
+            "title": self.title,
+            "kind": self.kind,
+            "setting": finding.setting,
+            "seeds": finding.seeds,
+            "same_model": not self.unlike(finding),
+            "no_difference": self.unlike(finding),
+            "rows": rows,
+            "figures": [asdict(f) for f in finding.figures],
+            "notes": list(finding.notes),
+            "seconds": finding.seconds,
+        }
+
+    def unlike(self, finding: Finding) -> str:
+        """Why ours less the published would mean nothing; empty where it means something."""
+        table, block = self.published, finding.block
+        if table is None:
+            return "the paper prints no figures of it"
+        if block is None:
+            return finding.unlike or "the model is not the paper's"
+        if block not in table.model:
+            return f"the table is of {table.model}, ours of {block}"
+        return "" if finding.fair else f"the table is of {table.data}, ours is not"
+
+    def difference(self, finding: Finding, row: Row, place: int) -> Cell:
+        """One cell of ours less the published one; of pairs each by itself."""
+        ours, theirs = row.cells[place], self.beside(finding, row, finding.columns[place])
+        if ours is None or theirs is None or self.unlike(finding):
+            return None
+        if isinstance(ours, tuple):
+            if not isinstance(theirs, tuple):
+                return None
+            return tuple(a - b for a, b in zip(ours, theirs, strict=True))
+        return ours - (theirs[0] if isinstance(theirs, tuple) else theirs)  # a mean ± its half
+
+    def beside(self, finding: Finding, row: Row, column: str) -> Cell:
+        """The published cell beside one of ours, in our units."""
+        table, column = self.published, finding.like.get(column, column)
+        if table is None:
+            return None
+        return table.fraction(table.cell(row.like or row.name, column, row.block), column)
+
+
+def averaged(findings: Sequence[Finding]) -> Finding:
+    """The findings of one study over seeds as one: means, with half of their 95 % intervals."""
+    one = replace(findings[0], seeds=len(findings))
+    if one.seeds == 1:
+        return one
+    rows = []
+    for row in one.rows:
+        same = (row.name, row.block)
+        every = [r.cells for f in findings for r in f.rows if (r.name, r.block) == same]
+        columns = [[c for c in column if c is not None] for column in zip(*every, strict=True)]
+        cells = tuple(_mean(values) for values in columns)
+        rows.append(replace(row, cells=cells, spread=tuple(map(_half, columns))))
+    figures = tuple(
+        replace(drawn[0], series=tuple(map(_line, zip(*(d.series for d in drawn), strict=True))))
+        for drawn in zip(*(f.figures for f in findings), strict=True)
+    )
+    return replace(one, rows=rows, figures=figures)
+
+
+def _mean(values: Sequence[Any]) -> Cell:
+    if not values:
+        return None
+    means = np.mean(np.asarray(values, dtype=float), axis=0).tolist()
+    return tuple(means) if isinstance(means, list) else float(means)
+
+
+def _half(values: Sequence[Any]) -> float | None:
+    """Half of the 95 % interval of a mean over seeds (Student's t)."""
+    if not values or isinstance(values[0], tuple) or (ends := seed_interval(values)) is None:
+        return None
+    return round((ends[1] - ends[0]) / 2, 12)  # nothing where all are equal
+
+
+def _line(lines: Sequence[Series]) -> Series:
+    means = {k: _mean([getattr(s, k) for s in lines]) for k in ("y", "low", "high")
+             if getattr(lines[0], k) is not None}  # fmt: skip
+    return replace(lines[0], **means)  # type: ignore[arg-type]
+
+
+STUDIES: Registry[Study] = Registry("study")
+
+
+def study(
+    name: str,
+    title: str,
+    kind: Literal["table", "figure"] = "table",
+    ours: bool = False,
+    draws: str | None = "",
+) -> Callable[[Callable[[Lab], Finding]], Callable[[Lab], Finding]]:
+    """Decorator: make a function of a lab known as the study of that name.
+
+    Its docstring says what it shows. A study of the paper has the paper's name and stands under
+    `adte paper`; one that is `ours`, or a plug-in's own, under `adte study`. For `draws` see
+    `Study`.
+
+        @study("mine", "What I wanted to know", ours=True)
+        def mine(lab):
+            "Accuracy of SE on the photographs."
+            stream = lab.main()
+            rows = [Row("SE", (lab.accuracy(stream, "se"),))]
+            return Finding(lab.setting([stream]), ("accuracy",), rows)
+    """
+
+    def add(run: Callable[[Lab], Finding]) -> Callable[[Lab], Finding]:
+        about = " ".join((run.__doc__ or "").split())
+        STUDIES.add(name, Study(name, title, kind, run, about, ours, draws))
+        return run
+
+    return add
+
+
+def studies(ours: bool | None = None) -> list[Study]:
+    """All studies, or the paper's, or our own; the paper's in its order, tables first."""
+    rank = {name: i for i, name in enumerate(list_published())}
+    found = [s for s in map(find_study, STUDIES) if ours in (None, s.ours)]
+    return sorted(found, key=lambda s: (s.ours, rank.get(s.name, len(rank))))
+
+
+def find_study(name: str) -> Study:
+    """The study of that name; an unknown one is an error that lists what exists."""
+    return STUDIES[name]
