@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from adte import InputError, Sample, bank
+from adte import InputError, Sample
 from adte.core import state as declared
+from adte.methods import bank
 from adte.methods.boostadapter import BoostAdapter
 from adte.methods.tda import TDA, Query
 from methods.test_tda import ALL, LoopTDA, assert_splits_equal_the_loop, shannon, softmax

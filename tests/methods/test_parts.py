@@ -7,10 +7,10 @@ import math
 import pytest
 import torch
 
-from adte import InputError, Sample, bank, create_method
+from adte import InputError, Sample, create_method
 from adte.core import functional as F
 from adte.core.batch import Batch, Context
-from adte.methods import dpe
+from adte.methods import bank, dpe
 from adte.methods.parts import Adjustment, Entropy, Selection
 
 # By hand: binary logits, and a prior that gives q = (.9, .01) when released.
