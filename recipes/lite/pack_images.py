@@ -116,13 +116,15 @@ def main() -> None:
                 print(f"{source.key}: {len(items)} images, {offset >> 20} MB", flush=True)
     mine, likeness = np.stack(thumbs).astype(np.float32), np.zeros(len(thumbs), np.float32)
     for part in np.array_split(others, max(1, len(others) // 4096)):
-        np.maximum(likeness, np.concatenate([(m @ part.T).max(1) for m in np.array_split(mine, 16)]),
-                   out=likeness)  # fmt: skip
+        best = np.concatenate([(m @ part.T).max(1) for m in np.array_split(mine, 16)])
+        likeness = np.maximum(likeness, best)
     keep = likeness < args.alike
     sets = np.array(rows["set"])
     for number, key in enumerate(facts):
         facts[key]["dropped"] = int((~keep & (sets == number)).sum())
-    np.savez_compressed(args.out / "images.npz", keep=keep, **{k: np.array(v) for k, v in rows.items()})
+    np.savez_compressed(
+        args.out / "images.npz", keep=keep, **{k: np.array(v) for k, v in rows.items()}
+    )
     (args.out / "sets.json").write_text(json.dumps(facts, indent=1) + "\n")
     (args.out / "captions.json").write_text(json.dumps(captions))
     print({k: (v["images"], v["dropped"]) for k, v in facts.items()})

@@ -140,8 +140,8 @@ def main() -> None:
     centre = (w * target).sum(0) / w.sum()
     covariance = (w * (target - centre)).T @ (target - centre) / w.sum()
     values, axes = torch.linalg.eigh(covariance)
-    print(f"variance kept by {args.dim} axes: {values[-args.dim:].sum() / values.sum():.3f}")
-    axes = axes[:, -args.dim:].flip(1).contiguous()
+    print(f"variance kept by {args.dim} axes: {values[-args.dim :].sum() / values.sum():.3f}")
+    axes = axes[:, -args.dim :].flip(1).contiguous()
     target = F.normalize((target - centre) @ axes, dim=-1)
     save_file({"centre": centre, "axes": axes}, args.out / "space.safetensors")
 

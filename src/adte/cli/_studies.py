@@ -13,6 +13,7 @@ from adte.cli._options import was_given
 from adte.cli._outputs import check_writable
 from adte.cli.paper import LIMIT, SOURCE, VIEWS
 from adte.core.errors import InputError, MissingExtra, unknown
+from adte.core.loading import DEFAULT_MODEL
 from adte.evaluate.features.stream import Tick
 from adte.evaluate.report.tables import check_suffix, save_table
 from adte.evaluate.source import FEATURES, Source
@@ -191,7 +192,7 @@ def _asked(home: Path, *, preset: str | None, protocol: Any, descriptions: tuple
     if settings.preset not in PRESETS:
         raise unknown("preset", settings.preset, PRESETS)
     if not source.data:
-        unused = {"model": source.model not in (None, "tiny"), "weights": source.weights,
+        unused = {"model": source.model not in (None, DEFAULT_MODEL), "weights": source.weights,
                   "tokenizer": source.tokenizer, "runtime": source.runtime != "auto",
                   "views": source.views, "workers": source.workers is not None,
                   "strict": source.strict, "descriptions": descriptions,

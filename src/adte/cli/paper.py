@@ -19,7 +19,7 @@ SOURCE = OptionsOf(
     Asked, only=("data", *MODEL, "batch", "workers", "strict"),
     helps={"data": "your data, as in imagenet:PATH or cache:FOLDER; repeat for more sets; without "
                    "it, the embedded bundles are used",
-           "model": "model to use with --data; `adte models` lists them; `tiny` by default"},
+           "model": "model to use with --data; `adte models` lists them; `lite` by default"},
 )  # fmt: skip
 VIEWS = OptionsOf(
     Views, only=("count",), names={"count": "views"}, prefix="view_", count=None,

@@ -16,7 +16,7 @@ from adte.cli._options import FINITE, Count, Engine, OptionsOf, Section, was_giv
 from adte.cli._outputs import check_writable, writable
 from adte.cli._prompts import ALLOW_MISSING, DESCRIPTIONS, check_missing
 from adte.core.errors import InputError
-from adte.core.loading import DEFAULT_MODEL, Loading
+from adte.core.loading import DEFAULT_MODEL, EMBEDDED, Loading
 from adte.files import console
 
 CLASSIFIER = Section(
@@ -27,7 +27,7 @@ CLASSIFIER = Section(
                  "(timm:NAME) takes all of its own without."),
     click.option("--model", default=DEFAULT_MODEL, show_default=True,
                  help="Model to classify with: one that `adte models` lists, hf:ID or timm:NAME. "
-                 "`tiny` needs no network and is for demonstrations."),
+                 "`lite` needs no network."),
     OptionsOf(Loading),
     click.option("--template", "templates", multiple=True, metavar="SET|TEXT|@FILE",
                  help="Prompt template: the name of a set (single, seven, eighty, …), a text with "
@@ -202,7 +202,7 @@ def _wanted(o: dict[str, Any], inputs: Sequence[str] = ()) -> Any:
     check_there(inputs, o["classes"] or "")
     classes = None if o["classes"] is None else read_classes(o["classes"])
     templates = tuple(read_templates(o["templates"])) or SINGLE
-    if o["weights"] == "random" and not o["model"].startswith("tiny"):  # which refuse them
+    if o["weights"] == "random" and o["model"] not in EMBEDDED:  # which refuse them
         warnings.warn("with random weights labels are a matter of chance; they serve to measure "
                       "speed", stacklevel=2)  # fmt: skip
     from adte.label import Wanted

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from adte.core.options import option
 
-__all__ = ["DEFAULT_MODEL", "MOST_THREADS", "Loading", "Runtime"]
+__all__ = ["DEFAULT_MODEL", "EMBEDDED", "MOST_THREADS", "Loading", "Runtime"]
 
-DEFAULT_MODEL = "tiny"  # of everything that people point at images of their own
+EMBEDDED = ("lite", "tiny", "tiny-longtail")  # the package's own, which read class names
+DEFAULT_MODEL = os.environ.get("ADTE_MODEL") or "lite"
 MOST_THREADS = 1024  # a slip of the keyboard would end in a crash of OpenMP
 Runtime = Literal["auto", "torch", "fast", "compile", "float8", "openvino"]
 

