@@ -41,7 +41,7 @@ def test_a_runtime_that_cannot_be_had_is_an_error(words, tmp_path):
     photo.parent.mkdir()
     Image.new("RGB", (40, 30)).save(photo)
     named = [w.format(photo=photo, folder=tmp_path) for w in words]
-    done = CliRunner().invoke(main, [*named, "--views", "2", "--runtime", "float8"])
+    done = CliRunner().invoke(main, [*named, "--views", "2", "--runtime", "fast"])
     assert done.exit_code == 2
     assert "tiny" in done.output + done.stderr
     assert "runtime='torch'" in done.output + done.stderr

@@ -12,7 +12,7 @@ __all__ = ["DEFAULT_MODEL", "MOST_THREADS", "Loading", "Runtime"]
 
 DEFAULT_MODEL = "tiny"  # of everything that people point at images of their own
 MOST_THREADS = 1024  # a slip of the keyboard would end in a crash of OpenMP
-Runtime = Literal["auto", "torch", "fast", "compile", "float8", "openvino"]
+Runtime = Literal["auto", "torch", "fast"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +38,8 @@ class Loading:
     )
     runtime: Runtime = option(  # noqa: RUF009
         "auto",
-        "code that computes the image tower: the library's (torch), our faster one (fast), that "
-        "one compiled or in float8, or OpenVINO; auto is fast on CUDA and torch elsewhere",
+        "code that computes the image tower: the library's (torch) or our faster one (fast); auto "
+        "is fast on CUDA and torch elsewhere",
     )
     threads: int | None = option(
         None,

@@ -32,15 +32,12 @@ _SAFE = (torch.float32, torch.float64, torch.bfloat16)  # casts that leave a fin
 
 
 class Runner(Protocol):
-    """Another forward of an image tower, for inference: `fast`, or OpenVINO's."""
+    """Another forward of an image tower, for inference, such as `fast`."""
 
     name: str
 
-    def takes(self, tower: Any, pixels: Tensor) -> bool:
-        """Whether it stands for this tower on these pixels, here and now."""
-
-    def __call__(self, pixels: Tensor) -> Tensor:
-        """Pixels (N, 3, S, S) to what the tower gives (N, D)."""
+    def __call__(self, tower: Any, pixels: Tensor) -> Tensor | None:
+        """Pixels (N, 3, S, S) to what the tower gives (N, D); None where it cannot stand for it."""
 
 
 class Model(nn.Module):
@@ -119,10 +116,7 @@ class Model(nn.Module):
 
     def _run(self, pixels: Tensor) -> Tensor | None:
         """The tower's output by the runner; None where the library's own forward is wanted."""
-        runner = self.runner
-        if runner is None or not runner.takes(self._visual, pixels):
-            return None
-        return runner(pixels)
+        return None if self.runner is None else self.runner(self._visual, pixels)
 
     @abstractmethod
     def encode_image(self, pixels: Tensor) -> Tensor:
@@ -185,8 +179,6 @@ class Model(nn.Module):
             return nullcontext()
         if self.threads is not None:
             return threads(self.threads)
-        if self.runner is not None:  # it may be compiled for the number that torch has
-            return nullcontext()
         return threads(threads_for(inputs * sum(p.numel() for p in self.parameters())))
 
     @property
