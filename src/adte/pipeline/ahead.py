@@ -1,6 +1,6 @@
-"""Groups through the tower on a device, while the next ones are decoded, uploaded and cropped.
+"""Images are prepared ahead of the tower, and passes through a device ahead of the caller.
 
-Two streams of the device work side by side: one uploads a group and makes its views, the other runs
+On a device two streams work side by side: one uploads a group and makes its views, the other runs
 the tower. The caller's own stream waits for the tower by an event, so what it does with one group
 overlaps with the tower's work on the next. Two groups are under way at most; this is the only place
 where the host waits for the device, once a group.
@@ -10,16 +10,62 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-__all__ = ["overlapped"]
+__all__ = ["Encode", "Load", "Passes", "overlapped", "prepared"]
 
 G = TypeVar("G")
+K = TypeVar("K")
+S = TypeVar("S")
+T = TypeVar("T")
 
 UNDER_WAY = 2  # groups
+
+Load = Callable[[G], Tensor | None]  # a group to its pixels; None for an empty one
+Encode = Callable[[Tensor], Tensor]  # pixels to features
+Passes = Iterator[tuple[G, tuple[Tensor, Tensor] | None]]  # a group, its pixels and features
+
+
+def prepared(
+    items: Iterable[tuple[K, S]], work: Callable[[S], T], workers: int
+) -> Iterator[tuple[K, T]]:
+    """`work` done on the second of each pair, in order, by threads that are some items ahead.
+
+    Where the items end in an error, those before it come first. Without workers it is done here.
+    """
+    if not workers:
+        for key, source in items:
+            yield key, work(source)
+        return
+    ahead: deque[tuple[K, Future[T]]] = deque()
+    with ExitStack() as stack:
+        # A number of threads set in one thread holds for all that begin later, the caller's too.
+        stack.callback(torch.set_num_threads, torch.get_num_threads())
+        pool = ThreadPoolExecutor(workers, "adte-views", lambda: torch.set_num_threads(1))
+        stack.callback(pool.shutdown, wait=True, cancel_futures=True)
+        problem: Exception | None = None
+        source_of = iter(items)
+        while problem is None:
+            try:
+                key, source = next(source_of)
+            except StopIteration:
+                break
+            except Exception as error:
+                problem = error
+                break
+            ahead.append((key, pool.submit(work, source)))
+            if len(ahead) > 2 * workers:  # bounds the memory, not the speed
+                done, future = ahead.popleft()
+                yield done, future.result()
+        for done, future in ahead:
+            yield done, future.result()
+        if problem is not None:
+            raise problem
 
 
 class _Flight(NamedTuple):
@@ -29,12 +75,9 @@ class _Flight(NamedTuple):
 
 
 def overlapped(
-    groups: Iterable[G],
-    load: Callable[[G], Tensor | None],
-    encode: Callable[[Tensor], Tensor],
-    device: torch.device,
-) -> Iterator[tuple[G, tuple[Tensor, Tensor] | None]]:
-    """Each group with its pixels and features, in order; `load` gives None for an empty one."""
+    groups: Iterable[G], load: Load[G], encode: Encode, device: torch.device
+) -> Passes[G]:
+    """Each group with its pixels and features, in order, while the device works on the next."""
     on: Any = torch.cuda if device.type == "cuda" else torch.cpu
     upload, tower = _stream(on, device), _stream(on, device)
     for stream in (upload, tower):
