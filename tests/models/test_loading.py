@@ -72,10 +72,3 @@ def test_a_worker_is_told_all_of_it():
     assert (tower.device, tower.dtype, tower.runtime) == ("cpu", "float32", "torch")
     assert Tower.of(model, Loading(weights="random")).weights == "random"
     assert Tower.of(model, Loading()).open().fingerprint == model.fingerprint
-
-
-def test_random_weights_are_no_part_of_a_name():
-    with pytest.raises(InputError, match=r"load_model\('X', weights='random'\), or --model X --we"):
-        load_model("X/random")
-    with pytest.raises(InputError, match="or choose a model that takes them, such as 'ViT-B-32'"):
-        load_model("tiny", weights="random")

@@ -17,6 +17,7 @@ import torch
 
 from adte import InputError
 from adte.models import list_models, load_model, openclip
+from adte.models._towers import swapped
 from adte.models.get import checkpoint_of, get_model
 from adte.testing.models import CHECKS, TEXTS, pixels
 from models.small_towers import OPEN_CLIP, add_small_models, make_tokenizer, needs
@@ -84,12 +85,12 @@ def test_a_copy_and_another_thread_keep_their_own_tokens(model):
     """Embeddings swapped in here are not seen by a deep copy's or another thread's call."""
     ids, x = model.token_embeddings(TEXTS)
     other, seen = copy.deepcopy(model), []
-    layer = openclip._token_layer(model.tower)
+    layer = model._layer
 
     def look():
         seen.append(layer(ids))
 
-    with torch.no_grad(), openclip.swapped(x + 1):
+    with torch.no_grad(), swapped(x + 1):
         torch.testing.assert_close(layer(ids), x + 1)
         thread = threading.Thread(target=look)
         thread.start()
@@ -103,7 +104,7 @@ def test_full_architectures_build(name):
     """Shapes only: on the meta device, which holds no numbers."""
     config = open_clip.get_model_config(name)
     with torch.device("meta"):
-        net = openclip._build(name, config, False, open_clip)
+        net = openclip._build(name, False, open_clip)
     assert sum(p.numel() for p in net.parameters()) > 5e7
     preprocess = openclip.read_preprocess(net, openclip._common(
         name, open_clip.list_pretrained_tags_by_model(name), open_clip))  # fmt: skip
@@ -136,7 +137,7 @@ def test_full_architectures_run(name, tokenizer):
 def test_preprocessing_is_the_tags_own(name, size, mean, interpolation, resize):
     arch, _, tag = name.partition("/")
     with torch.device("meta"):
-        net = openclip._build(arch, open_clip.get_model_config(arch), False, open_clip)
+        net = openclip._build(arch, False, open_clip)
     p = openclip.read_preprocess(net, open_clip.pretrained.get_pretrained_cfg(arch, tag))
     assert (p.size, p.mean[0], p.interpolation, p.resize) == (size, mean, interpolation, resize)
 
