@@ -9,7 +9,7 @@ where the host waits for the device, once a group.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any, NamedTuple, TypeVar
@@ -33,10 +33,11 @@ Passes = Iterator[tuple[G, tuple[Tensor, Tensor] | None]]  # a group, its pixels
 
 def prepared(
     items: Iterable[tuple[K, S]], work: Callable[[S], T], workers: int
-) -> Iterator[tuple[K, T]]:
+) -> Generator[tuple[K, T], None, None]:
     """`work` done on the second of each pair, in order, by threads that are some items ahead.
 
     Where the items end in an error, those before it come first. Without workers it is done here.
+    Close it where it may not be read to its end: that ends the threads.
     """
     if not workers:
         for key, source in items:

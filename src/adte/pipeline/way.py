@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any, Generic, TypeVar
@@ -25,7 +26,9 @@ from adte.pipeline.ahead import prepared
 from adte.pipeline.places import OnDevice, OnHost, Prepared
 from adte.pipeline.rounds import enough, rounds
 
-__all__ = ["Encoded", "Pipeline", "default_group", "default_workers", "refused"]
+__all__ = [
+    "Encoded", "Pipeline", "Prepared", "default_group", "default_workers", "joined", "refused",
+]  # fmt: skip
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -150,7 +153,7 @@ class Pipeline:
         images, views = pixels.shape[:2]
         size = size or self._size
         out = []
-        for part in pixels.split(size):
+        for part in torch.split(pixels, size):
             part = part.to(self.model.device, self.model.dtype)
             if len(part) < size:  # the tower always sees the same shape
                 part = torch.cat([part, part[-1:].expand(size - len(part), *part.shape[1:])])
@@ -200,18 +203,18 @@ class Pipeline:
         def encode(pixels: Tensor) -> Tensor:
             return self.encode(pixels, size)
 
-        groups = _cut(prepared(items, self._try, self.workers), full)
-        for group, made in place.passes(groups, load, encode):
-            encoded: Iterator[tuple[Tensor, Tensor | None]] = iter(())
-            if made is not None:
-                pixels, features = made
-                kept = pixels if self.keep_pixels else repeat(None)
-                encoded = zip(place.unload(features, _readable(group)), kept, strict=False)
-            for key, image in group:
-                if isinstance(image, InputError):
-                    refused(key, image, failed)
-                else:
-                    yield Encoded(key, *next(encoded))
+        with closing(prepared(items, self._try, self.workers)) as ahead:
+            for group, made in place.passes(_cut(ahead, full), load, encode):
+                encoded: Iterator[tuple[Tensor, Tensor | None]] = iter(())
+                if made is not None:
+                    pixels, features = made
+                    kept = pixels if self.keep_pixels else repeat(None)
+                    encoded = zip(place.unload(features, _readable(group)), kept, strict=False)
+                for key, image in group:
+                    if isinstance(image, InputError):
+                        refused(key, image, failed)
+                    else:
+                        yield Encoded(key, *next(encoded))
 
     @threads(1)
     def _try(self, source: Any) -> Prepared | InputError:
@@ -239,12 +242,13 @@ class Pipeline:
             for group in _cut(images, lambda group: len(group) == size):
                 yield joined(group, context)
             return
-        for key, image in prepared(items, self._try, self.workers):
-            if isinstance(image, InputError):
-                refused(key, image, failed)
-            else:
-                encoded = self._in_rounds(image, context, adjustment)
-                yield joined([Encoded(key, *encoded)], context)
+        with closing(prepared(items, self._try, self.workers)) as ahead:
+            for key, image in ahead:
+                if isinstance(image, InputError):
+                    refused(key, image, failed)
+                else:
+                    encoded = self._in_rounds(image, context, adjustment)
+                    yield joined([Encoded(key, *encoded)], context)
 
     def _in_rounds(
         self, picture: Any, context: Context, adjustment: Callable[[Tensor], Tensor | None]
