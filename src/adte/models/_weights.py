@@ -24,6 +24,7 @@ __all__ = [
     "hub_reachable",
     "import_hub",
     "load_checked",
+    "not_here",
     "read_checkpoint",
 ]
 
@@ -140,6 +141,14 @@ def fetch(repo: str, names: Iterable[str]) -> str | None:
         except (OSError, hub.errors.HfHubHTTPError):
             return None
     return None
+
+
+def not_here(name: str, wanted: object, more: str = "") -> InputError:
+    """The error for weights that neither a cache nor a hub has."""
+    return InputError(
+        f"the weights of {name} are not on this machine and cannot be downloaded; get {wanted} "
+        f"elsewhere and pass weights=FILE (--weights FILE on the command line){more}"
+    )
 
 
 def fingerprint(module: nn.Module) -> str:

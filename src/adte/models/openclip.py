@@ -30,7 +30,14 @@ from adte.core.errors import InputError, UnknownModel, unknown
 from adte.images import Preprocess
 from adte.models._torchvision import import_late
 from adte.models._towers import TwoTowers, has_words, unit
-from adte.models._weights import RANDOM, fetch, hub_reachable, load_checked, read_checkpoint
+from adte.models._weights import (
+    RANDOM,
+    fetch,
+    hub_reachable,
+    load_checked,
+    not_here,
+    read_checkpoint,
+)  # fmt: skip
 from adte.models.registry import registered
 
 __all__ = [
@@ -242,11 +249,8 @@ def _fetch(name: str, facts: dict[str, Any], open_clip: Any) -> str:
         return str(path)
     if wanted.url and not wanted.repo and hub_reachable(wanted.url):
         return str(open_clip.download_pretrained(facts))
-    raise InputError(
-        f"the weights of {name} are not on this machine and cannot be downloaded; get {wanted} "
-        "elsewhere and pass weights=FILE (--weights FILE on the command line), or bring a copy of "
-        f"the weights by `adte models get {name} --from PLACE`"
-    )
+    more = f", or bring a copy of the weights by `adte models get {name} --from PLACE`"
+    raise not_here(name, wanted, more)
 
 
 def _build(arch: str, quick: bool, open_clip: Any) -> nn.Module:
