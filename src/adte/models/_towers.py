@@ -70,11 +70,11 @@ class TwoTowers(Model):
 
     @abstractmethod
     def _image(self, pixels: Tensor) -> Any:
-        """What the library's image tower gives (N, D)."""
+        """The output of the library's image tower (N, D)."""
 
     @abstractmethod
     def _text(self, ids: Tensor) -> Any:
-        """What the library's text tower gives (N, D)."""
+        """The output of the library's text tower (N, D)."""
 
     @abstractmethod
     def _ids(self, texts: Sequence[str]) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a vision transformer is made of, read from the modules of open_clip, transformers and timm.
+"""The parts of a vision transformer, read from the modules of open_clip, transformers and timm.
 
 The weights are the modules' own tensors; only where a library keeps the products of query, key and
 value apart are they joined into one. A tower of another kind is refused, with the reason.

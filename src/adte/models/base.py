@@ -73,7 +73,7 @@ class Model(nn.Module):
 
     @property
     def offers(self) -> frozenset[str]:
-        """What the model can provide; the `needs` of methods have the same names.
+        """The things that the model can provide; the `needs` of methods have the same names.
 
         features       features of images, to be compared with class weights
         class weights  unit vectors of classes, made from texts
@@ -195,7 +195,7 @@ class Model(nn.Module):
 
 
 def check_features(model: Model, verb: str, got: Any, count: int) -> Tensor:
-    """What a tower of somebody's own gave, if it is one row of features for each of its inputs."""
+    """The output of a tower, if it is one row of features for each of its inputs."""
     shape = (count, model.dim)
     if not isinstance(got, Tensor) or got.shape != shape:
         what = tuple(got.shape) if isinstance(got, Tensor) else type(got).__name__
@@ -207,7 +207,7 @@ def check_features(model: Model, verb: str, got: Any, count: int) -> Tensor:
 
 
 def no_prompts(model: Model) -> InputError:
-    """What is said where a model of fixed classes is given prompts."""
+    """The error for prompts and a model of fixed classes."""
     return InputError(
         f"model {model.name!r} has fixed classes and reads no prompts; leave templates and "
         "descriptions out"

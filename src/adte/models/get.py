@@ -26,7 +26,7 @@ __all__ = ["check_published", "checkpoint_of", "checksum", "get_model"]
 
 
 def checkpoint_of(name: str) -> Published:
-    """What has to be fetched for a model of open_clip, "architecture/tag"."""
+    """The published weights of a model of open_clip, "architecture/tag"."""
     if ":" in name or name in SHAPES:
         how = "is in the package" if name in SHAPES else "is fetched when it is first loaded"
         raise InputError(f"{name!r} {how}; models get is for names such as 'ViT-B-16/openai'")

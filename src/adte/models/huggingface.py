@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -27,12 +27,11 @@ from adte.core.errors import InputError
 from adte.images import Preprocess
 from adte.models._torchvision import import_late
 from adte.models._towers import TwoTowers, has_words, text_lengths
-from adte.models._weights import RANDOM, fetch, hub_reachable, load_checked, read_checkpoint
+from adte.models._weights import RANDOM, fetch, load_checked, local_first, read_checkpoint
 from adte.models.registry import register_models
 
 __all__ = ["KINDS", "HuggingFace", "load_hugging_face", "read_preprocess"]
 
-T = TypeVar("T")
 KINDS = ("clip", "siglip", "siglip2")
 _RESAMPLE: dict[Any, Literal["bilinear", "bicubic"]] = {2: "bilinear", 3: "bicubic"}  # Pillow's
 _HALF = (0.5, 0.5, 0.5)
@@ -109,7 +108,7 @@ def load_hugging_face(
     if not folder.is_dir() and (source.startswith((".", "/", "~")) or source.count("/") > 1):
         raise InputError(f"the model folder {source!r} does not exist; check the path")
     where = str(folder) if folder.is_dir() else source
-    config = _local_first(transformers.AutoConfig.from_pretrained, where, "config.json")
+    config = local_first(transformers.AutoConfig.from_pretrained, where, "config.json")
     if config.model_type not in KINDS:
         raise InputError(
             f"{source!r} is a model of type {config.model_type!r}, which cannot be used here; "
@@ -123,7 +122,7 @@ def load_hugging_face(
         )
     tokens = _tokenizer(where, tokenizer, transformers)
     if weights is None:
-        net = _local_first(_pretrained(transformers), where, "model.safetensors")
+        net = local_first(_pretrained(transformers), where, "model.safetensors")
     else:
         net = transformers.AutoModel.from_config(config)
         if str(weights) != RANDOM:
@@ -164,42 +163,13 @@ def _pretrained(transformers: Any) -> Callable[..., Any]:
     return load
 
 
-def _local_first(load: Callable[..., T], where: str, file: str) -> T:
-    """Load from a folder or the hub's cache; ask the hub only where that fails and it answers.
-
-    By transformers' own code, never by code that comes with a model.
-    """
-    for local in (True, False):
-        if not local and not hub_reachable():
-            break
-        try:
-            return load(where, local_files_only=local, trust_remote_code=False)
-        except InputError:
-            raise
-        except (OSError, ValueError) as error:
-            reason = str(error).splitlines()[0]
-            if Path(where).is_dir():
-                raise InputError(
-                    f"the folder {where!r} lacks a readable {file} ({reason}); copy the whole "
-                    "model into it"
-                ) from error
-            if not local:
-                raise InputError(
-                    f"the hub has no model {where!r} that can be loaded ({reason}); check the id"
-                ) from error
-    raise InputError(
-        f"the model {where!r} is not on this machine and the hub cannot be reached; download "
-        "that repository elsewhere, put its files into a folder and load 'hf:THAT_FOLDER'"
-    )
-
-
 def _tokenizer(where: str, given: Any, transformers: Any) -> Any:
     if given is not None and not isinstance(given, str | os.PathLike):
         return given
     source = where if given is None else str(given)
     with suppress(InputError):
         load = transformers.AutoTokenizer.from_pretrained
-        if has_words(tokens := _local_first(load, source, "tokenizer.json")):
+        if has_words(tokens := local_first(load, source, "tokenizer.json")):
             return tokens
     raise InputError(
         f"no tokenizer for {where!r} in {source!r}; put its tokenizer.json and "
@@ -221,7 +191,7 @@ def _facts(where: str) -> dict[str, Any]:
 
 
 def read_preprocess(facts: Mapping[str, Any], config: Any) -> Preprocess:
-    """What an image processor of transformers does, from its settings and the model's config."""
+    """The work of an image processor of transformers, from its settings and the model's config."""
     clip, default = config.model_type == "clip", Preprocess()
     vision = config.vision_config
     for key, usual in (("do_resize", True), ("do_rescale", True), ("rescale_factor", 1 / 255)):

@@ -206,7 +206,7 @@ def _drawn(weights: Weights) -> Iterator[None]:
 
 
 def _load(name: str, weights: Weights, tokenizer: Any) -> tuple[Model, torch.dtype | None]:
-    """The model in float32 on the CPU, and the dtype it runs in unless told."""
+    """The model in float32 on the CPU, and the dtype it runs in by default."""
     given = {"weights": weights, "tokenizer": tokenizer}
     given = {k: v for k, v in given.items() if v is not None}
     if name in NAMES:
@@ -246,7 +246,7 @@ def _load(name: str, weights: Weights, tokenizer: Any) -> tuple[Model, torch.dty
 
 
 def _named(given: Any, name: str) -> Model:
-    """What a stranger's function returned, if it is a model, under the name that it is loaded by;
+    """The result of a stranger's function, if it is a model, under the name that it is loaded by;
     its own one, where that is empty.
     """
     model = check_model(given)

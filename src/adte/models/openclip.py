@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,9 +36,10 @@ from adte.models._weights import (
     fetch,
     hub_reachable,
     load_checked,
+    local_first,
     not_here,
     read_checkpoint,
-)  # fmt: skip
+)
 from adte.models.registry import registered
 
 __all__ = [
@@ -60,7 +62,7 @@ def open_clip_names() -> list[str]:
 
 
 def _listing() -> Any:
-    """What of open_clip knows its tags: a module that needs no networks, which take long to import.
+    """The module of open_clip that knows its tags, without its networks, which take long to import.
 
     Its package is imported first by rule. So it is taken from one of another name, with its place.
     """
@@ -303,7 +305,7 @@ def _common(arch: str, tags: list[str], open_clip: Any) -> dict[str, Any]:
 
 
 def read_preprocess(net: Any, facts: Mapping[str, Any]) -> Preprocess:
-    """What open_clip does to an image, from its settings for a tag or a model."""
+    """The preprocessing of open_clip, from its settings for a tag or a model."""
     size = net.visual.image_size
     height, width = (size, size) if isinstance(size, int) else size
     resize = facts.get("resize_mode", "shortest")
@@ -335,16 +337,12 @@ def _tokenizer(arch: str, text: dict[str, Any], given: Any, open_clip: Any) -> T
     options = {
         "context_length": text.get("context_length", 77),
         "tokenizer_mode": text.get("tokenizer_mode"),
-        "trust_remote_code": False,
         **text.get("tokenizer_kwargs", {}),
     }
-    for where in ({"local_files_only": True}, {}):  # the hub's cache before the hub
-        if not where and (given is not None or not hub_reachable()):
-            break
-        with suppress(OSError, ValueError):
-            tokens = open_clip.tokenizer.HFTokenizer(str(source), **where, **options)
-            if has_words(tokens.tokenizer):
-                return tokens  # type: ignore[no-any-return]
+    load = partial(open_clip.tokenizer.HFTokenizer, **options)
+    with suppress(InputError):
+        if has_words((tokens := local_first(load, str(source), "tokenizer.json")).tokenizer):
+            return tokens  # type: ignore[no-any-return]
     if given is not None:
         raise InputError(
             f"the folder {str(given)!r} holds no tokenizer that transformers can read; it needs "

@@ -51,7 +51,7 @@ __all__ = [
     "template_sets",
 ]
 
-PATIENCE = 5.0  # seconds before it is said how long the prompts take
+PATIENCE = 5.0  # seconds before a warning says how long the prompts take
 BUNDLED = {"tiny-imagenet": "tiny-descriptions.json"}  # descriptions that come with the package
 Use = Literal["templates", "descriptions", "both"]
 Descriptions = Mapping[str, Sequence[str]]
@@ -266,8 +266,8 @@ class Prompts:
         table = read_descriptions(source) if source is not None else descriptions
         use = use or ("templates" if table is None else "descriptions")
         words = templates if isinstance(templates, str) else f"{len(chosen)} templates"
-        said = Path(source).name if source is not None else "descriptions"
-        label = {"templates": words, "descriptions": said, "both": f"{words} + {said}"}.get(use, "")
+        file = Path(source).name if source is not None else "descriptions"
+        label = {"templates": words, "descriptions": file, "both": f"{words} + {file}"}.get(use, "")
         return cls(chosen, table, use, allow_missing, label)  # type: ignore[arg-type]
 
     def texts(self, classes: Sequence[str]) -> list[list[str]]:

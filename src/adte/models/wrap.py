@@ -98,18 +98,18 @@ def check_model(given: Any) -> Model:
             raise InputError(f"{_kind(given)} has {odd}")
         return given
     if _of_open_clip(given):
-        said = "is a model of open_clip as it is; give adte.wrap(model, tokenizer=…) instead"
+        reason = "is a model of open_clip as it is; give adte.wrap(model, tokenizer=…) instead"
     elif _of_transformers(given):
-        said = "is a model of transformers as it is; give adte.wrap(model, processor=…) instead"
+        reason = "is a model of transformers as it is; give adte.wrap(model, processor=…) instead"
     elif isinstance(given, tuple) and any(map(_of_open_clip, given)):
-        said = "holds a model of open_clip; give adte.wrap(model, tokenizer=…) of that alone"
+        reason = "holds a model of open_clip; give adte.wrap(model, tokenizer=…) of that alone"
     else:
-        said = "is no model; give a name for load_model, or a subclass of adte.Model"
-    raise InputError(f"{_kind(given)} {said}")
+        reason = "is no model; give a name for load_model, or a subclass of adte.Model"
+    raise InputError(f"{_kind(given)} {reason}")
 
 
 def _odd_fact(model: Any) -> str:
-    """What a model says of itself that cannot be so, and what would be; nothing, if all can."""
+    """The fact of a model that cannot be, and the mend; empty where all can be."""
     if not isinstance(model.name, str) or not model.name:
         return f"name={model.name!r}; give it a text"
     if not isinstance(model.preprocess, Preprocess):
@@ -117,12 +117,12 @@ def _odd_fact(model: Any) -> str:
     if not isinstance(model.dim, Integral) or model.dim < 1:
         return f"dim={model.dim!r}; give it the width of its features"
     scale = model.logit_scale
-    said = f"logit_scale={brief(scale)}; give it the factor on the cosine, 100 for CLIP"
+    odd = f"logit_scale={brief(scale)}; give it the factor on the cosine, 100 for CLIP"
     try:
         factor = float(scale.detach() if isinstance(scale, torch.Tensor) else scale)
     except (TypeError, ValueError, RuntimeError):
-        return said
-    return "" if 0 < factor < math.inf and not isinstance(scale, str) else said
+        return odd
+    return "" if 0 < factor < math.inf and not isinstance(scale, str) else odd
 
 
 def _kind(thing: object) -> str:

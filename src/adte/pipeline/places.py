@@ -49,7 +49,7 @@ class OnHost:
         return self.views.kernel()
 
     def prepare(self, picture: Picture) -> Any:
-        """What a thread does for an image."""
+        """The work of a thread for an image."""
         return self.views(picture, self.preprocess)
 
     def pixels(self, images: Sequence[Any], size: int) -> Tensor:
