@@ -21,7 +21,7 @@ KERNELS := tests/test_views.py tests/pipeline \
 OWN := import torch; from adte.images import Views; from adte.models.loading import default_dtype; \
 	print(Views().kernel(), str(default_dtype(torch.device("cpu"))).removeprefix("torch."))
 FORCED_DTYPES := dtype-float32 dtype-bfloat16
-FORCED_KERNELS := kernel-uint8 kernel-bands kernel-float kernel-pillow
+FORCED_KERNELS := kernel-uint8 kernel-bands kernel-pillow
 
 .PHONY: demo test test-all matrix quick slow cluster lint bench clean $(FORCED_DTYPES) $(FORCED_KERNELS)
 

@@ -1,18 +1,16 @@
-"""The image tower's forwards side by side: the library's own, `fast`, compiled, float8, OpenVINO.
+"""The image tower's forwards side by side: the library's own, `fast`, and `fast` in other ways.
 
     python benchmarks/tower.py --json benchmarks/results/tower.json            # CUDA, bfloat16
     python benchmarks/tower.py --device cpu --views 16 --models ViT-B-16       # CPU
 
 Random weights; noise for pixels. Every forward is checked against the library's first (cosine of
 the worst view), then all take turns. The limit is the rate of matrix products measured in this run
-over the operations of the library's forward. Forwards that need compiling are begun while
-`--budget` seconds last; what was left out is said. On a CPU the library runs in float32.
+over the operations of the library's forward. On a CPU the library runs in float32.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import sys
 import time
@@ -25,13 +23,10 @@ from adte.bench import timing
 from adte.bench.conditions import conditions
 from adte.bench.limit import matrix_rate, tower_flops
 from adte.models import accelerate, load_model
-from adte.models.fast import _forward
-from adte.models.runtime import with_runtime
+from adte.models.fast import _forward, with_runtime
 
-CUDA = ("fast", "flash", "cudnn", "graph", "float8", "compile", "float8+compile",
-        "compile:max-autotune-no-cudagraphs", "compile:reduce-overhead")  # fmt: skip
-CPU = ("fast", "openvino", "bfloat16", "bfloat16+fast", "bfloat16+openvino", "compile")
-SLOW = ("compile", "openvino")
+CUDA = ("fast", "flash", "cudnn", "graph")
+CPU = ("fast", "bfloat16", "bfloat16+fast")
 
 
 def forward(model, name, pixels):
@@ -44,22 +39,18 @@ def forward(model, name, pixels):
         small.load_state_dict(model.state_dict())
         encode = with_runtime(small, name.partition("+")[2] or "torch").encode_image
         return lambda x: encode(x.bfloat16())
-    if name == "openvino":
-        return with_runtime(model, "openvino").encode_image
-    kind, _, mode = name.partition(":")
-    compiled = (mode or True) if "compile" in kind else False
-    fast = accelerate(model, compile=compiled, float8="float8" in kind)
-    if kind in ("flash", "cudnn"):
+    fast = accelerate(model)
+    if name in ("flash", "cudnn"):
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
-        backend = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}[kind]
+        backend = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}[name]
 
         def run(x):
             with sdpa_kernel(backend):
                 return fast.encode_image(x)
 
         return run
-    return graphed(fast, pixels) if kind == "graph" else fast.encode_image
+    return graphed(fast, pixels) if name == "graph" else fast.encode_image
 
 
 def graphed(fast, pixels):
@@ -87,7 +78,7 @@ ARCH = [""]
 
 
 @torch.no_grad()
-def measure(arch, args, device, dtype, until):
+def measure(arch, args, device, dtype):
     ARCH[0] = arch
     torch.manual_seed(0)
     model = load_model(arch, weights="random", device=device, dtype=dtype, runtime="torch")
@@ -98,9 +89,6 @@ def measure(arch, args, device, dtype, until):
     calls, cosines, first, left = {}, {}, {}, {}
     wanted = args.forwards.split(",") if args.forwards else CUDA if device.type == "cuda" else CPU
     for name in ("own", *wanted):
-        if any(s in name for s in SLOW) and time.monotonic() > until:
-            left[name] = "no time left"
-            continue
         start = time.monotonic()
         try:
             call = forward(model, name, pixels)
@@ -134,7 +122,6 @@ def main():
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--forwards", default="", help="names, comma-separated; all by default")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--budget", type=float, default=60, help="seconds to begin compiling in")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     device = torch.device(args.device)
@@ -142,11 +129,8 @@ def main():
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = True
     start, result = time.monotonic(), {"models": {}, **conditions(device, dtype)}
     models = args.models.split(",")
-    for i, arch in enumerate(models):
-        until = start + args.budget * (i + 1) / len(models)
-        with contextlib.suppress(AttributeError):
-            torch.compiler.reset()
-        found = measure(arch, args, device, dtype, until)
+    for arch in models:
+        found = measure(arch, args, device, dtype)
         result["models"][arch] = found
         print(f"\n{arch}, {args.views} views a pass, {str(dtype).removeprefix('torch.')}; the "
               f"limit is {found['limit_images_per_s']:.1f} images/s of 64 views "

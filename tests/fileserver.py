@@ -28,10 +28,10 @@ class Handler(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         if self.path.lstrip("/") not in self.server.files:
             return self.send_error(404)
-        self.send_response(302)  # as the hub does for large files
-        self.send_header("Location", "/elsewhere")
-        self.send_header("X-Linked-Etag", f'"{self.server.etag}"')
+        self.send_response(200)
+        self.send_header("ETag", f'"{self.server.etag}"')
         self.send_header("X-Repo-Commit", self.server.commit)
+        self.send_header("Content-Length", str(len(self.server.files[self.path.lstrip("/")])))
         self.end_headers()
 
     def do_GET(self) -> None:

@@ -23,9 +23,9 @@ from adte.data import Dataset, make_stream
 from adte.evaluate.features.cache import Cache, extract
 from adte.evaluate.features.live import Live
 from adte.evaluate.running.tasks import Task, perform
-from adte.images import Preprocess, base_view, load_picture, plain
+from adte.images import Preprocess, base_view, load_picture
 from adte.images.boxes import of_base
-from adte.images.render import _renderer, pack, render
+from adte.images.render import _renderer, pack, products, render
 from adte.images.table import show, where
 from adte.methods import method_info
 from adte.models.prompts import class_weights
@@ -165,7 +165,7 @@ def test_calibrated_on_the_gpu_as_on_the_cpu():
 def narrow(monkeypatch):
     """CUDA as a device without float64 and without kernels of ours, as Apple's GPUs are."""
     monkeypatch.setattr(machine, "_WIDE", ("cpu",))
-    monkeypatch.setenv("ADTE_VIEWS", "float")
+    monkeypatch.setenv("ADTE_VIEWS", "pillow")
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def levels(views: torch.Tensor, preprocess: Preprocess) -> np.ndarray:
 
 
 def farthest(
-    images: list[np.ndarray], views: Views, preprocess: Preprocess, room=None
+    images: list[np.ndarray], views: Views, preprocess: Preprocess, way=None
 ) -> tuple[float, float]:
     """Grey levels between the views of a group and Pillow's: of crops, of base views."""
     shown, wanted, kind = [], [], KINDS[views.interpolation]
@@ -241,11 +241,11 @@ def farthest(
     rows = sum(len(s.rows) for s in shown)
     out = torch.empty(rows, 3, preprocess.size, preprocess.size, device="cuda")
     buffer = pack(shown, pinned=True).to("cuda", non_blocking=True)
-    if room is None:
+    if way is None:
         render(buffer, out, preprocess)
     else:
         std = np.array(preprocess.std)
-        room.render(buffer, out, (1 / (255 * std)).tolist(), (preprocess.mean / std).tolist())
+        way(buffer, out, (1 / (255 * std)).tolist(), (preprocess.mean / std).tolist())
     found = where(shown)
     found = np.arange(rows) if found is None else found.reshape(-1)
     off = np.abs(levels(out, preprocess)[found] - np.stack(wanted)).max((1, 2, 3))
@@ -255,7 +255,7 @@ def farthest(
 
 def test_the_kernel_is_in_use():
     pytest.importorskip("triton", reason="Triton is not installed")
-    assert _renderer(torch.device("cuda", torch.cuda.current_device())) is not plain.render
+    assert _renderer(torch.device("cuda", torch.cuda.current_device())) is not products
 
 
 @pytest.mark.parametrize("kind", ["bilinear", "bicubic"])
@@ -268,13 +268,13 @@ def test_a_thousand_crops_of_photographs_are_pillows(kind):
 
 
 @pytest.mark.parametrize("kind", ["bilinear", "bicubic"])
-@pytest.mark.parametrize("room", [None, plain], ids=["kernel", "products"])
-def test_odd_sizes_are_pillows_too(kind, room):
+@pytest.mark.parametrize("way", [None, products], ids=["kernel", "products"])
+def test_odd_sizes_are_pillows_too(kind, way):
     sizes = [(1, 1), (1, 40), (40, 1), (2, 100), (100, 2), (20, 1000), (1000, 20), (7, 13)]
     images = [photo(h, w, seed=h + w) for h, w in sizes]
     for preprocess in (Preprocess(), Preprocess(size=30, crop=0.875, interpolation="bilinear")):
         views = Views(count=9, interpolation=kind, enlarge=0)
-        assert max(farthest(images, views, preprocess, room)) < 2.01
+        assert max(farthest(images, views, preprocess, way)) < 2.01
 
 
 def test_twelve_megapixels_are_pillows_too():
@@ -309,8 +309,7 @@ def test_boxes_and_pixels_are_those_of_the_cpu():
     model, sources = SmallModel(), [photo(*size) for size in sizes]
     here = Pipeline(model, Views(count=6), keep_pixels=True)
     there = Pipeline(copy.deepcopy(model).cuda(), Views(count=6), keep_pixels=True, workers=2)
-    assert there.fused
-    assert not here.fused
+    assert [p.kernel == "fused" for p in (here, there)] == [False, True]
     pairs = zip(here(enumerate(sources)), there(enumerate(sources), at_once=2), strict=True)
     for a, b in pairs:
         assert a.key == b.key

@@ -37,6 +37,17 @@ def test_the_named_sets():
     assert set(sets["seven"]) < set(sets["eighty"])
     for templates in sets.values():
         assert check_templates(templates) == list(templates)
+    for name, template in (
+        ("pets", "a photo of a {}, a type of pet."),
+        ("Oxford_Pets", "a photo of a {}, a type of pet."),
+        ("fgvc-aircraft", "a photo of a {}, a type of aircraft."),
+        ("dtd", "{} texture."),
+        ("eurosat", "a centered satellite photo of {}."),
+        ("ucf101", "a photo of a person doing {}."),
+    ):
+        assert check_templates(name) == [template]
+    for name, card in CARDS.items():  # a set's name says what the set is read with
+        assert card.templates == sets.get(name, SINGLE)
 
 
 def test_templates_are_open_clips():
@@ -45,30 +56,6 @@ def test_templates_are_open_clips():
     open_clip = needs("open_clip", "clip")
     assert list(template_sets()["eighty"]) == [f("{}") for f in open_clip.OPENAI_IMAGENET_TEMPLATES]
     assert list(template_sets()["seven"]) == [f("{}") for f in open_clip.SIMPLE_IMAGENET_TEMPLATES]
-
-
-@pytest.mark.parametrize(
-    ("name", "template"),
-    [
-        ("caltech101", "a photo of a {}."),
-        ("pets", "a photo of a {}, a type of pet."),
-        ("Oxford_Pets", "a photo of a {}, a type of pet."),
-        ("flowers102", "a photo of a {}, a type of flower."),
-        ("fgvc-aircraft", "a photo of a {}, a type of aircraft."),
-        ("food101", "a photo of {}, a type of food."),
-        ("dtd", "{} texture."),
-        ("eurosat", "a centered satellite photo of {}."),
-        ("ucf101", "a photo of a person doing {}."),
-    ],
-)
-def test_templates_of_data_sets(name, template):
-    assert check_templates(name) == [template]
-
-
-@pytest.mark.parametrize("name", sorted(CARDS))
-def test_a_data_sets_name_says_what_the_set_is_read_with(name):
-    """Once --template imagenet was CoOp's one template, and imagenet: the seven."""
-    assert CARDS[name].templates == template_sets().get(name, SINGLE)
 
 
 @pytest.mark.parametrize(
@@ -90,43 +77,32 @@ def test_bad_templates(templates, message):
 
 def test_classes():
     assert check_classes([" cat ", "dog"]) == ["cat", "dog"]
-    with pytest.warns(UserWarning, match="'missile' occurs more than once"):
-        check_classes(["missile", "tank", "missile"])
-    with pytest.warns(UserWarning, match="'tank' occurs more than once"):  # in no time
-        check_classes([*map(str, range(20_000)), "tank", "tank"])
-    for bad, message in (("cat", "is one text"), ([], "no class names"), (["a", " "], "number 2")):
-        with pytest.raises(InputError, match=message):
-            check_classes(bad)
-
-
-@pytest.mark.parametrize("name", [None, float("nan"), b"dog", ["dog"], True], ids=repr)
-def test_a_name_is_a_text(name):
-    with pytest.raises(InputError, match=r"class name number 2 is .* which is no text"):
-        check_classes(["cat", name])
-
-
-def test_classes_have_an_order():
-    """That of a set is another one in every process, and states know classes by their index."""
-    for some in ({"cat", "dog"}, frozenset({"cat", "dog"})):
-        with pytest.raises(InputError, match="have no order"):
-            check_classes(some)
     assert check_classes({"cat": 0, "dog": 1}.keys()) == ["cat", "dog"]
     assert check_classes(range(2)) == ["0", "1"]
-    for table in ({0: "cat", 1: "dog"}, {"cat": 0, "dog": 1}):  # `id2label` gave classes 0 and 1
-        with pytest.raises(InputError, match=r"its keys or its values; pass a list .*values\(\)"):
-            check_classes(table)
+    with pytest.warns(UserWarning, match="'tank' occurs more than once"):  # in no time
+        check_classes([*map(str, range(20_000)), "tank", "tank"])
+    for first, other in (("dog", "Dog"), ("dog", "DOG "), ("d\u00f3g", "do\u0301g")):
+        with pytest.warns(UserWarning, match="differ only in case or spelling"):
+            assert check_classes([first, "bird", other]) == [first, "bird", other.strip()]
 
 
-@pytest.mark.parametrize("other", ["Dog", "DOG ", "do\u0301g"])
-def test_names_that_differ_in_case_or_spelling_alone_are_noted(other):
-    first = "dog" if other.isascii() else "d\u00f3g"  # one letter, or two that make it
-    with pytest.warns(UserWarning, match="differ only in case or spelling"):
-        assert check_classes([first, "bird", other]) == [first, "bird", other.strip()]
-
-
-def test_a_zero_byte_is_no_part_of_a_name():
-    with pytest.raises(InputError, match="zero byte"):
-        check_classes(["c\0a\0t\0", "dog"])
+@pytest.mark.parametrize(
+    ("classes", "message"),
+    [
+        ("cat", "is one text"),
+        ([], "no class names"),
+        (["a", " "], "number 2 is empty"),
+        (["c\0a\0t\0", "dog"], "zero byte"),
+        ({"cat", "dog"}, "have no order"),  # another one in every process
+        ({0: "cat", 1: "dog"}, r"its keys or its values; pass a list .*values\(\)"),
+        *((["cat", odd], r"class name number 2 is .* which is no text")
+          for odd in (None, float("nan"), b"dog", ["dog"], True)),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_bad_classes(classes, message):
+    with pytest.raises(InputError, match=message):
+        check_classes(classes)
 
 
 def test_a_name_with_braces_is_not_a_template():
@@ -181,12 +157,9 @@ def test_descriptions_match_by_name_with_folding():
     table = {"Sea or Lake": ["blue"], "annual crop land": ["green", "brown"], "River": ["long"]}
     found = match_descriptions(table, ["Annual_Crop  Land", "sea or lake", "River", "Forest"])
     assert found == [["green", "brown"], ["blue"], ["long"], None]
-
-
-def test_a_key_as_written_goes_before_a_folded_one():
-    table = {"crane": ["machine"], "Crane": ["bird"]}
-    assert match_descriptions(table, ["Crane", "crane", "CRANE"]) == [["bird"], ["machine"],
-                                                                      ["machine"]]  # fmt: skip
+    table = {"crane": ["machine"], "Crane": ["bird"]}  # a key as written goes first
+    found = match_descriptions(table, ["Crane", "crane", "CRANE"])
+    assert found == [["bird"], ["machine"], ["machine"]]
 
 
 def test_descriptions_by_index_keep_repeated_names_apart(tmp_path):
@@ -196,19 +169,16 @@ def test_descriptions_by_index_keep_repeated_names_apart(tmp_path):
                                                             ["a projectile"]]  # fmt: skip
 
 
-def test_unequal_counts_reach_the_right_class():
+def test_unequal_counts_reach_the_right_class_and_both_adds_the_templates():
     model = SmallModel()
     table = {"cat": ["it purrs"], "dog": ["it barks", "it runs", "it eats"]}
     w = class_weights(model, ["dog", "cat"], Prompts(descriptions=table))
     with torch.no_grad():
         torch.testing.assert_close(w[0], unit(model.encode_text(table["dog"]).mean(0)))
         torch.testing.assert_close(w[1], model.encode_text(table["cat"])[0])
-
-
-def test_both_adds_the_templates():
-    prompts = Prompts.of("a {}.", {"cat": ["it purrs"]}, use="both")
-    assert prompts.texts(["cat"]) == [["a cat.", "it purrs"]]
-    assert prompts.name == "a {}. + descriptions"
+    both = Prompts.of("a {}.", table, use="both")
+    assert both.texts(["cat"]) == [["a cat.", "it purrs"]]
+    assert both.name == "a {}. + descriptions"
 
 
 def test_missing_classes_are_listed_or_fall_back():
@@ -272,18 +242,6 @@ def test_lent_cupl_files_read_fully(shared_data, name, classes, sentences):
     assert prompts.describe()["sentences"] == sentences
 
 
-@pytest.mark.parametrize(
-    ("cupl", "split"), [("dtd", "DescribableTextures"), ("oxfordpets", "OxfordPets")]
-)
-def test_lent_cupl_files_match_the_coop_names(shared_data, cupl, split):
-    rows = json.loads((shared_data / "coop-splits" / f"split_zhou_{split}.json").read_text())
-    names = [n for _, n in sorted({(label, name) for _, label, name in rows["test"]})]
-    prompts = Prompts.of(descriptions=shared_data / "cupl" / f"CuPL_prompts_{cupl}.json")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert len(prompts.texts(names)) == len(names)
-
-
 def test_describe_is_json_and_tells_files_apart():
     a = Prompts.of("seven", {"cat": ["it purrs"]}).describe()
     b = Prompts.of("seven", {"cat": ["it hisses"]}).describe()
@@ -295,63 +253,47 @@ def test_describe_is_json_and_tells_files_apart():
 # ------------------------------------------------------------------ cache
 
 
-class Counting(SmallModel):
-    calls = 0
-
-    def encode_text(self, texts):
-        type(self).calls += 1
-        return super().encode_text(texts)
-
-
 @pytest.fixture
 def counting(monkeypatch):
-    monkeypatch.setattr(Counting, "calls", 0)
-    return Counting()
-
-
-def test_cache_is_used_and_keyed(counting, tmp_path):
-    folder = tmp_path / "new" / "cache"
-    first = class_weights(counting, ["cat", "dog"], cache=folder)
-    again = class_weights(counting, ["cat", "dog"], cache=folder)
-    assert Counting.calls == 1
-    torch.testing.assert_close(first, again, rtol=0, atol=0)
-    class_weights(counting, ["dog", "cat"], cache=folder)  # another order
-    class_weights(counting, ["cat", "dog"], ["the {}."], cache=folder)
-    class_weights(counting.double(), ["cat", "dog"], cache=folder)
-    counting.float()
-    with torch.no_grad():
-        counting.project.weight[0, 0] += 1
-    moved = class_weights(counting, ["cat", "dog"], cache=folder)
-    assert Counting.calls == 5
-    assert (moved - first).abs().max() > 1e-4
-    assert len(list(folder.iterdir())) == 5
-
-
-def test_cache_only_when_asked(counting, tmp_path, monkeypatch):
+    """A model, and how often its text tower was asked."""
+    calls: list[int] = []
+    encode = SmallModel.encode_text
+    monkeypatch.setattr(
+        SmallModel, "encode_text", lambda s, texts: (calls.append(1), encode(s, texts))[1]
+    )
     monkeypatch.delenv("ADTE_CACHE", raising=False)
-    monkeypatch.chdir(tmp_path)
-    for _ in range(2):
-        class_weights(counting, ["cat"])
-    assert Counting.calls == 2
-    assert not list(tmp_path.iterdir())
-    monkeypatch.setenv("ADTE_CACHE", str(tmp_path / "kept"))
-    for _ in range(2):
-        class_weights(counting, ["cat"])
-    assert Counting.calls == 3
+    return SmallModel(), calls
+
+
+def test_cache_is_used_and_keyed(counting, tmp_path, monkeypatch):
+    model, calls = counting
+    folder = tmp_path / "new" / "cache"
+    first = class_weights(model, ["cat", "dog"], cache=folder)
+    monkeypatch.setenv("ADTE_CACHE", str(folder))
+    assert torch.equal(first, class_weights(model, ["cat", "dog"]))
+    assert len(calls) == 1
+    class_weights(model, ["dog", "cat"])  # another order
+    class_weights(model, ["cat", "dog"], ["the {}."])
+    class_weights(model.double(), ["cat", "dog"])
+    model.float()
+    with torch.no_grad():
+        model.project.weight[0, 0] += 1
+    moved = class_weights(model, ["cat", "dog"])
+    assert (moved - first).abs().max() > 1e-4
+    assert len(calls) == len(list(folder.iterdir())) == 5
+    monkeypatch.delenv("ADTE_CACHE")  # only when asked
+    class_weights(model, ["cat", "dog"])
+    assert len(calls) == 6
 
 
 def test_a_damaged_entry_is_made_anew(counting, tmp_path):
-    want = class_weights(counting, ["cat"], cache=tmp_path)
+    model, calls = counting
+    want = class_weights(model, ["cat"], cache=tmp_path)
     (entry,) = tmp_path.iterdir()
     entry.write_bytes(entry.read_bytes()[:40])
     with pytest.warns(UserWarning, match="is damaged; it is made anew"):
-        got = class_weights(counting, ["cat"], cache=tmp_path)
-    torch.testing.assert_close(got, want)
-    class_weights(counting, ["cat"], cache=tmp_path)
-    assert Counting.calls == 2
-
-
-def test_cache_folder_that_is_a_file(counting, tmp_path):
-    (tmp_path / "file").write_text("")
+        torch.testing.assert_close(class_weights(model, ["cat"], cache=tmp_path), want)
+    class_weights(model, ["cat"], cache=tmp_path)
+    assert len(calls) == 2
     with pytest.raises(InputError, match="as a cache folder"):
-        class_weights(counting, ["cat"], cache=tmp_path / "file")
+        class_weights(model, ["cat"], cache=entry)

@@ -22,11 +22,9 @@ def test_same_at_every_pass_and_index():
 
 
 def test_parts_of_a_sample_agree():
-    stream = SimulatedStream(classes=5, images=2, views=3, dim=8)
-    sample, _ = stream[0]
-    ones = torch.ones
-    torch.testing.assert_close(sample.features.norm(dim=-1), ones(3))
-    torch.testing.assert_close(sample.class_weights.norm(dim=-1), ones(5))
+    sample, _ = SimulatedStream(classes=5, images=2, views=3, dim=8)[0]
+    torch.testing.assert_close(sample.features.norm(dim=-1), torch.ones(3))
+    torch.testing.assert_close(sample.class_weights.norm(dim=-1), torch.ones(5))
     torch.testing.assert_close(
         sample.logits, sample.scale * sample.features @ sample.class_weights.T
     )

@@ -572,7 +572,7 @@ def test_a_dollar_in_a_name_is_a_dollar(tmp_path):
     ("how", "said"),
     [
         ({"dtype": ("float32", "bfloat16")}, {"se, float32", "se, bfloat16"}),
-        ({"runtime": ("torch", "float8")}, {"se, runtime torch", "se, runtime float8"}),
+        ({"runtime": ("torch", "fast")}, {"se, runtime torch", "se, runtime fast"}),
     ],
 )
 def test_what_ran_twice_is_told_apart(how, said, tmp_path):

@@ -17,7 +17,7 @@ from torch import nn
 import adte
 from adte.core.errors import InputError
 from adte.models._weights import read_checkpoint
-from models.hostile import Scripted, hostile, script, tensor_pickle, zip_of
+from models.hostile import Reduced, Scripted, hostile, script, tensor_pickle, zip_of
 from predicting import call, is_clean, picture
 
 
@@ -128,15 +128,9 @@ def test_these_archives_do_write_when_torch_runs_them(tmp_path, mark):
         torch.jit.load(str(file))
     assert mark.exists()
     mark.unlink()
-    torch.save(hostile_value(mark), tmp_path / "evil.bin")
+    torch.save(Reduced(mark), tmp_path / "evil.bin")
     torch.load(tmp_path / "evil.bin", weights_only=False)
     assert mark.exists()
-
-
-def hostile_value(mark: Path):
-    from models.hostile import Reduced
-
-    return Reduced(mark)
 
 
 def test_a_checkpoint_runs_no_code(tmp_path, mark):

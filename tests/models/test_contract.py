@@ -92,13 +92,8 @@ def test_what_is_not_offered_is_refused_by_name():
         ):
             with pytest.raises(InputError, match=f"which model '{model.name}'.* does not offer"):
                 call(model)
-    with pytest.raises(InputError, match="fixed classes and no text tower"):
-        Colours().encode_text(["a"])
     with pytest.raises(InputError, match="'eye' has no classes of its own"):
         ImageTower().logits(torch.zeros(2, 3))
-
-
-def test_a_model_without_parameters_is_on_the_cpu_in_float32():
     assert (ImageTower().device.type, ImageTower().dtype) == ("cpu", torch.float32)
 
 
@@ -133,17 +128,14 @@ def test_a_name_of_two_fixed_classes_says_neither():
 # --------------------------------------------------------------------------- fingerprints
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_the_fingerprint_is_that_of_the_weights_in_any_dtype(dtype):
-    model = SmallModel()
-    assert model.fingerprint == SmallModel("another name").fingerprint
-    assert copy.deepcopy(model).to(dtype).fingerprint == model.fingerprint
-    assert copy.deepcopy(model).to(dtype).float().fingerprint == model.fingerprint
-
-
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
-def test_a_loaded_model_has_one_fingerprint(dtype):
+def test_a_model_has_one_fingerprint_in_any_dtype(dtype):
     assert load_model("tiny", dtype=dtype).fingerprint == load_model("tiny").fingerprint
+    assert SmallModel().fingerprint == SmallModel("another name").fingerprint
+    if dtype != "float16":  # which rounds otherwise
+        kind = getattr(torch, dtype)
+        assert SmallModel().to(kind).float().fingerprint == SmallModel().fingerprint
+        assert SmallModel().to(kind).fingerprint == SmallModel().fingerprint
 
 
 def test_other_weights_have_another_fingerprint():
@@ -168,21 +160,13 @@ def test_other_weights_have_another_fingerprint():
 
 
 def test_a_slight_change_of_all_weights_of_a_large_tensor_is_seen():
-    class Large(SmallModel):
-        def __init__(self):
-            super().__init__()
-            self.extra = nn.Parameter(torch.randn(512, 1024, generator=torch.Generator()))
-
-    a, b = Large(), Large()
-    assert a.fingerprint == b.fingerprint
+    a, b = nn.Linear(512, 1024), nn.Linear(512, 1024)
+    b.load_state_dict(a.state_dict())
+    assert fingerprint(a) == fingerprint(b) != fingerprint(b.to("meta"))
+    b = copy.deepcopy(a)
     with torch.no_grad():
-        b.extra.mul_(1 + 1e-4)
-    assert a.fingerprint != b.fingerprint
-
-
-def test_weights_without_numbers_have_a_fingerprint():
-    model = SmallModel()
-    assert model.to("meta").fingerprint != SmallModel().fingerprint
+        b.weight.mul_(1 + 1e-4)
+    assert fingerprint(a) != fingerprint(b)
 
 
 def test_a_fingerprint_of_any_bits_stays_in_other_dtypes():

@@ -132,13 +132,10 @@ def test_a_resize_to_more_than_is_cut():
     ],
 )
 def test_sides(facts, want):
-    p = read_preprocess(facts, transformers.CLIPConfig(vision_config=VISION))
+    config = transformers.CLIPConfig(vision_config=VISION)
+    p = read_preprocess(facts, config)
     assert (p.size, p.crop, p.resize) == want
-
-
-def test_levels_that_are_not_normalised():
-    facts = {**CLIP_PIXELS, "do_normalize": False}
-    p = read_preprocess(facts, transformers.CLIPConfig(vision_config=VISION))
+    p = read_preprocess({**facts, "do_normalize": False}, config)
     assert (p.mean, p.std) == ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
 
 

@@ -30,26 +30,6 @@ def test_the_shipped_file_is_small() -> None:
     assert len(data) <= 16e6
 
 
-def test_both_towers_give_unit_vectors(model: Tiny, pixels: torch.Tensor) -> None:
-    with torch.inference_mode():
-        for z in (model.encode_image(pixels), model.encode_text(["a cat", "a photo of a dog."])):
-            assert z.shape[1] == model.dim == 128
-            torch.testing.assert_close(z.norm(dim=1), torch.ones(len(z)))
-
-
-def test_an_image_does_not_depend_on_its_batch(model: Tiny, pixels: torch.Tensor) -> None:
-    with torch.inference_mode():
-        alone = torch.cat([model.encode_image(x[None]) for x in pixels])
-        torch.testing.assert_close(model.encode_image(pixels), alone, atol=1e-5, rtol=0)
-
-
-def test_a_text_does_not_depend_on_its_batch(model: Tiny) -> None:
-    texts = ["cat", "a photo of a large fire engine on a wet road.", ""]
-    with torch.inference_mode():
-        alone = torch.cat([model.encode_text([t]) for t in texts])
-        torch.testing.assert_close(model.encode_text(texts), alone, atol=1e-5, rtol=0)
-
-
 def test_two_loads_agree_to_the_bit(model: Tiny, pixels: torch.Tensor) -> None:
     other = load_tiny()
     with torch.inference_mode():
@@ -79,14 +59,6 @@ def test_gradients_reach_pixels_norms_and_prompts(model: Tiny, pixels: torch.Ten
     assert of_norm.abs().sum() > 0
     assert of_prompt[0].abs().sum() > 0
     assert of_prompt[1, int(lengths[1]) :].abs().sum() == 0  # padding changes nothing
-
-
-def test_embedding_in_two_steps_is_encoding(model: Tiny) -> None:
-    texts = ["a photo of a cat.", "truck"]
-    with torch.inference_mode():
-        ids, embeddings = model.token_embeddings(texts)
-        assert ids.shape == embeddings.shape[:2]
-        assert torch.equal(model.encode_embeddings(ids, embeddings), model.encode_text(texts))
 
 
 @pytest.mark.parametrize(

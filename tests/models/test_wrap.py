@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import adte
-from adte import InputError, Model, Preprocess
+from adte import InputError, Preprocess
 from adte.models import check_model, load_model
 from adte.models.prompts import class_weights
 from adte.testing.models import CHECKS, TEXTS, pixels
@@ -165,14 +165,6 @@ def test_a_raw_model_in_the_place_of_a_model_is_recognised():
         check_model(model)
 
 
-def test_a_preprocessing_of_ones_own():
-    net, _, _ = open_clip.create_model_and_transforms("small-ViT-B-16")
-    own = Preprocess(size=64, mean=(0.1, 0.2, 0.3), resize="squash")
-    model = adte.wrap(net, open_clip.get_tokenizer("ViT-B-16"), own)
-    assert isinstance(model, Model)
-    assert model.preprocess is own
-
-
 def test_a_transform_that_cuts_from_a_larger_square():
     net, _, own = open_clip.create_model_and_transforms("small-ViT-B-16")
     tokenizer, steps = open_clip.get_tokenizer("ViT-B-16"), own.transforms
@@ -215,8 +207,6 @@ def test_what_a_model_of_ones_own_says_is_checked(facts, said):
         with pytest.raises(InputError, match=f"adte's SmallModel has {said}"):
             use()
 
-
-def test_a_model_that_did_not_call_super():
     class Bare(SmallModel):
         def __init__(self):
             pass
@@ -238,20 +228,13 @@ def test_a_model_that_did_not_call_super():
 )
 def test_what_a_tower_of_ones_own_gives_is_checked(change, got):
     image = torch.randint(256, (3, 30, 30), dtype=torch.uint8)
-    model, verb = SmallModel(), "encode_text"
-    encode = model.encode_text
-    model.encode_text = lambda texts: change(encode(texts))
-    with pytest.raises(
-        InputError, match=f"{verb} of model 'small' gave {got} for 2 inputs; it ret"
-    ):
-        adte.Classifier(model, ["cat", "dog"], views=2)
-    model, verb = SmallModel(), "encode_image"
-    clf, tower = adte.Classifier(model, ["cat", "dog"], views=2), model.encode_image
-    model.encode_image = lambda pixels: change(tower(pixels))
-    with pytest.raises(
-        InputError, match=f"{verb} of model 'small' gave {got} for 2 inputs; it ret"
-    ):
-        clf.predict(image)
+    for verb in ("encode_text", "encode_image"):
+        model = SmallModel()
+        clf, encode = adte.Classifier(model, ["cat", "dog"], views=2), getattr(model, verb)
+        setattr(model, verb, lambda x, encode=encode: change(encode(x)))
+        said = f"{verb} of model 'small' gave {got} for 2 inputs; it ret"
+        with pytest.raises(InputError, match=said):
+            clf.predict(image) if "image" in verb else adte.Classifier(model, ["cat", "dog"])
 
 
 def test_a_pipeline_asks_for_a_model_and_views():

@@ -19,39 +19,25 @@ def picture(seed: int, side: int = 40) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, (side, side + 9, 3), dtype=np.uint8)
 
 
-def test_a_lead_beyond_its_error_is_enough():
+def test_views_stop_where_the_lead_is_beyond_its_error():
     lead = torch.tensor([[3.0, 0.0, 0.0]]).repeat(8, 1)
-    assert enough(lead, 64)
     torn = torch.tensor([[3.0, 0.0, 0.0], [0.0, 3.0, 0.0]]).repeat(4, 1)
-    assert not enough(torn, 64)
-    assert enough(torn, 8)  # there are no more
-
-
-def test_what_was_learned_can_make_it_a_tie():
+    assert [enough(lead, 64), enough(torn, 64), enough(torn, 8)] == [True, False, True]
     g = torch.Generator().manual_seed(0)
     z = torch.tensor([2.0, 0.0, 0.0]) + torch.randn(8, 3, generator=g)
-    assert enough(z, 64)
-    assert not enough(z, 64, adjustment=torch.tensor([2.0, 0.0, 0.0]))
-
-
-def test_the_error_that_is_left_shrinks_with_the_views_drawn():
+    learned = torch.tensor([2.0, 0.0, 0.0])  # it can make it a tie
+    assert [enough(z, 64), enough(z, 64, adjustment=learned)] == [True, False]
     g = torch.Generator().manual_seed(1)
     z = torch.tensor([0.35, 0.0]) + torch.randn(16, 2, generator=g)
-    assert [enough(z, most) for most in (10_000, 17)] == [False, True]
+    assert [enough(z, most) for most in (10_000, 17)] == [False, True]  # what is left shrinks
 
 
 @pytest.mark.parametrize("kernel", ["uint8", "bands", "pillow"])
-def test_some_views_are_those_of_all(monkeypatch, kernel):
+@pytest.mark.parametrize("augmix", [False, True])
+def test_some_views_are_those_of_all(monkeypatch, kernel, augmix):
     monkeypatch.setenv("ADTE_VIEWS", kernel)
-    views, how = Views(count=20), Preprocess(size=16)
-    every = views(picture(0), how)
+    views, how = Views(count=20, augmix=augmix), Preprocess(size=16)
     parts = [views(picture(0), how, some=range(a, min(a + 8, 20))) for a in (0, 8, 16)]
-    assert torch.equal(torch.cat(parts), every)
-
-
-def test_mixed_views_too():
-    views, how = Views(count=10, augmix=True), Preprocess(size=16)
-    parts = [views(picture(0), how, some=part) for part in (range(4), range(4, 10))]
     assert torch.equal(torch.cat(parts), views(picture(0), how))
 
 
@@ -120,12 +106,8 @@ def test_views_stop_by_what_the_method_takes_off_the_logits(method, options, tak
         torch.testing.assert_close(2 * half.method.adjustment(logits), whole)
 
 
-def test_methods_that_see_pixels_get_those_of_the_views_drawn():
-    clf = Classifier(SmallModel(), CLASSES, method="memo", views="auto")
-    assert clf.predict(picture(0)).label in CLASSES
-
-
-def test_an_unreadable_image_is_left_out():
+def test_pixels_are_of_the_views_drawn_and_unreadable_images_left_out():
+    assert Classifier(SmallModel(), CLASSES, "memo", views="auto").predict(picture(0)).label
     clf = Classifier(SmallModel(), CLASSES, views="auto")
     found = list(clf.stream([picture(0), b"no image", picture(1)], errors="skip"))
     assert len(found) == 2

@@ -13,41 +13,20 @@ import sys
 import numpy as np
 import pytest
 import torch
-from PIL import Image, ImageOps
+from PIL import Image
 
 from adte import InputError, Pipeline, Views
-from adte.images import Crop, Picture, Preprocess, base_view, load_picture
+from adte.images import Picture, Preprocess, base_view, load_picture
 from adte.images.boxes import of_base
 from adte.images.render import pack, render
 from adte.images.table import show, where
-from adte.pipeline import way
-from adte.pipeline.overlap import overlapped
+from adte.pipeline import places
+from adte.pipeline.ahead import overlapped
+from adte.pipeline.places import OnDevice
 from adte.testing import SmallModel
+from pictures import KINDS, levels, photo, pillow
 
-KINDS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 ODD = [(37, 50), (1, 1), (1, 40), (40, 1), (2, 100), (100, 2), (150, 97), (300, 40)]
-
-
-def photo(height: int, width: int, seed: int = 0) -> np.ndarray:
-    """Soft shapes, hard edges and noise."""
-    rng = np.random.default_rng(seed)
-    small = rng.integers(0, 256, (height // 6 + 2, width // 6 + 2, 3), dtype=np.uint8)
-    image = np.asarray(Image.fromarray(small).resize((width, height), KINDS["bicubic"])).astype(int)
-    image[height // 3 :, width // 2 :] += 80
-    return (image + rng.integers(-20, 20, image.shape)).clip(0, 255).astype(np.uint8)
-
-
-def pillow(pixels: np.ndarray, crop: Crop, size: int, kind: str) -> np.ndarray:
-    """Cut out, then resized, columns first: newer versions of Pillow may begin with the rows."""
-    top, left, h, w, flip = crop
-    cut = Image.fromarray(pixels).crop((left, top, left + w, top + h))
-    cut = cut.resize((size, h), KINDS[kind]).resize((size, size), KINDS[kind])
-    return np.asarray(ImageOps.mirror(cut) if flip else cut).transpose(2, 0, 1)
-
-
-def levels(views: torch.Tensor, preprocess: Preprocess) -> np.ndarray:
-    mean, std = (torch.tensor(x)[:, None, None] for x in (preprocess.mean, preprocess.std))
-    return ((views.float().cpu() * std + mean) * 255).numpy()
 
 
 def rendered(shown: list, preprocess: Preprocess) -> np.ndarray:
@@ -77,32 +56,24 @@ def test_as_pillow_on_odd_sizes(kind, preprocess):
         assert crops == views.plan(pixels, preprocess)
         shown.append(show(picture, crops, preprocess, kind))
         wanted.append(levels(base_view(pixels, preprocess), preprocess))
-        wanted += [pillow(pixels, c, preprocess.size, kind) for c in crops]
+        wanted += [pillow(pixels, c, preprocess.size, kind, columns_first=True) for c in crops]
     found = rendered(shown, preprocess)
     assert np.abs(found - np.stack(wanted)).max() < 1.01
 
 
-def test_a_squashed_base_view():
-    preprocess = Preprocess(size=32, resize="squash", crop=0.9)
-    for height, width in ((40, 60), (90, 100), (20, 20)):
-        pixels = photo(height, width)
-        picture = load_picture(pixels, preprocess, Views(count=1))
-        found = rendered([show(picture, [], preprocess)], preprocess)
-        assert np.abs(found - levels(base_view(pixels, preprocess), preprocess)).max() < 1.01
-
-
-@pytest.mark.parametrize("size", [(75, 100), (61, 83), (64, 64)])
-def test_the_base_view_of_a_picture_decoded_at_half_size(size):
-    """Its last row and column may stand for less than the others."""
-    height, width = size
-    halved = Picture(photo(-(-height // 2), -(-width // 2)), height, width)
-    assert halved.step == 2
-    preprocess = Preprocess(size=24, crop=0.8)
-    base = of_base(halved, preprocess)
-    assert base.bottom <= height / 2
-    assert base.right <= width / 2
-    found = rendered([show(halved, [], preprocess)], preprocess)
-    assert np.abs(found - levels(base_view(halved, preprocess), preprocess)).max() < 1.01
+def test_base_views_squashed_and_of_pictures_decoded_at_half_size():
+    for how, step in (
+        (Preprocess(32, resize="squash", crop=0.9), 1),
+        (Preprocess(24, crop=0.8), 2),
+    ):
+        for height, width in ((75, 100), (61, 83), (64, 64), (20, 20)):
+            pixels = photo(-(-height // step), -(-width // step))
+            picture = Picture(pixels, height, width)  # its last row may stand for less
+            assert picture.step == step
+            base = of_base(picture, how)
+            assert (base.bottom <= height / step, base.right <= width / step) == (True, True)
+            found = rendered([show(picture, [], how)], how)
+            assert np.abs(found - levels(base_view(picture, how), how)).max() < 1.01
 
 
 def test_boxes_may_have_fractions():
@@ -143,8 +114,8 @@ def test_the_buffer_of_views_must_be_whole():
 
 KERNEL = """
 import numpy as np, torch
-from adte.images import fused, plain
-from adte.images.render import pack
+from adte.images import fused
+from adte.images.render import pack, products
 from adte.images.table import show
 from adte.images import Picture, Preprocess
 rng = np.random.default_rng(0)
@@ -158,8 +129,8 @@ for dtype, side, kind, images in (
         shown.append(show(picture, [crop], Preprocess(size=side), kind))
     a, b = (torch.full((2 * len(images), 3, side, side), -7.0, dtype=dtype) for _ in range(2))
     scale = [1.0, 0.5, 2.0]
-    for out, room in ((a, fused), (b, plain)):
-        room.render(pack(shown), out, scale, [0.0, 1.0, -1.0])
+    for out, way in ((a, fused.render), (b, products)):
+        way(pack(shown), out, scale, [0.0, 1.0, -1.0])
     off = (a.float() - b.float()).abs().amax((0, 2, 3)) / torch.tensor(scale)
     assert off.max() <= 1, off
     assert (a != b).float().mean() < 0.01  # one level, where it lies halfway
@@ -184,7 +155,22 @@ def test_the_kernel_says_what_matrix_products_say():
 @pytest.fixture
 def on_device(monkeypatch):
     """The way that a model on CUDA takes, here: views by matrix products, streams that are none."""
-    monkeypatch.setattr(Pipeline, "fused", property(lambda self: not self.views.augmix))
+    monkeypatch.setattr(Pipeline, "place", property(there))
+
+
+def there(self: Pipeline) -> OnDevice:
+    return OnDevice(self.model, self.views, self.preprocess, self.workers > 0, self.keep_pixels)
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    """A model, and the shapes of pixels that its tower sees."""
+    seen: list[tuple[int, ...]] = []
+    encode = SmallModel.encode_image
+    monkeypatch.setattr(
+        SmallModel, "encode_image", lambda s, x: (seen.append(tuple(x.shape)), encode(s, x))[1]
+    )
+    return SmallModel(), seen
 
 
 def features(pipeline: Pipeline, sources: list, **more) -> torch.Tensor:
@@ -197,23 +183,17 @@ def test_features_are_those_of_the_cpu(kind, workers, monkeypatch):
     sources = [photo(*ODD[i % len(ODD)], i) for i in range(7)]
     pipeline = Pipeline(SmallModel(), Views(count=5, interpolation=kind), workers=workers)
     plain = features(pipeline, sources)
-    monkeypatch.setattr(Pipeline, "fused", True)
+    monkeypatch.setattr(Pipeline, "place", property(there))
     for size in (1, 3, 16):
         mine = features(pipeline, sources, at_once=size)
         torch.testing.assert_close(mine, plain, rtol=0, atol=2e-2)
-    monkeypatch.setattr(way, "UPLOAD", 1)  # every image by itself
+    monkeypatch.setattr(places, "UPLOAD", 1)  # every image by itself
     assert torch.equal(features(pipeline, sources, at_once=16), mine)
 
 
-def test_pixels_are_handed_on_and_groups_filled_up(on_device):
-    seen = []
-
-    class Watched(SmallModel):
-        def encode_image(self, pixels):
-            seen.append(tuple(pixels.shape))
-            return super().encode_image(pixels)
-
-    pipeline = Pipeline(Watched(), Views(count=4), keep_pixels=True, workers=2)
+def test_pixels_are_handed_on_and_groups_filled_up(on_device, watched):
+    model, seen = watched
+    pipeline = Pipeline(model, Views(count=4), keep_pixels=True, workers=2)
     sources = [photo(30, 40), photo(25, 60), photo(11, 11), photo(20, 20), photo(18, 30)]
     found = list(pipeline(enumerate(sources), at_once=3))
     assert seen == [(12, 3, 24, 24)] * 2
@@ -223,17 +203,11 @@ def test_pixels_are_handed_on_and_groups_filled_up(on_device):
         assert np.abs(levels(e.pixels, pipeline.preprocess) - wanted).max() < 2.01
 
 
-def test_small_images_take_the_places_of_the_views_they_have(on_device):
+def test_small_images_take_the_places_of_the_views_they_have(on_device, watched):
     """The whole of one, and mirrored: eight of them and a large one in a pass for three."""
-    seen = []
-
-    class Watched(SmallModel):
-        def encode_image(self, pixels):
-            seen.append(tuple(pixels.shape))
-            return super().encode_image(pixels)
-
+    model, seen = watched
     sources = [photo(9, 9, i) for i in range(8)] + [b"", photo(30, 40)] + [photo(9, 9, 9)] * 3
-    pipeline, told = Pipeline(Watched(), Views(count=12), workers=2), []
+    pipeline, told = Pipeline(model, Views(count=12), workers=2), []
     found = list(pipeline(enumerate(sources), lambda key, error: told.append(key), at_once=3))
     assert seen == [(36, 3, 24, 24)] * 2  # 8 · 2 + 12, then 3 · 2
     assert told == [8]
@@ -243,7 +217,7 @@ def test_small_images_take_the_places_of_the_views_they_have(on_device):
         assert len(e.features.unique(dim=0)) == (12 if e.key == 9 else 2)
         (one,) = alone([(0, sources[e.key])])
         torch.testing.assert_close(e.features, one.features, rtol=0, atol=2e-2)
-    kept = list(Pipeline(Watched(), Views(count=12), keep_pixels=True, workers=2)(
+    kept = list(Pipeline(model, Views(count=12), keep_pixels=True, workers=2)(
         [(e.key, sources[e.key]) for e in found], at_once=3))  # fmt: skip
     assert [tuple(e.pixels.shape) for e in kept] == [(12, 3, 24, 24)] * 12
     assert all(torch.equal(a.features, b.features) for a, b in zip(found, kept, strict=True))
@@ -277,9 +251,12 @@ def test_one_at_a_time_takes_no_more_than_it_was_asked_for(on_device):
         assert taken == list(range(e.key + 1))
 
 
-def test_augmix_stays_on_the_cpu(on_device):
-    pipeline = Pipeline(SmallModel(), Views(count=3, augmix=True))
-    assert isinstance(pipeline.prepare(photo(10, 12)), torch.Tensor)
+def test_where_views_are_made(monkeypatch):
+    monkeypatch.setattr(SmallModel, "device", torch.device("cuda"))
+    assert Pipeline(SmallModel(), Views(count=3)).kernel == "fused"
+    assert Pipeline(SmallModel(), Views(count=3, augmix=True)).kernel != "fused"
+    monkeypatch.setenv("ADTE_VIEWS", "bands")
+    assert Pipeline(SmallModel(), Views(count=3)).kernel == "bands"
 
 
 def test_groups_land_in_order_one_behind():

@@ -14,7 +14,7 @@ __all__ = ["DEFAULT_MODEL", "EMBEDDED", "MOST_THREADS", "Loading", "Runtime"]
 EMBEDDED = ("lite", "tiny", "tiny-longtail")  # the package's own, which read class names
 DEFAULT_MODEL = os.environ.get("ADTE_MODEL") or "lite"
 MOST_THREADS = 1024  # a slip of the keyboard would end in a crash of OpenMP
-Runtime = Literal["auto", "torch", "fast", "compile", "float8", "openvino"]
+Runtime = Literal["auto", "torch", "fast"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +40,8 @@ class Loading:
     )
     runtime: Runtime = option(  # noqa: RUF009
         "auto",
-        "code that computes the image tower: the library's (torch), our faster one (fast), that "
-        "one compiled or in float8, or OpenVINO; auto is fast on CUDA and torch elsewhere",
+        "code that computes the image tower: the library's (torch) or our faster one (fast); auto "
+        "is fast on CUDA and torch elsewhere",
     )
     threads: int | None = option(
         None,

@@ -6,7 +6,7 @@ than the model's input is cropped and resized otherwise: see `Views.fitted`.
 
 Resizing agrees with Pillow's `crop(box).resize(…)` to within two grey levels. Pillow itself makes
 the base view and bicubic crops. Bilinear crops, the common case, are made as products with banded
-matrices, by torch's uint8 kernels where the processor has AVX, or by its float kernels on a device.
+matrices, or by torch's uint8 kernels where the processor has AVX.
 
 A JPEG above 4 megapixels is decoded at 1/2, 1/4 or 1/8 of its size where every crop still has 1.5
 times the pixels it needs; its boxes lie on a grid of 8 pixels, so they are whole at each scale.
@@ -17,9 +17,9 @@ group of images at once, on the device that encodes them:
     images ─pack→ one uint8 buffer: a table of views, then the pixels ─upload→ device ─render→ views
 
 `table` says what each view shows, as a box in the pixels that are uploaded. `fused` is one Triton
-kernel that crops, resizes, mirrors and normalises; `plain` does the same with matrix products,
-where there is no Triton. Both work as Pillow does, and round where it rounds: columns first, then
-rows, whole grey levels after each.
+kernel that crops, resizes, mirrors and normalises; where there is no Triton, `render` does the same
+with matrix products. Both work as Pillow does, and round where it rounds: columns first, then rows,
+whole grey levels after each.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -46,7 +46,7 @@ class Base(NamedTuple):
 
 
 def of_base(picture: Picture, preprocess: Preprocess) -> Base:
-    """What the base view of a picture shows.
+    """The base view of a picture.
 
     >>> import numpy as np
     >>> picture = Picture(np.zeros((300, 400, 3), np.uint8), 300, 400)

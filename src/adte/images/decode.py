@@ -109,8 +109,8 @@ def find_images(path: str | os.PathLike[str]) -> list[Path]:
     try:
         path.stat()
     except (OSError, ValueError) as error:
-        if getattr(error, "strerror", None) and not isinstance(error, FileNotFoundError):
-            reason = getattr(error, "strerror", "")
+        reason = getattr(error, "strerror", None)
+        if reason and not isinstance(error, FileNotFoundError):
             raise InputError(f"cannot open {str(path)!r} ({reason}); check the path") from error
         raise InputError(f"{str(path)!r} does not exist; check the path") from error
     if not path.is_dir():
@@ -134,7 +134,7 @@ def walk_images(
 ) -> list[str]:
     """Every image below a folder, as sorted relative paths with forward slashes.
 
-    A folder that cannot be listed is told to `failed`; without it, the error is raised. `passed`
+    A folder that cannot be listed is handed to `failed`; without it, the error is raised. `passed`
     counts, by suffix, photographs in formats that Pillow does not read, or without a suffix, and
     archives.
     """
@@ -170,41 +170,33 @@ def _walk(
         for entry in inside:
             if entry.name.startswith("."):
                 continue
-            if _is_folder(entry):
+            mode = _mode(entry)
+            if stat.S_ISDIR(mode):
                 todo.append((entry.path, f"{prefix}{entry.name}/", below))
-            elif is_image(entry.name) and _may_be_read(entry):
+            elif is_image(entry.name) and (not mode or stat.S_ISREG(mode)):  # a pipe never ends
                 yield prefix + entry.name
-            elif (suffix := _suffix(entry.name)) in _OTHERS and _is_photograph(entry, suffix):
+            elif not stat.S_ISREG(mode):
+                continue
+            elif (suffix := _suffix(entry.name)) in _OTHERS and (suffix or _begins(entry.path)):
                 passed[suffix] += 1
             elif packed := [end for end in PACKED if entry.name.lower().endswith(end)]:
                 passed[packed[0]] += 1
 
 
-def _may_be_read(entry: os.DirEntry[str]) -> bool:
-    """Whether an entry is a file, or leads to one or nowhere, of which reading it will tell; a
-    pipe would be waited for."""
+def _mode(entry: os.DirEntry[str]) -> int:
+    """The kind of what an entry leads to; 0 where that is nothing, or a circle."""
     try:
-        return stat.S_ISREG(os.stat(entry.path).st_mode)
-    except OSError:
-        return True
+        return os.stat(entry.path).st_mode
+    except OSError:  # of a folder in one that may not be searched, listing it tells
+        return stat.S_IFDIR if entry.is_dir(follow_symlinks=False) else 0
 
 
-def _is_photograph(entry: os.DirEntry[str], suffix: str) -> bool:
-    """Of a file that is passed over; one without a suffix is asked how it begins."""
+def _begins(path: str) -> bool:
+    """Whether a file without a suffix begins as a photograph does."""
     try:
-        if suffix or not entry.is_file():
-            return entry.is_file()
-        with open(entry.path, "rb") as file:
+        with open(path, "rb") as file:
             return file.read(4).startswith(_BEGIN)
     except OSError:
-        return False
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    """Whether an entry of a folder is a folder, or leads to one."""
-    try:
-        return entry.is_dir()
-    except OSError:  # links that lead in a circle
         return False
 
 
@@ -238,7 +230,7 @@ class Picture(NamedTuple):
         return self._replace(pixels=np.array(image))
 
     def identity(self) -> tuple[bytes, bytes | memoryview]:
-        """What the crops of an image without a key depend on: its kind, and what is of that kind.
+        """The bytes that the crops of an image without a key depend on, after their kind.
 
         All pixels; of one above `LARGE` a regular sample; of a JPEG above it the bytes of the file.
         So a large JPEG has the same crops by path, by bytes and as a Pillow image not yet loaded,
@@ -290,7 +282,8 @@ def _read(source: Any, fraction: Callable[[int, int], int] | None) -> Picture:
     if isinstance(source, Picture):
         return source
     if isinstance(source, np.ndarray) or _is_tensor(source):
-        return _picture(_from_array(source))
+        pixels = _from_array(source)
+        return Picture(pixels, *pixels.shape[:2])
     opened: Callable[[], AbstractContextManager[Image.Image]]
     kind = InputError
     if isinstance(source, bytes | bytearray | memoryview):
@@ -324,7 +317,7 @@ def _read(source: Any, fraction: Callable[[int, int], int] | None) -> Picture:
 
 
 def _mend(source: object) -> str:
-    """What to give in place of what is no image."""
+    """The mend for a source that is no image."""
     if isinstance(source, (list, tuple)):
         return "give each image by itself, without its label"
     if hasattr(source, "read"):
@@ -335,7 +328,7 @@ def _mend(source: object) -> str:
 
 
 def _plain_reason(error: Exception, source: Any) -> str:
-    """What is wrong, and the mend, where the file itself is whole or there is none."""
+    """The reason and the mend, where the file itself is whole or there is none."""
     if isinstance(error, _NoPixels):
         return str(error)
     if isinstance(error, FileNotFoundError):
@@ -353,10 +346,6 @@ def _plain_reason(error: Exception, source: Any) -> str:
         most = 2 * (Image.MAX_IMAGE_PIXELS or 0) // 1_000_000  # Pillow's own limit is twice this
         return f"has {size} megapixels, more than the {most:,} that are read; scale it down"
     return ""
-
-
-def _picture(pixels: Pixels) -> Picture:
-    return Picture(pixels, *pixels.shape[:2])
 
 
 def _again(image: Image.Image, fraction: object) -> AbstractContextManager[Image.Image]:
@@ -384,7 +373,8 @@ def _decode(
     with opened() as image:
         file = _large_jpeg(image) if fraction else b""
         if not fraction or not file:
-            return _picture(_rgb(image))
+            pixels = _rgb(image)
+            return Picture(pixels, *pixels.shape[:2])
         height, width, n = _reduced(image, fraction)
         image.draft(None, (image.width // n, image.height // n))
         stamp = blake2b(file, digest_size=16).digest()
@@ -472,7 +462,7 @@ def _rgb(image: Image.Image) -> Pixels:
 
 
 def _on_white(rgba: Image.Image) -> Pixels:
-    """What a viewer shows: colours that are seen through have white behind them.
+    """The picture as a viewer shows it: colours that are seen through have white behind them.
 
     Under full transparency files have any colour, mostly black, and pictures of nothing else would
     all look the same.

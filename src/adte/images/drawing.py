@@ -18,13 +18,12 @@ from adte.images.decode import Picture, read_picture
 from adte.images.preprocess import Preprocess
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
 __all__ = ["KERNELS", "Views", "load_picture"]
 
 TRIES = 10  # draws of a crop before the central one is taken, as in torchvision
-KERNELS = ("uint8", "bands", "float", "pillow")  # of the crops
+KERNELS = ("uint8", "bands", "pillow")  # of the crops
 MARGIN = 1.5  # decoded pixels for one of a view, along the shortest side of any crop
 
 
@@ -73,7 +72,6 @@ class Views:
         image: Any,
         preprocess: Preprocess,
         key: int | str | None = None,
-        device: torch.device | str | None = None,
         some: range | None = None,
     ) -> Tensor:
         """Make the views of an image.
@@ -82,7 +80,6 @@ class Views:
             image: an image, as `load_image` takes it.
             preprocess: the model's input size and normalisation.
             key: name of the image, on which its crops depend; by default a digest of the image.
-            device: device to make the views on; by default the CPU.
             some: range of the views to make, where 0 is the base view; by default all.
 
         Returns:
@@ -97,9 +94,8 @@ class Views:
         fitted = self.fitted(picture.height, picture.width, preprocess)
         seed = self._digest(picture, key)
         some = range(self.count) if some is None else some
-        shape = len(some), 3, preprocess.size, preprocess.size
-        out = torch.empty(shape, dtype=torch.float32, device=device)
-        kernel = fitted.kernel(device)
+        out = torch.empty(len(some), 3, preprocess.size, preprocess.size, dtype=torch.float32)
+        kernel = fitted.kernel()
         crops = self._crops(picture.height, picture.width, preprocess, seed)
         drawn = [(crops[i - 1], view) for i, view in zip(some, out, strict=True) if i]
         if 0 in some:
@@ -140,31 +136,27 @@ class Views:
     ) -> None:
         """Fill views with boxes of the image."""
         from adte.images.bands import resize_bands
-        from adte.images.resize import resize_float, resize_pillow, resize_uint8
+        from adte.images.resize import resize_pillow, resize_uint8
 
         crops, out = placed([c for c, _ in views], picture), [v for _, v in views]
         if kernel == "pillow":
             resize_pillow(picture.pixels, crops, preprocess, out, self.interpolation)
         elif kernel == "bands":
             resize_bands(picture.pixels, crops, preprocess, out)
-        elif kernel == "float":
-            resize_float(picture.pixels, crops, preprocess, out)
         else:
             large = unit(picture.height, picture.width) > 1
             resize_uint8(picture.pixels, crops, preprocess, out, rows_first=large)
 
-    def kernel(self, device: torch.device | str | None = None) -> str:
-        """What resizes the crops there: the fastest for the processor that is faithful to Pillow.
+    def kernel(self) -> str:
+        """Name of the code that resizes the crops: the fastest here that is faithful to Pillow.
 
-        The environment variable ADTE_VIEWS forces one of them on the CPU; results record which.
+        The environment variable ADTE_VIEWS forces one of them; results record which.
         """
         import torch
 
         forced = os.environ.get("ADTE_VIEWS", "")
         if forced and forced not in KERNELS:
             raise unknown("kernel of the views in ADTE_VIEWS", forced, KERNELS)
-        if device is not None and torch.device(device).type != "cpu":
-            return "pillow" if self.interpolation == "bicubic" else "float"
         if self.interpolation == "bicubic":
             return "pillow"
         return forced or ("uint8" if "AVX" in torch.backends.cpu.get_cpu_capability() else "bands")

@@ -1,4 +1,4 @@
-"""The views of a packed group by one Triton kernel. `adte.images.plain` says the mathematics.
+"""The views of a packed group by one Triton kernel. `adte.images.render` says the mathematics.
 
 The pixels are first spread to one word each, so that a pixel is one load. Then a program makes a
 tile of one view. For every row of the image that the tile needs it sums the columns, rounds as

@@ -1,4 +1,4 @@
-"""What a model expects of its input."""
+"""The input that a model expects."""
 
 from __future__ import annotations
 

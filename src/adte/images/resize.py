@@ -15,7 +15,7 @@ from adte.images.boxes import Crop, coarsest, of_base, unit
 from adte.images.decode import Pixels, read_picture
 from adte.images.preprocess import FILTERS, Preprocess
 
-__all__ = ["base_view", "resize_float", "resize_pillow", "resize_uint8"]
+__all__ = ["base_view", "resize_pillow", "resize_uint8"]
 
 
 def base_view(image: Any, preprocess: Preprocess, kernel: str = "pillow") -> Tensor:
@@ -82,28 +82,12 @@ def resize_uint8(
 
     Rows before columns is faster where a box has many rows, and rounds some bytes the other way.
     """
+    side = preprocess.size
     space = np.empty(3 * max(c.height * c.width for c in crops), np.uint8)
     for view, (top, left, h, w, flip) in zip(out, crops, strict=True):
         box = space[: h * w * 3].reshape(h, w, 3)
         np.copyto(box, pixels[top : top + h, left : left + w])
-        _resize_torch(torch.from_numpy(box), preprocess, view, flip, rows_first)
-
-
-def resize_float(
-    pixels: Pixels, crops: Sequence[Crop], preprocess: Preprocess, out: Sequence[Tensor]
-) -> None:
-    """Resize with torch's antialiased kernels for floats, on the device of the views."""
-    source = torch.from_numpy(np.require(pixels, requirements="W"))
-    source = source.to(out[0].device, torch.float32)
-    for view, (top, left, h, w, flip) in zip(out, crops, strict=True):
-        _resize_torch(source[top : top + h, left : left + w], preprocess, view, flip)
-
-
-def _resize_torch(
-    box: Tensor, preprocess: Preprocess, view: Tensor, flip: bool, rows_first: bool = False
-) -> None:
-    """A box (h, w, 3) into a view (3, S, S)."""
-    made, side = box[None].permute(0, 3, 1, 2), preprocess.size  # (1, 3, h, w), channels last
-    for shape in ((side, box.shape[1]), (side, side))[0 if rows_first else 1 :]:
-        made = F.interpolate(made, shape, mode="bilinear", antialias=True)
-    preprocess.normalise(view.copy_(made[0].flip(-1) if flip else made[0]))
+        made = torch.from_numpy(box)[None].permute(0, 3, 1, 2)  # (1, 3, h, w), channels last
+        for shape in ((side, w), (side, side))[0 if rows_first else 1 :]:
+            made = F.interpolate(made, shape, mode="bilinear", antialias=True)
+        preprocess.normalise(view.copy_(made[0].flip(-1) if flip else made[0]))

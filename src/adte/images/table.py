@@ -1,4 +1,4 @@
-"""What each view of an image shows: a row of a table that a device can read.
+"""Each view of an image as a row of a table that a device can read.
 
 A view has a box with fractions in the pixels of its image, and limits beyond which its filter does
 not look: a crop ends at its own edge, as if it had been cut out first; the base view is a part of

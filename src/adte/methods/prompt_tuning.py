@@ -20,7 +20,7 @@ from adte.methods._features import features_of
 from adte.methods.image_tower import stamp, twin
 from adte.methods.measured import MeasuredMethod, images, marginal, off_record
 from adte.methods.parts import Selection
-from adte.models._tokens import text_lengths
+from adte.models._towers import text_lengths
 from adte.models.base import Model
 
 __all__ = ["Episode", "PromptLearner", "PromptMethod", "adamw"]

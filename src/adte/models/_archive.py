@@ -73,7 +73,7 @@ class Storage(NamedTuple):
 
 
 def read_archive(path: Path) -> Any:
-    """What `torch.save` was given, or the named tensors of the module in a TorchScript archive."""
+    """The object that `torch.save` wrote, or the tensors of a TorchScript archive's module."""
     with ZipFile(path) as file:
         archive = _Archive(file, path.stat().st_size)
         state = _Unpickler(archive).load()

@@ -1,17 +1,13 @@
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
-"""The kernels behind `_fused.py`, one row a program. Imported only where Triton is."""
+"""The kernels of `fast.py`, one row a program. Imported only where Triton is."""
 
 # Triton reads the annotations of kernels: they are no strings here.
-from typing import Any
-
 import torch
 import triton  # type: ignore[import-not-found,import-untyped,unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found,import-untyped,unused-ignore]
 from torch import Tensor
 
-__all__ = ["activate", "norm"]
-
-_TOP = tl.constexpr(448.0)
+__all__ = ["norm", "quick_gelu"]
 
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
@@ -34,24 +30,12 @@ def _norm(
 
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-def _activate(
-    x, out, scale, WIDTH: tl.constexpr, BLOCK: tl.constexpr, KIND: tl.constexpr,
-    ROUND: tl.constexpr,
-):  # fmt: skip
+def _quick_gelu(x, out, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, BLOCK)
     inside = at < WIDTH
     v = tl.load(x + row * WIDTH + at, mask=inside, other=0.0).to(tl.float32)
-    if KIND == 0:
-        v = v * tl.sigmoid(1.702 * v)
-    elif KIND == 1:
-        v = 0.5 * v * (1.0 + tl.erf(v * 0.7071067811865476))
-    elif KIND == 2:
-        v = v * tl.sigmoid(1.5957691216057308 * (v + 0.044715 * v * v * v))
-    if ROUND:
-        s = tl.maximum(tl.max(tl.abs(v), 0), 1e-12) / _TOP
-        tl.store(scale + row, s)
-        v = v / s
+    v = v * tl.sigmoid(1.702 * v)
     tl.store(out + row * WIDTH + at, v.to(out.dtype.element_ty), mask=inside)
 
 
@@ -73,8 +57,7 @@ def norm(
         )
 
 
-def activate(x: Tensor, kind: int, out: Tensor, scale: Any = None) -> None:
+def quick_gelu(x: Tensor, out: Tensor) -> None:
     rows, width, block, warps = _shape(x)
-    given = x if scale is None else scale
     with torch.cuda.device_of(x):
-        _activate[(rows,)](x, out, given, width, block, kind, scale is not None, num_warps=warps)
+        _quick_gelu[(rows,)](x, out, width, block, num_warps=warps)

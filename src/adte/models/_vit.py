@@ -1,4 +1,4 @@
-"""What a vision transformer is made of, read from the modules of open_clip, transformers and timm.
+"""The parts of a vision transformer, read from the modules of open_clip, transformers and timm.
 
 The weights are the modules' own tensors; only where a library keeps the products of query, key and
 value apart are they joined into one. A tower of another kind is refused, with the reason.
@@ -80,8 +80,8 @@ def read(tower: Any) -> Vit:
     readers: dict[str, Callable[[Any], Vit]] = {
         "open_clip.VisionTransformer": _open_clip,
         "open_clip.TimmModel": _timm,
-        "transformers.CLIPModel": _clip,
-        "transformers.SiglipModel": _siglip,
+        "transformers.CLIPModel": _transformers,
+        "transformers.SiglipModel": _transformers,
     }
     _need(kind in readers, f"its kind is {kind}")
     try:
@@ -105,19 +105,14 @@ def _linear(module: Any) -> Linear:
     return Linear(module.weight, module.bias)
 
 
-def _norm(module: Any) -> Norm | None:
-    if isinstance(module, nn.Identity):
-        return None
+def _norm(module: Any) -> Norm:
     _need(isinstance(module, nn.LayerNorm), f"it normalises by {type(module).__name__}")
     _need(module.weight is not None and module.bias is not None, "a norm has no scale or shift")
     return Norm(module.weight, module.bias, module.eps)
 
 
-def _normed(module: Any) -> Norm:
-    found = _norm(module)
-    if found is None:
-        raise Unknown("a block has no norm")
-    return found
+def _before(module: Any) -> Norm | None:
+    return None if isinstance(module, nn.Identity) else _norm(module)
 
 
 def _act(module: Any) -> str:
@@ -165,23 +160,20 @@ def _open_clip(v: Any) -> Vit:
         _need(plain, "its attention has keys of its own")
         qkv = Linear(a.in_proj_weight, a.in_proj_bias)
         mlp = _linear(b.mlp.c_fc), _linear(b.mlp.c_proj)
-        return Block(_normed(b.ln_1), qkv, _linear(a.out_proj), _normed(b.ln_2), *mlp)
+        return Block(_norm(b.ln_1), qkv, _linear(a.out_proj), _norm(b.ln_2), *mlp)
 
-    def token(x: Tensor) -> Tensor:
-        pooled: Tensor = v.ln_post(x)
-        return pooled if v.proj is None else pooled @ v.proj
+    alone = v.pool_type == "tok"
 
-    def mean(x: Tensor) -> Tensor:
-        pooled: Tensor = v._pool(x)[0]
+    def head(x: Tensor) -> Tensor:
+        pooled: Tensor = v.ln_post(x) if alone else v._pool(x)[0]
         return pooled if v.proj is None else pooled @ v.proj
 
     blocks = list(v.transformer.resblocks)
     side, patch = _patch(v.conv1)
-    alone = v.pool_type == "tok"
     return Vit(
-        side, patch, v.class_embedding, v.positional_embedding, _norm(v.ln_pre),
+        side, patch, v.class_embedding, v.positional_embedding, _before(v.ln_pre),
         tuple(map(block, blocks)), blocks[0].attn.num_heads,
-        _same(_act(b.mlp.gelu) for b in blocks), token if alone else mean, alone,
+        _same(_act(b.mlp.gelu) for b in blocks), head, alone,
     )  # fmt: skip
 
 
@@ -200,47 +192,36 @@ def _timm(v: Any) -> Vit:
         idle = (b.ls1, b.ls2, b.drop_path1, b.drop_path2, a.q_norm, a.k_norm)
         _need(_idle(*idle, getattr(a, "norm", None), getattr(m, "norm", None)), "it scales layers")
         mlp = _linear(m.fc1), _linear(m.fc2)
-        return Block(_normed(b.norm1), _linear(a.qkv), _linear(a.proj), _normed(b.norm2), *mlp)
+        return Block(_norm(b.norm1), _linear(a.qkv), _linear(a.proj), _norm(b.norm2), *mlp)
 
     side, patch = _patch(embed.proj)
     first = None if t.cls_token is None else t.cls_token[0, 0]
     return Vit(
-        side, patch, first, t.pos_embed[0], _norm(t.norm_pre), tuple(map(block, t.blocks)),
+        side, patch, first, t.pos_embed[0], _before(t.norm_pre), tuple(map(block, t.blocks)),
         t.blocks[0].attn.num_heads, _same(_act(b.mlp.act) for b in t.blocks),
         lambda x: v.head(t.forward_head(t.norm(x))), token=False,
     )  # fmt: skip
 
 
-def _layers(vision: Any) -> tuple[tuple[Block, ...], int, str]:
-    """The blocks of a tower of transformers, its heads and its activation."""
+def _transformers(net: Any) -> Vit:
+    """CLIP or SigLIP of transformers, which has no class token and pools by attention."""
+    v, e = net.vision_model, net.vision_model.embeddings
 
     def block(b: Any) -> Block:
         a = b.self_attn
         mlp = _linear(b.mlp.fc1), _linear(b.mlp.fc2)
         qkv = _joined([a.q_proj, a.k_proj, a.v_proj])
-        return Block(_normed(b.layer_norm1), qkv, _linear(a.out_proj), _normed(b.layer_norm2), *mlp)
+        return Block(_norm(b.layer_norm1), qkv, _linear(a.out_proj), _norm(b.layer_norm2), *mlp)
 
-    layers = list(vision.encoder.layers)
-    act = _same(_act(b.mlp.activation_fn) for b in layers)
-    return tuple(map(block, layers)), layers[0].self_attn.num_heads, act
+    def head(x: Tensor) -> Tensor:
+        pooled: Tensor = v.post_layernorm(x)
+        return net.visual_projection(pooled) if clip else v.head(pooled)  # type: ignore[no-any-return]
 
-
-def _clip(net: Any) -> Vit:
-    v = net.vision_model
-    e = v.embeddings
+    clip, layers = type(net).__name__ == "CLIPModel", list(v.encoder.layers)
     side, patch = _patch(e.patch_embedding)
+    first, before = (e.class_embedding, _before(v.pre_layrnorm)) if clip else (None, None)
     return Vit(
-        side, patch, e.class_embedding, e.position_embedding.weight, _norm(v.pre_layrnorm),
-        *_layers(v),
-        lambda x: net.visual_projection(v.post_layernorm(x)), token=True,
-    )  # fmt: skip
-
-
-def _siglip(net: Any) -> Vit:
-    v = net.vision_model
-    e = v.embeddings
-    side, patch = _patch(e.patch_embedding)
-    return Vit(
-        side, patch, None, e.position_embedding.weight, None, *_layers(v),
-        lambda x: v.head(v.post_layernorm(x)), token=False,
+        side, patch, first, e.position_embedding.weight, before, tuple(map(block, layers)),
+        layers[0].self_attn.num_heads, _same(_act(b.mlp.activation_fn) for b in layers), head,
+        token=clip,
     )  # fmt: skip

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
 from pathlib import Path
 from tarfile import is_tarfile
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -19,13 +19,11 @@ from adte.models._archive import MoreThanTensors, read_archive
 from adte.models._torchvision import import_late
 
 __all__ = [
-    "fetch",
-    "fingerprint",
-    "hub_reachable",
-    "import_hub",
-    "load_checked",
-    "read_checkpoint",
-]
+    "fetch", "fingerprint", "hub_reachable", "import_hub", "load_checked", "local_first",
+    "not_here", "read_checkpoint",
+]  # fmt: skip
+
+T = TypeVar("T")
 
 RANDOM = "random"
 SAMPLED = 1024  # values of a tensor that its fingerprint sees, up to twice as many
@@ -140,6 +138,43 @@ def fetch(repo: str, names: Iterable[str]) -> str | None:
         except (OSError, hub.errors.HfHubHTTPError):
             return None
     return None
+
+
+def local_first(load: Callable[..., T], where: str, file: str) -> T:
+    """Load from a folder or the hub's cache; ask the hub only where that fails and it answers.
+
+    By transformers' own code, never by code that comes with a model.
+    """
+    for local in (True, False):
+        if not local and not hub_reachable():
+            break
+        try:
+            return load(where, local_files_only=local, trust_remote_code=False)
+        except InputError:
+            raise
+        except (OSError, ValueError) as error:
+            reason = str(error).splitlines()[0]
+            if Path(where).is_dir():
+                raise InputError(
+                    f"the folder {where!r} lacks a readable {file} ({reason}); copy the whole "
+                    "model into it"
+                ) from error
+            if not local:
+                raise InputError(
+                    f"the hub has no model {where!r} that can be loaded ({reason}); check the id"
+                ) from error
+    raise InputError(
+        f"the model {where!r} is not on this machine and the hub cannot be reached; download "
+        "that repository elsewhere, put its files into a folder and load 'hf:THAT_FOLDER'"
+    )
+
+
+def not_here(name: str, wanted: object, more: str = "") -> InputError:
+    """The error for weights that neither a cache nor a hub has."""
+    return InputError(
+        f"the weights of {name} are not on this machine and cannot be downloaded; get {wanted} "
+        f"elsewhere and pass weights=FILE (--weights FILE on the command line){more}"
+    )
 
 
 def fingerprint(module: nn.Module) -> str:

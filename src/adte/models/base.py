@@ -32,15 +32,12 @@ _SAFE = (torch.float32, torch.float64, torch.bfloat16)  # casts that leave a fin
 
 
 class Runner(Protocol):
-    """Another forward of an image tower, for inference: `fast`, or OpenVINO's."""
+    """Another forward of an image tower, for inference, such as `fast`."""
 
     name: str
 
-    def takes(self, tower: Any, pixels: Tensor) -> bool:
-        """Whether it stands for this tower on these pixels, here and now."""
-
-    def __call__(self, pixels: Tensor) -> Tensor:
-        """Pixels (N, 3, S, S) to what the tower gives (N, D)."""
+    def __call__(self, tower: Any, pixels: Tensor) -> Tensor | None:
+        """Pixels (N, 3, S, S) to what the tower gives (N, D); None where it cannot stand for it."""
 
 
 class Model(nn.Module):
@@ -76,7 +73,7 @@ class Model(nn.Module):
 
     @property
     def offers(self) -> frozenset[str]:
-        """What the model can provide; the `needs` of methods have the same names.
+        """The things that the model can provide; the `needs` of methods have the same names.
 
         features       features of images, to be compared with class weights
         class weights  unit vectors of classes, made from texts
@@ -119,10 +116,7 @@ class Model(nn.Module):
 
     def _run(self, pixels: Tensor) -> Tensor | None:
         """The tower's output by the runner; None where the library's own forward is wanted."""
-        runner = self.runner
-        if runner is None or not runner.takes(self._visual, pixels):
-            return None
-        return runner(pixels)
+        return None if self.runner is None else self.runner(self._visual, pixels)
 
     @abstractmethod
     def encode_image(self, pixels: Tensor) -> Tensor:
@@ -185,8 +179,6 @@ class Model(nn.Module):
             return nullcontext()
         if self.threads is not None:
             return threads(self.threads)
-        if self.runner is not None:  # it may be compiled for the number that torch has
-            return nullcontext()
         return threads(threads_for(inputs * sum(p.numel() for p in self.parameters())))
 
     @property
@@ -203,7 +195,7 @@ class Model(nn.Module):
 
 
 def check_features(model: Model, verb: str, got: Any, count: int) -> Tensor:
-    """What a tower of somebody's own gave, if it is one row of features for each of its inputs."""
+    """The output of a tower, if it is one row of features for each of its inputs."""
     shape = (count, model.dim)
     if not isinstance(got, Tensor) or got.shape != shape:
         what = tuple(got.shape) if isinstance(got, Tensor) else type(got).__name__
@@ -215,7 +207,7 @@ def check_features(model: Model, verb: str, got: Any, count: int) -> Tensor:
 
 
 def no_prompts(model: Model) -> InputError:
-    """What is said where a model of fixed classes is given prompts."""
+    """The error for prompts and a model of fixed classes."""
     return InputError(
         f"model {model.name!r} has fixed classes and reads no prompts; leave templates and "
         "descriptions out"

@@ -16,56 +16,36 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from adte.core.errors import InputError
-from adte.core.functional import wide
 from adte.images import Preprocess
-from adte.models._tokens import has_words, swappable, swapped, text_lengths
 from adte.models._torchvision import import_late
-from adte.models._weights import RANDOM, fetch, hub_reachable, load_checked, read_checkpoint
-from adte.models.base import Model
+from adte.models._towers import TwoTowers, has_words, text_lengths
+from adte.models._weights import RANDOM, fetch, load_checked, local_first, read_checkpoint
 from adte.models.registry import register_models
 
 __all__ = ["KINDS", "HuggingFace", "load_hugging_face", "read_preprocess"]
 
-T = TypeVar("T")
 KINDS = ("clip", "siglip", "siglip2")
 _RESAMPLE: dict[Any, Literal["bilinear", "bicubic"]] = {2: "bilinear", 3: "bicubic"}  # Pillow's
 _HALF = (0.5, 0.5, 0.5)
 _PATCHES = 256  # of SigLIP2's flexible models, where the folder does not say
 
 
-class HuggingFace(Model):
-    """A model of transformers under the contract of `Model`; `net` is transformers' own module.
+class HuggingFace(TwoTowers):
+    """A model of transformers."""
 
-    Features are normalised in float32 whatever the dtype of the weights.
-    """
-
-    net: Any
-
-    def __init__(self, net: nn.Module, tokenizer: Any, preprocess: Preprocess, name: str) -> None:
-        super().__init__()
-        self.net = net
-        self.tokenizer = tokenizer
-        self.preprocess = preprocess
-        self.name = name
-        text = self.net.config.text_config
-        self.kind = str(self.net.config.model_type)
+    def __init__(self, net: Any, tokenizer: Any, preprocess: Preprocess, name: str) -> None:
+        text, self.kind = net.config.text_config, str(net.config.model_type)
         self.context = int(text.max_position_embeddings)
-        clip = self.kind == "clip"
-        self.dim = int(self.net.config.projection_dim if clip else text.projection_size)
-        self.logit_scale = float(self.net.logit_scale.detach().exp())
-        bias = getattr(self.net, "logit_bias", None)
-        self.logit_bias = 0.0 if bias is None else float(bias.detach())
-        swappable(self._layer)
+        dim = net.config.projection_dim if self.kind == "clip" else text.projection_size
+        super().__init__(net, tokenizer, preprocess, name, int(dim))
 
     @property
     def _layer(self) -> nn.Module:
@@ -75,12 +55,9 @@ class HuggingFace(Model):
     def _visual(self) -> Any:
         return self.net
 
-    def encode_image(self, pixels: Tensor) -> Tensor:
-        pixels = pixels.to(self.dtype)
-        if (out := self._run(pixels)) is not None:
-            return _unit(out)
+    def _image(self, pixels: Tensor) -> Any:
         if self.kind != "siglip2":
-            return _unit(self.net.get_image_features(pixel_values=pixels))
+            return self.net.get_image_features(pixel_values=pixels)
         side = self.net.config.vision_config.patch_size
         n, _, height, width = pixels.shape
         grid = height // side, width // side
@@ -88,44 +65,25 @@ class HuggingFace(Model):
         x = x.permute(0, 2, 4, 3, 5, 1).reshape(n, grid[0] * grid[1], -1)  # (N, patches, 3 side²)
         shapes = torch.tensor([grid] * n, device=x.device)
         mask = torch.ones(x.shape[:2], dtype=torch.long, device=x.device)
-        return _unit(
-            self.net.get_image_features(
-                pixel_values=x, pixel_attention_mask=mask, spatial_shapes=shapes
-            )
+        return self.net.get_image_features(
+            pixel_values=x, pixel_attention_mask=mask, spatial_shapes=shapes
         )
 
-    def encode_text(self, texts: Sequence[str]) -> Tensor:
-        return _unit(self.net.get_text_features(input_ids=self._ids(texts)))
-
-    def token_embeddings(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """Token ids (N, T) and their embeddings (N, T, w), without positions."""
-        ids = self._ids(texts)
-        return ids, self._layer(ids)
-
-    def encode_embeddings(self, ids: Tensor, embeddings: Tensor) -> Tensor:
-        """Unit vectors (N, D) of embedded tokens; `ids` say where the text ends."""
-        if self.kind == "clip":  # nothing behind the end token is seen
-            end = int(text_lengths(ids).max())
-            ids, embeddings = ids[:, :end], embeddings[:, :end]
-        with swapped(embeddings):
-            return _unit(self.net.get_text_features(input_ids=ids))
+    def _text(self, ids: Tensor) -> Any:
+        return self.net.get_text_features(input_ids=ids)
 
     def _ids(self, texts: Sequence[str]) -> Tensor:
         # CLIP reads the end token and sees nothing behind it; SigLIP was trained on full length
         padding = "longest" if self.kind == "clip" else "max_length"
-        batch = self.tokenizer(
-            list(texts),
-            padding=padding,
-            truncation=True,
-            max_length=self.context,
-            return_tensors="pt",
-        )
+        options = {"padding": padding, "truncation": True, "max_length": self.context}
+        batch = self.tokenizer(list(texts), return_tensors="pt", **options)
         return batch["input_ids"].to(self.device)  # type: ignore[no-any-return]  # (N, T)
 
-
-def _unit(out: Any) -> Tensor:
-    x: Tensor = out if isinstance(out, Tensor) else out.pooler_output
-    return F.normalize(wide(x), dim=-1)
+    def encode_embeddings(self, ids: Tensor, embeddings: Tensor) -> Tensor:
+        if self.kind == "clip":  # nothing behind the end token is seen
+            end = int(text_lengths(ids).max())
+            ids, embeddings = ids[:, :end], embeddings[:, :end]
+        return super().encode_embeddings(ids, embeddings)
 
 
 # ---------------------------------------------------------------------- loading
@@ -150,7 +108,7 @@ def load_hugging_face(
     if not folder.is_dir() and (source.startswith((".", "/", "~")) or source.count("/") > 1):
         raise InputError(f"the model folder {source!r} does not exist; check the path")
     where = str(folder) if folder.is_dir() else source
-    config = _local_first(_own(transformers.AutoConfig), where, "config.json")
+    config = local_first(transformers.AutoConfig.from_pretrained, where, "config.json")
     if config.model_type not in KINDS:
         raise InputError(
             f"{source!r} is a model of type {config.model_type!r}, which cannot be used here; "
@@ -164,7 +122,7 @@ def load_hugging_face(
         )
     tokens = _tokenizer(where, tokenizer, transformers)
     if weights is None:
-        net = _local_first(_pretrained(transformers), where, "model.safetensors")
+        net = local_first(_pretrained(transformers), where, "model.safetensors")
     else:
         net = transformers.AutoModel.from_config(config)
         if str(weights) != RANDOM:
@@ -172,17 +130,11 @@ def load_hugging_face(
     return HuggingFace(net, tokens, read_preprocess(_facts(where), config), f"hf:{source}")
 
 
-def _own(kind: Any) -> Callable[..., Any]:
-    """Load by transformers' own code, never by code that comes with a model."""
-    return partial(kind.from_pretrained, trust_remote_code=False)
-
-
 def _pretrained(transformers: Any) -> Callable[..., Any]:
     def load(where: str, **options: Any) -> Any:
+        how = {"output_loading_info": True, "dtype": torch.float32, "weights_only": True}
         try:
-            net, info = _own(transformers.AutoModel)(
-                where, output_loading_info=True, dtype=torch.float32, weights_only=True, **options
-            )
+            net, info = transformers.AutoModel.from_pretrained(where, **how, **options)
         except (UnpicklingError, EOFError) as error:
             raise InputError(
                 f"the weights of {where!r} are damaged or hold more than tensors, which could run "
@@ -194,8 +146,7 @@ def _pretrained(transformers: Any) -> Callable[..., Any]:
                 f"({str(error).splitlines()[0]}); download the model again"
             ) from error
         missing = sorted(info["missing_keys"])
-        wrong = sorted(info.get("mismatched_keys") or [])
-        if wrong:
+        if wrong := sorted(info.get("mismatched_keys") or []):
             name, there, here = wrong[0]
             raise InputError(
                 f"the weights of {where!r} are of another architecture than its config.json: "
@@ -212,41 +163,13 @@ def _pretrained(transformers: Any) -> Callable[..., Any]:
     return load
 
 
-def _local_first(load: Callable[..., T], where: str, file: str) -> T:
-    """Load from a folder or the hub's cache; ask the hub only where that fails and it answers."""
-    try:
-        return load(where, local_files_only=True)
-    except (OSError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        if Path(where).is_dir():
-            raise InputError(
-                f"the folder {where!r} lacks a readable {file} ({str(error).splitlines()[0]}); "
-                "copy the whole model into it"
-            ) from error
-    if hub_reachable():
-        try:
-            return load(where)
-        except (OSError, ValueError) as error:
-            if isinstance(error, InputError):
-                raise
-            raise InputError(
-                f"the hub has no model {where!r} that can be loaded "
-                f"({str(error).splitlines()[0]}); check the id"
-            ) from error
-    raise InputError(
-        f"the model {where!r} is not on this machine and the hub cannot be reached; download "
-        "that repository elsewhere, put its files into a folder and load 'hf:THAT_FOLDER'"
-    )
-
-
 def _tokenizer(where: str, given: Any, transformers: Any) -> Any:
     if given is not None and not isinstance(given, str | os.PathLike):
         return given
     source = where if given is None else str(given)
     with suppress(InputError):
-        load = _own(transformers.AutoTokenizer)
-        if has_words(tokens := _local_first(load, source, "tokenizer.json")):
+        load = transformers.AutoTokenizer.from_pretrained
+        if has_words(tokens := local_first(load, source, "tokenizer.json")):
             return tokens
     raise InputError(
         f"no tokenizer for {where!r} in {source!r}; put its tokenizer.json and "
@@ -268,7 +191,7 @@ def _facts(where: str) -> dict[str, Any]:
 
 
 def read_preprocess(facts: Mapping[str, Any], config: Any) -> Preprocess:
-    """What an image processor of transformers does, from its settings and the model's config."""
+    """The work of an image processor of transformers, from its settings and the model's config."""
     clip, default = config.model_type == "clip", Preprocess()
     vision = config.vision_config
     for key, usual in (("do_resize", True), ("do_rescale", True), ("rescale_factor", 1 / 255)):

@@ -34,9 +34,9 @@ from adte.core.machine import as_it_is
 from adte.core.options import at_least
 from adte.models._weights import RANDOM
 from adte.models.base import Model
+from adte.models.fast import check_runtime, with_runtime
 from adte.models.openclip import load_open_clip, open_clip_names
 from adte.models.registry import KINDS, NAMES, registered
-from adte.models.runtime import check_runtime, with_runtime
 from adte.models.wrap import check_model
 
 __all__ = [
@@ -156,9 +156,8 @@ def load_model(
             is given here.
         tokenizer: folder with the tokenizer's files, for models whose own tokenizer comes from a
             hub and cannot be downloaded.
-        runtime: code that computes the image tower where gradients are off: "auto", "torch" (the
-            library's own), "fast", "compile", "float8" or "openvino". "auto" is "fast" on CUDA if
-            it knows the tower, and "torch" elsewhere.
+        runtime: code that computes the image tower where gradients are off: "torch" (the library's
+            own), "fast", or "auto", which is "fast" on CUDA if it knows the tower.
         threads: threads that compute the model on a CPU; by default one for small work and all of
             torch's for large, see `Model.at_work`.
 
@@ -208,7 +207,7 @@ def _drawn(weights: Weights) -> Iterator[None]:
 
 
 def _load(name: str, weights: Weights, tokenizer: Any) -> tuple[Model, torch.dtype | None]:
-    """The model in float32 on the CPU, and the dtype it runs in unless told."""
+    """The model in float32 on the CPU, and the dtype it runs in by default."""
     given = {"weights": weights, "tokenizer": tokenizer}
     given = {k: v for k, v in given.items() if v is not None}
     if name in NAMES:
@@ -248,7 +247,7 @@ def _load(name: str, weights: Weights, tokenizer: Any) -> tuple[Model, torch.dty
 
 
 def _named(given: Any, name: str) -> Model:
-    """What a stranger's function returned, if it is a model, under the name that it is loaded by;
+    """The result of a stranger's function, if it is a model, under the name that it is loaded by;
     its own one, where that is empty.
     """
     model = check_model(given)

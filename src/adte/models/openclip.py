@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,28 +25,29 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from adte.core.errors import InputError, UnknownModel, unknown
-from adte.core.functional import wide
 from adte.images import Preprocess
-from adte.models._tokens import has_words, swappable, swapped, untunable
 from adte.models._torchvision import import_late
-from adte.models._weights import RANDOM, fetch, hub_reachable, load_checked, read_checkpoint
-from adte.models.base import Model
+from adte.models._towers import TwoTowers, has_words, unit
+from adte.models._weights import (
+    RANDOM,
+    fetch,
+    hub_reachable,
+    load_checked,
+    local_first,
+    not_here,
+    read_checkpoint,
+)
 from adte.models.registry import registered
 
 __all__ = [
-    "OpenClip",
-    "import_open_clip",
-    "load_open_clip",
-    "open_clip_names",
-    "published",
+    "CACHE", "OpenClip", "import_open_clip", "load_open_clip", "open_clip_names", "published",
     "read_preprocess",
-]
+]  # fmt: skip
 
-CACHE = "~/.cache/clip"  # open_clip's own, of what lies at an address
+CACHE = "~/.cache/clip"  # open_clip's own, of what lies at an address; see `Published.places`
 Tokenizer = Callable[[list[str]], Tensor]
 
 
@@ -60,7 +62,7 @@ def open_clip_names() -> list[str]:
 
 
 def _listing() -> Any:
-    """What of open_clip knows its tags: a module that needs no networks, which take long to import.
+    """The module of open_clip that knows its tags, without its networks, which take long to import.
 
     Its package is imported first by rule. So it is taken from one of another name, with its place.
     """
@@ -75,28 +77,8 @@ def _listing() -> Any:
         return import_open_clip()
 
 
-class OpenClip(Model):
-    """A model of open_clip under the contract of `Model`; `net` is open_clip's own module.
-
-    Features are normalised in float32 whatever the dtype of the weights.
-    """
-
-    net: Any
-
-    def __init__(
-        self, net: nn.Module, tokenizer: Tokenizer, preprocess: Preprocess, name: str, dim: int
-    ) -> None:
-        super().__init__()
-        self.net = net
-        self.tokenizer = tokenizer
-        self.preprocess = preprocess
-        self.name = name
-        self.dim = dim
-        self.logit_scale = float(self.net.logit_scale.detach().exp())
-        bias = getattr(self.net, "logit_bias", None)
-        self.logit_bias = 0.0 if bias is None else float(bias.detach())
-        if (layer := _token_layer(self.tower)) is not None:
-            swappable(layer)
+class OpenClip(TwoTowers):
+    """A model of open_clip."""
 
     @property
     def tower(self) -> Any:
@@ -104,54 +86,34 @@ class OpenClip(Model):
         return getattr(self.net, "text", self.net)
 
     @property
-    def offers(self) -> frozenset[str]:
-        tunable = _token_layer(self.tower) is not None
-        return super().offers if tunable else super().offers - {"embeddings"}
+    def _layer(self) -> nn.Module | None:
+        if hasattr(self.tower, "token_embedding"):
+            return self.tower.token_embedding  # type: ignore[no-any-return]
+        find = getattr(getattr(self.tower, "transformer", None), "get_input_embeddings", None)
+        return find() if find else None
 
     @property
     def _visual(self) -> Any:
         return self.net.visual
 
-    def encode_image(self, pixels: Tensor) -> Tensor:
-        pixels = pixels.to(self.dtype)
-        out = self._run(pixels)
-        return _unit(self.net.encode_image(pixels, normalize=False) if out is None else out)
+    def _image(self, pixels: Tensor) -> Any:
+        return self.net.encode_image(pixels, normalize=False)
+
+    def _text(self, ids: Tensor) -> Any:
+        return self.net.encode_text(ids, normalize=False)
+
+    def _ids(self, texts: Sequence[str]) -> Tensor:
+        return self.tokenizer(list(texts)).to(self.device)  # type: ignore[no-any-return]  # (N, T)
 
     def encode_text(self, texts: Sequence[str]) -> Tensor:
         if _is_causal(self.tower):
             return self.encode_embeddings(*self.token_embeddings(texts))
-        return _unit(self.net.encode_text(self._ids(texts), normalize=False))
-
-    def token_embeddings(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """Token ids (N, T) and their embeddings (N, T, w), without positions."""
-        ids = self._ids(texts)
-        layer = _token_layer(self.tower)
-        if layer is None:
-            raise untunable(self.tower)
-        return ids, layer(ids)
+        return super().encode_text(texts)
 
     def encode_embeddings(self, ids: Tensor, embeddings: Tensor) -> Tensor:
-        """Unit vectors (N, D) of embedded tokens; `ids` say where the text ends."""
         if _is_causal(self.tower):
-            return _unit(_encode_causal(self.tower, ids, embeddings))
-        if _token_layer(self.tower) is None:
-            raise untunable(self.tower)
-        with swapped(embeddings):
-            return _unit(self.net.encode_text(ids, normalize=False))
-
-    def _ids(self, texts: Sequence[str]) -> Tensor:
-        return self.tokenizer(list(texts)).to(self.device)  # (N, T)
-
-
-def _unit(x: Tensor) -> Tensor:
-    return F.normalize(wide(x), dim=-1)
-
-
-def _token_layer(tower: Any) -> nn.Module | None:
-    if hasattr(tower, "token_embedding"):
-        return tower.token_embedding  # type: ignore[no-any-return]
-    find = getattr(getattr(tower, "transformer", None), "get_input_embeddings", None)
-    return find() if find else None
+            return unit(_encode_causal(self.tower, ids, embeddings))
+        return super().encode_embeddings(ids, embeddings)
 
 
 def _pool(tower: Any) -> str:
@@ -215,20 +177,18 @@ def load_open_clip(
             + (f" (tags: {', '.join(tags)})" if tags else "")
         )
     facts: dict[str, Any] = open_clip.pretrained.get_pretrained_cfg(arch, tag or "")
-    state: dict[str, Tensor] | None = None
-    source = str(weights)
-    if weights is None:
-        source = _fetch(arch, str(tag), facts, open_clip)
+    source = str(weights) if weights is not None else _fetch(f"{arch}/{tag}", facts, open_clip)
     config = open_clip.get_model_config(arch)
     tokens = _tokenizer(arch, config["text_cfg"], tokenizer, open_clip)
-    if source != RANDOM and not source.endswith((".npz", ".npy")):
-        state = read_checkpoint(source)
-    quick = facts.get("quick_gelu", False) or (state is not None and _from_openai(state))
-    net = _build(arch, config, quick, open_clip)
+    own_format = source.endswith((".npz", ".npy"))  # big_vision's
+    state = None if own_format or source == RANDOM else read_checkpoint(source)
+    # OpenAI's own files carry three sizes along; their models all use QuickGELU.
+    openai = state is not None and {"input_resolution", "context_length"} <= state.keys()
+    net = _build(arch, facts.get("quick_gelu", False) or openai, open_clip)
     if state is not None:
         load_checked(net, _convert(net, state, open_clip), repr(source))
-    elif source != RANDOM:
-        open_clip.factory.load_checkpoint(net, source)  # big_vision's own format
+    elif own_format:
+        open_clip.factory.load_checkpoint(net, source)
     preprocess = read_preprocess(net, facts or _common(arch, tags, open_clip))
     name = arch if tag is None else f"{arch}/{tag}"
     return OpenClip(net, tokens, preprocess, name, config["embed_dim"])
@@ -247,15 +207,36 @@ def unknown_model(name: str, open_clip: Any) -> UnknownModel:
 
 
 class Published(NamedTuple):
-    """Where the weights of a tag lie: at an address, in a repository of the hub, or both."""
+    """The weights of a tag: at an address, in a repository of the hub, or both."""
 
     url: str
     repo: str
-    files: tuple[str, ...]  # of the repository; the first that is there is taken
+    on_hub: tuple[str, ...]  # names in the repository; the first that exists is taken
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Names of which one is looked for in `folder`."""
+        return (Path(self.url).name,) if self.url else self.on_hub
+
+    @property
+    def folder(self) -> Path:
+        """Where `adte models get` puts a file."""
+        return Path(CACHE).expanduser() / ("" if self.url else self.repo.replace("/", "--"))
+
+    @property
+    def cached(self) -> Path | None:
+        """The file in `folder`, if there is one."""
+        return next((p for p in map(self.folder.joinpath, self.files) if p.is_file()), None)
+
+    def __str__(self) -> str:
+        files = " or ".join(self.files)
+        return f"{files} " + (
+            f"from {self.url}" if self.url else f"of the hub repository {self.repo!r}"
+        )
 
 
 def published(facts: Mapping[str, Any], open_clip: Any) -> Published:
-    """Where the weights lie, from open_clip's settings for a tag."""
+    """Where the weights are, from open_clip's settings for a tag."""
     repo, _, file = facts.get("hf_hub", "").rpartition("/")
     files = open_clip.constants.HF_SAFE_WEIGHTS_NAME, open_clip.constants.HF_WEIGHTS_NAME
     if file:
@@ -263,37 +244,21 @@ def published(facts: Mapping[str, Any], open_clip: Any) -> Published:
     return Published(facts.get("url", ""), repo, files)
 
 
-def _fetch(arch: str, tag: str, facts: dict[str, Any], open_clip: Any) -> str:
+def _fetch(name: str, facts: dict[str, Any], open_clip: Any) -> str:
     """The checkpoint of a tag on disk: from the caches, else downloaded where a hub answers."""
-    url, repo, files = published(facts, open_clip)
-    cached = Path(CACHE, Path(url).name).expanduser()
-    if url and cached.is_file():
-        return str(cached)
-    if repo:
-        if path := fetch(repo, files):
-            return path
-    elif hub_reachable(url):
+    wanted = published(facts, open_clip)
+    if path := wanted.cached or (wanted.repo and fetch(wanted.repo, wanted.on_hub)):
+        return str(path)
+    if wanted.url and not wanted.repo and hub_reachable(wanted.url):
         return str(open_clip.download_pretrained(facts))
-    wanted = f"{Path(url).name} from {url}"  # the file that `models get` asks for, too
-    if not url and repo:
-        wanted = f"{' or '.join(files)} of the hub repository {repo!r}"
-    raise InputError(
-        f"the weights of {arch}/{tag} are not on this machine and cannot be downloaded; get "
-        f"{wanted} elsewhere and pass weights=FILE (--weights FILE on the command line), or bring "
-        f"a copy of the weights by `adte models get {arch}/{tag} --from PLACE`"
-    )
+    more = f", or bring a copy of the weights by `adte models get {name} --from PLACE`"
+    raise not_here(name, wanted, more)
 
 
-def _from_openai(state: dict[str, Tensor]) -> bool:
-    """OpenAI's own files carry three sizes along; their models all use QuickGELU."""
-    return "input_resolution" in state and "context_length" in state
-
-
-def _build(arch: str, config: dict[str, Any], quick: bool, open_clip: Any) -> nn.Module:
+def _build(arch: str, quick: bool, open_clip: Any) -> nn.Module:
     # As open_clip.create_model does, without its search for weights of single towers on a hub.
-    config = dict(config)
-    text, vision = dict(config["text_cfg"]), dict(config["vision_cfg"])
-    config["text_cfg"], config["vision_cfg"] = text, vision
+    config = open_clip.get_model_config(arch)
+    text, vision = config["text_cfg"], config["vision_cfg"]
     config["quick_gelu"] = bool(config.get("quick_gelu")) or quick
     custom = config.pop("custom_text", False) or "hf_model_name" in text
     if "timm_model_name" in vision:
@@ -306,12 +271,9 @@ def _build(arch: str, config: dict[str, Any], quick: bool, open_clip: Any) -> nn
                 f"{text['hf_model_name']!r}, which is not on this machine and cannot be "
                 "downloaded; put that repository into the hub's cache folder"
             )
-    if not custom:
-        kind = open_clip.CLIP
-    else:
-        kind = open_clip.CoCa if "multimodal_cfg" in config else open_clip.CustomTextCLIP
-    net: nn.Module = kind(**config)
-    return net
+    kind = open_clip.CustomTextCLIP if custom else open_clip.CLIP
+    kind = open_clip.CoCa if custom and "multimodal_cfg" in config else kind
+    return kind(**config)  # type: ignore[no-any-return]
 
 
 def _convert(net: Any, state: dict[str, Tensor], open_clip: Any) -> dict[str, Tensor]:
@@ -343,7 +305,7 @@ def _common(arch: str, tags: list[str], open_clip: Any) -> dict[str, Any]:
 
 
 def read_preprocess(net: Any, facts: Mapping[str, Any]) -> Preprocess:
-    """What open_clip does to an image, from its settings for a tag or a model."""
+    """The preprocessing of open_clip, from its settings for a tag or a model."""
     size = net.visual.image_size
     height, width = (size, size) if isinstance(size, int) else size
     resize = facts.get("resize_mode", "shortest")
@@ -375,16 +337,12 @@ def _tokenizer(arch: str, text: dict[str, Any], given: Any, open_clip: Any) -> T
     options = {
         "context_length": text.get("context_length", 77),
         "tokenizer_mode": text.get("tokenizer_mode"),
-        "trust_remote_code": False,
         **text.get("tokenizer_kwargs", {}),
     }
-    for where in ({"local_files_only": True}, {}):  # the hub's cache before the hub
-        if not where and (given is not None or not hub_reachable()):
-            break
-        with suppress(OSError, ValueError):
-            tokens = open_clip.tokenizer.HFTokenizer(str(source), **where, **options)
-            if has_words(tokens.tokenizer):
-                return tokens  # type: ignore[no-any-return]
+    load = partial(open_clip.tokenizer.HFTokenizer, **options)
+    with suppress(InputError):
+        if has_words((tokens := local_first(load, str(source), "tokenizer.json")).tokenizer):
+            return tokens  # type: ignore[no-any-return]
     if given is not None:
         raise InputError(
             f"the folder {str(given)!r} holds no tokenizer that transformers can read; it needs "

@@ -51,7 +51,7 @@ __all__ = [
     "template_sets",
 ]
 
-PATIENCE = 5.0  # seconds before it is said how long the prompts take
+PATIENCE = 5.0  # seconds before a warning says how long the prompts take
 BUNDLED = {"tiny-imagenet": "tiny-descriptions.json"}  # descriptions that come with the package
 Use = Literal["templates", "descriptions", "both"]
 Descriptions = Mapping[str, Sequence[str]]
@@ -117,10 +117,6 @@ def note_repeats(names: Sequence[str], stacklevel: int = 3) -> None:
         )
 
 
-def _asset(name: str) -> str:
-    return resources.files("adte").joinpath("assets", name).read_text(encoding="utf-8")
-
-
 def check_templates(templates: Templates) -> list[str]:
     """Templates as a list: from a set's name, one text or several, each with a place for the name.
 
@@ -167,7 +163,7 @@ def read_descriptions(source: str | os.PathLike[str]) -> dict[str, tuple[str, ..
     """
     name = str(source)
     if name in BUNDLED:
-        text = _asset(BUNDLED[name])
+        text = resources.files("adte").joinpath("assets", BUNDLED[name]).read_text("utf-8")
     else:
         try:
             text = Path(source).read_text(encoding="utf-8-sig")
@@ -270,8 +266,8 @@ class Prompts:
         table = read_descriptions(source) if source is not None else descriptions
         use = use or ("templates" if table is None else "descriptions")
         words = templates if isinstance(templates, str) else f"{len(chosen)} templates"
-        said = Path(source).name if source is not None else "descriptions"
-        label = {"templates": words, "descriptions": said, "both": f"{words} + {said}"}.get(use, "")
+        file = Path(source).name if source is not None else "descriptions"
+        label = {"templates": words, "descriptions": file, "both": f"{words} + {file}"}.get(use, "")
         return cls(chosen, table, use, allow_missing, label)  # type: ignore[arg-type]
 
     def texts(self, classes: Sequence[str]) -> list[list[str]]:
@@ -326,7 +322,7 @@ def encode_prompts(model: Model, texts: Iterable[str], batch: int = 256, note: s
     """
     texts = list(texts)
     unique = sorted(set(texts), key=lambda t: (len(t), t))  # texts of a batch are of like length
-    parts, start, said = [], time.monotonic(), False
+    parts, start, warned = [], time.monotonic(), False
     with torch.no_grad():
         for i in range(0, len(unique), batch):
             some = unique[i : i + batch]
@@ -335,16 +331,12 @@ def encode_prompts(model: Model, texts: Iterable[str], batch: int = 256, note: s
             parts.append(found.float())
             done, spent = i + len(parts[-1]), time.monotonic() - start
             left = spent * (len(unique) / done - 1)
-            if min(spent, left) > PATIENCE and not said:
-                said = True
-                _note_long(len(unique), left, note)
+            if min(spent, left) > PATIENCE and not warned:
+                warned, about = True, f"{left:.0f} s" if left < 100 else f"{left / 60:.0f} min"
+                text = f"encoding {len(unique):,} prompts, about {about} more{note}"
+                warnings.warn(text, stacklevel=3)
     row = {text: i for i, text in enumerate(unique)}
     return torch.cat(parts)[[row[t] for t in texts]]
-
-
-def _note_long(count: int, left: float, note: str) -> None:
-    about = f"{left:.0f} s" if left < 100 else f"{left / 60:.0f} min"
-    warnings.warn(f"encoding {count:,} prompts, about {about} more{note}", stacklevel=4)
 
 
 def ensemble(vectors: Tensor, counts: Sequence[int]) -> Tensor:

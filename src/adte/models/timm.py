@@ -20,7 +20,14 @@ from torch import nn
 from adte.core.errors import InputError
 from adte.images import Preprocess
 from adte.models._torchvision import import_late
-from adte.models._weights import RANDOM, fetch, hub_reachable, load_checked, read_checkpoint
+from adte.models._weights import (
+    RANDOM,
+    fetch,
+    hub_reachable,
+    load_checked,
+    not_here,
+    read_checkpoint,
+)  # fmt: skip
 from adte.models.base import ImageClassifier
 from adte.models.registry import register_models
 
@@ -118,10 +125,7 @@ def _fetch(name: str, facts: dict[str, Any]) -> str:
         torch.hub.download_url_to_file(url, str(cached), progress=False)
         return str(cached)
     wanted = f"model.safetensors of the hub repository {repo!r}" if repo else url
-    raise InputError(
-        f"the weights of timm:{name} are not on this machine and cannot be downloaded; get "
-        f"{wanted} elsewhere and pass weights=FILE (--weights FILE on the command line)"
-    )
+    raise not_here(f"timm:{name}", wanted)
 
 
 def _from_file(name: str, source: str, timm: Any) -> nn.Module:

@@ -10,7 +10,7 @@ import copy
 import math
 from collections.abc import Mapping, Sequence
 from numbers import Integral
-from typing import Any, Literal, TypeVar
+from typing import Any
 
 import torch
 from torch import nn
@@ -26,7 +26,6 @@ from adte.models.openclip import read_preprocess as open_clip_preprocess
 
 __all__ = ["check_model", "wrap"]
 
-M = TypeVar("M", bound=Model)
 FACTS = ("name", "dim", "preprocess", "logit_scale")  # what a subclass of Model has to say
 
 
@@ -99,18 +98,18 @@ def check_model(given: Any) -> Model:
             raise InputError(f"{_kind(given)} has {odd}")
         return given
     if _of_open_clip(given):
-        said = "is a model of open_clip as it is; give adte.wrap(model, tokenizer=…) instead"
+        reason = "is a model of open_clip as it is; give adte.wrap(model, tokenizer=…) instead"
     elif _of_transformers(given):
-        said = "is a model of transformers as it is; give adte.wrap(model, processor=…) instead"
+        reason = "is a model of transformers as it is; give adte.wrap(model, processor=…) instead"
     elif isinstance(given, tuple) and any(map(_of_open_clip, given)):
-        said = "holds a model of open_clip; give adte.wrap(model, tokenizer=…) of that alone"
+        reason = "holds a model of open_clip; give adte.wrap(model, tokenizer=…) of that alone"
     else:
-        said = "is no model; give a name for load_model, or a subclass of adte.Model"
-    raise InputError(f"{_kind(given)} {said}")
+        reason = "is no model; give a name for load_model, or a subclass of adte.Model"
+    raise InputError(f"{_kind(given)} {reason}")
 
 
 def _odd_fact(model: Any) -> str:
-    """What a model says of itself that cannot be so, and what would be; nothing, if all can."""
+    """The fact of a model that cannot be, and the mend; empty where all can be."""
     if not isinstance(model.name, str) or not model.name:
         return f"name={model.name!r}; give it a text"
     if not isinstance(model.preprocess, Preprocess):
@@ -118,12 +117,12 @@ def _odd_fact(model: Any) -> str:
     if not isinstance(model.dim, Integral) or model.dim < 1:
         return f"dim={model.dim!r}; give it the width of its features"
     scale = model.logit_scale
-    said = f"logit_scale={brief(scale)}; give it the factor on the cosine, 100 for CLIP"
+    odd = f"logit_scale={brief(scale)}; give it the factor on the cosine, 100 for CLIP"
     try:
         factor = float(scale.detach() if isinstance(scale, torch.Tensor) else scale)
     except (TypeError, ValueError, RuntimeError):
-        return said
-    return "" if 0 < factor < math.inf and not isinstance(scale, str) else said
+        return odd
+    return "" if 0 < factor < math.inf and not isinstance(scale, str) else odd
 
 
 def _kind(thing: object) -> str:
@@ -160,17 +159,10 @@ def _open_clip(net: nn.Module, tokenizer: Any, preprocess: Any, name: str) -> Op
         if preprocess is not None:
             facts = _steps(preprocess, _side(twin))
         preprocess = open_clip_preprocess(twin, facts)
-    place = next(twin.parameters()).device
-    try:
-        with torch.no_grad():
-            width = twin.encode_text(tokenizer(["a photo."]).to(place)).shape[-1]
-    except Exception as error:  # whatever another model's tokens do to the tower
-        raise InputError(
-            f"the tokenizer does not go with the model ({str(error).splitlines()[0]}); pass "
-            "open_clip.get_tokenizer of the model's own name"
-        ) from error
-    model = OpenClip(twin, tokenizer, preprocess, name, int(width)).eval()
-    return _tried(model, "preprocessing", "the transform of the model's own name")
+    model = OpenClip(twin, tokenizer, preprocess, name, dim=0).eval()
+    model.dim = _tried(model, "tokenizer", "open_clip.get_tokenizer of the model's own name")
+    _tried(model, "preprocessing", "the transform of the model's own name")
+    return model
 
 
 def _side(net: Any) -> int:
@@ -229,7 +221,8 @@ def _image_classifier(net: Any, classes: Any, preprocess: Any, name: str) -> Fix
         raise InputError(f"classes={brief(classes)} are no list of names")
     places = [*map(str, range(len(names)))]
     model = ImageClassifier(_twin(net), name, names, places, preprocess).eval()
-    return _tried(model, "preprocessing", "one name for each of its outputs, and its own input")
+    _tried(model, "preprocessing", "one name for each of its outputs, and its own input")
+    return model
 
 
 def _hugging_face(
@@ -251,28 +244,26 @@ def _hugging_face(
         facts: Mapping[str, Any] = preprocess.to_dict() if preprocess is not None else {}
         preprocess = hugging_face_preprocess(facts, net.config)
     model = HuggingFace(_twin(net), tokenizer, preprocess, name).eval()
-    mend = "processor=AutoProcessor.from_pretrained of the model's own name"
-    return _tried(_tried(model, "tokenizer", mend), "preprocessing", mend)
+    for what in ("tokenizer", "preprocessing"):
+        _tried(model, what, "processor=AutoProcessor.from_pretrained of the model's own name")
+    return model
 
 
-def _tried(model: M, what: Literal["tokenizer", "preprocessing"], mend: str) -> M:
-    """The model, once it has taken a text that this tokenizer, or an image that this preprocessing
-    has made.
-    """
+def _tried(model: Model, what: str, mend: str) -> int:
+    """Width of the features of a text or an image, if the tokenizer or preprocessing fits."""
     side = model.preprocess.size
     blank = torch.zeros(1, 3, side, side, device=model.device, dtype=model.dtype)
     try:
         with torch.no_grad():
-            got = (
-                model.encode_text(["a photo."])
-                if what == "tokenizer"
-                else model.encode_image(blank)
-            )
-        if got.shape != (1, model.dim):
-            raise ValueError(f"it gives {tuple(got.shape)} for one")
+            if what == "tokenizer":
+                found = model.encode_text(["a photo."])
+            else:
+                found = model.encode_image(blank)
+        if found.shape != (1, model.dim or found.shape[-1]):
+            raise ValueError(f"it gives {tuple(found.shape)} for one")
     except Exception as error:  # whatever another model's tokens or sizes do to a tower
-        said = str(error).splitlines() or [type(error).__name__]
+        reason = str(error).splitlines() or [type(error).__name__]
         raise InputError(
-            f"the {what} does not go with the model ({said[0]}); pass {mend}"
+            f"the {what} does not go with the model ({reason[0]}); pass {mend}"
         ) from error
-    return model
+    return int(found.shape[-1])
