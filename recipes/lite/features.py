@@ -4,7 +4,8 @@
 
 `features-SET.safetensors`: the rows of `images.npz` that were drawn, the features
 of whole crops (N, K, 1280), the first of them the base view, and of the same images reduced to 24
-to 96 pixels before (N, R, 1280), none for a set of small images. A set that is there is passed over.
+to 96 pixels before (N, R, 1280), none for a set of small images. A set that is there is passed
+over.
 """
 
 from __future__ import annotations

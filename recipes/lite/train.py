@@ -14,8 +14,8 @@ the classifier's probabilities. It learns from features that `features.py` kept:
 
 Terms of the loss, all softmaxes over text vectors in random templates, each with a learned scale:
 the classifier's probabilities over the 1,000 names (*teacher*) and over random label spaces cut
-from WordNet (*cuts*), the image's name among those of its set (*labels*), a photograph's own sentence
-among those of others (*captions*). The weights kept are the mean of the last ones.
+from WordNet (*cuts*), the image's name among those of its set (*labels*), a photograph's own
+sentence among those of others (*captions*). The weights kept are the mean of the last ones.
 
 `--plain` writes the readout that needs no training instead.
 """
@@ -47,7 +47,7 @@ SHOWN = TEMPLATES[:18:2]
 assert SHOWN[0] == EVALUATION
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def read(texts: list[str], templates: list[str] = SHOWN) -> Tensor:
     """Unit vectors (templates, texts, D) by `tiny`'s text tower."""
     tower = load_model("tiny", device="cpu")
@@ -57,7 +57,7 @@ def read(texts: list[str], templates: list[str] = SHOWN) -> Tensor:
         for i in range(0, len(texts), 256)
     ]
     z = torch.cat([tower.encode_text(part) for part in parts])
-    return z.unflatten(0, (len(templates), len(texts))).clone()
+    return z.unflatten(0, (len(templates), len(texts)))
 
 
 def main() -> None:
