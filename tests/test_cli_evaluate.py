@@ -611,7 +611,6 @@ BAD = {
     "template": (["eval", "--data", "FOLDER", "--template", "no place"], "no place"),
     "descriptions": (["eval", "--data", "FOLDER", "--descriptions", "/nowhere"], "/nowhere"),
     "again": (["eval", "--data", "FOLDER", "--again"], "--again needs --runs"),
-    "log": (["eval", "--data", "FOLDER", "--log", "paper"], "unknown log"),
     "runs": (["eval", "--data", "FOLDER", "--runs", "FILE"], "a file is in the way"),
     "json": (["eval", "--data", "FOLDER", "--json", "/nowhere/x.json"], "/nowhere"),
     "table": (["eval", "--data", "FOLDER", "--table", "x.xlsx"], ".csv, .md, .html or .tex"),

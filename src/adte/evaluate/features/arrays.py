@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from copy import copy
+from collections.abc import Sequence
 from hashlib import blake2b
 from math import log
 from pathlib import Path
@@ -21,51 +20,17 @@ from adte.core.errors import InputError, unknown
 from adte.core.options import at_least
 from adte.data.streams import another_order, order_digest
 from adte.evaluate.features.recipe import Recipe
-from adte.evaluate.features.stream import FeatureStream, Image
+from adte.evaluate.features.stream import Held, Image
 from adte.files.order import Order
 from adte.images import Views
 from adte.models.prompts import note_repeats
 
-__all__ = ["Arrays", "from_arrays", "from_npz"]
+__all__ = ["from_arrays", "from_npz"]
 
 ROWS = 256  # images that are normalised at a time
 NEEDED = "image (N, D) or (N, V, D), text (L, D) and label (N,)"
 TEXTS = ("names", "ids", "domains")
 ENTRIES = ("image", "text", "label", "scale", "bias", *TEXTS)
-
-
-class Arrays(FeatureStream):
-    """A stream of features in one tensor (N, V, D); `from_arrays` makes it."""
-
-    def __init__(
-        self,
-        features: Tensor,
-        class_weights: Tensor,
-        labels: NDArray[np.int64],
-        recipe: Recipe,
-        ids: Sequence[str],
-        domains: Sequence[str],
-    ) -> None:
-        self.features, self.class_weights, self.recipe = features, class_weights, recipe
-        self.model = None
-        self._labels, self._ids, self._domains = labels, ids, domains
-        self._order = np.arange(len(labels))
-
-    def __len__(self) -> int:
-        return len(self._order)
-
-    @property
-    def labels(self) -> NDArray[np.int64]:
-        return self._labels[self._order]
-
-    def ordered(self, order: NDArray[np.int64]) -> Arrays:
-        other = copy(self)
-        other._order = self._order[order]
-        return other
-
-    def images(self) -> Iterator[Image]:
-        for i in self._order.tolist():
-            yield Image(self.features[i], int(self._labels[i]), self._ids[i], self._domains[i])
 
 
 def from_arrays(
@@ -81,7 +46,7 @@ def from_arrays(
     name: str = "own data",
     order: Order = "shuffled",
     seed: int = 0,
-) -> Arrays:
+) -> Held:
     """Make a stream from features of your own, for `adte.compare` and `adte.evaluate.run`.
 
     Everything may be a NumPy array, a tensor or a list. Features and class weights are brought to
@@ -173,10 +138,11 @@ def from_arrays(
         class_ids=tuple(str(i) for i in range(known)),
         prompts={"name": "class weights as given"},
     )
-    return Arrays(x, weights, truth, recipe, ids, domains).ordered(turns)
+    images = map(Image, x, truth.tolist(), ids, domains)
+    return Held(list(images), recipe, weights).ordered(turns)
 
 
-def from_npz(path: str | os.PathLike[str], order: Order = "shuffled", seed: int = 0) -> Arrays:
+def from_npz(path: str | os.PathLike[str], order: Order = "shuffled", seed: int = 0) -> Held:
     """Make a stream from features in an .npz file, as `from_arrays` does from arrays.
 
     The file has the arrays `image` (features), `text` (class weights) and `label`, and may have

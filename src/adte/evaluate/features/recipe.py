@@ -1,23 +1,30 @@
-"""The recipe: all that decides the features of a stream, typed, and as JSON."""
+"""The recipe: all that decides the features of a stream, typed, as JSON, and compared."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
 from adte.classifier.facts import instance, whole, written
-from adte.core.errors import StateError
+from adte.core.errors import InputError, StateError
+from adte.data.streams import other_images
+from adte.files import write_whole
+from adte.files.whole import check_readable
 from adte.images import Preprocess, Views
 
-__all__ = ["FORMAT", "Recipe"]
+__all__ = ["FILE", "FORMAT", "Recipe", "check_same", "difference", "read_recipe", "write_recipe"]
 
 FORMAT = 2
+FILE = "recipe.json"
 
 # What must agree for two sets of features to be the same.
 DECIDING = ("model", "fingerprint", "dtype", "preprocess", "views", "data", "classes", "shard")
+DERIVED = ("changes", "digest")  # facts of a stream that follow from its images and their order
+SHOWN = 5  # differences that an error names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,11 +37,11 @@ class Recipe:
         dim, scale, bias, unit: width of the features, and how logits follow from them.
         fixed_classes: whether the model has no text tower, and its features are logits.
         views, preprocess: how an image became pixels.
-        data: what the stream says of itself: sets, order, seed, number of images.
+        data: the stream's own description: sets, order, seed, number of images.
         classes, class_ids: the label space; frequency: training images of each class, if known.
-        prompts: what was said of each class.
+        prompts: the texts of each class.
         part: which part of the stream this is, in words; None for all of it.
-        content: digests of a few images, see `Stream.content`; none if nobody looked at them.
+        content: digests of a few images, see `Stream.content`; empty where they were not read.
         shard: images a file, for a cache.
     """
 
@@ -69,7 +76,7 @@ class Recipe:
         return replace(self.named(f"{name} {classes}"), **kept)
 
     def named(self, name: str) -> Recipe:
-        """The same, as a part that says which."""
+        """The same, as a part with a name."""
         return replace(self, part=f"{self.part or ''} {name}".strip())
 
     def to_json(self) -> dict[str, Any]:
@@ -83,26 +90,99 @@ class Recipe:
     def digest(self) -> str:
         """Of what must agree for two sets of features to be the same."""
         facts = self.to_json()
-        text = json.dumps([facts[key] for key in DECIDING], sort_keys=True)
-        return blake2b(text.encode(), digest_size=16).hexdigest()
+        return _digest([facts[key] for key in DECIDING])
 
-    @classmethod
-    def from_json(cls, facts: Mapping[str, Any], where: str) -> Recipe:
-        """Checked: a fact that is missing or of another kind is named."""
+
+def _digest(facts: Any) -> str:
+    return blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def write_recipe(folder: Path, recipe: Recipe) -> None:
+    facts = recipe.to_json()
+    facts["checksum"] = _digest(facts)
+    write_whole(folder / FILE, json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
+
+
+def read_recipe(folder: Path) -> Recipe:
+    """The recipe of a cache, checked: a fact that is missing or of another kind is named."""
+    path = folder / FILE
+    check_readable(path)
+    if not path.is_file():
+        raise InputError(
+            f"{str(folder)!r} is not a cache: it holds no {FILE}; make one with `adte extract`"
+        )
+    mend = "delete it and run the same `adte extract` again, finished shards stay"
+    try:
+        facts: dict[str, Any] = dict(json.loads(path.read_text("utf-8")))
         if facts.get("format") not in (1, FORMAT):
             raise StateError(
-                f"the cache {where} has format {facts.get('format')}, this version reads 1 and "
-                f"{FORMAT}; make it again with `adte extract`"
+                f"the cache {str(folder)!r} has format {facts.get('format')}, this version reads "
+                f"1 and {FORMAT}; make it again with `adte extract`"
             )
-        try:
-            recipe: Recipe = instance(
-                cls, more=True, shard=whole(1), views=instance(Views),
-                preprocess=instance(Preprocess),
-            ).read(facts, "")  # fmt: skip
-            whole(0).read(recipe.data.get("images"), "data.images")
-        except ValueError as error:
+        checksum = facts.pop("checksum", None)  # caches of 0.1 have none
+        schema = instance(
+            Recipe, more=True, shard=whole(1), views=instance(Views),
+            preprocess=instance(Preprocess),
+        )  # fmt: skip
+        recipe: Recipe = schema.read(facts, "")
+        whole(0).read(recipe.data.get("images"), "data.images")
+    except StateError:
+        raise
+    except (TypeError, ValueError, RecursionError) as error:
+        raise StateError(f"{str(path)!r} is damaged ({error}); {mend}") from error
+    if checksum is not None and checksum != _digest(facts):
+        raise StateError(f"{str(path)!r} was altered: its checksum does not fit; {mend}")
+    return recipe
+
+
+def check_same(folder: Path, known: Recipe, wanted: Recipe) -> None:
+    """Refuse to continue a cache that was made otherwise, by the name of what differs."""
+    mine, asked = (json.loads(json.dumps(r.to_json())) for r in (known, wanted))
+    for key in DECIDING:
+        if mine[key] != asked[key]:
             raise StateError(
-                f"the recipe of the cache {where} is damaged ({error}); delete recipe.json and run "
-                "the same `adte extract` again, finished shards stay"
-            ) from error
-        return recipe
+                f"the cache {str(folder)!r} was made with another {key}: "
+                f"{difference(mine[key], asked[key])}; choose another folder, or ask for what it "
+                "holds"
+            )
+    if other_images(known.content, wanted.content):
+        raise StateError(
+            f"the cache {str(folder)!r} was made of other images of the same names; extract into "
+            "another folder"
+        )
+
+
+def difference(mine: Any, asked: Any) -> str:
+    """What differs, field by field.
+
+    >>> difference({"limit": None, "images": 24}, {"limit": 5, "images": 5})
+    'limit: none there, 5 asked for; images: 24 there, 5 asked for'
+    """
+    every = dict(_fields(mine, asked))
+    texts = [f"{name.replace('_', ' ')}: {text}" if name else text
+             for name, text in every.items() if name not in DERIVED]  # fmt: skip
+    if not texts:
+        return "names or order of the images" if every else "the same words, other numbers"
+    more = [f"and {len(texts) - SHOWN} more"] if len(texts) > SHOWN else []
+    return "; ".join(texts[:SHOWN] + more)
+
+
+def _fields(mine: Any, asked: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """Name and difference of every field that differs, those of fields within too."""
+    if isinstance(mine, Mapping) and isinstance(asked, Mapping):
+        for key in {**mine, **asked}:
+            yield from _fields(mine.get(key), asked.get(key), f"{name} {key}".strip())
+    elif isinstance(mine, list) and isinstance(asked, list) and len(mine) == len(asked):
+        for i, (a, b) in enumerate(zip(mine, asked, strict=True), 1):
+            yield from _fields(a, b, f"{name} {i}".strip())
+    elif mine != asked:
+        yield name, f"{_brief(mine)} there, {_brief(asked)} asked for"
+
+
+def _brief(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, (list, dict)):
+        return f"{len(value)} entries"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"

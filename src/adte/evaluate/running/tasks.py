@@ -24,7 +24,6 @@ from adte.core.errors import InputError
 from adte.core.machine import PeakMemory, threads
 from adte.core.options import parse
 from adte.data.streams import order_digest
-from adte.evaluate.features.arrays import Arrays
 from adte.evaluate.features.cache import extract
 from adte.evaluate.features.live import Live
 from adte.evaluate.features.stream import PIXELS, TOWERS, FeatureStream, Held, Tick, silent
@@ -193,7 +192,7 @@ def _own_prompt(method: Method, prompts: dict[str, Any]) -> str:
 
 def check_needs(method: Method, stream: FeatureStream) -> None:
     """Refuse a method that needs what the stream's model does not have."""
-    if isinstance(stream, Arrays) and (towers := method.needs & TOWERS):
+    if stream.model is None and (towers := method.needs & TOWERS):
         raise InputError(
             f"method {method.name!r} needs the {min(towers)}, and these are features without a "
             "model; leave it out, or give images, as in folder:PATH"
@@ -292,7 +291,7 @@ def once(
         yield stream
         return
     r = stream.recipe
-    if stream.part is not None or len(stream) * r.views.count * r.dim * 2 <= HELD:
+    if stream.is_part or len(stream) * r.views.count * r.dim * 2 <= HELD:
         yield Held.of(stream, tick)
         return
 
