@@ -34,14 +34,14 @@ IMAGENET = {"images": 50_000, "views": 64, "dim": 512, "classes": 1000}
 class Made(Live):
     """Random unit features in place of encoded images; the writing is the real one."""
 
-    def _read(self, places: np.ndarray) -> Iterator[tuple[int, Image]]:
+    def _read(self, places: np.ndarray) -> Iterator[Image]:
         self.skipped = []
         g = torch.Generator().manual_seed(int(places[0]))
         pool = torch.randn(8 + self.views.count, self.model.dim, generator=g)
         pool = torch.nn.functional.normalize(pool, dim=-1).half()
         for index in places.tolist():
             features = pool[index % 8 :][: self.views.count]
-            yield index, Image(features, 0, *self.stream.identify(index))
+            yield Image(features, 0, *self.stream.identify(index), place=index)
 
 
 def stream(kind: type[Live], images: int, views: int, dim: int, classes: int) -> Live:

@@ -11,9 +11,9 @@ import torch
 from PIL import Image
 
 from adte import InputError, Sample, create_method
-from adte.evaluate.compare import Comparison, Listener, compare, tasks_for
+from adte.evaluate.compare import Comparison, Listener, compare
 from adte.evaluate.features.cache import Cache
-from adte.evaluate.running.tasks import Task
+from adte.evaluate.running.tasks import Task, tasks_for
 from adte.images import Views
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from adte.evaluate.running.figures import bootstrap_difference
-from adte.evaluate.running.paired import Drawn, Item, gain, interval
+from adte.evaluate.running.rows import Draw, Item, gain, interval
 
 
 def test_images_shown_once_are_drawn_one_by_one():
@@ -49,6 +49,6 @@ def test_one_image_has_no_interval():
 
 
 def test_an_image_without_a_name_is_told_by_its_place_in_its_stream():
-    one, other = Item("", place=3), Item("", place=3, drawn=Drawn(images=1))
-    again = Item("", place=3, drawn=Drawn(views=1))
+    one, other = Item("", place=3), Item("", place=3, draw=Draw(images=1))
+    again = Item("", place=3, draw=Draw(views=1))
     assert one.image == again.image != other.image

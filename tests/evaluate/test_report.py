@@ -25,9 +25,9 @@ from adte.evaluate.features.stream import Held, Image
 from adte.evaluate.report.runs import runs_report
 from adte.evaluate.report.sections import read_sections, unusual_stream
 from adte.evaluate.running import figures
-from adte.evaluate.running.aggregate import aggregate
+from adte.evaluate.running.rows import aggregate
 from adte.evaluate.running.results import Results
-from adte.evaluate.running.tasks import Task, method_tasks, run_tasks
+from adte.evaluate.running.tasks import Task, run_tasks, tasks_for
 from adte.evaluate.simulate import SimulatedStream
 
 TASKS = [
@@ -333,7 +333,7 @@ def test_sections_are_what_can_be_compared(runs, tmp_path):
 @pytest.mark.slow
 def test_seeds_make_intervals_in_one_section(tmp_path):
     """As `adte compare --seeds 3 --runs r` and `adte report r` do it."""
-    tasks = method_tasks(["zero-shot", "se", "adte"], ["online"], range(3))
+    tasks = tasks_for(["zero-shot", "se", "adte"], ["online"], range(3))
     run_tasks(stream().first(50), tasks, Results(tmp_path))
     (section,) = read_sections([tmp_path])
     assert section.title == "simulated, simulated, 4 views, first 50"

@@ -20,14 +20,14 @@ from adte.evaluate.compare import Comparison
 from adte.evaluate.features.cache import Cache, extract
 from adte.evaluate.features.live import Live
 from adte.evaluate.report.sections import read_sections
-from adte.evaluate.running.aggregate import aggregate
+from adte.evaluate.running.rows import aggregate
 from adte.evaluate.running.results import Results, summarise
 from adte.evaluate.running.tasks import (
     Task,
     grid,
     key_of,
     known_run,
-    method_tasks,
+    tasks_for,
     run_tasks,
 )
 from adte.evaluate.source import Source
@@ -178,7 +178,7 @@ def test_a_grid_runs_what_does_not_learn_once():
 
 
 def test_methods_for_features_leave_the_image_tower_out():
-    names = {t.method for t in method_tasks([], ["online", "two-pass"], [0])}
+    names = {t.method for t in tasks_for([], ["online", "two-pass"], [0])}
     assert {"adte", "tda", "tpt"} <= names
     assert not names & {"tent", "memo", "deyo", "bn"}
 

@@ -123,7 +123,7 @@ def compare(
     tune prompts or towers take seconds per image; --limit and --methods make the run shorter. With
     --runs FOLDER an interrupted comparison continues where it stopped.
     """
-    from adte.evaluate.compare import tasks_for
+    from adte.evaluate.running.tasks import tasks_for
 
     wanted = _words(names) if names else None
     if wanted == []:

@@ -11,13 +11,13 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from adte.core.errors import InputError, brief, unknown
+from adte.core.errors import InputError, unknown
 from adte.core.machine import as_it_is
 from adte.core.options import at_least
 from adte.data import StreamOptions
 from adte.data.streams import TOGETHER
 from adte.evaluate.features.stream import FeatureStream, Tick, silent
-from adte.evaluate.report.sections import data_names, told_apart, unusual_stream, with_options
+from adte.evaluate.report.sections import data_names, unusual_stream
 from adte.evaluate.report.tables import (
     Grid,
     domains_table,
@@ -25,14 +25,14 @@ from adte.evaluate.report.tables import (
     save_table,
     terminal_table,
 )
-from adte.evaluate.running.aggregate import aggregate
 from adte.evaluate.running.metrics import list_metrics
-from adte.evaluate.running.protocol import BATCH, PROTOCOLS, Protocol
+from adte.evaluate.running.protocol import BATCH, Protocol
 from adte.evaluate.running.results import Record, Results
-from adte.evaluate.running.tasks import Outcome, Task, method_tasks, protocol_of, run_tasks
+from adte.evaluate.running.rows import aggregate, with_options
+from adte.evaluate.running.tasks import Outcome, Task, run_tasks, tasks_for
 from adte.evaluate.source import Source, needs_of
 from adte.files.order import Blocks
-from adte.methods import Method, list_methods, method_info
+from adte.methods import Method
 from adte.models.prompts import Prompts
 
 __all__ = ["Comparison", "Listener", "compare", "compare_tasks", "tasks_for"]
@@ -73,7 +73,7 @@ class Comparison(list[dict[str, Any]]):
         about = f"{seen} images, {len(stream.classes)} classes, model {stream.recipe.model}"
         about = ", ".join(filter(None, [data_names(data), about, *unusual_stream(data)]))
         domains = Counter(outcomes[0].run.domains) if outcomes else {}
-        rows = aggregate(told_apart(list(outcomes)), baseline)
+        rows = aggregate(outcomes, baseline)
         return cls(rows, about, records, domains)
 
     @property
@@ -278,54 +278,6 @@ def compare(
     return compare_tasks(
         stream, tasks, runs=runs, again=again, batch=batch, listener=listener, baseline=baseline
     )
-
-
-def tasks_for(
-    methods: str | Task | Method | Sequence[str | Task | Method] | None,
-    protocols: Protocol | Sequence[Protocol] | None,
-    seeds: Sequence[int],
-    lacking: frozenset[str] = frozenset(),
-) -> list[Task]:
-    """Every method under every protocol on every shuffle; those that do not learn, once.
-
-    Without names it is all methods but those that need what is `lacking`.
-    """
-    protocols = [protocols] if isinstance(protocols, str) else protocols
-    given = [methods] if isinstance(methods, str | Task | Method) else methods
-    for name, several in (("methods", given or ()), ("protocols", protocols or ())):
-        if not isinstance(several, Sequence):
-            raise InputError(f"{name}={brief(several)} cannot be run; give names in a list")
-    for protocol in protocols or ():
-        if protocol not in PROTOCOLS:
-            raise unknown("protocol", protocol, PROTOCOLS)
-    if given is None:
-        return method_tasks([], protocols, seeds, lacking)
-    if not given:
-        raise InputError("no methods were given; name methods, or leave them out for all")
-    if protocols is not None and not protocols:
-        raise InputError("no protocols were given; name at least one, such as online")
-    out: list[Task] = []
-    for one in given:
-        one = _task(one) if isinstance(one, Method) else one
-        if not isinstance(one, Task):
-            out += method_tasks([one], protocols, seeds)
-        elif one == Task(one.method, one.options, title=one.title):  # neither is its own
-            ways = [(p, s) for p in protocols or [protocol_of(one.method)] for s in seeds]
-            ways = ways if one.create().stateful else ways[:1]
-            out += [replace(one, protocol=p, seed=s) for p, s in ways]
-        else:
-            out.append(one)
-    return list({repr(t): t for t in out}.values())  # none twice
-
-
-def _task(method: Method) -> Task:
-    """What makes a method anew, with its options."""
-    if method.name not in list_methods() or method_info(method.name).cls is not type(method):
-        raise InputError(
-            f"{type(method).__name__} is a method that is not registered; put @register(NAME) on "
-            "its class, so that runs know it"
-        )
-    return Task(method.name, method.params)
 
 
 def _source(data: str | Sequence[str] | None, options: Mapping[str, Any]) -> Source:

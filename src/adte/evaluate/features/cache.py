@@ -323,7 +323,7 @@ def _write(
     """
     device = part.pipeline.model.device
     kernels = torch.cuda.current_stream(device) if device.type == "cuda" else None
-    coming = part.numbered()
+    coming = part.images()
     ahead = next(coming, None)
 
     def save(path: Path, images: list[Image], lost: list[Skipped]) -> None:
@@ -335,8 +335,8 @@ def _write(
         earlier: Future[None] | None = None
         for path, places in shards:
             images: list[Image] = []
-            while ahead is not None and ahead[0] in places:
-                images.append(ahead[1])
+            while ahead is not None and ahead.place in places:
+                images.append(ahead)
                 tick(1)
                 ahead = next(coming, None)
             lost = [s for s in part.skipped if s.position in places]
@@ -426,7 +426,7 @@ class Cache(FeatureStream):
             length = int.from_bytes(f.read(8), "little")
             return 8 + length + int(json.loads(f.read(length))["features"]["data_offsets"][0])
 
-    def _read(self, places: Ints) -> Iterator[tuple[int, Image]]:
+    def _read(self, places: Ints) -> Iterator[Image]:
         shape = self.recipe.views.count, self.recipe.dim
         count = shape[0] * shape[1]
         shards = np.searchsorted(self._starts, places, side="right") - 1
@@ -446,6 +446,11 @@ class Cache(FeatureStream):
                     f"shard {str(path)!r} was cut off while it was read; delete it and run "
                     "extract again"
                 )
-            features = torch.from_numpy(values.reshape(shape))
-            group = int(self._groups[place])
-            yield place, Image(features, 0, self._ids[place], self._domains[place], group)
+            yield Image(
+                torch.from_numpy(values.reshape(shape)),
+                0,
+                self._ids[place],
+                self._domains[place],
+                int(self._groups[place]),
+                place=place,
+            )

@@ -104,7 +104,7 @@ class Live(FeatureStream):
         files = {self.stream.datasets[k].file(i) for k, i in rows.tolist()}
         return sum(is_newer(path, since) for path in files if path is not None)
 
-    def _read(self, places: Ints) -> Iterator[tuple[int, Image]]:
+    def _read(self, places: Ints) -> Iterator[Image]:
         self.skipped = []
 
         def failed(place: int, error: InputError) -> None:
@@ -119,7 +119,7 @@ class Live(FeatureStream):
         for e in self.pipeline(((i, source(i)) for i in places.tolist()), failed):
             id, domain = self.stream.identify(e.key)
             group = self.stream.group(e.key)
-            yield e.key, Image(e.features, 0, id, domain, group, e.pixels)
+            yield Image(e.features, 0, id, domain, group, e.pixels, e.key)
 
 
 def label_space(stream: Stream) -> tuple[Sequence[str], Sequence[str]]:

@@ -48,7 +48,10 @@ def silent(images: int) -> None:
 
 
 class Image(NamedTuple):
-    """One image of a stream: features (V, D) float16, its label, and where it is from."""
+    """One image of a stream: features (V, D) float16, its label, and where it is from.
+
+    `place` is that in the source of the stream, whatever the order of the stream.
+    """
 
     features: Tensor
     label: int
@@ -56,6 +59,7 @@ class Image(NamedTuple):
     domain: str = ""
     group: int = -1
     pixels: Tensor | None = None
+    place: int = 0
 
 
 class FeatureStream(ABC):
@@ -87,18 +91,14 @@ class FeatureStream(ABC):
         self._views: int | None = None  # all
 
     @abstractmethod
-    def _read(self, places: Ints) -> Iterator[tuple[int, Image]]:
+    def _read(self, places: Ints) -> Iterator[Image]:
         """The images at these places, each with its place, but for those that cannot be read."""
-
-    def numbered(self) -> Iterator[tuple[int, Image]]:
-        """The images in order, with their places in the source."""
-        for place, image in self._read(self.order):
-            features = image.features[: self._views]
-            yield place, image._replace(features=features, label=int(self._labels[place]))
 
     def images(self) -> Iterator[Image]:
         """The images in order."""
-        return (image for _, image in self.numbered())
+        for image in self._read(self.order):
+            features, label = image.features[: self._views], int(self._labels[image.place])
+            yield image._replace(features=features, label=label)
 
     def __len__(self) -> int:
         return len(self.order)
@@ -205,8 +205,8 @@ class Held(FeatureStream):
             tick(1)
         return cls(images, stream.recipe, stream.class_weights, stream.model, stream.skipped)
 
-    def _read(self, places: Ints) -> Iterator[tuple[int, Image]]:
-        return ((i, self._images[i]) for i in places.tolist())
+    def _read(self, places: Ints) -> Iterator[Image]:
+        return (self._images[i]._replace(place=i) for i in places.tolist())
 
 
 class Given(FeatureStream):
@@ -226,19 +226,24 @@ class Given(FeatureStream):
         weights = torch.empty(0) if weights is None else weights
         super().__init__(recipe, weights, labels, [""] * len(labels))
 
-    def _read(self, places: Ints) -> Iterator[tuple[int, Image]]:
+    def _read(self, places: Ints) -> Iterator[Image]:
         for i in places.tolist():
             sample, label = self.samples[i]
-            yield i, Image(sample.batch.require("features")[0], label)
+            yield Image(sample.batch.require("features")[0], label, place=i)
 
     def batches(
         self, size: int, clock: AbstractContextManager[Any] = _NO_CLOCK
     ) -> Iterator[tuple[Batch, list[Image]]]:
-        labels, done = self.labels.tolist(), 0
-        for batch in Batch.runs((self.samples[i][0].batch for i in self.order.tolist()), size):
-            some = zip(batch.logits, labels[done : done + len(batch)], strict=True)
-            done += len(batch)
-            yield batch, [Image(logits, label) for logits, label in some]
+        places = self.order.tolist()
+        for batch in Batch.runs((self.samples[i][0].batch for i in places), size):
+            some, places = places[: len(batch)], places[len(batch) :]
+            yield (
+                batch,
+                [
+                    Image(logits, int(self._labels[i]), place=i)
+                    for logits, i in zip(batch.logits, some, strict=True)
+                ],
+            )
 
 
 def _label(sample: Sample, label: Any) -> int:

@@ -7,7 +7,7 @@ import os
 import platform
 import warnings
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from math import isfinite
@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from adte._version import __version__
 from adte.classifier.facts import (
@@ -33,7 +32,6 @@ from adte.classifier.facts import (
     whole,
 )
 from adte.core.errors import InputError, StateError, brief
-from adte.data.streams import other_images
 from adte.evaluate.running.metrics import Metric, list_metrics
 from adte.evaluate.running.protocol import PROTOCOLS, Run
 from adte.files import make_folder, write_whole
@@ -42,8 +40,7 @@ from adte.files.whole import check_readable
 
 __all__ = ["FORMAT", "Conditions", "Record", "Results", "summarise"]
 
-FORMAT = 3
-DIGITS = 12  # of the digest at the end of a run's name
+FORMAT = 4
 LONGEST = 230  # bytes of a run's name that leave room for its digest and suffix
 READABLE = 100  # bytes that are kept of a longer one
 KEPT: dict[str, type] = {  # what is kept of every image, and how
@@ -54,7 +51,7 @@ KEPT: dict[str, type] = {  # what is kept of every image, and how
     "truth": np.float32,
     "entropy": np.float32,
 }
-WIDE: dict[type, type] = {np.int32: np.int64, np.float32: np.float64}
+ABOUT = ("ids", "domains", "groups", "places")
 
 
 def summarise(run: Run) -> dict[str, Any]:
@@ -221,8 +218,7 @@ _RECORD = table(
 
 class Results:
     """A folder of runs: `<key>.json` with figures and protocol, `<key>.safetensors` with what was
-    predicted for every image. The key is a digest of what was asked, so a run is found again; it
-    is another one where there is a run on other images of the same names.
+    predicted for every image. The key is a digest of what was asked, so a run is found again.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -232,13 +228,13 @@ class Results:
     def key(asked: dict[str, Any]) -> str:
         text = json.dumps(asked, sort_keys=True, default=str)
         name = "".join(c if c.isalnum() else "-" for c in str(asked.get("title", "run")))
-        return f"{cut(name)}-{_digits(text)}"
+        if len(data := name.encode()) > LONGEST:
+            name = data[:READABLE].decode(errors="ignore")
+        return f"{name}-{blake2b(text.encode(), digest_size=6).hexdigest()}"
 
-    def get(self, key: str, content: Sequence[str] = ()) -> Record | None:
-        """A finished run on images of this content, or None. One whose predictions are gone counts
-        as not run.
-        """
-        path = self.folder / f"{self._own(key, content)}.json"
+    def get(self, key: str) -> Record | None:
+        """A finished run, or None. One whose predictions are gone counts as not run."""
+        path = self.folder / f"{key}.json"
         whole = path.exists() and path.with_suffix(".safetensors").exists()
         return self._read(path) if whole else None
 
@@ -247,11 +243,12 @@ class Results:
 
         The JSON is written last: where it is, all of the run is.
         """
-        key = self._own(key, record.conditions.content)
         tensors = {
             name: torch.from_numpy(getattr(run, name).astype(kind)) for name, kind in KEPT.items()
         }
-        tensors["about"] = _packed([run.ids, run.domains, run.groups])
+        about = json.dumps({name: getattr(run, name) for name in ABOUT}, separators=(",", ":"))
+        packed = bytearray(zlib.compress(about.encode(), 9))  # ids are many and alike
+        tensors["about"] = torch.frombuffer(packed, dtype=torch.uint8)
         save_state(self.folder / f"{key}.safetensors", tensors, {"key": key})
         facts = {"format": FORMAT, **replace(record, key=key).to_json()}
         text = json.dumps(facts, indent=1) + "\n"
@@ -259,48 +256,34 @@ class Results:
         write_whole(path, text)
         return Record.from_json(json.loads(text), path)
 
-    def _own(self, key: str, content: Sequence[str]) -> str:
-        """The key, or another one where it is taken by a run on other images of the same names."""
-        path = self.folder / f"{key}.json"
-        try:
-            if content and other_images(self._read(path).conditions.content, content):
-                return f"{key[:-DIGITS]}{_digits(key, *content)}"
-        except (InputError, StateError):  # there is none, or it is damaged
-            pass
-        return key
-
     def run(self, record: Record) -> Run:
         """The run behind a record, image by image."""
-        arrays, (ids, domains, groups) = self._predictions(record.key)
-        about, figures = record.conditions, record.metrics
-        return Run(
-            method=about.method,
-            protocol=about.protocol,
-            options=about.options,
-            seconds=figures["seconds"] * figures["images"],
-            tcr=np.array(figures["tcr"]) if figures.get("tcr") is not None else None,
-            classes=about.classes,
-            ids=ids,
-            domains=domains,
-            groups=groups,
-            peak_memory=figures.get("peak_memory"),
-            **arrays,
-        )
-
-    def _predictions(self, key: str) -> tuple[dict[str, Any], tuple[Any, ...]]:
-        path = self.folder / f"{key}.safetensors"
+        path = self.folder / f"{record.key}.safetensors"
         check_readable(path)
         try:
             tensors, _ = load_state(path)
             arrays: dict[str, Any] = {
-                n: tensors[n].numpy().astype(WIDE[k]) for n, k in KEPT.items()
+                name: tensors[name].numpy().astype(np.float64 if kind is np.float32 else np.int64)
+                for name, kind in KEPT.items()
             }
-            return arrays, tuple(_unpacked(tensors["about"]))
+            about = json.loads(zlib.decompress(tensors["about"].numpy().tobytes()))
+            arrays |= {name: about[name] for name in ABOUT}
         except (InputError, StateError, KeyError, ValueError, zlib.error) as error:
             raise StateError(
                 f"the predictions {str(path)!r} of a run are missing or damaged ({error}); delete "
-                f"{key + '.json'!r} beside them and run again"
+                f"{record.key + '.json'!r} beside them and run again"
             ) from error
+        c, figures = record.conditions, record.metrics
+        return Run(
+            method=c.method,
+            protocol=c.protocol,
+            options=c.options,
+            seconds=figures["seconds"] * figures["images"],
+            tcr=np.array(figures["tcr"]) if figures.get("tcr") is not None else None,
+            classes=c.classes,
+            peak_memory=figures.get("peak_memory"),
+            **arrays,
+        )
 
     def __iter__(self) -> Iterator[Record]:
         return (self._read(p) for p in sorted(self.folder.glob("*.json")) if not _foreign(p))
@@ -316,17 +299,10 @@ class Results:
             raise StateError(
                 f"result {str(path)!r} cannot be read ({error}); delete it and run again"
             ) from error
-        protocol = facts.get("protocol")
-        versions = protocol.get("versions") if isinstance(protocol, dict) else None
-        writer = versions.get("adte", "unknown") if isinstance(versions, dict) else "unknown"
         raise StateError(
-            f"result {str(path)!r} has format {form} (written by adte {writer}), this version "
-            f"reads {FORMAT}; use another results folder, or delete it and run again"
+            f"result {str(path)!r} has format {form}, this version reads {FORMAT}; use another "
+            "results folder, or delete it and run again"
         )
-
-
-def _digits(*texts: str) -> str:
-    return blake2b("\n".join(texts).encode(), digest_size=DIGITS // 2).hexdigest()
 
 
 def _foreign(path: Path) -> bool:
@@ -338,19 +314,3 @@ def _foreign(path: Path) -> bool:
     except (ValueError, OSError, RecursionError):
         return False
     return not isinstance(facts, dict) or "format" not in facts
-
-
-def cut(name: str) -> str:
-    """A name, or the beginning of one that no file system takes; a digest has to follow."""
-    data = name.encode()
-    return name if len(data) <= LONGEST else data[:READABLE].decode(errors="ignore")
-
-
-def _packed(value: Any) -> Tensor:
-    """JSON, compressed, as bytes; ids of images are many and alike."""
-    text = json.dumps(value, separators=(",", ":"))
-    return torch.frombuffer(bytearray(zlib.compress(text.encode(), 9)), dtype=torch.uint8)
-
-
-def _unpacked(data: Tensor) -> Any:
-    return json.loads(zlib.decompress(data.numpy().tobytes()))

@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from itertools import product
 from pathlib import Path
@@ -20,14 +20,14 @@ import numpy as np
 
 from adte._version import __version__
 from adte.classifier.facts import written
-from adte.core.errors import InputError
+from adte.core.errors import InputError, brief, unknown
 from adte.core.machine import PeakMemory, threads
 from adte.core.options import parse
 from adte.data.streams import order_digest
 from adte.evaluate.features.cache import extract
 from adte.evaluate.features.live import Live
 from adte.evaluate.features.stream import PIXELS, TOWERS, FeatureStream, Held, Tick, silent
-from adte.evaluate.running.protocol import BATCH, Protocol, Run, run
+from adte.evaluate.running.protocol import BATCH, PROTOCOLS, Protocol, Run, run
 from adte.evaluate.running.results import Conditions, Record, Results, summarise
 from adte.methods import Method, create_method, list_methods, method_info
 from adte.methods.prompt_tuning import PromptMethod
@@ -40,11 +40,12 @@ __all__ = [
     "grid",
     "key_of",
     "known_run",
-    "method_tasks",
     "once",
     "passes",
     "perform",
+    "protocol_of",
     "run_tasks",
+    "tasks_for",
     "ticks",
 ]
 
@@ -143,17 +144,12 @@ def perform(
     prior = method.class_prior
     done.log_prior = None if prior is None else prior.log_prior.cpu().numpy()
     r = stream.recipe
+    same = ("model", "fingerprint", "dtype", "device", "kernel", "runtime", "prompts", "part")
     conditions = Conditions(
+        **{name: getattr(r, name) for name in same},
         protocol=task.protocol,
         method=task.method,
         options=done.options,
-        model=r.model,
-        fingerprint=r.fingerprint,
-        dtype=r.dtype,
-        device=r.device,
-        kernel=r.kernel,
-        runtime=r.runtime,
-        prompts=r.prompts,
         own_prompt=_own_prompt(method, r.prompts),
         views=written(r.views),
         view_seed=r.views.seed,
@@ -161,11 +157,10 @@ def perform(
         data=_facts(r.data, done) if task.seed else r.data,
         order=str(r.data.get("order", "as given")),
         order_seed=task.seed,
-        part=r.part,
         images=len(done.labels),
         classes=len(r.classes),
         stateful=method.stateful,
-        skipped=[asdict(s) for s in ordered.skipped],
+        skipped=[asdict(x) for x in ordered.skipped],
         stream=_digest(done, stream),
         content=list(r.content),
         source=_source(type(method)),
@@ -249,7 +244,7 @@ def run_tasks(
 
 def known_run(stream: FeatureStream, results: Results, key: str) -> Record | None:
     """A finished run on these images; none that had to skip one which can be read by now."""
-    record = results.get(key, stream.recipe.content)
+    record = results.get(key)
     skipped = record.conditions.skipped if record is not None else ()
     mended = isinstance(stream, Live) and any(stream.readable(s["position"]) for s in skipped)
     return None if mended else record
@@ -303,8 +298,8 @@ def once(
 
 def key_of(stream: FeatureStream, task: Task) -> str:
     """The name of a run: a digest of the task, of every option of the method and of what the stream
-    says of itself. What its images contain does not count; `Results` tells such runs apart. The
-    code of a method that is not ours counts too, for its version does not.
+    says of itself, with digests of a few images. The code of a method that is not ours counts too,
+    for its version does not.
     """
     method = task.create()
     recipe = {**asdict(stream.recipe), "views": written(stream.recipe.views)}
@@ -313,7 +308,7 @@ def key_of(stream: FeatureStream, task: Task) -> str:
         "title": task.name,
         "options": method.params,  # defaults too: they may change
         "adte": __version__,
-        "stream": {k: v for k, v in recipe.items() if k not in ("shard", "device", "content")},
+        "stream": {k: v for k, v in recipe.items() if k not in ("shard", "device")},
         "images": len(stream),
         "labels": blake2b(stream.labels.astype("<i8").tobytes(), digest_size=8).hexdigest(),
     }
@@ -341,51 +336,83 @@ def _digest(run: Run, stream: FeatureStream) -> str:
     return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
+# --------------------------------------------------------------------------- which tasks
+
+
 def protocol_of(method: str) -> Protocol:
     """The protocol under which a method was published."""
     return cast(Protocol, method_info(method).protocol)
 
 
-def method_tasks(
-    names: Sequence[str],
-    protocols: Sequence[Any] | None,
-    seeds: Iterable[int],
+def tasks_for(
+    methods: str | Task | Method | Sequence[str | Task | Method] | None,
+    protocols: Protocol | Sequence[Protocol] | None,
+    seeds: Sequence[int],
     lacking: frozenset[str] = frozenset(),
 ) -> list[Task]:
-    """Tasks for methods by name; without names, for all that need no image tower, nor what is
-    `lacking`. Without protocols each has its own.
+    """Every method under every protocol on every shuffle; those that do not learn, once.
+
+    Without methods it is all but those that need the image tower, or what is `lacking`. Without
+    protocols each has the one it was published under.
     """
-    without = lacking | PIXELS
-    chosen = list(dict.fromkeys(names)) or [
-        n for n in list_methods() if not method_info(n).cls.needs & without
-    ]
-    seeds = list(seeds)
-    tasks = []
-    for name in chosen:
-        learns = method_info(name).row()["stateful"]  # else order and protocol make no difference
-        ways = [protocol_of(name)] if protocols is None else protocols
-        for protocol in ways if learns else ways[:1]:
-            tasks += [Task(name, {}, protocol, seed) for seed in (seeds if learns else seeds[:1])]
-    return tasks
+    protocols = [protocols] if isinstance(protocols, str) else protocols
+    if methods is None:
+        without = lacking | PIXELS
+        methods = [n for n in list_methods() if not method_info(n).cls.needs & without]
+    several = [methods] if isinstance(methods, str | Task | Method) else methods
+    for name, values in (("methods", several), ("protocols", protocols or ())):
+        if not isinstance(values, Sequence):
+            raise InputError(f"{name}={brief(values)} cannot be run; give names in a list")
+    for protocol in protocols or ():
+        if protocol not in PROTOCOLS:
+            raise unknown("protocol", protocol, PROTOCOLS)
+    if not several:
+        raise InputError("no methods were given; name methods, or leave them out for all")
+    if protocols is not None and not protocols:
+        raise InputError("no protocols were given; name at least one, such as online")
+    out: list[Task] = []
+    for one in several:
+        task = (
+            one if isinstance(one, Task) else _task(one) if isinstance(one, Method) else Task(one)
+        )
+        if task == Task(task.method, task.options, title=task.title):
+            out += _expanded(task, protocols, seeds)
+        else:  # it has a protocol or a seed of its own
+            out.append(task)
+    return list({repr(t): t for t in out}.values())  # none twice
+
+
+def _expanded(task: Task, protocols: Sequence[Protocol] | None, seeds: Sequence[int]) -> list[Task]:
+    """A task under every protocol on every shuffle, or once if it does not learn."""
+    ways = [(p, s) for p in protocols or [protocol_of(task.method)] for s in seeds]
+    ways = ways if task.create().stateful else ways[:1]
+    return [replace(task, protocol=p, seed=s) for p, s in ways]
+
+
+def _task(method: Method) -> Task:
+    """What makes a method anew, with its options."""
+    if method.name not in list_methods() or method_info(method.name).cls is not type(method):
+        raise InputError(
+            f"{type(method).__name__} is a method that is not registered; put @register(NAME) on "
+            "its class, so that runs know it"
+        )
+    return Task(method.name, method.params)
 
 
 def grid(method: str, texts: Iterable[str], protocol: Protocol, seeds: Sequence[int]) -> list[Task]:
     """Tasks for "name=a,b,c" texts: every combination of the values; those that make a method that
     does not learn, once.
     """
-    names, choices = [], []
+    choices: dict[str, list[str]] = {}
     for text in texts:
         name, _, values = text.partition("=")
-        if name.strip() in names:
+        if name.strip() in choices:
             raise InputError(f"option {name.strip()!r} was given twice; list its values as in a,b")
-        names.append(name.strip())
-        choices.append(list(dict.fromkeys(v.strip() for v in values.split(","))))
+        choices[name.strip()] = list(dict.fromkeys(v.strip() for v in values.split(",")))
     tasks = []
-    for combination in product(*choices):
-        pairs = dict(zip(names, combination, strict=True))
-        options = parse(method_info(method).cls, pairs)
+    for combination in product(*choices.values()):
+        pairs = dict(zip(choices, combination, strict=True))
         title = " ".join([method, *(f"{n}={v}" for n, v in pairs.items())])
-        learns = create_method(method, **options).stateful
-        orders = seeds if learns else seeds[:1]
-        tasks += [Task(method, options, protocol, seed, title) for seed in orders]
+        task = Task(method, parse(method_info(method).cls, pairs), title=title)
+        tasks += _expanded(task, [protocol], seeds)
     return tasks
