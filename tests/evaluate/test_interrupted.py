@@ -20,10 +20,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from adte import InputError, StateError
 from adte.evaluate.features.cache import Cache
 from adte.evaluate.running.results import Results
-from adte.evaluate.running.tasks import Task, run_tasks
 
 pytestmark = pytest.mark.slow
 
@@ -303,43 +301,3 @@ def test_a_file_system_without_room(tmp_path):
     assert "the disk is full; free some space" in said
     assert 1 <= len(names.split()) < 3
     assert (again, every.split()) == ("saved", ["0", "1", "2"])
-
-
-def test_results_folders_that_do_not_fit(whole, tmp_path):
-    (tmp_path / "file").write_text("")
-    for place in ("file", "file/below"):
-        with pytest.raises(InputError, match="a file is in the way"):
-            Results(tmp_path / place)
-    folder = tmp_path / "runs"
-    stream, results = Cache(whole[0]).first(20), Results(folder)
-    (first,) = run_tasks(stream, [Task("se")], results)
-    record, predicted = (next(folder.glob(f"*{end}")) for end in (".json", ".safetensors"))
-    key, data, text = record.stem, predicted.read_bytes(), record.read_text()
-
-    predicted.write_bytes(data[:-9])
-    with pytest.raises(StateError, match=rf"missing or damaged.*delete '{key}\.json'"):
-        results.run(first.record)
-    predicted.unlink()
-    with pytest.raises(StateError, match=rf"missing or damaged.*delete '{key}\.json'"):
-        results.run(first.record)
-    (again,) = run_tasks(stream, [Task("se")], results)  # so it is run again
-    assert predicted.read_bytes() == data
-    assert again.record.metrics["accuracy"] == first.record.metrics["accuracy"]
-
-    for bad, message in (
-        (text[:-20], "cannot be read"),
-        ("[]", "cannot be read"),
-        (json.dumps({**json.loads(text), "format": 99}), "format 99.*another results folder"),
-    ):
-        record.write_text(bad)
-        with pytest.raises(StateError, match=message):
-            run_tasks(stream, [Task("se")], results)
-
-
-def test_a_limit_is_part_of_what_was_asked(whole, tmp_path):
-    """The same folder for a short and a long run: neither is taken for the other."""
-    results = Results(tmp_path)
-    for images in (5, 9, 5):
-        (outcome,) = run_tasks(Cache(whole[0]).first(images), [Task("zero-shot")], results)
-        assert outcome.record.metrics["images"] == images
-    assert len(list(results)) == 2

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from adte.evaluate.report.tables import (
     save_table,
     terminal_table,
 )
-from adte.evaluate.running.metrics import list_metrics
 from adte.evaluate.running.protocol import BATCH, Protocol
 from adte.evaluate.running.results import Record, Results
 from adte.evaluate.running.rows import aggregate, with_options
@@ -36,8 +34,6 @@ from adte.methods import Method
 from adte.models.prompts import Prompts
 
 __all__ = ["Comparison", "Listener", "compare", "compare_tasks", "tasks_for"]
-
-COSTS = ("seconds", "images_per_s", "peak_memory")  # figures that no two runs have in common
 
 
 class Comparison(list[dict[str, Any]]):
@@ -83,32 +79,13 @@ class Comparison(list[dict[str, Any]]):
 
     @property
     def small(self) -> Grid:
-        """The table with the columns that fit into a terminal, and `remark`."""
-        grid = terminal_table(self, self.title)
-        return replace(grid, caption="\n".join(filter(None, [grid.caption, self.remark])))
+        """The table with the columns that fit into a terminal."""
+        return terminal_table(self, self.title)
 
     @property
     def parts(self) -> Grid | None:
         """A table of the accuracy on each domain; None if there is only one domain."""
         return domains_table(self, self.domains)
-
-    @property
-    def remark(self) -> str:
-        """A sentence that the options of a sweep made no difference; empty if they did."""
-        methods = {r.conditions.method for r in self.records}
-        options, figures = (
-            {json.dumps([r[k] for k in keys], sort_keys=True, default=str) for r in self}
-            for keys in (
-                ["options"],
-                ["protocol", *(m.name for m in list_metrics() if m.plain and m.name not in COSTS)],
-            )
-        )
-        if len(methods) != 1 or len(options) < 2 or len(figures) > 1:
-            return ""
-        return (
-            f"All rows came out the same: these options have no effect on {methods.pop()} as it is "
-            "set, on these images."
-        )
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the table to a file, as .csv, .md, .html or .tex."""
@@ -132,7 +109,7 @@ class Comparison(list[dict[str, Any]]):
 
 def _plain(grid: Grid) -> str:
     """A table as aligned text."""
-    lines = [[c.title or c.key for c in grid.shown]]
+    lines = [[c.heading for c in grid.shown]]
     lines += [[f"{text} {pair}".strip() for text, pair, _ in row] for row in grid.cells()]
     wide = [max(map(len, column)) for column in zip(*lines, strict=True)]
     aligned = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, cast, get_args
+from typing import Any, cast
 
 from adte.core.errors import InputError
 from adte.core.loading import DEFAULT_MODEL
@@ -17,7 +17,7 @@ from adte.evaluate.asked import FEATURES, Asked
 from adte.evaluate.features.arrays import from_npz
 from adte.evaluate.features.cache import Cache
 from adte.evaluate.features.live import Live, label_space
-from adte.evaluate.features.stream import PIXELS, TOWERS, FeatureStream
+from adte.evaluate.features.stream import PIXELS, TOWERS, FeatureStream, S
 from adte.files.order import Order
 from adte.images import Views
 from adte.methods import Method
@@ -89,7 +89,7 @@ class Source(Asked):
         if self.cache is not None:
             return self._replayed(Cache(self.cache, self.prompt_set), f"{self.data[0]!r}", needs)
         if self.npz is not None:
-            return self._given(self.npz, f"{self.data[0]!r}", needs)
+            return self._own_features(self.npz, f"{self.data[0]!r}", needs)
         options = build(StreamOptions, self.asked("stream"), "option of a stream")
         views = build(Views, self.asked("views"), "option of the views")
         stream = make_stream(self._sets(options.seed), options)
@@ -132,88 +132,83 @@ class Source(Asked):
 
     def _replayed(self, cache: Cache, name: str, needs: frozenset[str]) -> FeatureStream:
         """A cache as a stream, with its model where a text tower is needed."""
-        if needs & PIXELS:
-            raise InputError(
-                f"{name} holds features, but a method asked for needs the image tower; give it "
-                "images, as in --data folder:PATH"
-            )
-        self._check_cache(cache, name)
+        self._refuse(name, needs & PIXELS, "corrupt", "workers", "strict", "runtime")
         recipe = cache.recipe
-        files = self.weights is not None or self.tokenizer is not None
-        if "text tower" in needs or isinstance(self.model, Model) or files:
-            cache.model = fitted(self._model(recipe.model), cache.classes, recipe.class_ids)
-        else:
-            for key, asked in (("model", self.model), ("dtype", self.dtype)):
-                if asked is not None and asked != getattr(recipe, key):
-                    raise InputError(
-                        f"{name} holds features of {key} {getattr(recipe, key)!r}, not of "
-                        f"{asked!r}; leave --{key} out, or extract them anew"
-                    )
-            if self.device is not None:
-                cache.class_weights = cache.class_weights.to(head_device(self.device))
-        return _first(cache, self.asked("stream").get("limit"))
-
-    def _given(self, path: str, name: str, needs: frozenset[str]) -> FeatureStream:
-        """A person's own features as a stream; they are as they are, but for their order."""
-        if towers := needs & TOWERS:
-            raise InputError(
-                f"{name} holds features without a model, but a method asked for needs the "
-                f"{min(towers)}; give images, as in --data folder:PATH"
-            )
-        asked, how = self.asked("views"), self.asked("stream")
-        if self.seed is not None and asked["seed"] == self.seed:  # the stream's as well
-            del asked["seed"]
-        options = build(StreamOptions, how, "option of a stream")
-        if options.order in get_args(Order):
-            how.pop("order", None)
-        own = {k: how.pop(k) for k in ("seed", "limit") if k in how}
-        stream = from_npz(path, cast(Order, options.order), own.get("seed", 0))
-        usual = {f.name: f.default for f in fields(self)}
-        only = ("model", "weights", "dtype", "tokenizer", "runtime", "corrupt", "workers", "strict",
-                "prompts", "prompt_set")  # fmt: skip
-        asked |= how | {k: v for k in only if (v := getattr(self, k)) != usual[k]}
-        if asked.get("count") == stream.recipe.views.count:
-            del asked["count"]
-        if asked:
-            raise InputError(
-                f"{_NAMED.get(key := min(asked), key)} cannot be set for {name}, whose features "
-                "are as they are; leave it out (--order listed|shuffled, --seed, --shuffle and "
-                "--seeds order the stream)"
-            )
-        if self.device is not None:
-            stream.class_weights = stream.class_weights.to(head_device(self.device))
-        return _first(stream, own.get("limit"))
-
-    def _check_cache(self, cache: Cache, name: str) -> None:
-        """Refuse what only images can be made into; features lie in the order they were made."""
-        stream, views = self.asked("stream"), self.asked("views")
-        build(StreamOptions, stream, "option of a stream")
-        build(Views, views, "option of the views")
-        held = {"stream": cache.recipe.data, "views": asdict(cache.recipe.views)}
-        for what, asked in (("stream", stream), ("views", views)):
+        held = {"stream": recipe.data, "views": asdict(recipe.views)}
+        for what, options in (("stream", StreamOptions), ("views", Views)):
+            build(options, asked := self.asked(what), f"option of the {what}")
             for key, value in asked.items():
-                there = held[what].get(key)
-                if there == "file":  # as "listed" was called once
-                    there = "listed"
-                if key == "limit" or value == there:
+                known = held[what].get(key)
+                known = "listed" if known == "file" else known  # as 0.1 called it
+                if key == "limit" or value == known:
                     continue
                 mend = "leave the option out, or extract the features anew with it"
                 if key == "seed":
                     mend += "; --shuffle and --seeds reorder a stream that is there"
                 kind = "views per image" if key == "count" else f"as the {key} of the {what}"
                 raise InputError(
-                    f"{name} was made with {_shown(there)} {kind}, not {_shown(value)}; {mend}"
-                )
-        only = {"corrupt": "", "workers": None, "strict": False, "runtime": "auto"}
-        for key, usual in only.items():
-            if (value := getattr(self, key)) != usual:
-                given = f"--{key}" if value is True else f"--{key} {value}"
-                raise InputError(
-                    f"{given} needs images, and {name} holds features; leave it out, or extract "
-                    "them anew with it"
+                    f"{name} was made with {_shown(known)} {kind}, not {_shown(value)}; {mend}"
                 )
         if self.prompts is not None:
             cache.expect(self.prompts.describe())
+        files = self.weights is not None or self.tokenizer is not None
+        if "text tower" in needs or isinstance(self.model, Model) or files:
+            cache.model = fitted(self._model(recipe.model), cache.classes, recipe.class_ids)
+            return self._first(cache)
+        for key, value in (("model", self.model), ("dtype", self.dtype)):
+            if value is not None and value != getattr(recipe, key):
+                raise InputError(
+                    f"{name} holds features of {key} {getattr(recipe, key)!r}, not of {value!r}; "
+                    f"leave --{key} out, or extract them anew"
+                )
+        return self._first(cache)
+
+    def _own_features(self, path: str, name: str, needs: frozenset[str]) -> FeatureStream:
+        """A person's own features as a stream; they are as they are, but for their order."""
+        self._refuse(
+            name, needs & TOWERS, "corrupt", "workers", "strict", "runtime", "model", "weights",
+            "dtype", "tokenizer", "prompts", "prompt_set",
+        )  # fmt: skip
+        views, how = self.asked("views"), self.asked("stream")
+        if self.seed is not None and views["seed"] == self.seed:  # the stream's as well
+            del views["seed"]
+        options = build(StreamOptions, how, "option of a stream")
+        stream = from_npz(path, cast(Order, options.order), options.seed)
+        if views.get("count") == stream.recipe.views.count:
+            del views["count"]
+        if other := {**views, **how}.keys() - {"order", "seed", "limit"}:
+            key = min(other)
+            raise self._fixed("views" if key == "count" else key, name)
+        return self._first(stream)
+
+    def _refuse(self, name: str, towers: frozenset[str], *options: str) -> None:
+        """Refuse methods and options that features do not suffice for."""
+        if towers:
+            raise InputError(
+                f"{name} holds features, but a method asked for needs the {min(towers)}; give "
+                "images, as in --data folder:PATH"
+            )
+        usual = {f.name: f.default for f in fields(self)}
+        for key in options:
+            if getattr(self, key) != usual[key]:
+                raise self._fixed(key, name)
+
+    @staticmethod
+    def _fixed(key: str, name: str) -> InputError:
+        return InputError(
+            f"{key} cannot be set for {name}, which holds features; leave it out, or give images, "
+            "as in --data folder:PATH"
+        )
+
+    def _first(self, stream: S) -> S:
+        """The first images of features, on the device that was asked for; of each domain some."""
+        if self.device is not None and stream.model is None:
+            stream.class_weights = stream.class_weights.to(head_device(self.device))
+        limit = self.asked("stream").get("limit")
+        few = stream.first(limit)
+        if limit is not None and len(stream.recipe.data.get("domain_counts", ())) > 1:
+            check_limit(limit, stream.domains, few.domains)
+        return few
 
     def _model(self, usual: str) -> Model:
         if isinstance(self.model, Model):
@@ -233,17 +228,6 @@ class Source(Asked):
             for level in severity_list(self.severity)
         ]
         return [*sets, *worse] if self.clean else worse
-
-
-def _first(stream: FeatureStream, limit: int | None) -> FeatureStream:
-    """The first images of features that are there; of each domain some."""
-    few = stream.first(limit)
-    if limit is not None and len(stream.recipe.data.get("domain_counts", ())) > 1:
-        check_limit(limit, stream.domains, few.domains)
-    return few
-
-
-_NAMED = {"count": "views"}  # options by the name that people give
 
 
 def _shown(value: Any) -> str:

@@ -30,7 +30,7 @@ __all__ = ["from_arrays", "from_npz"]
 ROWS = 256  # images that are normalised at a time
 NEEDED = "image (N, D) or (N, V, D), text (L, D) and label (N,)"
 TEXTS = ("names", "ids", "domains")
-ENTRIES = ("image", "text", "label", "scale", "bias", *TEXTS)
+ENTRIES = {"image", "text", "label", "scale", "bias", *TEXTS}
 
 
 def from_arrays(
@@ -88,15 +88,11 @@ def from_arrays(
         )
     count, known = len(x), len(weights)
     truth = _labels(labels, count, known)
-    names = [f"class {i}" for i in range(known)] if classes is None else list(map(str, classes))
-    ids = [str(i) for i in range(count)] if ids is None else list(map(str, ids))
-    domains = [""] * count if domains is None else list(map(str, domains))
-    for what, given, wanted in (
-        ("class names", names, known), ("ids", ids, count), ("domains", domains, count)
-    ):  # fmt: skip
-        if len(given) != wanted:
-            of = "class weights" if what == "class names" else "images"
-            raise InputError(f"there are {len(given)} {what} for {wanted} {of}; give one for each")
+    names = _names("class names", classes, known, "class weights") or [
+        f"class {i}" for i in range(known)
+    ]
+    ids = _names("ids", ids, count, "images") or [str(i) for i in range(count)]
+    domains = _names("domains", domains, count, "images") or [""] * count
     note_repeats(names)
     if order not in get_args(Order):
         raise unknown("order of rows", order, get_args(Order))
@@ -149,52 +145,42 @@ def from_npz(path: str | os.PathLike[str], order: Order = "shuffled", seed: int 
     `names` (of the classes), `scale`, `bias`, `ids` and `domains`. Other arrays are ignored.
     """
     where = Path(os.path.expanduser(path))
-    found: dict[str, NDArray[Any]] = {}
+    given: dict[str, Any] = {}
     try:
-        file = np.load(where, allow_pickle=False)
-        if isinstance(file, np.lib.npyio.NpzFile):
-            with file:
-                found = {k: _entry(file, k) for k in ENTRIES if k in file}
-                there = ", ".join(file) or "nothing"
-        else:
-            there = "one array without a name"
-    except InputError as error:
-        raise InputError(f"in {str(where)!r}: {error}") from error
+        file = np.load(where, allow_pickle=False)  # Python's objects may run code
+        if not isinstance(file, np.lib.npyio.NpzFile):
+            raise ValueError("it is one array without a name")
+        with file:
+            names = list(file)
+            for name in ENTRIES & {*names}:
+                given[name] = _texts(file[name]) if name in TEXTS else file[name]
     except FileNotFoundError as error:
         raise InputError(f"{str(where)!r} does not exist; check the path") from error
     except Exception as error:  # what NumPy, zipfile and zlib make of a damaged file is any
         raise InputError(
-            f"cannot read features from {str(where)!r} ({error}); give an .npz with {NEEDED}"
+            f"cannot read features from {str(where)!r} ({error}); give an .npz with {NEEDED}, all "
+            "of numbers or of texts (dtype=str)"
         ) from error
     for key in ("image", "text", "label"):
-        if key not in found:
+        if key not in given:
             raise InputError(
-                f"{str(where)!r} has no entry {key!r}; it has {there}; write one with {NEEDED}"
+                f"{str(where)!r} has no entry {key!r}; it has {', '.join(names) or 'nothing'}; "
+                f"write one with {NEEDED}"
             )
+    image, text, label, classes = (given.pop(k, None) for k in ("image", "text", "label", "names"))
     try:
-        more: dict[str, Any] = {k: found[k] for k in ("scale", "bias") if k in found}
-        more |= {k: _texts(found[k]) for k in ("ids", "domains") if k in found}
-        names = _texts(found["names"]) if "names" in found else None
         return from_arrays(
-            found["image"], found["text"], found["label"], names, name=where.stem,
-            order=order, seed=seed, **more,
-        )  # fmt: skip
+            image, text, label, classes, name=where.stem, order=order, seed=seed, **given
+        )
     except (TypeError, ValueError) as error:  # an InputError is one
         raise InputError(f"in {str(where)!r}: {error}") from error
 
 
-def _entry(file: np.lib.npyio.NpzFile, name: str) -> NDArray[Any]:
-    """One array of a file; Python's objects are not loaded, for they may run code."""
-    try:
-        out: NDArray[Any] = file[name]
-    except ValueError as error:
-        if "allow_pickle" not in str(error):
-            raise
-        raise InputError(
-            f"the entry {name!r} is of Python objects, which are not loaded; save it as "
-            f"{'np.array(…, dtype=str)' if name in TEXTS else 'an array of numbers'}"
-        ) from error
-    return out
+def _names(what: str, given: Sequence[Any] | None, wanted: int, of: str) -> list[str]:
+    names = [] if given is None else list(map(str, given))
+    if given is not None and len(names) != wanted:
+        raise InputError(f"there are {len(names)} {what} for {wanted} {of}; give one for each")
+    return names
 
 
 def _number(given: Any, what: str) -> float:

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from adte.classifier.facts import instance, whole, written
-from adte.core.errors import InputError, StateError
+from adte.core.errors import InputError, StateError, brief
 from adte.data.streams import other_images
 from adte.files import write_whole
 from adte.files.whole import check_readable
 from adte.images import Preprocess, Views
 
-__all__ = ["FILE", "FORMAT", "Recipe", "check_same", "difference", "read_recipe", "write_recipe"]
+__all__ = [
+    "FILE",
+    "FORMAT",
+    "Recipe",
+    "check_same",
+    "difference",
+    "flat",
+    "read_recipe",
+    "write_recipe",
+]
 
 FORMAT = 2
 FILE = "recipe.json"
@@ -152,37 +161,29 @@ def check_same(folder: Path, known: Recipe, wanted: Recipe) -> None:
         )
 
 
+def flat(facts: Any, name: str = "") -> dict[str, Any]:
+    """Facts by dotted name, those inside of mappings and lists too.
+
+    >>> flat({"views": {"count": 4}, "sets": [{"name": "pets"}]})
+    {'views.count': 4, 'sets.0.name': 'pets'}
+    """
+    if not isinstance(facts, (Mapping, list)):
+        return {name: facts}
+    pairs = facts.items() if isinstance(facts, Mapping) else enumerate(facts)
+    return {k: v for key, x in pairs for k, v in flat(x, f"{name}.{key}".strip(".")).items()}
+
+
 def difference(mine: Any, asked: Any) -> str:
     """What differs, field by field.
 
     >>> difference({"limit": None, "images": 24}, {"limit": 5, "images": 5})
-    'limit: none there, 5 asked for; images: 24 there, 5 asked for'
+    'limit: None there, 5 asked for; images: 24 there, 5 asked for'
     """
-    every = dict(_fields(mine, asked))
-    texts = [f"{name.replace('_', ' ')}: {text}" if name else text
-             for name, text in every.items() if name not in DERIVED]  # fmt: skip
-    if not texts:
-        return "names or order of the images" if every else "the same words, other numbers"
-    more = [f"and {len(texts) - SHOWN} more"] if len(texts) > SHOWN else []
-    return "; ".join(texts[:SHOWN] + more)
-
-
-def _fields(mine: Any, asked: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Name and difference of every field that differs, those of fields within too."""
-    if isinstance(mine, Mapping) and isinstance(asked, Mapping):
-        for key in {**mine, **asked}:
-            yield from _fields(mine.get(key), asked.get(key), f"{name} {key}".strip())
-    elif isinstance(mine, list) and isinstance(asked, list) and len(mine) == len(asked):
-        for i, (a, b) in enumerate(zip(mine, asked, strict=True), 1):
-            yield from _fields(a, b, f"{name} {i}".strip())
-    elif mine != asked:
-        yield name, f"{_brief(mine)} there, {_brief(asked)} asked for"
-
-
-def _brief(value: Any) -> str:
-    if value is None:
-        return "none"
-    if isinstance(value, (list, dict)):
-        return f"{len(value)} entries"
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:60]}…"
+    a, b = flat(mine), flat(asked)
+    apart = [k for k in {**a, **b} if a.get(k) != b.get(k)]
+    words = [f"{k}{': ' * bool(k)}{brief(a.get(k))} there, {brief(b.get(k))} asked for"
+             for k in apart if k not in DERIVED]  # fmt: skip
+    if not words:
+        return "names or order of the images" if apart else "the same words, other numbers"
+    more = [f"and {len(words) - SHOWN} more"] if len(words) > SHOWN else []
+    return "; ".join(words[:SHOWN] + more)

@@ -103,7 +103,7 @@ def _facts(section: Section, plots: list[str], beside: Path) -> dict[str, Any]:
         "about": about,
         "table": table.to_html(),
         "plots": plots,
-        "parts": [(grid.title, replace(grid, title="").to_html()) for grid in _parts(section)],
+        "parts": [(grid.title, grid.to_html()) for grid in _parts(section)],
         "entries": [_protocol(e, beside) for e in section.entries],
         "skipped": [
             {"id": str(s.get("id")), "reason": str(s.get("reason", ""))} for s in section.skipped

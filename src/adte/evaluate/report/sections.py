@@ -17,9 +17,10 @@ from typing import Any
 from adte.core.errors import InputError, unknown
 from adte.data import StreamOptions
 from adte.data.corruptions import CORRUPTIONS
+from adte.evaluate.features.recipe import flat
 from adte.evaluate.running import figures
 from adte.evaluate.running.results import Conditions, Results
-from adte.evaluate.running.rows import Entry, differences, draw_of, entries, flat, gain, right
+from adte.evaluate.running.rows import Entry, differences, draw_of, entries, gain, right
 from adte.evaluate.running.tasks import Outcome, Task
 
 __all__ = ["Section", "data_names", "read_sections", "unusual_stream"]
@@ -144,9 +145,11 @@ def _titled(sections: list[Section]) -> list[Section]:
         groups.setdefault(", ".join(filter(None, words)), []).append(s)
     titles = {}
     for title, group in groups.items():
-        facts = [{**flat(_same(s.conditions)), "stream": s.conditions.stream, "folder": s.apart}
-                 for s in group]  # fmt: skip
-        for s, words in zip(group, differences(facts), strict=True):
+        every = differences([{**flat(_same(s.conditions)), "folder": s.apart} for s in group])
+        if len({*every}) < len(group):
+            every = [f"{words} stream={s.conditions.stream}".strip()
+                     for s, words in zip(group, every, strict=True)]  # fmt: skip
+        for s, words in zip(group, every, strict=True):
             titles[id(s)] = ", ".join(filter(None, [title, words]))
     return [replace(s, title=titles[id(s)]) for s in sections]
 

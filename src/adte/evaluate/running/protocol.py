@@ -103,7 +103,8 @@ class Run:
         tcr: top-k cumulative reliability Tcr_1 … Tcr_K of the kept views, averaged over images.
         classes: number of classes.
         ids, domains, groups: id, domain and group of each image.
-        places: place of each image in the stream's source, whatever the order of the stream.
+        places: where ids and domains do not tell images apart, the place of each in the stream's
+            source, whatever the order of the stream.
         frequency: how often the model saw each class in training, if known.
         log_prior: the method's log class prior at the end, if it has one.
         peak_memory: peak memory in bytes, if it was measured.
@@ -219,7 +220,9 @@ def run(
         ids=[i.id for i in known],
         domains=[i.domain for i in known],
         groups=[i.group for i in known],
-        places=[i.place for i in known],
+        places=[]
+        if len({(i.id, i.domain) for i in known}) == len(known)
+        else [i.place for i in known],
         frequency=stream.frequency,
     )
 

@@ -235,8 +235,7 @@ class Results:
     def get(self, key: str) -> Record | None:
         """A finished run, or None. One whose predictions are gone counts as not run."""
         path = self.folder / f"{key}.json"
-        whole = path.exists() and path.with_suffix(".safetensors").exists()
-        return self._read(path) if whole else None
+        return self._read(path) if _is_whole(path) else None
 
     def put(self, key: str, run: Run, record: Record) -> Record:
         """Keep a run; returns the record as it will be read.
@@ -286,7 +285,7 @@ class Results:
         )
 
     def __iter__(self) -> Iterator[Record]:
-        return (self._read(p) for p in sorted(self.folder.glob("*.json")) if not _foreign(p))
+        return (self._read(p) for p in sorted(self.folder.glob("*.json")) if _is_whole(p))
 
     def _read(self, path: Path) -> Record:
         check_readable(path)
@@ -305,12 +304,6 @@ class Results:
         )
 
 
-def _foreign(path: Path) -> bool:
-    """Whether a JSON is none of a run: it has no format, and no predictions lie beside it."""
-    if path.with_suffix(".safetensors").exists():
-        return False
-    try:
-        facts = json.loads(path.read_text("utf-8"))
-    except (ValueError, OSError, RecursionError):
-        return False
-    return not isinstance(facts, dict) or "format" not in facts
+def _is_whole(path: Path) -> bool:
+    """Whether a JSON is that of a run; other files may lie beside them."""
+    return path.exists() and path.with_suffix(".safetensors").exists()

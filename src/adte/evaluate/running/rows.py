@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from adte.evaluate.features.recipe import flat
 from adte.evaluate.report.tables import row_name
 from adte.evaluate.running import metrics
 from adte.evaluate.running.figures import bootstrap_difference, seed_interval
@@ -21,12 +22,11 @@ from adte.evaluate.running.tasks import Outcome
 from adte.methods import create_method, list_methods
 
 __all__ = [
-    "Draw", "Entry", "Item", "aggregate", "differences", "draw_of", "entries", "flat", "gain",
-    "interval", "right", "with_options",
+    "Draw", "Entry", "Item", "aggregate", "differences", "draw_of", "entries", "gain", "interval",
+    "right", "with_options",
 ]  # fmt: skip
 
 BASELINES = ("se", "zero-shot")  # that gains are over, unless another is asked for
-SHOWN = 4  # differences that a title names
 
 
 class Draw(NamedTuple):
@@ -175,15 +175,6 @@ def _how(c: Conditions) -> dict[str, Any]:
     return flat({name: getattr(c, name) for name in names})
 
 
-def flat(facts: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Facts by dotted name, those inside of mappings too."""
-    out: dict[str, Any] = {}
-    for name, value in facts.items():
-        inner = flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else None
-        out |= {f"{prefix}{name}": value} if inner is None else inner
-    return out
-
-
 def differences(many: Sequence[Mapping[str, Any]]) -> list[str]:
     """What tells each of several apart, as in "views.flip=0.5, images=40".
 
@@ -192,10 +183,10 @@ def differences(many: Sequence[Mapping[str, Any]]) -> list[str]:
     """
     every = dict.fromkeys(name for facts in many for name in facts)
     apart = [n for n in every if len({json.dumps(f.get(n), default=str) for f in many}) > 1]
+    last = [n.rpartition(".")[2] for n in apart]  # some facts stand twice, as does "images"
+    apart = [n for i, n in enumerate(apart) if last.index(last[i]) == i]
     return [
-        ", ".join(
-            f"{n}={_short(facts[n])}" for n in apart[:SHOWN] if facts.get(n) not in ("", None)
-        )
+        ", ".join(f"{n}={_short(facts[n])}" for n in apart if facts.get(n) not in ("", None))
         for facts in many
     ]
 
@@ -231,10 +222,9 @@ def draw_of(outcome: Outcome) -> Draw:
 def right(outcome: Outcome) -> dict[Item, bool]:
     """Whether each item of the stream was right."""
     run, draw = outcome.run, draw_of(outcome)
-    names = list(zip(run.ids, run.domains, strict=True))
-    unique = len(set(names)) == len(names)
-    places = [0] * len(names) if unique else run.places
-    items = (Item(*name, place, draw) for name, place in zip(names, places, strict=True))
+    places = run.places or [0] * len(run.ids)
+    about = zip(run.ids, run.domains, places, strict=True)
+    items = (Item(*facts, draw) for facts in about)
     return dict(zip(items, run.correct.tolist(), strict=True))
 
 
