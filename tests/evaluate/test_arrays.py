@@ -113,7 +113,7 @@ def test_a_file(arrays, tmp_path):
         ({"label": np.array([0.0, 1, 1])}, "a whole number for each"),
         ({"label": np.array([0, 1, 2])}, "label 2 has no class; labels must lie in 0…1"),
         ({"names": np.array(["a"])}, "1 class names for 2 class weights"),
-        ({"names": np.array(["a", "b"], object)}, r"Object arrays cannot be loaded.* dtype=str\)"),
+        ({"names": np.array(["a", "b"], object)}, r"Object arrays cannot be loaded.*dtype=str\)"),
         ({"domains": np.array(["a"])}, "1 domains for 3 images"),
         ({"scale": np.array(-1.0)}, "scale above 0"),
         (
@@ -151,7 +151,7 @@ def test_what_is_no_such_file(tmp_path):
     with pytest.raises(InputError, match="it is one array without a name"):
         from_npz(tmp_path / "one.npy")
     np.savez(tmp_path / "object.npz", image=np.array([{}], dtype=object))
-    with pytest.raises(InputError, match=r"object.npz': the entry 'image' .* array of numbers"):
+    with pytest.raises(InputError, match=r"object.npz' .Object arrays cannot be loaded"):
         from_npz(tmp_path / "object.npz")
 
 

@@ -163,8 +163,7 @@ def test_a_damaged_shard_is_named_in_any_order(order, tmp_path):
     for damage, words in ((data[:-40], "damaged"), (altered, "was altered")):
         path.write_bytes(damage)
         with pytest.raises(StateError, match=rf"shard-00001.*{words}.*run extract again"):
-            cache = Cache(tmp_path / "c")
-            list(cache if order is None else cache.ordered(np.array(order)))
+            list(Cache(tmp_path / "c").ordered(np.array(order or range(11))))
         with pytest.raises(StateError, match="shard-00001"):
             extract(live(), tmp_path / "c", shard=4)
     assert len(list(Cache(tmp_path / "c").ordered(np.array([10, 0, 3])))) == 3  # not read
@@ -363,7 +362,7 @@ def test_another_recipe_is_refused_by_name(tmp_path):
         extract(live(views=6), tmp_path / "c", shard=4)
     with pytest.raises(StateError, match="another data: ") as error:
         extract(live(count=9), tmp_path / "c", shard=4)
-    assert "images: 11 there, 9 asked for; datasets 1 images: 11 there, 9" in str(error.value)
+    assert "images: 11 there, 9 asked for; datasets.0.images: 11 there, 9" in str(error.value)
     assert "{" not in str(error.value)
     renamed = live()
     renamed.recipe.data["digest"] = "other"
