@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from adte.classifier.facts import instance, whole, written
 from adte.core.errors import InputError, StateError, brief
 from adte.data.streams import other_images
-from adte.files import write_whole
+from adte.evaluate.stored import digest_of, read_json, write_json
 from adte.files.whole import check_readable
 from adte.images import Preprocess, Views
 
@@ -99,17 +98,11 @@ class Recipe:
     def digest(self) -> str:
         """Of what must agree for two sets of features to be the same."""
         facts = self.to_json()
-        return _digest([facts[key] for key in DECIDING])
-
-
-def _digest(facts: Any) -> str:
-    return blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=16).hexdigest()
+        return digest_of([facts[key] for key in DECIDING])
 
 
 def write_recipe(folder: Path, recipe: Recipe) -> None:
-    facts = recipe.to_json()
-    facts["checksum"] = _digest(facts)
-    write_whole(folder / FILE, json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
+    write_json(folder / FILE, recipe.to_json())
 
 
 def read_recipe(folder: Path) -> Recipe:
@@ -121,26 +114,15 @@ def read_recipe(folder: Path) -> Recipe:
             f"{str(folder)!r} is not a cache: it holds no {FILE}; make one with `adte extract`"
         )
     mend = "delete it and run the same `adte extract` again, finished shards stay"
+    facts = read_json(path, (1, FORMAT), mend)
+    schema = instance(
+        Recipe, more=True, shard=whole(1), views=instance(Views), preprocess=instance(Preprocess)
+    )
     try:
-        facts: dict[str, Any] = dict(json.loads(path.read_text("utf-8")))
-        if facts.get("format") not in (1, FORMAT):
-            raise StateError(
-                f"the cache {str(folder)!r} has format {facts.get('format')}, this version reads "
-                f"1 and {FORMAT}; make it again with `adte extract`"
-            )
-        checksum = facts.pop("checksum", None)  # caches of 0.1 have none
-        schema = instance(
-            Recipe, more=True, shard=whole(1), views=instance(Views),
-            preprocess=instance(Preprocess),
-        )  # fmt: skip
         recipe: Recipe = schema.read(facts, "")
         whole(0).read(recipe.data.get("images"), "data.images")
-    except StateError:
-        raise
-    except (TypeError, ValueError, RecursionError) as error:
+    except ValueError as error:
         raise StateError(f"{str(path)!r} is damaged ({error}); {mend}") from error
-    if checksum is not None and checksum != _digest(facts):
-        raise StateError(f"{str(path)!r} was altered: its checksum does not fit; {mend}")
     return recipe
 
 

@@ -8,7 +8,7 @@ import platform
 import warnings
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from hashlib import blake2b
 from math import isfinite
 from pathlib import Path
@@ -18,23 +18,11 @@ import numpy as np
 import torch
 
 from adte._version import __version__
-from adte.classifier.facts import (
-    ANY,
-    NUMBER,
-    SCALAR,
-    TEXT,
-    Fact,
-    instance,
-    many,
-    maybe,
-    one_of,
-    table,
-    whole,
-)
-from adte.core.errors import InputError, StateError, brief
+from adte.core.errors import InputError, StateError
 from adte.evaluate.running.metrics import Metric, list_metrics
-from adte.evaluate.running.protocol import PROTOCOLS, Run
-from adte.files import make_folder, write_whole
+from adte.evaluate.running.protocol import Run
+from adte.evaluate.stored import read_json, write_json
+from adte.files import make_folder
 from adte.files.states import load_state, save_state
 from adte.files.whole import check_readable
 
@@ -173,47 +161,9 @@ class Record:
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any], path: Path | None = None) -> Record:
-        """Checked: what is missing or of the wrong kind is named in a ValueError."""
-        read = _RECORD.read(facts, "")
-        if path is not None and read["key"] != path.stem:
-            raise ValueError(f"key is {brief(read['key'])}, not the file's name")
-        for name in ("accuracy", "seconds", "images"):
-            NUMBER.read(read["metrics"].get(name), f"metrics.{name}")
-        for m in list_metrics():
-            try:
-                _checked(m, read["metrics"].get(m.name))
-            except TypeError as error:
-                raise ValueError(f"metrics.{m.name}: {error}") from error
-        return cls(read["title"], read["metrics"], read["protocol"], read["key"], path)
-
-
-def _read(default: Any, **facts: Fact) -> Fact:
-    """A table of which tables and pages read these facts, if they are there; kept as it is."""
-    known = table({k: Fact(f.read, None) for k, f in facts.items()}, more=True)
-
-    def checked(value: Any, place: str) -> Any:
-        known.read(value, place)
-        return value
-
-    return Fact(checked, default)
-
-
-_CONDITIONS = instance(
-    Conditions,
-    more=True,
-    protocol=one_of(*PROTOCOLS),
-    prompts=_read({}, templates=maybe(many(TEXT))),
-    views=_read({}, count=maybe(whole(1))),
-    data=_read(
-        {}, datasets=many(table({"name": TEXT}, more=True)), domain_counts=table(ANY), seed=SCALAR
-    ),
-    skipped=Fact(many(_read({}, id=TEXT)).read, []),
-    images=whole(1),
-    classes=whole(1),
-)
-_RECORD = table(
-    {"title": TEXT, "metrics": table(ANY), "protocol": _CONDITIONS, "key": TEXT}, more=True
-)
+        """The record of a file, whose checksum was found right."""
+        about = {f.name: facts["protocol"][f.name] for f in fields(Conditions)}
+        return cls(facts["title"], facts["metrics"], Conditions(**about), facts["key"], path)
 
 
 class Results:
@@ -249,11 +199,9 @@ class Results:
         packed = bytearray(zlib.compress(about.encode(), 9))  # ids are many and alike
         tensors["about"] = torch.frombuffer(packed, dtype=torch.uint8)
         save_state(self.folder / f"{key}.safetensors", tensors, {"key": key})
-        facts = {"format": FORMAT, **replace(record, key=key).to_json()}
-        text = json.dumps(facts, indent=1) + "\n"
         path = self.folder / f"{key}.json"
-        write_whole(path, text)
-        return Record.from_json(json.loads(text), path)
+        write_json(path, {"format": FORMAT, **replace(record, key=key).to_json()})
+        return self._read(path)
 
     def run(self, record: Record) -> Run:
         """The run behind a record, image by image."""
@@ -288,20 +236,14 @@ class Results:
         return (self._read(p) for p in sorted(self.folder.glob("*.json")) if _is_whole(p))
 
     def _read(self, path: Path) -> Record:
-        check_readable(path)
+        mend = "use another results folder, or delete it and run again"
+        facts = read_json(path, (FORMAT,), mend)
+        if facts.get("key") != path.stem:
+            raise StateError(f"result {str(path)!r} was written under another name; {mend}")
         try:
-            facts: dict[str, Any] = json.loads(path.read_text("utf-8"))
-            form = facts.get("format")
-            if form == FORMAT:
-                return Record.from_json(facts, path)
-        except (ValueError, AttributeError, OSError, RecursionError) as error:
-            raise StateError(
-                f"result {str(path)!r} cannot be read ({error}); delete it and run again"
-            ) from error
-        raise StateError(
-            f"result {str(path)!r} has format {form}, this version reads {FORMAT}; use another "
-            "results folder, or delete it and run again"
-        )
+            return Record.from_json(facts, path)
+        except (KeyError, TypeError) as error:  # one without a checksum
+            raise StateError(f"result {str(path)!r} is damaged ({error}); {mend}") from error
 
 
 def _is_whole(path: Path) -> bool:
