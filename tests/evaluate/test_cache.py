@@ -274,6 +274,7 @@ def test_damage_beside_the_shards_is_named_and_mended(tmp_path):
     with pytest.raises(StateError, match=r"recipe\.json.*damaged.*shards stay"):
         Cache(folder)
     facts = json.loads(before[recipe.name])
+    del facts["checksum"]  # as in 0.1
     for name, value, said in (
         ("views", None, "views is None, not a table"),
         ("shard", 0, "shard is 0, not a whole number from 1"),

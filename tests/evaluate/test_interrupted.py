@@ -250,17 +250,6 @@ def test_a_full_disk_stops_an_extraction_in_one_sentence(warm, pictures, whole, 
     assert contents(folder) == want
 
 
-def test_a_full_disk_stops_a_comparison_in_one_sentence(warm, compared, tmp_path):
-    folder = tmp_path / "runs"
-    code, output = warm.run(comparison(folder), limit=1500)  # predictions fit, the record does not
-    assert code == 2
-    assert "run the same command again" in output
-    assert "Traceback" not in output
-    assert [p.suffix for p in folder.iterdir()] == [".safetensors"]
-    assert warm.run(comparison(folder))[0] == 0
-    assert figures(folder) == figures(compared)
-
-
 FILL = """
 mount -t tmpfs -o size=64k none "$1" && cd "$1" && shift &&
 mkdir out && head -c 49152 /dev/zero > ballast || exit 99

@@ -10,20 +10,11 @@ import pytest
 import torch
 from scipy.stats import spearmanr
 
-from adte import InputError
 from adte.evaluate import Run
 from adte.evaluate.report.tables import rows_table, terminal_table
 from adte.evaluate.running import figures, metrics
 from adte.evaluate.running.figures import aurc, risk_coverage
 from adte.evaluate.running.results import summarise
-
-
-def test_ece_of_hand_made_cases():
-    assert figures.ece([1, 1, 1, 1], [1, 1, 1, 1]) == 0
-    assert figures.ece([1, 1, 1, 1], [1, 1, 0, 0]) == pytest.approx(0.5)
-    # Two bins: 0.55 with one of two right, 0.95 with both right.
-    assert figures.ece([0.55, 0.55, 0.95, 0.95], [1, 0, 1, 1]) == pytest.approx(0.05)
-    assert figures.ece([0.0], [0]) == 0
 
 
 def test_thirds():
@@ -134,16 +125,6 @@ def test_average_precision_is_that_of_torchmetrics(reference, digits):
         assert value == pytest.approx(theirs(rows), abs=1e-6)
 
 
-def test_bias_statistics_by_hand():
-    found = figures.bias_statistics(np.log([0.5, 0.25, 0.25]), [3, 2, 1])
-    bias = -np.log([0.5, 0.25, 0.25])
-    assert found["bias_mean"] == pytest.approx(bias.mean())
-    assert found["bias_variance"] == pytest.approx(bias.var())
-    assert found["bias_std"] ** 2 == pytest.approx(found["bias_variance"])
-    assert found["spearman"] == pytest.approx(np.sqrt(0.75))
-    assert "spearman" not in figures.bias_statistics(np.log([0.5, 0.5]))
-
-
 # --------------------------------------------------------------------------- one entry per metric
 
 
@@ -250,14 +231,6 @@ def test_a_value_of_another_kind_costs_no_run(mine, kind, value):
     ):
         out = summarise(a_run())
     assert "odd" not in out
-
-
-def test_what_a_metric_cannot_be(mine):
-    with pytest.raises(InputError, match="metric 'accuracy' is registered already"):
-        mine("accuracy", lambda run: 1.0)
-    with pytest.raises(InputError, match="is no name to register by; write @metric"):
-        metrics.metric(len)
-    assert summarise(a_run())["accuracy"] == pytest.approx(4 / 6)
 
 
 def test_averages_over_seeds():

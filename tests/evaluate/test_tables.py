@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import shutil
-import subprocess
 
 import pytest
 
@@ -195,20 +193,3 @@ def test_names_are_no_commands_in_latex():
         in lines
     )
     assert r"\caption{one\_two.}" in lines
-
-
-def test_latex_compiles(tmp_path):
-    if shutil.which("pdflatex") is None:
-        pytest.skip("needs LaTeX")
-    odd = Grid(
-        [Column("name", "a & b"), UP], [{"name": "\\x{}_^~<>#$%…—±×−→", "accuracy": 0.5}], "odd"
-    )
-    text = "\n".join(g.to_latex() for g in (rows_table(ROWS, "one"), odd))
-    whole = (
-        rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{text}\end{{document}}"
-    )
-    (tmp_path / "t.tex").write_text(whole, "utf-8")
-    done = subprocess.run(
-        ["pdflatex", "-halt-on-error", "t.tex"], cwd=tmp_path, capture_output=True
-    )
-    assert done.returncode == 0, done.stdout.decode("utf-8", "replace")

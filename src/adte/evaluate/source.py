@@ -176,9 +176,9 @@ class Source(Asked):
         stream = from_npz(path, cast(Order, options.order), options.seed)
         if views.get("count") == stream.recipe.views.count:
             del views["count"]
-        if other := {**views, **how}.keys() - {"order", "seed", "limit"}:
-            key = min(other)
-            raise self._fixed("views" if key == "count" else key, name)
+        for key, value in {**views, **how}.items():
+            if key not in ("order", "seed", "limit"):
+                raise _fixed("views" if key == "count" else key, value, name)
         return self._first(stream)
 
     def _refuse(self, name: str, towers: frozenset[str], *options: str) -> None:
@@ -190,15 +190,8 @@ class Source(Asked):
             )
         usual = {f.name: f.default for f in fields(self)}
         for key in options:
-            if getattr(self, key) != usual[key]:
-                raise self._fixed(key, name)
-
-    @staticmethod
-    def _fixed(key: str, name: str) -> InputError:
-        return InputError(
-            f"{key} cannot be set for {name}, which holds features; leave it out, or give images, "
-            "as in --data folder:PATH"
-        )
+            if (value := getattr(self, key)) != usual[key]:
+                raise _fixed(key, value, name)
 
     def _first(self, stream: S) -> S:
         """The first images of features, on the device that was asked for; of each domain some."""
@@ -228,6 +221,17 @@ class Source(Asked):
             for level in severity_list(self.severity)
         ]
         return [*sets, *worse] if self.clean else worse
+
+
+def _fixed(key: str, value: Any, name: str) -> InputError:
+    option = "template" if key == "prompts" else key.replace("_", "-")
+    option += (
+        f" {_shown(value)}" if isinstance(value, int | float | str) and value is not True else ""
+    )
+    return InputError(
+        f"--{option} needs images, and {name} holds features; leave it out, or give images, as in "
+        "--data folder:PATH"
+    )
 
 
 def _shown(value: Any) -> str:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import os
-import warnings
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -244,7 +243,7 @@ def _look(
     if known:
         check_same(folder, read_recipe(folder), recipe)
     out = _Lacking(not known, not _has_weights(folder, prompt_set, live), [], [])
-    changed = 0
+    kept = []
     for number, path in enumerate(paths):
         places = range(len(live))[number * recipe.shard :][: recipe.shard]
         if path.exists():
@@ -256,17 +255,11 @@ def _look(
                 raise _stranger(path)
             if not any(live.readable(s.position) for s in lost):
                 out.skipped += lost
-                changed += live.changed(path.stat().st_mtime_ns, read)
+                kept.append((path, read))
                 tick(len(places))
                 continue
         out.shards.append((path, places))
-    if changed:
-        warnings.warn(
-            f"images are newer ({changed} of {len(live)}) than their features in "
-            f"{str(folder)!r}, which stay as they are; extract into another folder if the images "
-            "have changed",
-            stacklevel=3,
-        )
+    live.note_newer(kept, f"features in {str(folder)!r}", "extract into another folder")
     return out
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -96,13 +98,21 @@ class Live(FeatureStream):
             return False
         return True
 
-    def changed(self, since: int, places: Iterable[int] | None = None) -> int:
-        """How many images lie in files that were written after a moment, in ns since the epoch; of
-        all, or of those at some places.
-        """
-        rows = self.stream.places[self.order if places is None else list(places)]
-        files = {self.stream.datasets[k].file(i) for k, i in rows.tolist()}
-        return sum(is_newer(path, since) for path in files if path is not None)
+    def note_newer(self, kept: Iterable[tuple[Path, Iterable[int]]], what: str, mend: str) -> None:
+        """Warn of images, by place, that were written after the file that is kept of them."""
+        newer = set()
+        for path, places in kept:
+            since = path.stat().st_mtime_ns
+            for k, i in self.stream.places[list(places)].tolist():
+                file = self.stream.datasets[k].file(i)
+                if file is not None and is_newer(file, since):
+                    newer.add(file)
+        if newer:
+            warnings.warn(
+                f"images are newer ({len(newer)} of {len(self)}) than their {what}, which are used "
+                f"as they are; {mend} if the images have changed",
+                stacklevel=4,
+            )
 
     def _read(self, places: Ints) -> Iterator[Image]:
         self.skipped = []

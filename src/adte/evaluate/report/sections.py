@@ -149,8 +149,8 @@ def _titled(sections: list[Section]) -> list[Section]:
         if len({*every}) < len(group):
             every = [f"{words} stream={s.conditions.stream}".strip()
                      for s, words in zip(group, every, strict=True)]  # fmt: skip
-        for s, words in zip(group, every, strict=True):
-            titles[id(s)] = ", ".join(filter(None, [title, words]))
+        for s, text in zip(group, every, strict=True):
+            titles[id(s)] = ", ".join(filter(None, [title, text]))
     return [replace(s, title=titles[id(s)]) for s in sections]
 
 

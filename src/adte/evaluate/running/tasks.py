@@ -5,13 +5,11 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from itertools import product
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 from uuid import uuid4
@@ -154,7 +152,7 @@ def perform(
         views=written(r.views),
         view_seed=r.views.seed,
         preprocess=asdict(r.preprocess),
-        data=_facts(r.data, done) if task.seed else r.data,
+        data=_of_order(r.data, done) if task.seed else r.data,
         order=str(r.data.get("order", "as given")),
         order_seed=task.seed,
         images=len(done.labels),
@@ -168,12 +166,11 @@ def perform(
     return Outcome(task, done, Record(task.name, summarise(done), conditions))
 
 
-def _facts(data: dict[str, Any], run: Run) -> dict[str, Any]:
-    """What a stream says of itself, of the order that a run had."""
+def _of_order(data: dict[str, Any], run: Run) -> dict[str, Any]:
+    """The facts of a stream, those that follow from its order for the one that a run had."""
     changes = int((np.diff(run.labels) != 0).sum())
-    digest = order_digest(zip(run.ids, run.domains, strict=True))
-    found = {"changes": changes, "digest": digest}
-    return {**data, **{k: v for k, v in found.items() if k in data}}
+    own = {"changes": changes, "digest": order_digest(zip(run.ids, run.domains, strict=True))}
+    return {**data, **{k: own[k] for k in own.keys() & data.keys()}}
 
 
 def _own_prompt(method: Method, prompts: dict[str, Any]) -> str:
@@ -223,7 +220,12 @@ def run_tasks(
     keys = [key_of(stream, t) for t in tasks]
     known = [None if results is None or again else known_run(stream, results, k) for k in keys]
     missing = [t for t, record in zip(tasks, known, strict=True) if record is None]
-    _tell_of_changes(stream, [record.path for record in known if record is not None])
+    if isinstance(stream, Live) and results is not None:
+        paths = [r.path for r in known if r is not None and r.path is not None]
+        oldest = sorted(paths, key=lambda path: path.stat().st_mtime_ns)[:1]
+        mend = "run with --again (in Python again=True)"
+        kept = [(path, stream.order) for path in oldest]
+        stream.note_newer(kept, f"runs in {str(results.folder)!r}", mend)
     out = []
     with once(stream, missing, tick) as shared:
         if memory and missing and not isinstance(shared, Live):
@@ -248,20 +250,6 @@ def known_run(stream: FeatureStream, results: Results, key: str) -> Record | Non
     skipped = record.conditions.skipped if record is not None else ()
     mended = isinstance(stream, Live) and any(stream.readable(s["position"]) for s in skipped)
     return None if mended else record
-
-
-def _tell_of_changes(stream: FeatureStream, runs: Sequence[Path | None]) -> None:
-    """Warn of images that were written after the runs that are taken for theirs."""
-    kept = [path for path in runs if path is not None]
-    if not kept or not isinstance(stream, Live):
-        return
-    if changed := stream.changed(min(path.stat().st_mtime_ns for path in kept)):
-        warnings.warn(
-            f"images are newer ({changed} of {len(stream)}) than their runs in "
-            f"{str(kept[0].parent)!r}, which are used as they are; run with --again (in Python "
-            "again=True) if the images have changed",
-            stacklevel=3,
-        )
 
 
 def ticks(stream: FeatureStream, tasks: Sequence[Task]) -> int:
