@@ -84,7 +84,7 @@ class Comparison(list[dict[str, Any]]):
 
     @property
     def parts(self) -> Grid | None:
-        """A table of the accuracy on each domain; None if there is only one domain."""
+        """A table of the accuracy on each domain; None for a single domain."""
         return domains_table(self, self.domains)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -92,7 +92,7 @@ class Comparison(list[dict[str, Any]]):
         return save_table(path, self.grid)
 
     def to_json(self) -> dict[str, Any]:
-        """What `--json` writes: the rows, and the metrics and protocol of each run."""
+        """The JSON of `--json`: the rows, and the metrics and protocol of each run."""
         runs = [r.to_json() for r in self.records]
         one = {k: runs[0][k] for k in ("metrics", "protocol")} if len(runs) == 1 else {"runs": runs}
         return {"rows": list(self), **one}
@@ -216,7 +216,7 @@ def compare(
         runs: folder to save the runs in, for `adte report`. Runs that it holds already are not done
             again, so that an interrupted comparison can continue.
         again: do the runs again that `runs` holds already.
-        listener: functions that are told of the progress.
+        listener: functions that are called on progress.
         baseline: the row that gains are measured against, named as in the table; by default "se",
             or "zero-shot" if that is not run.
         options: `model`, `device`, `batch` and the like, as `adte compare` takes them; `views`, a

@@ -31,7 +31,7 @@ __all__ = ["FEATURES", "Source", "needs_of"]
 
 
 def needs_of(methods: Sequence[Method]) -> frozenset[str]:
-    """What any of them looks at."""
+    """The needs of any of them."""
     return frozenset[str]().union(*(m.needs for m in methods))
 
 
@@ -40,7 +40,7 @@ class Source(Asked):
     """Where labelled features come from.
 
     Attributes:
-        prompts: what is said of each class; None takes the templates of the (first) data set.
+        prompts: the texts of each class; None takes the templates of the (first) data set.
         views, stream: how images become views, and sets become a stream: options by name. Those
             that are named must hold for a cache too; those that are not take what it holds.
     """
@@ -77,7 +77,7 @@ class Source(Asked):
 
     @property
     def lacking(self) -> frozenset[str]:
-        """What no method can be given, whatever model is loaded."""
+        """Needs that no model can meet on this data."""
         return frozenset() if self.npz is None else frozenset({"text tower"})
 
     def open(self, needs: frozenset[str] = frozenset()) -> FeatureStream:
@@ -97,17 +97,17 @@ class Source(Asked):
         model = fitted(self._model(DEFAULT_MODEL), names, ids)
         if "text tower" in model.offers:
             prompts = self.prompts or Prompts.of(stream.datasets[0].templates)
-            weights, said = class_weights(model, names, prompts), prompts.describe()
+            weights, texts = class_weights(model, names, prompts), prompts.describe()
         else:
             if self.prompts is not None:
                 raise no_prompts(model)
-            weights, said = model.class_weights(), {"name": "none, fixed classes"}
+            weights, texts = model.class_weights(), {"name": "none, fixed classes"}
         return Live(
             model=model,
             class_weights=weights,
             stream=stream,
             views=views,
-            prompts=said,
+            prompts=texts,
             keep_pixels=bool(needs & PIXELS),
             workers=default_workers() if self.workers is None else self.workers,
             strict=self.strict,
@@ -115,7 +115,7 @@ class Source(Asked):
         )
 
     def or_bundle(self, needs: frozenset[str] = frozenset()) -> FeatureStream:
-        """The data, or the bundle that the package carries if none was given."""
+        """The data, or the bundle that the package carries without any."""
         if self.data:
             return self.open(needs)
         return self._replayed(Cache(), "the embedded bundle", needs)

@@ -113,7 +113,7 @@ def from_arrays(
     digest = blake2b(digest_size=8)  # runs of other numbers are other runs
     for tensor in (x, weights):
         digest.update(tensor.numpy().reshape(-1).view(np.uint8).data)
-    said = {"name": name, "split": "features as given", "images": count, "classes": known}
+    about = {"name": name, "split": "features as given", "images": count, "classes": known}
     recipe = Recipe(
         model="own features",
         fingerprint=digest.hexdigest(),
@@ -126,7 +126,7 @@ def from_arrays(
             "images": count,
             "order": order,
             **({"seed": seed} if order == "shuffled" else {}),
-            "datasets": [said],
+            "datasets": [about],
             "domain_counts": counts,
             "digest": order_digest((ids[i], domains[i]) for i in turns),
         },

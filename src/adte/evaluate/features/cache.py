@@ -127,11 +127,11 @@ def _load_shard(path: Path, recipe: Recipe) -> tuple[dict[str, Tensor], dict[str
 
 def _old_digest(tensors: dict[str, Tensor], ids: list[str]) -> str:
     """The checksum of shards that were made by adte 0.1."""
-    found = blake2b(digest_size=16)
+    digest = blake2b(digest_size=16)
     for name in ("features", *sorted(tensors.keys() - {"features"})):
-        found.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
-    found.update("\n".join(ids).encode("utf-8", "surrogateescape"))
-    return found.hexdigest()
+        digest.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
+    digest.update("\n".join(ids).encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
 
 
 def _read_head(path: Path, classes: int) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -227,7 +227,7 @@ def extract(
 
 @dataclass
 class _Lacking:
-    """What a cache lacks; `skipped` are unreadable images of the shards that stay."""
+    """The missing parts of a cache; `skipped` are unreadable images of the shards that stay."""
 
     recipe: bool
     weights: bool
@@ -264,7 +264,7 @@ def _look(
 
 
 def _has_weights(folder: Path, prompt_set: str, live: Live) -> bool:
-    """Whether the class weights are there; others under the same name are refused."""
+    """Whether the cache has the class weights; others under the same name are refused."""
     prompts = live.recipe.prompts
     try:
         weights, texts = _read_weights(folder, prompt_set, live.recipe)
@@ -348,7 +348,7 @@ class Cache(FeatureStream):
     """Features on disk, as a re-iterable stream; one image's features are in memory at a time.
 
     Without a folder it is the bundle that the package carries. A cache knows its model by name and
-    fingerprint; the model itself is given only where a method needs a tower, and must be the one
+    fingerprint; the model itself is needed only where a method needs a tower, and must be the one
     that made the features.
     """
 

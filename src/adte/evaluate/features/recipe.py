@@ -37,7 +37,7 @@ SHOWN = 5  # differences that an error names
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """What a stream of features was made of.
+    """The origin of a stream of features.
 
     Attributes:
         model, fingerprint, dtype, device: the tower, its weights, and how and where it ran.
@@ -156,7 +156,7 @@ def flat(facts: Any, name: str = "") -> dict[str, Any]:
 
 
 def difference(mine: Any, asked: Any) -> str:
-    """What differs, field by field.
+    """The fields that differ, in words.
 
     >>> difference({"limit": None, "images": 24}, {"limit": 5, "images": 5})
     'limit: None there, 5 asked for; images: 24 there, 5 asked for'

@@ -29,8 +29,19 @@ from adte.evaluate.features.recipe import Recipe
 from adte.models.base import Model
 
 __all__ = [
-    "PIXELS", "TOWERS", "FeatureStream", "Fewer", "Given", "Held", "Image", "Narrowed", "Tick",
-    "fewer_views", "narrowed", "part", "silent",
+    "PIXELS",
+    "TOWERS",
+    "FeatureStream",
+    "Fewer",
+    "Held",
+    "Image",
+    "Narrowed",
+    "Samples",
+    "Tick",
+    "fewer_views",
+    "narrowed",
+    "part",
+    "silent",
 ]  # fmt: skip
 
 PIXELS = frozenset({"pixels", "image tower"})  # needs of methods that only images meet,
@@ -149,7 +160,7 @@ class FeatureStream(ABC):
 
     @property
     def context(self) -> Context:
-        """What methods see of the stream, beside the model where it has one."""
+        """The part of the stream that methods see, beside the model where it has one."""
         if self.model is not None:
             self.class_weights = self.class_weights.to(head_device(self.model.device))
         r = self.recipe
@@ -209,7 +220,7 @@ class Held(FeatureStream):
         return (self._images[i]._replace(place=i) for i in places.tolist())
 
 
-class Given(FeatureStream):
+class Samples(FeatureStream):
     """Samples that somebody made, such as a simulation's, as a stream."""
 
     def __init__(self, samples: Iterable[tuple[Sample, int]], recipe: Recipe) -> None:

@@ -86,7 +86,7 @@ def _table(section: Section) -> Grid:
 
 
 def _facts(section: Section, plots: list[str], beside: Path) -> dict[str, Any]:
-    """What the template shows of a section."""
+    """The facts of a section that the template shows."""
     c = section.conditions
     about = [f"{c.images:,} images", f"{c.classes} classes",
              f"prompts: {c.prompts.get('name', 'not known')}"]  # fmt: skip
@@ -141,7 +141,7 @@ def _parts(section: Section) -> list[Grid]:
 
 
 def _protocol(entry: Entry, beside: Path) -> dict[str, Any]:
-    """What decided the figures of an entry, with links to its runs."""
+    """The conditions of an entry, with links to its runs."""
     hidden = ("skipped", "order_seed", "view_seed") if len(entry.outcomes) > 1 else ("skipped",)
     facts = asdict(entry.first.record.conditions)
     paths = [(o.record.conditions.order_seed, o.record.path) for o in entry.outcomes]

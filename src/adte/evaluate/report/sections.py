@@ -32,11 +32,9 @@ SEEDED = ("seed", "digest", "changes")  # facts of a stream that follow from its
 
 @dataclass(frozen=True)
 class Section:
-    """What can be compared: entries on the same images under the same model, best first, and those
-    that lack draws last.
-    """
+    """Entries on the same images under the same model, best first, and those that lack draws last."""
 
-    conditions: Conditions  # of one of the runs; all share what tells sections apart
+    conditions: Conditions  # of one of the runs; all share what distinguishes sections
     entries: list[Entry]
     reference: Entry | None  # what gains are measured against
     apart: str = ""  # the folder, where another one has other predictions under the same names
@@ -109,7 +107,7 @@ def _predictions(o: Outcome) -> tuple[Any, ...]:
 
 
 def _same(c: Conditions) -> dict[str, Any]:
-    """What runs of one section have in common: all that is compared on, without any seed."""
+    """Conditions that runs of one section have in common, without any seed."""
     return {
         **{k: getattr(c, k) for k in SAME},
         "views": {k: v for k, v in c.views.items() if k != "seed"},
@@ -166,14 +164,14 @@ def unusual_stream(data: Mapping[str, Any]) -> list[str]:
     ['clean + fog/3']
     """
     usual = asdict(StreamOptions())
-    given = {**usual, **data}
+    own = {**usual, **data}
     names = list(data.get("domain_counts", {}))
-    keys = ["order"] if given["order"] != "as given" else []
-    keys += ["delta"] if given["order"] == "correlated" else []
+    keys = ["order"] if own["order"] != "as given" else []
+    keys += ["delta"] if own["order"] == "correlated" else []
     keys += ["domains"] if len(names) > 1 else []
-    words = [f"{k}={given[k]}" for k in keys if given[k] != usual[k]]
-    if given["imbalance"] != "none":
-        words += [f"imbalance={given['imbalance']}", f"ratio={given['ratio']}"]
+    words = [f"{k}={own[k]}" for k in keys if own[k] != usual[k]]
+    if own["imbalance"] != "none":
+        words += [f"imbalance={own['imbalance']}", f"ratio={own['ratio']}"]
     corrupted = [n for n in names if n.rpartition("/")[0] in CORRUPTIONS]
     if corrupted:
         clean = ["clean"] if len(corrupted) < len(names) else []

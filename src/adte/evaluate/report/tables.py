@@ -231,8 +231,8 @@ _LATEX = {
 
 
 def _csv(grids: Sequence[Grid]) -> str:
-    """Raw values under keys; a pair takes two columns. Several grids get a column that tells them
-    apart, and the union of their columns.
+    """Raw values under keys; a pair takes two columns. Several grids get a column of their
+    titles, and the union of their columns.
     """
     lines = []
     for grid in grids:
@@ -313,7 +313,7 @@ def rows_table(rows: Sequence[Mapping[str, Any]], title: str = "", best: str = "
     """The rows of `adte.evaluate.running.rows` as a table, with a caption that explains its
     columns; `best` names the best baseline.
 
-    Columns that no row has a value for are left out, and `seeds` is shown where there are several.
+    Columns that no row has a value for are left out, and `seeds` is shown if several.
     Rows that are `aside`, for they lack draws that others have, are named below the table.
     """
     head, *rest = (Column.of(m) for m in list_metrics() if m.plain)
@@ -372,7 +372,7 @@ def _explained(columns: Iterable[Column], rows: Sequence[Mapping[str, Any]], tit
 
 
 def domains_table(rows: Sequence[Mapping[str, Any]], images: Mapping[str, int]) -> Grid | None:
-    """Accuracy on each domain by the same rows; None where there is one domain. Whichever are more,
+    """Accuracy on each domain by the same rows; None for a single domain. Whichever are more,
     domains or methods, are the rows.
 
     >>> row = {"method": "se", "protocol": "stateless", "by_domain": {"clean": 1.0, "fog/3": 0.5}}

@@ -61,7 +61,7 @@ class Metric:
 
     @property
     def cls(self) -> Callable[[Run], Value]:
-        """What was registered, by which the registry tells its origin."""
+        """The function; the registry names its origin by it."""
         return self.function
 
     @property
@@ -155,7 +155,7 @@ def _estimated(run: Run) -> NDArray[np.float64]:
 
 
 def _by(run: Run, keys: Sequence[str] | Sequence[int]) -> dict[str, float] | None:
-    """Accuracy for each key, where there are several."""
+    """Accuracy for each key, if the run has several."""
     if len(set(keys)) < 2:
         return None
     array = np.array(keys)

@@ -18,7 +18,7 @@ from adte.core.errors import InputError, brief, unknown
 from adte.core.machine import as_it_is, threads
 from adte.core.prediction import Prediction, Predictions, check_probs
 from adte.evaluate.features.recipe import Recipe
-from adte.evaluate.features.stream import FeatureStream, Given, Image, Tick, silent
+from adte.evaluate.features.stream import FeatureStream, Image, Samples, Tick, silent
 from adte.methods import Method, PriorMethod, create_method
 from adte.methods.prior import ClassPrior
 
@@ -26,7 +26,7 @@ __all__ = ["BATCH", "PROTOCOLS", "Protocol", "Run", "learned", "predictions", "r
 
 Protocol = Literal["online", "two-pass", "episodic", "frozen"]
 
-BATCH = 16  # images that are handed to a method together
+BATCH = 16  # images that a method gets together
 
 PROTOCOLS: dict[str, str] = {
     "online": "one pass; every image is predicted and learned from",
@@ -37,7 +37,7 @@ PROTOCOLS: dict[str, str] = {
 
 
 def act(method: Method, protocol: Protocol, batch: Batch) -> Predictions:
-    """What a method says of a batch; the last pass of the protocol."""
+    """Predictions of a batch, in the last pass of the protocol."""
     if protocol == "online":
         return method.step(batch)
     if protocol != "episodic":
@@ -59,7 +59,7 @@ def predictions(
         method: the method; it is changed by what it learns.
         samples: the images. The protocol "two-pass" goes over them twice, so it takes no iterator.
         protocol: one of `PROTOCOLS`.
-        batch: images that are given to the method at a time; it does not change the predictions.
+        batch: images that the method gets at a time; it does not change the predictions.
 
     Yields:
         A `Prediction` for each sample.
@@ -174,7 +174,7 @@ def run(
         stream: a stream of features, such as `from_arrays` makes, or (sample, label) pairs.
         protocol: one of `PROTOCOLS`.
         tick: called with the number of images that were just done.
-        batch: images that are given to the method at a time; it does not change the predictions.
+        batch: images that the method gets at a time; it does not change the predictions.
 
     Raises:
         InputError: if the protocol is unknown, "two-pass" was asked of an iterator, or a label is
@@ -182,7 +182,7 @@ def run(
     """
     _check(method, protocol, stream)
     if not isinstance(stream, FeatureStream):
-        stream = Given(stream, Recipe(model="", classes=()))
+        stream = Samples(stream, Recipe(model="", classes=()))
     clock = _Clock()
     if protocol == "two-pass":
         for some, images in stream.batches(batch, clock):
@@ -265,6 +265,6 @@ class _Clock:
 
 
 def _wait() -> None:
-    """Until a GPU has done what this stream was told."""
+    """Wait until a GPU has done the work of this stream."""
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.current_stream().synchronize()

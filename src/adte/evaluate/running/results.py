@@ -140,7 +140,7 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Record:
-    """What one run says: a title, its figures by metric, and the conditions they hold under.
+    """The result of one run: a title, its figures by metric, and the conditions they hold under.
 
     `key` is the run's name in a results folder, `path` its file there, where it is kept.
     """
@@ -161,14 +161,15 @@ class Record:
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any], path: Path | None = None) -> Record:
-        """The record of a file, whose checksum was found right."""
+        """The record of a file, whose checksum fits."""
         about = {f.name: facts["protocol"][f.name] for f in fields(Conditions)}
         return cls(facts["title"], facts["metrics"], Conditions(**about), facts["key"], path)
 
 
 class Results:
-    """A folder of runs: `<key>.json` with figures and protocol, `<key>.safetensors` with what was
-    predicted for every image. The key is a digest of what was asked, so a run is found again.
+    """A folder of runs: `<key>.json` with figures and protocol, `<key>.safetensors` with the
+    prediction for every image. The key is a digest of all that decides the run, so a second call
+    finds it.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:

@@ -30,7 +30,7 @@ BASELINES = ("se", "zero-shot")  # that gains are over, unless another is asked 
 
 
 class Draw(NamedTuple):
-    """What a stream was drawn by, but for its order: seeds of its images and of their views."""
+    """Seeds that a stream was drawn by, of its images and of their views; none of its order."""
 
     images: int = 0
     views: int = 0
@@ -92,7 +92,7 @@ def entries(
     A row is a method with its options under a protocol. A method that keeps no state has one row,
     and counts once for each draw: its other orders and protocols say the same. Figures are means
     over draws, each the mean over its orders; so is the gain. `ci95` is the 95 % interval of the
-    accuracy (Student's t, cut off at 0 and 1) over draws, over orders where there is one draw, and
+    accuracy (Student's t, cut off at 0 and 1) over draws, over orders for a single draw, and
     None for one of those. `gain_ci95` is that of the gain over the baseline, paired by image
     (bootstrap). `over` is the title of the baseline, with its protocol where it ran under several.
     A row that lacks some of the draws is `aside`.
@@ -141,7 +141,7 @@ def _protocol(outcome: Outcome) -> str:
 
 def _baseline(rows: Collection[tuple[str, str]], asked: str | None) -> tuple[str, str] | None:
     """The row that gains are over: what was asked for, else SE, else zero-shot, and online if it
-    ran so; None if there is none, or no other.
+    ran so; None if no row is, or no other.
     """
     wanted = BASELINES if asked is None else (asked,)
     ordered = sorted(rows, key=lambda row: ["stateless", *PROTOCOLS].index(row[1]))
@@ -176,7 +176,7 @@ def _how(c: Conditions) -> dict[str, Any]:
 
 
 def differences(many: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What tells each of several apart, as in "views.flip=0.5, images=40".
+    """Words that distinguish several sets of facts, as in "views.flip=0.5, images=40".
 
     >>> differences([{"images": 40, "order": "listed"}, {"images": 60, "order": "listed"}])
     ['images=40', 'images=60']

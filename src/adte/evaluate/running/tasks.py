@@ -99,15 +99,15 @@ def _ladder() -> Iterable[Task]:
         yield from (Task(name, options, protocol, title=title) for name, options, title in rows)
 
 
-UNKNOWN = "unknown"  # the source of a method from elsewhere, where there is no file of it
+UNKNOWN = "unknown"  # the source of a method from elsewhere, if it has no file
 
-# The paper's ladder, with logit adjustment given to the baselines too, so that it is a fair one.
+# The paper's ladder, with logit adjustment for the baselines too, so that it is a fair one.
 LADDER: tuple[Task, ...] = tuple(_ladder())
 
 
 @dataclass
 class Outcome:
-    """What came of a task: every image's prediction, and the record of it."""
+    """The result of a task: every image's prediction, and the record of it."""
 
     task: Task
     run: Run
@@ -215,7 +215,7 @@ def run_tasks(
 
     A result is written when its task is done, so an interrupted comparison goes on where it was.
     Images are encoded once and shared, however many tasks and passes look at them, unless a task
-    needs their pixels; `tick` is told of each image then too, see `ticks`.
+    needs their pixels; `tick` counts each image then too, see `ticks`.
     """
     keys = [key_of(stream, t) for t in tasks]
     known = [None if results is None or again else known_run(stream, results, k) for k in keys]
@@ -378,7 +378,7 @@ def _expanded(task: Task, protocols: Sequence[Protocol] | None, seeds: Sequence[
 
 
 def _task(method: Method) -> Task:
-    """What makes a method anew, with its options."""
+    """The task that makes a method anew, with its options."""
     if method.name not in list_methods() or method_info(method.name).cls is not type(method):
         raise InputError(
             f"{type(method).__name__} is a method that is not registered; put @register(NAME) on "
