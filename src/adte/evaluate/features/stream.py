@@ -286,7 +286,7 @@ def narrowed(stream: S, classes: Sequence[int], name: str) -> S:
     new = np.full(len(stream.classes), -1)
     new[kept] = np.arange(len(kept))
     out = stream.ordered(np.flatnonzero(np.isin(stream.labels, kept)))
-    out._labels = new[stream._labels]
+    out._labels = np.where(stream._labels < 0, -1, new[stream._labels])  # of others, none
     out.class_weights = stream.class_weights[kept]
     out.recipe = stream.recipe.narrowed(kept, name)
     return out

@@ -32,7 +32,7 @@ SEEDED = ("seed", "digest", "changes")  # facts of a stream that follow from its
 
 @dataclass(frozen=True)
 class Section:
-    """Entries on the same images under the same model, best first, and those that lack draws last."""
+    """Entries on the same images under the same model, best first; those that lack draws last."""
 
     conditions: Conditions  # of one of the runs; all share what distinguishes sections
     entries: list[Entry]

@@ -204,6 +204,7 @@ def run(
         known += [i._replace(features=_NOTHING) for i in images]  # nobody looks at them any more
         tick(len(images))
     table = (torch.cat(rows, 1) if rows else torch.zeros(6, 0)).double().numpy()
+    unique = len({(i.id, i.domain) for i in known}) == len(known)
     return Run(
         method=method.name,
         protocol=protocol,
@@ -220,9 +221,7 @@ def run(
         ids=[i.id for i in known],
         domains=[i.domain for i in known],
         groups=[i.group for i in known],
-        places=[]
-        if len({(i.id, i.domain) for i in known}) == len(known)
-        else [i.place for i in known],
+        places=[] if unique else [i.place for i in known],
         frequency=stream.frequency,
     )
 

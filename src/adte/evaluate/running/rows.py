@@ -182,9 +182,10 @@ def differences(many: Sequence[Mapping[str, Any]]) -> list[str]:
     ['images=40', 'images=60']
     """
     every = dict.fromkeys(name for facts in many for name in facts)
-    apart = [n for n in every if len({json.dumps(f.get(n), default=str) for f in many}) > 1]
-    last = [n.rpartition(".")[2] for n in apart]  # some facts stand twice, as does "images"
-    apart = [n for i, n in enumerate(apart) if last.index(last[i]) == i]
+    columns: dict[tuple[str, ...], str] = {}  # some facts stand twice, as does "images"
+    for n in every:
+        columns.setdefault(tuple(json.dumps(f.get(n), default=str) for f in many), n)
+    apart = [n for values, n in columns.items() if len({*values}) > 1]
     return [
         ", ".join(f"{n}={_short(facts[n])}" for n in apart if facts.get(n) not in ("", None))
         for facts in many
