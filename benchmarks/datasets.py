@@ -32,11 +32,10 @@ import torch
 
 from adte.data import check_dataset
 from adte.data.names import imagenet_ids
-from adte.evaluate.compare import tasks_for
 from adte.evaluate.features.cache import Cache, extract
 from adte.evaluate.features.live import Live
-from adte.evaluate.running.aggregate import aggregate
-from adte.evaluate.running.tasks import run_tasks
+from adte.evaluate.running.rows import aggregate
+from adte.evaluate.running.tasks import run_tasks, tasks_for
 from adte.evaluate.source import Source
 from adte.images.decode import is_image
 from adte.methods import create_method

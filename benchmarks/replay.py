@@ -34,14 +34,14 @@ IMAGENET = {"images": 50_000, "views": 64, "dim": 512, "classes": 1000}
 class Made(Live):
     """Random unit features in place of encoded images; the writing is the real one."""
 
-    def images(self) -> Iterator[Image]:
+    def _read(self, places: np.ndarray) -> Iterator[Image]:
         self.skipped = []
-        g = torch.Generator().manual_seed(self.part[0])
+        g = torch.Generator().manual_seed(int(places[0]))
         pool = torch.randn(8 + self.views.count, self.model.dim, generator=g)
         pool = torch.nn.functional.normalize(pool, dim=-1).half()
-        for index in self.part:
+        for index in places.tolist():
             features = pool[index % 8 :][: self.views.count]
-            yield Image(features, int(self.stream.labels[index]), *self.stream.identify(index))
+            yield Image(features, 0, *self.stream.identify(index), place=index)
 
 
 def stream(kind: type[Live], images: int, views: int, dim: int, classes: int) -> Live:
@@ -130,8 +130,8 @@ def imagenet(folder: Path, shards: int) -> dict[str, Any]:
     extract(live, folder)
     wrote = time.perf_counter() - start
     cache = Cache(folder)
-    size = sum(p.stat().st_size for p in cache.shards)
-    for path in cache.shards:  # out of the page cache, so that the disk is measured
+    size = sum(p.stat().st_size for p in cache.paths)
+    for path in cache.paths:  # out of the page cache, so that the disk is measured
         with path.open("rb") as f:
             os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     start = time.perf_counter()
@@ -145,7 +145,7 @@ def imagenet(folder: Path, shards: int) -> dict[str, Any]:
     entries = views * dim * 2 + 2 * 4
     full, last = divmod(images, SHARD)
     head = size // shards - SHARD * entries
-    rest = Cache(extract(stream(Made, last, views, dim, 2), folder / "last").folder).shards[0]
+    rest = Cache(extract(stream(Made, last, views, dim, 2), folder / "last").folder).paths[0]
     return {
         **IMAGENET,
         "feature_bytes": images * views * dim * 2,

@@ -451,11 +451,11 @@ def test_own_features_are_data(npz, tmp_path, monkeypatch):
 def test_own_features_do_not_stand_in_for_something_else(npz, tmp_path):
     data = ("--data", f"npz:{npz}")
     for args, message in (
-        (("--views", 3), "views cannot be set for 'npz:"),
-        (("--model", "tiny"), "model cannot be set"),
+        (("--views", 3), "--views 3 needs images, and 'npz:"),
+        (("--model", "tiny"), "--model tiny needs images"),
         (("--order", "class-ordered"), "unknown order of rows 'class-ordered'"),
-        (("--corrupt", "fog"), "corrupt cannot be set"),
-        (("--template", "a {}."), "prompts cannot be set"),
+        (("--corrupt", "fog"), "--corrupt fog needs images"),
+        (("--template", "a {}."), "--template needs images"),
         (("--limit", 0), "limit=0"),
         (("--method", "tpt"), "needs the text tower; give images"),
         (("--method", "tent"), "needs the image tower; give images"),
@@ -611,7 +611,6 @@ BAD = {
     "template": (["eval", "--data", "FOLDER", "--template", "no place"], "no place"),
     "descriptions": (["eval", "--data", "FOLDER", "--descriptions", "/nowhere"], "/nowhere"),
     "again": (["eval", "--data", "FOLDER", "--again"], "--again needs --runs"),
-    "log": (["eval", "--data", "FOLDER", "--log", "paper"], "unknown log"),
     "runs": (["eval", "--data", "FOLDER", "--runs", "FILE"], "a file is in the way"),
     "json": (["eval", "--data", "FOLDER", "--json", "/nowhere/x.json"], "/nowhere"),
     "table": (["eval", "--data", "FOLDER", "--table", "x.xlsx"], ".csv, .md, .html or .tex"),

@@ -10,31 +10,11 @@ import pytest
 import torch
 from scipy.stats import spearmanr
 
-from adte import InputError
 from adte.evaluate import Run
 from adte.evaluate.report.tables import rows_table, terminal_table
 from adte.evaluate.running import figures, metrics
 from adte.evaluate.running.figures import aurc, risk_coverage
 from adte.evaluate.running.results import summarise
-
-
-def test_ece_of_hand_made_cases():
-    assert figures.ece([1, 1, 1, 1], [1, 1, 1, 1]) == 0
-    assert figures.ece([1, 1, 1, 1], [1, 1, 0, 0]) == pytest.approx(0.5)
-    # Two bins: 0.55 with one of two right, 0.95 with both right.
-    assert figures.ece([0.55, 0.55, 0.95, 0.95], [1, 0, 1, 1]) == pytest.approx(0.05)
-    assert figures.ece([0.0], [0]) == 0
-
-
-def test_ece_against_plain_loops():
-    rng = np.random.default_rng(0)
-    confidence, correct = rng.random(500), rng.random(500) < 0.4
-    total = 0.0
-    for b in range(15):
-        inside = (confidence > b / 15) & (confidence <= (b + 1) / 15)
-        if inside.any():
-            total += inside.sum() * abs(correct[inside].mean() - confidence[inside].mean())
-    assert figures.ece(confidence, correct) == pytest.approx(total / 500)
 
 
 def test_thirds():
@@ -85,12 +65,6 @@ def test_all_that_is_said_of_an_image_has_one_sign():
     alone = [str(i) for i in range(40)]
     assert figures.mcnemar(a, b, alone) == figures.mcnemar(a, b)
     assert figures.mcnemar([*a, *a], [*b, *b], alone * 2) == pytest.approx(figures.mcnemar(a, b))
-
-
-def test_mean_per_class_and_nll():
-    assert figures.mean_per_class([1, 1, 1, 0], [0, 0, 0, 2]) == pytest.approx(0.5)
-    assert figures.nll([0.5, 0.25]) == pytest.approx(-np.log([0.5, 0.25]).mean())
-    assert np.isfinite(figures.nll([0.0]))
 
 
 @pytest.fixture(scope="module")
@@ -151,23 +125,6 @@ def test_average_precision_is_that_of_torchmetrics(reference, digits):
         assert value == pytest.approx(theirs(rows), abs=1e-6)
 
 
-def test_average_precision_by_hand():
-    """One class ranked perfectly (1), one with its positive second (1/2), one without positives."""
-    scores = np.array([[0.9, 0.8, 0.1], [0.2, 0.9, 0.3], [0.1, 0.1, 0.2]])
-    targets = np.array([[1, 1, 0], [0, 0, 0], [0, 0, 0]])
-    assert figures.average_precision(scores, targets) == pytest.approx(0.75)
-
-
-def test_bias_statistics_by_hand():
-    found = figures.bias_statistics(np.log([0.5, 0.25, 0.25]), [3, 2, 1])
-    bias = -np.log([0.5, 0.25, 0.25])
-    assert found["bias_mean"] == pytest.approx(bias.mean())
-    assert found["bias_variance"] == pytest.approx(bias.var())
-    assert found["bias_std"] ** 2 == pytest.approx(found["bias_variance"])
-    assert found["spearman"] == pytest.approx(np.sqrt(0.75))
-    assert "spearman" not in figures.bias_statistics(np.log([0.5, 0.5]))
-
-
 # --------------------------------------------------------------------------- one entry per metric
 
 
@@ -226,13 +183,6 @@ def test_a_metric_that_does_not_apply_is_left_out():
     assert (out["head_estimated"], out["tail_estimated"]) == (1.0, 0.5)
 
 
-def test_classes_that_never_occur_count_as_classes():
-    """Of nine classes three are a third: the predicted ones are the head, with ties by index."""
-    out = summarise(a_run(classes=9))
-    assert out["head_estimated"] == pytest.approx(4 / 6)
-    assert "tail_estimated" not in out
-
-
 @pytest.fixture
 def mine():
     """A stranger's metric, taken out again afterwards."""
@@ -283,27 +233,6 @@ def test_a_value_of_another_kind_costs_no_run(mine, kind, value):
     assert "odd" not in out
 
 
-def test_an_interval_has_no_best(mine):
-    mine("span", lambda run: (0.1, 0.2), column="span", direction="up", kind="interval")
-    figures = metrics.averages([summarise(a_run())])
-    rows = [{"method": n, "protocol": "online", "seeds": 1, **figures} for n in "ab"]
-    assert [row[-1] for row in rows_table(rows).cells()] == [("+10.0…+20.0", "", "")] * 2
-
-
-def test_what_a_metric_cannot_be(mine):
-    with pytest.raises(InputError, match="metric 'accuracy' is registered already"):
-        mine("accuracy", lambda run: 1.0)
-    with pytest.raises(InputError, match="is no name to register by; write @metric"):
-        metrics.metric(len)
-    assert summarise(a_run())["accuracy"] == pytest.approx(4 / 6)
-
-
-@pytest.mark.parametrize(("option", "value"), [("kind", "furlongs"), ("direction", "left")])
-def test_a_metric_of_an_unknown_kind(option, value):
-    with pytest.raises(InputError, match=f"unknown .*'{value}'"):
-        metrics.metric("odd", **{option: value})
-
-
 def test_averages_over_seeds():
     found = metrics.averages([
         {"accuracy": 0.25, "head": 0.5, "by_domain": {"fog": 0.5, "snow": 0.0}},
@@ -321,14 +250,3 @@ def test_risk_over_coverage_by_hand():
     assert curve.risk.tolist() == pytest.approx([1 / 2, 1 / 3, 2 / 4, 3 / 5])
     area = (2 * 1 / 2 + 1 / 3 + 1 / 2 + 3 / 5) / 5  # what each image's own threshold would cost
     assert aurc([0.9, 0.5, 0.9, 0.7, 0.2], [1, 0, 0, 1, 0]) == pytest.approx(area)
-
-
-def test_risk_falls_where_confidence_means_something():
-    rng = np.random.default_rng(0)
-    sure = rng.random(4000)
-    right = rng.random(4000) < sure
-    honest, blind = aurc(sure, right), aurc(rng.random(4000), right)
-    assert blind == pytest.approx(0.5, abs=0.03)  # the risk of all, at every coverage
-    assert honest == pytest.approx(0.25, abs=0.03)  # ∫ (1 − (1 + t)/2) over t
-    best = aurc(right + sure, right)
-    assert best == pytest.approx(0.5 + 0.5 * np.log(0.5), abs=0.03)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from adte.evaluate.running.figures import bootstrap_difference
-from adte.evaluate.running.paired import Drawn, Item, gain, interval
+from adte.evaluate.running.rows import Item, gain, interval
 
 
 def test_images_shown_once_are_drawn_one_by_one():
@@ -46,9 +46,3 @@ def test_one_image_has_no_interval():
     """However often it is shown: every draw of the bootstrap would be the same."""
     shown = [Item("a", place=i) for i in range(40)]
     assert gain(dict.fromkeys(shown, 1.0), dict.fromkeys(shown, 0.5)) == (0.5, None)
-
-
-def test_an_image_without_a_name_is_told_by_its_place_in_its_stream():
-    one, other = Item("", place=3), Item("", place=3, drawn=Drawn(images=1))
-    again = Item("", place=3, drawn=Drawn(views=1))
-    assert one.image == again.image != other.image

@@ -95,66 +95,41 @@ def test_names_of_many_options_are_cut(letter, run, tmp_path):
 def test_the_json_is_what_users_know(run, tmp_path):
     _, record = kept(tmp_path, run)
     facts = json.loads(record.path.read_text("utf-8"))
-    assert facts.keys() == {"format", "key", "title", "metrics", "protocol"}
-    assert facts["format"] == FORMAT == 3
+    assert facts.keys() == {"format", "key", "title", "metrics", "protocol", "checksum"}
+    assert facts["format"] == FORMAT
     assert facts["metrics"]["accuracy"] == pytest.approx(2 / 3)
     assert facts["protocol"]["order_seed"] == 2
     assert facts["protocol"]["versions"].keys() == {"adte", "torch", "python"}
     assert Record.from_json(facts) == record
-    assert {k: v for k, v in facts.items() if k != "format"} == record.to_json()
+    assert {k: facts[k] for k in record.to_json()} == record.to_json()
 
 
-def test_few_words_suffice_for_conditions():
-    some = Conditions(protocol="online", method="se", model="tiny", images=1, classes=2)
-    figures = {"accuracy": 1, "seconds": 0.1, "images": 1}
-    record = Record("se", figures, some, "se-1")
-    facts = record.to_json()
-    assert Record.from_json(json.loads(json.dumps(facts))) == record
-    del facts["protocol"]["part"], facts["protocol"]["options"]
-    assert Record.from_json({**facts, "newer": 1}) == record
-    assert some.versions["adte"]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"protocol": 3}, "protocol is 3, not a table"),
-        ({"metrics": None}, "metrics is None, not a table"),
-        ({"metrics": {"accuracy": "high"}}, "metrics.accuracy is 'high', not a number"),
-        ({"metrics.by_domain": "x"}, "metrics.by_domain: 'x' is no value of the kind"),
-        ({"metrics.ece": float("nan")}, "metrics.ece: nan is no value of the kind"),
-        ({"title": ...}, "title is missing"),
-        ({"protocol.images": "many"}, "protocol.images is 'many', not a whole number"),
-        ({"protocol.options": [1]}, "protocol.options is [1], not a table"),
-        ({"protocol.model": None}, "protocol.model is None, not a text"),
-        ({"protocol.method": ...}, "protocol.method is missing"),
-    ],
-)
-def test_a_damaged_record_is_one_sentence(run, tmp_path, change, message):
+def test_a_record_that_was_damaged_or_altered_is_one_sentence(run, tmp_path):
     results, record = kept(tmp_path, run)
-    facts = json.loads(record.path.read_text("utf-8"))
-    for name, value in change.items():
-        *outer, last = name.split(".")
-        where = facts[outer[0]] if outer else facts
-        where.pop(last) if value is ... else where.update({last: value})
-    record.path.write_text(json.dumps(facts), "utf-8")
-    with pytest.raises(StateError, match="cannot be read") as caught:
+    whole = record.path.read_text("utf-8")
+    facts = json.loads(whole)
+    unsigned = {k: v for k, v in facts.items() if k not in ("checksum", "metrics")}
+    for text, words in (
+        (whole[:-9], "is damaged"),
+        ("[" * 200_000, "is damaged"),
+        (json.dumps({**facts, "title": "another"}), "was altered: its checksum does not fit"),
+        (json.dumps(unsigned), "is damaged \\('metrics'\\)"),
+        (json.dumps({"format": 2}), "format 2, this version reads 4; use another results"),
+    ):
+        record.path.write_text(text, "utf-8")
+        for read in (lambda: list(results), lambda: results.get("adte-1")):
+            with pytest.raises(
+                StateError, match=rf"adte-1\.json' .*{words}.*delete it and run again"
+            ):
+                read()
+    record.path.write_text(whole, "utf-8")
+    other = record.path.with_name("adte-2.json")
+    for name in ("json", "safetensors"):
+        other.with_suffix(f".{name}").write_bytes(record.path.with_suffix(f".{name}").read_bytes())
+    with pytest.raises(StateError, match="was written under another name"):
         list(results)
-    assert message in str(caught.value)
-    assert "delete it and run again" in str(caught.value)
-
-
-def test_results_of_the_last_version_are_refused_in_one_sentence(run, tmp_path):
-    results, record = kept(tmp_path, run)
-    old = {"format": 2, "key": "adte-1", "title": "adte", "metrics": {},
-           "protocol": {"seed": 0, "versions": {"adte": "0.1.0"}}}  # fmt: skip
-    record.path.write_text(json.dumps(old), "utf-8")
-    for read in (lambda: list(results), lambda: results.get("adte-1")):
-        with pytest.raises(StateError, match=r"format 2 \(written by adte 0\.1\.0\), this version"):
-            read()
-    record.path.write_text(json.dumps({**old, "protocol": ["odd"]}), "utf-8")
-    with pytest.raises(StateError, match="written by adte unknown"):
-        list(results)
+    other.with_suffix(".safetensors").unlink()
+    assert list(results) == [record]  # a file without predictions is no run
 
 
 def test_damaged_predictions_are_one_sentence(run, tmp_path):

@@ -6,29 +6,27 @@ import json
 import os
 import subprocess
 import sys
-from copy import copy
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from adte import InputError, StateError, create_method
+from adte import InputError
 from adte.data import make_stream
-from adte.evaluate import run
 from adte.evaluate.compare import Comparison
 from adte.evaluate.features.cache import Cache, extract
 from adte.evaluate.features.live import Live
 from adte.evaluate.report.sections import read_sections
-from adte.evaluate.running.aggregate import aggregate
-from adte.evaluate.running.results import Results, summarise
+from adte.evaluate.running.results import Results
+from adte.evaluate.running.rows import aggregate
 from adte.evaluate.running.tasks import (
     Task,
     grid,
     key_of,
     known_run,
-    method_tasks,
     run_tasks,
+    tasks_for,
 )
 from adte.evaluate.source import Source
 from adte.images import KERNELS
@@ -92,59 +90,13 @@ def test_finished_runs_are_not_run_again(cache, tmp_path):
     assert len(list((tmp_path / "runs").glob("*.json"))) == 3
 
 
-def test_interrupted_comparisons_end_up_the_same(cache, tmp_path):
-    class Stop(Exception):
-        pass
-
-    ticks = 0
-
-    def stop(images: int) -> None:
-        nonlocal ticks
-        ticks += images
-        if ticks >= 30:
-            raise Stop
-
-    with pytest.raises(Stop):
-        run_tasks(cache, TASKS, Results(tmp_path / "a"), stop)
-    resumed = run_tasks(cache, TASKS, Results(tmp_path / "a"))
-    whole = run_tasks(cache, TASKS, Results(tmp_path / "b"))
-    for a, b in zip(resumed, whole, strict=True):
-        for figure in ("images_per_s", "seconds"):
-            a.record.metrics.pop(figure), b.record.metrics.pop(figure)
-        assert a.record == b.record
-
-
-def test_another_stream_is_another_run(cache, tmp_path):
-    results = Results(tmp_path)
-    run_tasks(cache, [Task("se")], results)
-    other = copy(cache)
-    other.recipe = replace(cache.recipe, fingerprint="other")
-    run_tasks(other, [Task("se")], results)
-    assert len(list(tmp_path.glob("*.json"))) == 2
-
-
-def test_seeds_shuffle_and_rows_average(cache):
-    outcomes = run_tasks(cache, [Task("adte", seed=s) for s in range(3)] + [Task("se")])
-    records = [o.record for o in outcomes]
-    rows = aggregate(outcomes)
-    assert rows[0]["seeds"] == 3
-    mean = np.mean([r.metrics["accuracy"] for r in records[:3]])
-    low, high = rows[0]["gain_ci95"]
-    assert low <= rows[0]["gain"] <= high
-    assert rows[0]["accuracy"] == pytest.approx(mean)
-    assert rows[0]["ci95"][0] <= mean <= rows[0]["ci95"][1]
-    assert rows[1]["protocol"] == "stateless"
-    assert rows[0]["gain"] == pytest.approx(mean - records[3].metrics["accuracy"])
-
-
 def test_orders_are_of_the_kind_that_was_asked_for(tmp_path):
     """They were shuffles, of which the record said that classes and domains came in turn."""
     sets = [replace(pictures(12), name=name) for name in ("one", "two")]
-    stream = make_stream(sets, order="class-ordered")
-    held = extract(replace(live(1), stream=stream), tmp_path)
-    tasks = [Task("adte", seed=seed) for seed in range(3)]
-    for where in (held, replace(live(1), stream=stream)):
-        done = run_tasks(where, tasks)
+    stream, model = make_stream(sets, order="class-ordered"), live(1)
+    ordered = Live(model.model, model.class_weights, stream, model.views)
+    for where in (extract(ordered, tmp_path), ordered):
+        done = run_tasks(where, [Task("adte", seed=seed) for seed in range(3)])
         assert len({tuple(o.run.labels.tolist()) for o in done}) == 3
         for o in done:
             facts = o.record.conditions.data
@@ -154,11 +106,17 @@ def test_orders_are_of_the_kind_that_was_asked_for(tmp_path):
         assert len({o.record.conditions.data["digest"] for o in done}) == 3
 
 
-def test_an_interval_of_two_seeds_stays_between_nothing_and_all(cache):
-    outcomes = run_tasks(cache, [Task("adte", seed=s) for s in range(2)])
-    for outcome, share in zip(outcomes, (0.3, 0.8), strict=True):
+def test_rows_average_over_seeds_and_interval_ends_at_nothing_and_all(cache):
+    outcomes = run_tasks(cache, [Task("adte", seed=s) for s in range(3)] + [Task("frolic")])
+    assert outcomes[3].run.log_prior is not None  # whoever holds a prior has it recorded
+    row, _ = aggregate(outcomes)
+    assert row["seeds"] == 3
+    mean = np.mean([o.record.metrics["accuracy"] for o in outcomes[:3]])
+    assert row["accuracy"] == pytest.approx(mean)
+    assert row["ci95"][0] <= mean <= row["ci95"][1]
+    for outcome, share in zip(outcomes, (0.3, 0.8), strict=False):
         outcome.record.metrics["accuracy"] = share
-    assert aggregate(outcomes)[0]["ci95"] == [0.0, 1.0]
+    assert aggregate(outcomes[:2])[0]["ci95"] == [0.0, 1.0]
 
 
 def test_grid_takes_every_combination():
@@ -167,59 +125,14 @@ def test_grid_takes_every_combination():
     assert tasks[0].options == {"entropy.beta": 0.5, "entropy.direction": "paper"}
     with pytest.raises(InputError, match="unknown option"):
         grid("adte", ["bta=1"], "online", [0])
-
-
-def test_a_grid_runs_what_does_not_learn_once():
     tasks = grid("se", ["adjust=none,before"], "online", [0, 1, 2])
     assert [(t.title, t.seed) for t in tasks] == [
-        ("se adjust=none", 0),
+        ("se adjust=none", 0),  # does not learn
         *(("se adjust=before", seed) for seed in range(3)),
     ]
-
-
-def test_methods_for_features_leave_the_image_tower_out():
-    names = {t.method for t in method_tasks([], ["online", "two-pass"], [0])}
+    names = {t.method for t in tasks_for(None, ["online", "two-pass"], [0])}
     assert {"adte", "tda", "tpt"} <= names
-    assert not names & {"tent", "memo", "deyo", "bn"}
-
-
-def test_results_of_another_version_are_refused(cache, tmp_path):
-    results = Results(tmp_path)
-    run_tasks(cache, [Task("se")], results)
-    (path,) = tmp_path.glob("*.json")
-    record = json.loads(path.read_text())
-    path.write_text(json.dumps({**record, "format": 99}))
-    with pytest.raises(StateError, match="format 99"):
-        list(results)
-    path.write_text("{")
-    with pytest.raises(StateError, match="cannot be read"):
-        list(results)
-
-
-def test_summary_by_domain_group_and_third():
-    done = run(create_method("zero-shot"), live(9))
-    n = len(done.labels)
-    done.frequency = np.array([3.0, 2.0, 1.0])
-    done.domains, done.groups = ["a", "b"] * 4 + ["a"], [0, 1, 1] * 3
-    out = summarise(done)
-    parts = [out["head"], out["middle"], out["tail"]]
-    assert np.mean(parts) == pytest.approx(out["accuracy"])
-    assert out["by_domain"]["a"] == pytest.approx(done.correct[::2].mean())
-    assert out["worst_group"] == min(out["by_group"].values())
-    assert out["images"] == n
-    assert out["top5"] == 1
-
-
-def test_gains_over_seeds_are_known_by_name_and_not_guessed_where_images_were_skipped(cache):
-    outcomes = run_tasks(cache, [Task("se"), *(Task("adte", seed=s) for s in range(2))])
-    assert aggregate(outcomes)[1]["gain_ci95"] is not None
-    told = replace(outcomes[2].record.conditions, skipped=[{"id": "x"}])
-    known = aggregate(outcomes)[1]["gain_ci95"]
-    outcomes[2].record = replace(outcomes[2].record, conditions=told)
-    assert aggregate(outcomes)[1]["gain_ci95"] == known
-    for o in outcomes:
-        o.run.ids = [""] * len(o.run.ids)  # which is which, nobody knows
-    assert aggregate(outcomes)[1]["gain_ci95"] is None
+    assert not names & {"tent", "memo", "deyo", "bn"}  # they need the image tower
 
 
 def test_images_are_encoded_once_however_many_look_at_them():
@@ -303,16 +216,6 @@ def test_runs_on_other_images_of_the_same_names_are_other_runs(tmp_path):
     assert all("content" in title for title in titles)
 
 
-def test_runs_that_do_not_know_their_images_are_taken_as_before(tmp_path):
-    stream, results = live(6), Results(tmp_path)
-    early = copy(stream)
-    early.recipe = replace(stream.recipe, content=())
-    ((was,), (now,)) = (run_tasks(s, [Task("se")], results) for s in (early, stream))
-    assert now.record == was.record
-    run_tasks(stream, [Task("zero-shot")], results)
-    assert len(read_sections([tmp_path])) == 1
-
-
 def test_a_table_says_which_methods_did_not_run_under_its_prompts(cache):
     prompts = Prompts.of("art of the {}.").describe()
     stream = live(4, prompts=prompts)
@@ -324,12 +227,6 @@ def test_a_table_says_which_methods_did_not_run_under_its_prompts(cache):
     usual = live(4, prompts=Prompts.of("a photo of a {}.").describe())
     (same,) = run_tasks(usual, [Task("tpt")])
     assert same.record.conditions.own_prompt == ""
-
-
-def test_whoever_holds_a_prior_has_it_recorded(cache):
-    frolic, se = run_tasks(cache, [Task("frolic"), Task("se")])
-    assert frolic.run.log_prior is not None
-    assert se.run.log_prior is None
 
 
 def test_a_run_that_skipped_what_can_be_read_by_now_is_no_known_one(tmp_path):

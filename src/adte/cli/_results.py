@@ -1,4 +1,4 @@
-"""Where the results of runs go: a table, a file, a folder, a log."""
+"""Where the results of runs go: a table, a file, a folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from adte.evaluate.running.tasks import Task
     from adte.evaluate.source import Source
 
-KEYS = ("runs", "skip", "table_to", "log_to", "json_to")
+KEYS = ("runs", "skip", "table_to", "json_to")
 
 
 RUN_OPTIONS = (
@@ -28,8 +28,6 @@ RUN_OPTIONS = (
                  help="Reuse the runs that --runs already holds, or do them again."),
     click.option("--table", "table_to", metavar="FILE", callback=table_file,
                  help="Also write the table to FILE: .csv, .md, .html, or .tex for a paper."),
-    click.option("--log", "log_to", metavar="WHERE",
-                 help="Log every run to tensorboard:FOLDER or wandb:PROJECT."),
     JSON,
 )  # fmt: skip
 
@@ -42,32 +40,26 @@ def run_and_show(source: Source, tasks: Sequence[Task], to: dict[str, Any]) -> N
     print the table, write what was asked for. `to` are the values of `run_options`, and `baseline`.
     """
     from adte.evaluate.compare import Listener, compare_tasks
-    from adte.evaluate.running.logs import open_log
     from adte.evaluate.running.tasks import ticks
     from adte.evaluate.source import needs_of
     from adte.label.report import counted
 
     table_to, json_to = to["table_to"], to["json_to"]
     needs = needs_of([t.create() for t in tasks])  # a bad option ends here, before any work
-    with open_log(to["log_to"]) as log:
-        with console.notes():
-            stream = source.or_bundle(needs)
-        if note := unseen(stream):
-            console.say(f"note: {note}")
-        with console.notes(), console.progress("encoding", ticks(stream, tasks)) as bar:
-            done = compare_tasks(
-                stream,
-                tasks,
-                runs=to["runs"],
-                again=not to["skip"],
-                batch=source.batch,
-                baseline=to["baseline"],
-                listener=Listener(
-                    bar.advance,
-                    lambda task: bar.update(task.name),
-                    log.record,
-                ),
-            )
+    with console.notes():
+        stream = source.or_bundle(needs)
+    if note := unseen(stream):
+        console.say(f"note: {note}")
+    with console.notes(), console.progress("encoding", ticks(stream, tasks)) as bar:
+        done = compare_tasks(
+            stream,
+            tasks,
+            runs=to["runs"],
+            again=not to["skip"],
+            batch=source.batch,
+            baseline=to["baseline"],
+            listener=Listener(bar.advance, lambda task: bar.update(task.name)),
+        )
     if table_to:
         done.save(table_to)
     if console.told(done.to_json(), json_to):

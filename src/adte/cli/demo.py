@@ -15,7 +15,7 @@ from adte.files import console
 @click.option(
     "--cache",
     metavar="FOLDER",
-    help="Cache of features made with `tiny-longtail`, to use instead of the embedded bundle.",
+    help="Cache of features to use instead of the embedded bundle.",
 )
 @JSON
 @console.notes()
@@ -27,28 +27,27 @@ def demo(out: str, limit: int | None, cache: str | None, json_to: str | None) ->
     are used for scoring only.
     """
     from adte.cli._outputs import check_writable
-    from adte.evaluate.demo import length, run_demo
     from adte.evaluate.features.cache import Cache
-    from adte.evaluate.report.runs import report_files
+    from adte.evaluate.features.stream import Held
+    from adte.evaluate.report.runs import report_files, runs_report
     from adte.evaluate.report.tables import terminal_table
+    from adte.evaluate.running.results import Results
+    from adte.evaluate.running.rows import aggregate
+    from adte.evaluate.running.tasks import LADDER, passes, run_tasks
     from adte.files.claims import claim_folder
 
-    replay = Cache(cache).first(limit)
+    stream = Held.of(Cache(cache).first(limit))  # each row then pays for its method alone
     folder = claim_folder("--out", out)
-    for path in report_files([folder / "runs"], folder / "report.html"):
+    runs, page = folder / "runs", folder / "report.html"
+    for path in report_files([runs], page):
         check_writable(click.get_current_context(), "--out", path)
-    with console.progress("replaying", length() * len(replay)) as bar:
-        done = run_demo(replay, folder, bar.advance)
-    if console.told(done.facts(), json_to):
-        facts = done.facts()
-        title = (
-            f"{facts['images']} photographs, {facts['classes']} classes, "
-            f"{facts['views']} views, model {replay.recipe.model}"
-        )
-        console.grid(terminal_table(done.rows, title))
-        console.table(
-            "Estimated class prior against the true training frequency",
-            ("estimator", "Spearman"),
-            [[e["name"], f"{e['spearman']:.3f}"] for e in done.estimators],
-        )
-    click.echo(f"report: {done.report()}", err=json_to == "-")
+    with console.progress("replaying", passes(LADDER) * len(stream)) as bar:
+        outcomes = run_tasks(stream, LADDER, Results(runs), bar.advance)
+    rows, views = aggregate(outcomes), stream.recipe.views.count
+    facts = {"images": len(stream), "views": views, "classes": len(stream.classes)}
+    if console.told({"rows": rows, **facts}, json_to):
+        about = ", ".join(f"{count} {name}" for name, count in facts.items())
+        console.grid(terminal_table(rows, f"{about}, model {stream.recipe.model}"))
+    runs_report([runs], page, title="adte demo: methods on real photographs",
+                only={o.record.key for o in outcomes})  # fmt: skip
+    click.echo(f"report: {page}", err=json_to == "-")

@@ -123,7 +123,7 @@ def compare(
     tune prompts or towers take seconds per image; --limit and --methods make the run shorter. With
     --runs FOLDER an interrupted comparison continues where it stopped.
     """
-    from adte.evaluate.compare import tasks_for
+    from adte.evaluate.running.tasks import tasks_for
 
     wanted = _words(names) if names else None
     if wanted == []:
@@ -230,7 +230,7 @@ def simulate(json_to: str | None, **values: Any) -> None:
     """
     from adte.evaluate.compare import Comparison, Listener, compare_tasks
     from adte.evaluate.features.recipe import Recipe
-    from adte.evaluate.features.stream import Given
+    from adte.evaluate.features.stream import Samples
     from adte.evaluate.running.tasks import LADDER, ticks
     from adte.images import Views
 
@@ -242,7 +242,7 @@ def simulate(json_to: str | None, **values: Any) -> None:
         views=Views(count=stream.views),
         data={"images": stream.images, "seed": stream.seed},
     )
-    given = Given(stream, recipe)
+    given = Samples(stream, recipe)
     with console.progress("simulating", ticks(given, LADDER)) as bar:
         done = compare_tasks(given, LADDER, listener=Listener(bar.advance))
     if not console.told({"stream": asdict(stream), "rows": list(done)}, json_to):

@@ -16,7 +16,7 @@ FEATURES = ("cache:", "npz:")  # data that begins so is features, and no images
 
 @dataclass(frozen=True, kw_only=True)
 class Asked(Loading):
-    """Where labelled features come from: what can be said in words."""
+    """Where labelled features come from: what words can say."""
 
     data: Sequence[str] = option(
         (),

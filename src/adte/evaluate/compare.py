@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from adte.core.errors import InputError, brief, unknown
+from adte.core.errors import InputError, unknown
 from adte.core.machine import as_it_is
 from adte.core.options import at_least
 from adte.data import StreamOptions
 from adte.data.streams import TOGETHER
 from adte.evaluate.features.stream import FeatureStream, Tick, silent
-from adte.evaluate.report.sections import data_names, told_apart, unusual_stream, with_options
+from adte.evaluate.report.sections import data_names, unusual_stream
 from adte.evaluate.report.tables import (
     Grid,
     domains_table,
@@ -25,19 +24,16 @@ from adte.evaluate.report.tables import (
     save_table,
     terminal_table,
 )
-from adte.evaluate.running.aggregate import aggregate
-from adte.evaluate.running.metrics import list_metrics
-from adte.evaluate.running.protocol import BATCH, PROTOCOLS, Protocol
+from adte.evaluate.running.protocol import BATCH, Protocol
 from adte.evaluate.running.results import Record, Results
-from adte.evaluate.running.tasks import Outcome, Task, method_tasks, protocol_of, run_tasks
+from adte.evaluate.running.rows import aggregate, with_options
+from adte.evaluate.running.tasks import Outcome, Task, run_tasks, tasks_for
 from adte.evaluate.source import Source, needs_of
 from adte.files.order import Blocks
-from adte.methods import Method, list_methods, method_info
+from adte.methods import Method
 from adte.models.prompts import Prompts
 
 __all__ = ["Comparison", "Listener", "compare", "compare_tasks", "tasks_for"]
-
-COSTS = ("seconds", "images_per_s", "peak_memory")  # figures that no two runs have in common
 
 
 class Comparison(list[dict[str, Any]]):
@@ -73,7 +69,7 @@ class Comparison(list[dict[str, Any]]):
         about = f"{seen} images, {len(stream.classes)} classes, model {stream.recipe.model}"
         about = ", ".join(filter(None, [data_names(data), about, *unusual_stream(data)]))
         domains = Counter(outcomes[0].run.domains) if outcomes else {}
-        rows = aggregate(told_apart(list(outcomes)), baseline)
+        rows = aggregate(outcomes, baseline)
         return cls(rows, about, records, domains)
 
     @property
@@ -83,39 +79,20 @@ class Comparison(list[dict[str, Any]]):
 
     @property
     def small(self) -> Grid:
-        """The table with the columns that fit into a terminal, and `remark`."""
-        grid = terminal_table(self, self.title)
-        return replace(grid, caption="\n".join(filter(None, [grid.caption, self.remark])))
+        """The table with the columns that fit into a terminal."""
+        return terminal_table(self, self.title)
 
     @property
     def parts(self) -> Grid | None:
-        """A table of the accuracy on each domain; None if there is only one domain."""
+        """A table of the accuracy on each domain; None for a single domain."""
         return domains_table(self, self.domains)
-
-    @property
-    def remark(self) -> str:
-        """A sentence that the options of a sweep made no difference; empty if they did."""
-        methods = {r.conditions.method for r in self.records}
-        options, figures = (
-            {json.dumps([r[k] for k in keys], sort_keys=True, default=str) for r in self}
-            for keys in (
-                ["options"],
-                ["protocol", *(m.name for m in list_metrics() if m.plain and m.name not in COSTS)],
-            )
-        )
-        if len(methods) != 1 or len(options) < 2 or len(figures) > 1:
-            return ""
-        return (
-            f"All rows came out the same: these options have no effect on {methods.pop()} as it is "
-            "set, on these images."
-        )
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the table to a file, as .csv, .md, .html or .tex."""
         return save_table(path, self.grid)
 
     def to_json(self) -> dict[str, Any]:
-        """What `--json` writes: the rows, and the metrics and protocol of each run."""
+        """The JSON of `--json`: the rows, and the metrics and protocol of each run."""
         runs = [r.to_json() for r in self.records]
         one = {k: runs[0][k] for k in ("metrics", "protocol")} if len(runs) == 1 else {"runs": runs}
         return {"rows": list(self), **one}
@@ -132,7 +109,7 @@ class Comparison(list[dict[str, Any]]):
 
 def _plain(grid: Grid) -> str:
     """A table as aligned text."""
-    lines = [[c.title or c.key for c in grid.shown]]
+    lines = [[c.heading for c in grid.shown]]
     lines += [[f"{text} {pair}".strip() for text, pair, _ in row] for row in grid.cells()]
     wide = [max(map(len, column)) for column in zip(*lines, strict=True)]
     aligned = [
@@ -239,7 +216,7 @@ def compare(
         runs: folder to save the runs in, for `adte report`. Runs that it holds already are not done
             again, so that an interrupted comparison can continue.
         again: do the runs again that `runs` holds already.
-        listener: functions that are told of the progress.
+        listener: functions that are called on progress.
         baseline: the row that gains are measured against, named as in the table; by default "se",
             or "zero-shot" if that is not run.
         options: `model`, `device`, `batch` and the like, as `adte compare` takes them; `views`, a
@@ -278,54 +255,6 @@ def compare(
     return compare_tasks(
         stream, tasks, runs=runs, again=again, batch=batch, listener=listener, baseline=baseline
     )
-
-
-def tasks_for(
-    methods: str | Task | Method | Sequence[str | Task | Method] | None,
-    protocols: Protocol | Sequence[Protocol] | None,
-    seeds: Sequence[int],
-    lacking: frozenset[str] = frozenset(),
-) -> list[Task]:
-    """Every method under every protocol on every shuffle; those that do not learn, once.
-
-    Without names it is all methods but those that need what is `lacking`.
-    """
-    protocols = [protocols] if isinstance(protocols, str) else protocols
-    given = [methods] if isinstance(methods, str | Task | Method) else methods
-    for name, several in (("methods", given or ()), ("protocols", protocols or ())):
-        if not isinstance(several, Sequence):
-            raise InputError(f"{name}={brief(several)} cannot be run; give names in a list")
-    for protocol in protocols or ():
-        if protocol not in PROTOCOLS:
-            raise unknown("protocol", protocol, PROTOCOLS)
-    if given is None:
-        return method_tasks([], protocols, seeds, lacking)
-    if not given:
-        raise InputError("no methods were given; name methods, or leave them out for all")
-    if protocols is not None and not protocols:
-        raise InputError("no protocols were given; name at least one, such as online")
-    out: list[Task] = []
-    for one in given:
-        one = _task(one) if isinstance(one, Method) else one
-        if not isinstance(one, Task):
-            out += method_tasks([one], protocols, seeds)
-        elif one == Task(one.method, one.options, title=one.title):  # neither is its own
-            ways = [(p, s) for p in protocols or [protocol_of(one.method)] for s in seeds]
-            ways = ways if one.create().stateful else ways[:1]
-            out += [replace(one, protocol=p, seed=s) for p, s in ways]
-        else:
-            out.append(one)
-    return list({repr(t): t for t in out}.values())  # none twice
-
-
-def _task(method: Method) -> Task:
-    """What makes a method anew, with its options."""
-    if method.name not in list_methods() or method_info(method.name).cls is not type(method):
-        raise InputError(
-            f"{type(method).__name__} is a method that is not registered; put @register(NAME) on "
-            "its class, so that runs know it"
-        )
-    return Task(method.name, method.params)
 
 
 def _source(data: str | Sequence[str] | None, options: Mapping[str, Any]) -> Source:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, cast, get_args
+from typing import Any, cast
 
 from adte.core.errors import InputError
 from adte.core.loading import DEFAULT_MODEL
@@ -17,7 +17,7 @@ from adte.evaluate.asked import FEATURES, Asked
 from adte.evaluate.features.arrays import from_npz
 from adte.evaluate.features.cache import Cache
 from adte.evaluate.features.live import Live, label_space
-from adte.evaluate.features.stream import PIXELS, TOWERS, FeatureStream
+from adte.evaluate.features.stream import PIXELS, TOWERS, FeatureStream, S
 from adte.files.order import Order
 from adte.images import Views
 from adte.methods import Method
@@ -31,7 +31,7 @@ __all__ = ["FEATURES", "Source", "needs_of"]
 
 
 def needs_of(methods: Sequence[Method]) -> frozenset[str]:
-    """What any of them looks at."""
+    """The needs of any of them."""
     return frozenset[str]().union(*(m.needs for m in methods))
 
 
@@ -40,7 +40,7 @@ class Source(Asked):
     """Where labelled features come from.
 
     Attributes:
-        prompts: what is said of each class; None takes the templates of the (first) data set.
+        prompts: the texts of each class; None takes the templates of the (first) data set.
         views, stream: how images become views, and sets become a stream: options by name. Those
             that are named must hold for a cache too; those that are not take what it holds.
     """
@@ -77,7 +77,7 @@ class Source(Asked):
 
     @property
     def lacking(self) -> frozenset[str]:
-        """What no method can be given, whatever model is loaded."""
+        """Needs that no model can meet on this data."""
         return frozenset() if self.npz is None else frozenset({"text tower"})
 
     def open(self, needs: frozenset[str] = frozenset()) -> FeatureStream:
@@ -89,7 +89,7 @@ class Source(Asked):
         if self.cache is not None:
             return self._replayed(Cache(self.cache, self.prompt_set), f"{self.data[0]!r}", needs)
         if self.npz is not None:
-            return self._given(self.npz, f"{self.data[0]!r}", needs)
+            return self._own_features(self.npz, f"{self.data[0]!r}", needs)
         options = build(StreamOptions, self.asked("stream"), "option of a stream")
         views = build(Views, self.asked("views"), "option of the views")
         stream = make_stream(self._sets(options.seed), options)
@@ -97,17 +97,17 @@ class Source(Asked):
         model = fitted(self._model(DEFAULT_MODEL), names, ids)
         if "text tower" in model.offers:
             prompts = self.prompts or Prompts.of(stream.datasets[0].templates)
-            weights, said = class_weights(model, names, prompts), prompts.describe()
+            weights, texts = class_weights(model, names, prompts), prompts.describe()
         else:
             if self.prompts is not None:
                 raise no_prompts(model)
-            weights, said = model.class_weights(), {"name": "none, fixed classes"}
+            weights, texts = model.class_weights(), {"name": "none, fixed classes"}
         return Live(
             model=model,
             class_weights=weights,
             stream=stream,
             views=views,
-            prompts=said,
+            prompts=texts,
             keep_pixels=bool(needs & PIXELS),
             workers=default_workers() if self.workers is None else self.workers,
             strict=self.strict,
@@ -115,7 +115,7 @@ class Source(Asked):
         )
 
     def or_bundle(self, needs: frozenset[str] = frozenset()) -> FeatureStream:
-        """The data, or the bundle that the package carries if none was given."""
+        """The data, or the bundle that the package carries without any."""
         if self.data:
             return self.open(needs)
         return self._replayed(Cache(), "the embedded bundle", needs)
@@ -132,88 +132,76 @@ class Source(Asked):
 
     def _replayed(self, cache: Cache, name: str, needs: frozenset[str]) -> FeatureStream:
         """A cache as a stream, with its model where a text tower is needed."""
-        if needs & PIXELS:
-            raise InputError(
-                f"{name} holds features, but a method asked for needs the image tower; give it "
-                "images, as in --data folder:PATH"
-            )
-        self._check_cache(cache, name)
+        self._refuse(name, needs & PIXELS, "corrupt", "workers", "strict", "runtime")
         recipe = cache.recipe
-        files = self.weights is not None or self.tokenizer is not None
-        if "text tower" in needs or isinstance(self.model, Model) or files:
-            cache.model = fitted(self._model(recipe.model), cache.classes, recipe.class_ids)
-        else:
-            for key, asked in (("model", self.model), ("dtype", self.dtype)):
-                if asked is not None and asked != getattr(recipe, key):
-                    raise InputError(
-                        f"{name} holds features of {key} {getattr(recipe, key)!r}, not of "
-                        f"{asked!r}; leave --{key} out, or extract them anew"
-                    )
-            if self.device is not None:
-                cache.class_weights = cache.class_weights.to(head_device(self.device))
-        return _first(cache, self.asked("stream").get("limit"))
-
-    def _given(self, path: str, name: str, needs: frozenset[str]) -> FeatureStream:
-        """A person's own features as a stream; they are as they are, but for their order."""
-        if towers := needs & TOWERS:
-            raise InputError(
-                f"{name} holds features without a model, but a method asked for needs the "
-                f"{min(towers)}; give images, as in --data folder:PATH"
-            )
-        asked, how = self.asked("views"), self.asked("stream")
-        if self.seed is not None and asked["seed"] == self.seed:  # the stream's as well
-            del asked["seed"]
-        options = build(StreamOptions, how, "option of a stream")
-        if options.order in get_args(Order):
-            how.pop("order", None)
-        own = {k: how.pop(k) for k in ("seed", "limit") if k in how}
-        stream = from_npz(path, cast(Order, options.order), own.get("seed", 0))
-        usual = {f.name: f.default for f in fields(self)}
-        only = ("model", "weights", "dtype", "tokenizer", "runtime", "corrupt", "workers", "strict",
-                "prompts", "prompt_set")  # fmt: skip
-        asked |= how | {k: v for k in only if (v := getattr(self, k)) != usual[k]}
-        if asked.get("count") == stream.recipe.views.count:
-            del asked["count"]
-        if asked:
-            raise InputError(
-                f"{_NAMED.get(key := min(asked), key)} cannot be set for {name}, whose features "
-                "are as they are; leave it out (--order listed|shuffled, --seed, --shuffle and "
-                "--seeds order the stream)"
-            )
-        if self.device is not None:
-            stream.class_weights = stream.class_weights.to(head_device(self.device))
-        return _first(stream, own.get("limit"))
-
-    def _check_cache(self, cache: Cache, name: str) -> None:
-        """Refuse what only images can be made into; features lie in the order they were made."""
-        stream, views = self.asked("stream"), self.asked("views")
-        build(StreamOptions, stream, "option of a stream")
-        build(Views, views, "option of the views")
-        held = {"stream": cache.recipe.data, "views": asdict(cache.recipe.views)}
-        for what, asked in (("stream", stream), ("views", views)):
+        held = {"stream": recipe.data, "views": asdict(recipe.views)}
+        for what, options in (("stream", StreamOptions), ("views", Views)):
+            build(options, asked := self.asked(what), f"option of the {what}")
             for key, value in asked.items():
-                there = held[what].get(key)
-                if there == "file":  # as "listed" was called once
-                    there = "listed"
-                if key == "limit" or value == there:
+                known = held[what].get(key)
+                known = "listed" if known == "file" else known  # as 0.1 called it
+                if key == "limit" or value == known:
                     continue
                 mend = "leave the option out, or extract the features anew with it"
                 if key == "seed":
                     mend += "; --shuffle and --seeds reorder a stream that is there"
                 kind = "views per image" if key == "count" else f"as the {key} of the {what}"
                 raise InputError(
-                    f"{name} was made with {_shown(there)} {kind}, not {_shown(value)}; {mend}"
-                )
-        only = {"corrupt": "", "workers": None, "strict": False, "runtime": "auto"}
-        for key, usual in only.items():
-            if (value := getattr(self, key)) != usual:
-                given = f"--{key}" if value is True else f"--{key} {value}"
-                raise InputError(
-                    f"{given} needs images, and {name} holds features; leave it out, or extract "
-                    "them anew with it"
+                    f"{name} was made with {_shown(known)} {kind}, not {_shown(value)}; {mend}"
                 )
         if self.prompts is not None:
             cache.expect(self.prompts.describe())
+        files = self.weights is not None or self.tokenizer is not None
+        if "text tower" in needs or isinstance(self.model, Model) or files:
+            cache.model = fitted(self._model(recipe.model), cache.classes, recipe.class_ids)
+            return self._first(cache)
+        for key, value in (("model", self.model), ("dtype", self.dtype)):
+            if value is not None and value != getattr(recipe, key):
+                raise InputError(
+                    f"{name} holds features of {key} {getattr(recipe, key)!r}, not of {value!r}; "
+                    f"leave --{key} out, or extract them anew"
+                )
+        return self._first(cache)
+
+    def _own_features(self, path: str, name: str, needs: frozenset[str]) -> FeatureStream:
+        """A person's own features as a stream; they are as they are, but for their order."""
+        self._refuse(
+            name, needs & TOWERS, "corrupt", "workers", "strict", "runtime", "model", "weights",
+            "dtype", "tokenizer", "prompts", "prompt_set",
+        )  # fmt: skip
+        views, how = self.asked("views"), self.asked("stream")
+        if self.seed is not None and views["seed"] == self.seed:  # the stream's as well
+            del views["seed"]
+        options = build(StreamOptions, how, "option of a stream")
+        stream = from_npz(path, cast(Order, options.order), options.seed)
+        if views.get("count") == stream.recipe.views.count:
+            del views["count"]
+        for key, value in {**views, **how}.items():
+            if key not in ("order", "seed", "limit"):
+                raise _fixed("views" if key == "count" else key, value, name)
+        return self._first(stream)
+
+    def _refuse(self, name: str, towers: frozenset[str], *options: str) -> None:
+        """Refuse methods and options that features do not suffice for."""
+        if towers:
+            raise InputError(
+                f"{name} holds features, but a method asked for needs the {min(towers)}; give "
+                "images, as in --data folder:PATH"
+            )
+        usual = {f.name: f.default for f in fields(self)}
+        for key in options:
+            if (value := getattr(self, key)) != usual[key]:
+                raise _fixed(key, value, name)
+
+    def _first(self, stream: S) -> S:
+        """The first images of features, on the device that was asked for; of each domain some."""
+        if self.device is not None and stream.model is None:
+            stream.class_weights = stream.class_weights.to(head_device(self.device))
+        limit = self.asked("stream").get("limit")
+        few = stream.first(limit)
+        if limit is not None and len(stream.recipe.data.get("domain_counts", ())) > 1:
+            check_limit(limit, stream.domains, few.domains)
+        return few
 
     def _model(self, usual: str) -> Model:
         if isinstance(self.model, Model):
@@ -235,15 +223,15 @@ class Source(Asked):
         return [*sets, *worse] if self.clean else worse
 
 
-def _first(stream: FeatureStream, limit: int | None) -> FeatureStream:
-    """The first images of features that are there; of each domain some."""
-    few = stream.first(limit)
-    if limit is not None and len(stream.recipe.data.get("domain_counts", ())) > 1:
-        check_limit(limit, stream.domains, few.domains)
-    return few
-
-
-_NAMED = {"count": "views"}  # options by the name that people give
+def _fixed(key: str, value: Any, name: str) -> InputError:
+    option = "template" if key == "prompts" else key.replace("_", "-")
+    option += (
+        f" {_shown(value)}" if isinstance(value, int | float | str) and value is not True else ""
+    )
+    return InputError(
+        f"--{option} needs images, and {name} holds features; leave it out, or give images, as in "
+        "--data folder:PATH"
+    )
 
 
 def _shown(value: Any) -> str:

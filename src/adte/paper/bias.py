@@ -10,9 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from adte.core.state import prefixed
-from adte.evaluate import demo
 from adte.evaluate.features.stream import FeatureStream, Narrowed
-from adte.evaluate.running import figures
+from adte.evaluate.running import figures, protocol
 from adte.evaluate.running.protocol import BATCH, run
 from adte.methods import PriorMethod, create_method
 from adte.methods.prior import ClassPrior
@@ -28,7 +27,7 @@ def learned(lab: Lab, stream: FeatureStream, **options: Any) -> ClassPrior:
     unless options say otherwise.
     """
     options = {"adjust": "after", **FIXED_POINT, **options}
-    return demo.learned(stream.shuffled(lab.seed), "zero-shot", lab.tick, **options)[1]
+    return protocol.learned(stream.shuffled(lab.seed), "zero-shot", lab.tick, **options)[1]
 
 
 def favoured(lab: Lab, stream: FeatureStream) -> NDArray[np.int64]:

@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adte.data.streams import StreamOptions, correlated, gradual
-from adte.evaluate.demo import learned
 from adte.evaluate.features.stream import FeatureStream, Held, Narrowed, part
 from adte.evaluate.running import figures
-from adte.evaluate.running.protocol import run
+from adte.evaluate.running.protocol import learned, run
 from adte.paper.lab import OURS, PAPER, RELEASED, Lab, in_turn, interleaved
 from adte.paper.rows import INTERVAL, Rival, over_streams, with_interval
 from adte.paper.study import Cell, Finding, Row, study

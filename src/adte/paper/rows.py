@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adte.evaluate.features.stream import FeatureStream
-from adte.evaluate.running.paired import interval
 from adte.evaluate.running.protocol import Protocol, Run
+from adte.evaluate.running.rows import interval
 from adte.paper.lab import FAMILY, Lab, Rival
 from adte.paper.study import Cell, Row
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from copy import copy
+from collections.abc import Sequence
 from hashlib import blake2b
 from math import log
 from pathlib import Path
@@ -21,51 +20,17 @@ from adte.core.errors import InputError, unknown
 from adte.core.options import at_least
 from adte.data.streams import another_order, order_digest
 from adte.evaluate.features.recipe import Recipe
-from adte.evaluate.features.stream import FeatureStream, Image
+from adte.evaluate.features.stream import Held, Image
 from adte.files.order import Order
 from adte.images import Views
 from adte.models.prompts import note_repeats
 
-__all__ = ["Arrays", "from_arrays", "from_npz"]
+__all__ = ["from_arrays", "from_npz"]
 
 ROWS = 256  # images that are normalised at a time
 NEEDED = "image (N, D) or (N, V, D), text (L, D) and label (N,)"
 TEXTS = ("names", "ids", "domains")
-ENTRIES = ("image", "text", "label", "scale", "bias", *TEXTS)
-
-
-class Arrays(FeatureStream):
-    """A stream of features in one tensor (N, V, D); `from_arrays` makes it."""
-
-    def __init__(
-        self,
-        features: Tensor,
-        class_weights: Tensor,
-        labels: NDArray[np.int64],
-        recipe: Recipe,
-        ids: Sequence[str],
-        domains: Sequence[str],
-    ) -> None:
-        self.features, self.class_weights, self.recipe = features, class_weights, recipe
-        self.model = None
-        self._labels, self._ids, self._domains = labels, ids, domains
-        self._order = np.arange(len(labels))
-
-    def __len__(self) -> int:
-        return len(self._order)
-
-    @property
-    def labels(self) -> NDArray[np.int64]:
-        return self._labels[self._order]
-
-    def ordered(self, order: NDArray[np.int64]) -> Arrays:
-        other = copy(self)
-        other._order = self._order[order]
-        return other
-
-    def images(self) -> Iterator[Image]:
-        for i in self._order.tolist():
-            yield Image(self.features[i], int(self._labels[i]), self._ids[i], self._domains[i])
+ENTRIES = {"image", "text", "label", "scale", "bias", *TEXTS}
 
 
 def from_arrays(
@@ -81,7 +46,7 @@ def from_arrays(
     name: str = "own data",
     order: Order = "shuffled",
     seed: int = 0,
-) -> Arrays:
+) -> Held:
     """Make a stream from features of your own, for `adte.compare` and `adte.evaluate.run`.
 
     Everything may be a NumPy array, a tensor or a list. Features and class weights are brought to
@@ -123,15 +88,11 @@ def from_arrays(
         )
     count, known = len(x), len(weights)
     truth = _labels(labels, count, known)
-    names = [f"class {i}" for i in range(known)] if classes is None else list(map(str, classes))
-    ids = [str(i) for i in range(count)] if ids is None else list(map(str, ids))
-    domains = [""] * count if domains is None else list(map(str, domains))
-    for what, given, wanted in (
-        ("class names", names, known), ("ids", ids, count), ("domains", domains, count)
-    ):  # fmt: skip
-        if len(given) != wanted:
-            of = "class weights" if what == "class names" else "images"
-            raise InputError(f"there are {len(given)} {what} for {wanted} {of}; give one for each")
+    names = _names("class names", classes, known, "class weights") or [
+        f"class {i}" for i in range(known)
+    ]
+    ids = _names("ids", ids, count, "images") or [str(i) for i in range(count)]
+    domains = _names("domains", domains, count, "images") or [""] * count
     note_repeats(names)
     if order not in get_args(Order):
         raise unknown("order of rows", order, get_args(Order))
@@ -152,7 +113,7 @@ def from_arrays(
     digest = blake2b(digest_size=8)  # runs of other numbers are other runs
     for tensor in (x, weights):
         digest.update(tensor.numpy().reshape(-1).view(np.uint8).data)
-    said = {"name": name, "split": "features as given", "images": count, "classes": known}
+    about = {"name": name, "split": "features as given", "images": count, "classes": known}
     recipe = Recipe(
         model="own features",
         fingerprint=digest.hexdigest(),
@@ -165,7 +126,7 @@ def from_arrays(
             "images": count,
             "order": order,
             **({"seed": seed} if order == "shuffled" else {}),
-            "datasets": [said],
+            "datasets": [about],
             "domain_counts": counts,
             "digest": order_digest((ids[i], domains[i]) for i in turns),
         },
@@ -173,62 +134,53 @@ def from_arrays(
         class_ids=tuple(str(i) for i in range(known)),
         prompts={"name": "class weights as given"},
     )
-    return Arrays(x, weights, truth, recipe, ids, domains).ordered(turns)
+    images = map(Image, x, truth.tolist(), ids, domains)
+    return Held(list(images), recipe, weights).ordered(turns)
 
 
-def from_npz(path: str | os.PathLike[str], order: Order = "shuffled", seed: int = 0) -> Arrays:
+def from_npz(path: str | os.PathLike[str], order: Order = "shuffled", seed: int = 0) -> Held:
     """Make a stream from features in an .npz file, as `from_arrays` does from arrays.
 
     The file has the arrays `image` (features), `text` (class weights) and `label`, and may have
     `names` (of the classes), `scale`, `bias`, `ids` and `domains`. Other arrays are ignored.
     """
     where = Path(os.path.expanduser(path))
-    found: dict[str, NDArray[Any]] = {}
+    given: dict[str, Any] = {}
     try:
-        file = np.load(where, allow_pickle=False)
-        if isinstance(file, np.lib.npyio.NpzFile):
-            with file:
-                found = {k: _entry(file, k) for k in ENTRIES if k in file}
-                there = ", ".join(file) or "nothing"
-        else:
-            there = "one array without a name"
-    except InputError as error:
-        raise InputError(f"in {str(where)!r}: {error}") from error
+        file = np.load(where, allow_pickle=False)  # Python's objects may run code
+        if not isinstance(file, np.lib.npyio.NpzFile):
+            raise ValueError("it is one array without a name")
+        with file:
+            names = list(file)
+            for name in ENTRIES & {*names}:
+                given[name] = _texts(file[name]) if name in TEXTS else file[name]
     except FileNotFoundError as error:
         raise InputError(f"{str(where)!r} does not exist; check the path") from error
     except Exception as error:  # what NumPy, zipfile and zlib make of a damaged file is any
         raise InputError(
-            f"cannot read features from {str(where)!r} ({error}); give an .npz with {NEEDED}"
+            f"cannot read features from {str(where)!r} ({error}); give an .npz with {NEEDED}, all "
+            "of numbers or of texts (dtype=str)"
         ) from error
     for key in ("image", "text", "label"):
-        if key not in found:
+        if key not in given:
             raise InputError(
-                f"{str(where)!r} has no entry {key!r}; it has {there}; write one with {NEEDED}"
+                f"{str(where)!r} has no entry {key!r}; it has {', '.join(names) or 'nothing'}; "
+                f"write one with {NEEDED}"
             )
+    image, text, label, classes = (given.pop(k, None) for k in ("image", "text", "label", "names"))
     try:
-        more: dict[str, Any] = {k: found[k] for k in ("scale", "bias") if k in found}
-        more |= {k: _texts(found[k]) for k in ("ids", "domains") if k in found}
-        names = _texts(found["names"]) if "names" in found else None
         return from_arrays(
-            found["image"], found["text"], found["label"], names, name=where.stem,
-            order=order, seed=seed, **more,
-        )  # fmt: skip
+            image, text, label, classes, name=where.stem, order=order, seed=seed, **given
+        )
     except (TypeError, ValueError) as error:  # an InputError is one
         raise InputError(f"in {str(where)!r}: {error}") from error
 
 
-def _entry(file: np.lib.npyio.NpzFile, name: str) -> NDArray[Any]:
-    """One array of a file; Python's objects are not loaded, for they may run code."""
-    try:
-        out: NDArray[Any] = file[name]
-    except ValueError as error:
-        if "allow_pickle" not in str(error):
-            raise
-        raise InputError(
-            f"the entry {name!r} is of Python objects, which are not loaded; save it as "
-            f"{'np.array(…, dtype=str)' if name in TEXTS else 'an array of numbers'}"
-        ) from error
-    return out
+def _names(what: str, given: Sequence[Any] | None, wanted: int, of: str) -> list[str]:
+    names = [] if given is None else list(map(str, given))
+    if given is not None and len(names) != wanted:
+        raise InputError(f"there are {len(names)} {what} for {wanted} {of}; give one for each")
+    return names
 
 
 def _number(given: Any, what: str) -> float:

@@ -1,42 +1,49 @@
 """The view-feature cache: encode once, replay everything.
 
-A folder with `recipe.json` (model, data, views, classes: all that decides the numbers), shards of a
-fixed number of images (`shards.py`), and class weights for each prompt set. A shard is written
-whole, so an interrupted extraction goes on at the first missing one and never leaves half of one.
-One process writes to a folder at a time; another one is refused.
-It is checked when a `Cache` first touches it, in whatever order the images are asked for.
+A folder with
+
+    recipe.json                 all that decides the numbers
+    shard-00000.safetensors …   features of `shard` images each, their labels, ids and domains
+    weights-NAME.safetensors    class weights of a prompt set
+
+Every file is written whole and has a checksum, so an interrupted extraction continues at the first
+missing shard and never leaves half of one. One process writes to a folder at a time; another one is
+refused. A `Cache` checks a shard when it first reads from it, in whatever order images are asked
+for.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import warnings
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from copy import copy
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from safetensors import safe_open
+from torch import Tensor
 
 from adte.classifier.facts import before
-from adte.core.errors import InputError, StateError
+from adte.core.errors import InputError, LockedError, StateError
 from adte.data.base import Skipped
-from adte.data.streams import other_images
-from adte.evaluate.features import shards
 from adte.evaluate.features.live import Live
-from adte.evaluate.features.recipe import DECIDING, Recipe
-from adte.evaluate.features.shards import Growing, Shard
-from adte.evaluate.features.stream import FeatureStream, Image, Tick, silent
-from adte.files import write_whole
+from adte.evaluate.features.recipe import (
+    FILE,
+    Recipe,
+    check_same,
+    difference,
+    read_recipe,
+    write_recipe,
+)
+from adte.evaluate.features.stream import FeatureStream, Image, Ints, Tick, silent
 from adte.files.claims import Lock, own_folder
 from adte.files.states import KEY, load_state, save_state
 from adte.files.whole import check_readable
@@ -53,10 +60,127 @@ def bundle(name: str = "replay") -> Path:
     return Path(str(resources.files("adte") / "assets" / name))
 
 
-def _weights(folder: Path, prompt_set: str) -> Path:
+def begun(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """Options of the views that an existing cache was made with, and has to be continued with.
+
+    They are those that came after a release, so that nobody could ask for them then; a folder
+    without a cache has none.
+    """
+    if not (Path(folder) / FILE).is_file():
+        return {}
+    views = read_recipe(Path(folder)).views
+    return {name: getattr(views, name) for name in before(Views)}
+
+
+# --------------------------------------------------------------------------- files of a cache
+
+
+def _shard_paths(folder: Path, images: int, shard: int) -> list[Path]:
+    return [folder / f"shard-{i:05d}.safetensors" for i in range(-(-images // shard))]
+
+
+def _weights_path(folder: Path, prompt_set: str) -> Path:
     if not prompt_set or {"/", "\\", "\0"} & {*prompt_set}:
         raise InputError(f"{prompt_set!r} is no name of a prompt set; use one without slashes")
     return folder / f"weights-{prompt_set}.safetensors"
+
+
+def _save_shard(path: Path, recipe: Recipe, images: list[Image], lost: list[Skipped]) -> None:
+    features = torch.empty(len(images), recipe.views.count, recipe.dim, dtype=torch.float16)
+    for row, image in zip(features, images, strict=True):
+        row.copy_(image.features)
+    tensors = {
+        "features": features,
+        "labels": torch.tensor([i.label for i in images], dtype=torch.int32),
+        "groups": torch.tensor([i.group for i in images], dtype=torch.int32),
+    }
+    facts = {
+        "ids": [i.id for i in images],
+        "domains": [i.domain for i in images],
+        "skipped": [asdict(s) for s in lost],
+        "recipe": recipe.digest,
+        "file": path.name,
+    }
+    save_state(path, tensors, facts)
+
+
+def _load_shard(path: Path, recipe: Recipe) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors and facts of a shard of this recipe, checked."""
+    mend = f"delete {path.name!r} and run extract again; only its images are encoded anew"
+    check_readable(path)
+    try:
+        tensors, facts = load_state(path)
+        altered = "digest" in facts and facts["digest"] != _old_digest(tensors, facts["ids"])
+        features = tensors["features"]
+    except (InputError, StateError, LookupError, TypeError) as error:
+        raise StateError(f"shard {str(path)!r} is damaged ({error}); {mend}") from error
+    if altered:
+        raise StateError(f"shard {str(path)!r} was altered: its checksum does not fit; {mend}")
+    if (name := facts.get("file", path.name)) != path.name:
+        raise StateError(f"shard {str(path)!r} was written as {name!r}; {mend}")
+    same = facts.get("recipe", recipe.digest) == recipe.digest  # shards of 0.1 have none
+    same = same and features.shape[1:] == (recipe.views.count, recipe.dim)
+    if not same or features.dtype != torch.float16:
+        raise _stranger(path)
+    return tensors, facts
+
+
+def _old_digest(tensors: dict[str, Tensor], ids: list[str]) -> str:
+    """The checksum of shards that were made by adte 0.1."""
+    digest = blake2b(digest_size=16)
+    for name in ("features", *sorted(tensors.keys() - {"features"})):
+        digest.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
+    digest.update("\n".join(ids).encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
+
+
+def _read_head(path: Path, classes: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Labels and groups of a shard, and its facts; its features are not read, nor checked."""
+    check_readable(path)
+    try:
+        with safe_open(str(path), framework="np") as f:
+            arrays = {name: f.get_tensor(name) for name in ("labels", "groups")}
+            header = json.loads(f.metadata()[KEY])
+            facts = {name: list(header[name]) for name in ("ids", "domains", "skipped")}
+        if len({len(facts["ids"]), len(facts["domains"]), *map(len, arrays.values())}) > 1:
+            raise ValueError("it has more names than images")
+    except Exception as error:  # whatever safetensors makes of a damaged file
+        raise StateError(
+            f"shard {str(path)!r} is damaged ({error}); delete it and run extract again"
+        ) from error
+    if not all(0 <= label < classes for label in arrays["labels"].tolist()):
+        raise _stranger(path)
+    return arrays, facts
+
+
+def _read_weights(folder: Path, prompt_set: str, recipe: Recipe) -> tuple[Tensor, dict[str, Any]]:
+    """The class weights of a prompt set, and its texts."""
+    path = _weights_path(folder, prompt_set)
+    if not path.exists():
+        sets = sorted(p.stem.removeprefix("weights-") for p in folder.glob("weights-*"))
+        raise InputError(
+            f"the cache {str(folder)!r} has no prompt set {prompt_set!r}; it has: "
+            f"{', '.join(sets) or 'none'}"
+        )
+    check_readable(path)
+    try:
+        tensors, facts = load_state(path)
+        weights = tensors["class_weights"]
+        if weights.shape != (len(recipe.classes), recipe.dim):
+            raise ValueError("they are of other classes")
+        return weights, dict(facts["prompts"])
+    except (StateError, KeyError, TypeError, ValueError) as error:
+        raise StateError(
+            f"{str(path)!r} is damaged, or another cache's; delete it and run the same `adte "
+            "extract` again, features stay"
+        ) from error
+
+
+def _stranger(path: Path) -> StateError:
+    return StateError(
+        f"shard {str(path)!r} holds other images or views, or was made otherwise than this cache; "
+        "extract into another folder, or delete the shard and run extract again"
+    )
 
 
 # --------------------------------------------------------------------------- writing
@@ -70,109 +194,112 @@ def extract(
     shard: int = SHARD,
     tick: Tick = silent,
 ) -> Cache:
-    """Write the features of a live stream to a folder, or go on where an earlier call stopped.
+    """Write the features of a live stream to a folder, or continue where an earlier call stopped.
 
     `frequency` is how often the model saw each class in training, where that is known. `tick` is
-    told how many images are done, those found on disk included. Images that an earlier call could
-    not read are tried again; a shard is made anew where one of its own can be read by now.
+    called with the number of images just done, those on the disk included. Images that an earlier
+    call could not read are tried again; a shard is made anew where one of its own can be read now.
     """
-    if live.part is not None:
+    if live.is_part:
         raise InputError(
             "extract takes a whole stream, but this one is a part; limit it with "
             "make_stream(…, limit=…) instead"
         )
-    folder = own_folder(folder, "recipe.json", "shard-*", "weights-*")
+    folder = own_folder(folder, FILE, "shard-*", "weights-*")
     recipe = replace(live.recipe, shard=shard, frequency=frequency)
+    paths = _shard_paths(folder, len(live), shard)
+    files = [folder / FILE, _weights_path(folder, prompt_set), *paths]
     with ExitStack() as stack:
-        if not (whole := _is_whole(folder, prompt_set, len(live), shard)):
-            stack.enter_context(_alone(folder))
-        lacking = _look(live, folder, prompt_set, recipe, tick)
-        if whole and lacking.some:  # weights that are damaged, images that can be read by now
-            stack.enter_context(_alone(folder))
-            lacking = _look(live, folder, prompt_set, recipe)
+        busy: LockedError | None = None
+        try:
+            if os.access(folder, os.W_OK):  # else writing says why not
+                stack.enter_context(Lock(folder / FILE, 0))
+        except LockedError as error:  # many may read a cache that lacks nothing
+            busy = error
+        if busy is not None and not all(path.exists() for path in files):
+            raise busy
+        lacking = _look(live, folder, prompt_set, recipe, paths, tick)
+        if busy is not None and (lacking.recipe or lacking.weights or lacking.shards):
+            raise busy
         _complete(live, folder, prompt_set, recipe, lacking, tick)
     return Cache(folder, prompt_set)
 
 
-class _Lacking(NamedTuple):
-    """What a cache lacks, and images that could not be read."""
+@dataclass
+class _Lacking:
+    """The missing parts of a cache; `skipped` are unreadable images of the shards that stay."""
 
-    recipe: Recipe | None
+    recipe: bool
     weights: bool
     shards: list[tuple[Path, range]]
     skipped: list[Skipped]
 
-    @property
-    def some(self) -> bool:
-        return self.recipe is not None or self.weights or bool(self.shards)
-
-
-def _is_whole(folder: Path, prompt_set: str, images: int, shard: int) -> bool:
-    """Whether all files are there, so that many may read them at once."""
-    names = [folder / "recipe.json", _weights(folder, prompt_set)]
-    names += [shards.place(folder, i) for i in range(-(-images // shard))]
-    return all(path.exists() for path in names)
-
-
-def _alone(folder: Path) -> AbstractContextManager[object]:
-    """One writer at a time: two would do the same work, or mix what is made otherwise."""
-    writable = os.access(folder, os.W_OK)  # else writing says why not
-    return Lock(folder / "recipe.json", 0) if writable else nullcontext()
-
 
 def _look(
-    live: Live, folder: Path, prompt_set: str, recipe: Recipe, tick: Tick = silent
+    live: Live, folder: Path, prompt_set: str, recipe: Recipe, paths: list[Path], tick: Tick
 ) -> _Lacking:
-    """Check all that is there."""
-    better = _better_recipe(folder, recipe)
-    weighed = _has_weights(folder, prompt_set, live)
-    todo, skipped, changed = [], list[Skipped](), 0
-    for number, start in enumerate(range(0, len(live), recipe.shard)):
-        stop = min(start + recipe.shard, len(live))
-        if (path := shards.place(folder, number)).exists():
-            tensors, header = shards.load(path)  # raises if it is damaged
-            lost = [Skipped(**s) for s in header["skipped"]]
-            read = sorted({*range(start, stop)} - {s.position for s in lost})
-            there = [*zip(header["ids"], header["domains"], strict=True)]
-            shape = tensors["features"].shape[1:]
-            same = shape == (recipe.views.count, recipe.dim)
-            same = same and header.get("recipe", recipe.digest) == recipe.digest
-            if not same or there != [live.stream.identify(i) for i in read]:
+    """Check all that the folder holds."""
+    known = (folder / FILE).exists()
+    if known:
+        check_same(folder, read_recipe(folder), recipe)
+    out = _Lacking(not known, not _has_weights(folder, prompt_set, live), [], [])
+    kept = []
+    for number, path in enumerate(paths):
+        places = range(len(live))[number * recipe.shard :][: recipe.shard]
+        if path.exists():
+            _, facts = _load_shard(path, recipe)
+            lost = [Skipped(**s) for s in facts["skipped"]]
+            read = sorted({*places} - {s.position for s in lost})
+            names = [*zip(facts["ids"], facts["domains"], strict=True)]
+            if names != [live.stream.identify(i) for i in read]:
                 raise _stranger(path)
             if not any(live.readable(s.position) for s in lost):
-                skipped += lost
-                changed += live.changed(path.stat().st_mtime_ns, read)
-                tick(stop - start)
+                out.skipped += lost
+                kept.append((path, read))
+                tick(len(places))
                 continue
-        todo.append((path, range(start, stop)))
-    if changed:
-        warnings.warn(
-            f"images are newer ({changed} of {len(live)}) than their features in "
-            f"{str(folder)!r}, which stay as they are; extract into another folder if the images "
-            "have changed",
-            stacklevel=3,
+        out.shards.append((path, places))
+    live.note_newer(kept, f"features in {str(folder)!r}", "extract into another folder")
+    return out
+
+
+def _has_weights(folder: Path, prompt_set: str, live: Live) -> bool:
+    """Whether the cache has the class weights; others under the same name are refused."""
+    prompts = live.recipe.prompts
+    try:
+        weights, texts = _read_weights(folder, prompt_set, live.recipe)
+    except (InputError, StateError):  # missing or damaged
+        return False
+    close = torch.allclose(weights, live.class_weights.cpu(), rtol=0, atol=1e-2)
+    if _content(texts) != _content(prompts) or not close:
+        raise StateError(
+            f"the cache {str(folder)!r} has a prompt set {prompt_set!r} with other prompts: "
+            f"{difference(texts, prompts)}; give these a name of their own (--prompt-set)"
         )
-    return _Lacking(better, not weighed, todo, skipped)
+    return True
+
+
+def _content(prompts: Any) -> Any:
+    """Prompts as JSON has them, whatever they are called."""
+    plain = json.loads(json.dumps(prompts))
+    return {k: v for k, v in plain.items() if k != "name"} if isinstance(plain, dict) else plain
 
 
 def _complete(
     live: Live, folder: Path, prompt_set: str, recipe: Recipe, lacking: _Lacking, tick: Tick
 ) -> None:
-    """Write what a cache lacks; nothing before all that lies there was looked at."""
-    if lacking.recipe is not None:
-        facts = lacking.recipe.to_json()
-        facts["checksum"] = _checksum(facts)
-        text = json.dumps(facts, indent=1, ensure_ascii=False) + "\n"
-        write_whole(folder / "recipe.json", text)
+    """Write what a cache lacks; nothing before all that the folder holds was looked at."""
+    if lacking.recipe:
+        write_recipe(folder, recipe)
     if lacking.weights:
         save_state(
-            _weights(folder, prompt_set),
+            _weights_path(folder, prompt_set),
             {"class_weights": live.class_weights},
-            {"prompts": live.prompts, "classes": list(live.classes)},
+            {"prompts": recipe.prompts, "classes": list(live.classes)},
         )
-    part = copy(live)  # not `replace`, which would describe the stream anew
-    part.part = [i for _, places in lacking.shards for i in places]
-    lost = _write(part, recipe.digest, lacking.shards, tick)
+    part = copy(live)
+    part.order = np.array([i for _, places in lacking.shards for i in places], dtype=np.int64)
+    lost = _write(part, recipe, lacking.shards, tick)
     live.skipped = sorted(lacking.skipped + lost, key=lambda s: s.position)
     if len(live.skipped) == len(live):
         raise InputError(
@@ -180,184 +307,48 @@ def _complete(
         )
 
 
-def _write(part: Live, recipe: str, todo: list[tuple[Path, range]], tick: Tick) -> list[Skipped]:
+def _write(
+    part: Live, recipe: Recipe, shards: list[tuple[Path, range]], tick: Tick
+) -> list[Skipped]:
     """One stream of images into all shards; those that cannot be read.
 
     A second thread fetches the features from the device and writes: a GPU waits for neither.
     """
-    coming, model = part.numbered(), part.model
+    device = part.pipeline.model.device
+    kernels = torch.cuda.current_stream(device) if device.type == "cuda" else None
+    coming = part.images()
     ahead = next(coming, None)
+
+    def save(path: Path, images: list[Image], lost: list[Skipped]) -> None:
+        if kernels is not None:  # a copy that waits would hold up whoever launches kernels
+            kernels.synchronize()
+        _save_shard(path, recipe, images, lost)
+
     with ThreadPoolExecutor(1, "adte-shard") as writer:
         earlier: Future[None] | None = None
-        for path, places in todo:
-            shard = Growing(path, recipe, len(places), part.views.count, model.dim, model.device)
-            work = []
-            while ahead is not None and ahead[0] in places:
-                work.append(writer.submit(shard.add, ahead[1]))
+        for path, places in shards:
+            images: list[Image] = []
+            while ahead is not None and ahead.place in places:
+                images.append(ahead)
                 tick(1)
                 ahead = next(coming, None)
             lost = [s for s in part.skipped if s.position in places]
             if earlier is not None:  # two shards are in memory at most
                 earlier.result()
-            earlier = writer.submit(_finish, shard, work, lost)
+            earlier = writer.submit(save, path, images, lost)
         if earlier is not None:
             earlier.result()
     return part.skipped
 
 
-def _finish(shard: Growing, work: list[Future[None]], lost: list[Skipped]) -> None:
-    """Write a shard, unless one of its images did not get into it."""
-    for done in work:
-        done.result()
-    shard.write(lost)
-
-
-def _has_weights(folder: Path, prompt_set: str, live: Live) -> bool:
-    """Whether the class weights are there; others under the same name are refused."""
-    path = _weights(folder, prompt_set)
-    try:
-        tensors, header = load_state(path)
-        there = tensors["class_weights"]
-        same = _said(header["prompts"]) == _said(live.prompts)
-        same = same and there.shape == live.class_weights.shape
-        if same and torch.allclose(there, live.class_weights.cpu(), rtol=0, atol=1e-2):
-            return True
-    except (InputError, StateError, KeyError):  # missing or damaged
-        return False
-    raise StateError(
-        f"the cache {str(folder)!r} has a prompt set {prompt_set!r} with other prompts: "
-        f"{_difference(header['prompts'], live.prompts)}; give these a name of their own "
-        "(--prompt-set)"
-    )
-
-
-def _said(prompts: Any) -> Any:
-    """Prompts as JSON has them, whatever they are called."""
-    plain = json.loads(json.dumps(prompts))
-    return {k: v for k, v in plain.items() if k != "name"} if isinstance(plain, dict) else plain
-
-
-def _stranger(path: Path) -> StateError:
-    return StateError(
-        f"shard {str(path)!r} holds other images or views, or was made otherwise than this cache; "
-        "extract into another folder, or delete the shard and run extract again"
-    )
-
-
 # --------------------------------------------------------------------------- reading
-
-
-def _better_recipe(folder: Path, wanted: Recipe) -> Recipe | None:
-    """What recipe.json should say, if it does not; that of another stream is refused."""
-    if not (folder / "recipe.json").exists():
-        return wanted
-    known = read_recipe(folder)
-    there, asked = (json.loads(json.dumps(r.to_json())) for r in (known, wanted))
-    for key in DECIDING:
-        if there[key] != asked[key]:
-            raise StateError(
-                f"the cache {str(folder)!r} was made with another {key}: "
-                f"{_difference(there[key], asked[key])}; choose another folder, or ask for what it "
-                "holds"
-            )
-    if other_images(known.content, wanted.content):
-        raise StateError(
-            f"the cache {str(folder)!r} was made of other images of the same names; extract into "
-            "another folder"
-        )
-    if len(known.content) != len(wanted.content):  # it does not know its images
-        return None
-    seen = tuple(a or b for a, b in zip(known.content, wanted.content, strict=True))
-    return replace(known, content=seen) if seen != known.content else None  # one was mended
-
-
-FOLLOW = ("changes", "digest")  # facts of a stream that follow from its images and their order
-TOLD = 5  # differences that are named
-
-
-def _difference(there: Any, asked: Any) -> str:
-    """What differs, field by field.
-
-    >>> _difference({"limit": None, "images": 24}, {"limit": 5, "images": 5})
-    'limit: none there, 5 asked for; images: 24 there, 5 asked for'
-    """
-    every = dict(_fields(there, asked))
-    found = [f"{name.replace('_', ' ')}: {said}" if name else said
-             for name, said in every.items() if name not in FOLLOW]  # fmt: skip
-    if not found:
-        return "names or order of the images" if every else "the same words, other numbers"
-    more = [f"and {len(found) - TOLD} more"] if len(found) > TOLD else []
-    return "; ".join(found[:TOLD] + more)
-
-
-def _fields(there: Any, asked: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Name and difference of every field that differs, those of fields within too."""
-    if isinstance(there, dict) and isinstance(asked, dict):
-        for key in {**there, **asked}:
-            yield from _fields(there.get(key), asked.get(key), f"{name} {key}".strip())
-    elif isinstance(there, list) and isinstance(asked, list) and len(there) == len(asked):
-        for i, (a, b) in enumerate(zip(there, asked, strict=True), 1):
-            yield from _fields(a, b, f"{name} {i}".strip())
-    elif there != asked:
-        yield name, f"{_brief(there)} there, {_brief(asked)} asked for"
-
-
-def _brief(value: Any) -> str:
-    if value is None:
-        return "none"
-    if isinstance(value, (list, dict)):
-        return f"{len(value)} entries"
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:60]}…"
-
-
-def begun(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """Options of the views by which a cache that is there was begun, and has to be gone on with.
-
-    They are those that came after a release, so that nobody could ask for them then; a folder
-    without a cache has none.
-    """
-    if not (Path(folder) / "recipe.json").is_file():
-        return {}
-    views = read_recipe(Path(folder)).views
-    return {name: getattr(views, name) for name in before(Views)}
-
-
-def read_recipe(folder: Path) -> Recipe:
-    """What a cache says it holds."""
-    path = folder / "recipe.json"
-    check_readable(path)
-    if not path.is_file():
-        raise InputError(
-            f"{str(folder)!r} is not a cache: it holds no recipe.json; make one with `adte extract`"
-        )
-    try:
-        facts: dict[str, Any] = dict(json.loads(path.read_text("utf-8")))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise StateError(
-            f"{str(path)!r} is damaged ({error}); delete it and run the same `adte extract` again, "
-            "finished shards stay"
-        ) from error
-    checksum = facts.pop("checksum", None)  # early ones have none
-    recipe = Recipe.from_json(facts, repr(str(folder)))
-    if checksum is not None and checksum != _checksum(facts):
-        raise StateError(
-            f"{str(path)!r} was altered: its checksum does not fit; delete it and run the same "
-            "`adte extract` again, finished shards stay"
-        )
-    return recipe
-
-
-def _checksum(facts: dict[str, Any]) -> str:
-    text = json.dumps(facts, sort_keys=True)
-    return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 class Cache(FeatureStream):
     """Features on disk, as a re-iterable stream; one image's features are in memory at a time.
 
     Without a folder it is the bundle that the package carries. A cache knows its model by name and
-    fingerprint; the model itself is given only where a method needs a tower, and must be the one
+    fingerprint; the model itself is needed only where a method needs a tower, and must be the one
     that made the features.
     """
 
@@ -368,41 +359,29 @@ class Cache(FeatureStream):
         model: Model | None = None,
     ) -> None:
         self.folder = bundle() if folder is None else Path(folder)
-        self.recipe = read_recipe(self.folder)
-        self.model = model
-        self._read_weights(prompt_set)
-        expected = -(-self.recipe.data["images"] // self.recipe.shard)
-        self.shards = [shards.place(self.folder, n) for n in range(expected)]
-        if missing := [p.name for p in self.shards if not p.is_file()]:
+        recipe = read_recipe(self.folder)
+        weights, prompts = _read_weights(self.folder, prompt_set, recipe)
+        self.paths = _shard_paths(self.folder, recipe.data["images"], recipe.shard)
+        if missing := [p.name for p in self.paths if not p.is_file()]:
             raise StateError(
-                f"the cache {str(self.folder)!r} holds {expected - len(missing)} of {expected} "
-                f"shards ({missing[0]!r} is missing); run the same `adte extract` again to "
-                "complete it"
+                f"the cache {str(self.folder)!r} holds {len(self.paths) - len(missing)} of "
+                f"{len(self.paths)} shards ({missing[0]!r} is missing); run the same "
+                "`adte extract` again to complete it"
             )
-        self._starts = np.cumsum([0, *(shards.count_of(p) for p in self.shards)])
-        self._opened: dict[int, Shard] = {}  # checked; shared by the copies in other orders
-        self.order: NDArray[np.int64] | None = None  # all of it, as it lies
-
-    def _read_weights(self, prompt_set: str) -> None:
-        path = _weights(self.folder, prompt_set)
-        if not path.exists():
-            sets = sorted(p.stem.removeprefix("weights-") for p in self.folder.glob("weights-*"))
-            raise InputError(
-                f"the cache {str(self.folder)!r} has no prompt set {prompt_set!r}; it has: "
-                f"{', '.join(sets) or 'none'}"
-            )
-        check_readable(path)
-        try:
-            tensors, header = load_state(path)
-            self.class_weights = tensors["class_weights"]
-            if self.class_weights.shape != (len(self.recipe.classes), self.recipe.dim):
-                raise ValueError("they are of other classes")
-            self.recipe = replace(self.recipe, prompts=dict(header["prompts"]))
-        except (StateError, KeyError, TypeError, ValueError) as error:
-            raise StateError(
-                f"{str(path)!r} is damaged, or another cache's; delete it and run the same `adte "
-                "extract` again, features stay"
-            ) from error
+        heads = [_read_head(path, len(recipe.classes)) for path in self.paths]
+        labels, groups = (
+            np.concatenate([head[0][name] for head in heads] or [np.zeros(0)]).astype(np.int64)
+            for name in ("labels", "groups")
+        )
+        facts = {name: [x for _, head in heads for x in head[name]]
+                 for name in ("ids", "domains", "skipped")}  # fmt: skip
+        self._starts = np.cumsum([0, *(len(head["ids"]) for _, head in heads)])
+        self._ids, self._groups = facts["ids"], groups
+        self._opened: dict[int, int] = {}  # checked shards: the byte of their first feature
+        super().__init__(
+            replace(recipe, prompts=prompts), weights, labels, facts["domains"], model,
+            [Skipped(**s) for s in facts["skipped"]],
+        )  # fmt: skip
 
     @property
     def model(self) -> Model | None:
@@ -422,68 +401,49 @@ class Cache(FeatureStream):
 
     def expect(self, prompts: dict[str, Any]) -> None:
         """Refuse to stand in for other prompts than it holds."""
-        there = self.recipe.prompts
-        if _said(there) != _said(prompts):
+        mine = self.recipe.prompts
+        if _content(mine) != _content(prompts):
             raise StateError(
                 f"the cache {str(self.folder)!r} was made with another prompt set: "
-                f"{_difference(there, prompts)}; leave the option out to use what it holds, or "
+                f"{difference(mine, prompts)}; leave the option out to use what it holds, or "
                 "extract what you need"
             )
 
-    def __len__(self) -> int:
-        return int(self._starts[-1]) if self.order is None else len(self.order)
-
-    @property
-    def skipped(self) -> list[Skipped]:  # type: ignore[override]
-        """The images that could not be read when the features were made."""
-        return [Skipped(**s) for s in self._told("skipped")]
-
-    @property
-    def labels(self) -> NDArray[np.int64]:
-        """The true classes, in the order of the stream."""
-        every = []
-        for path in self.shards:
-            with safe_open(str(path), framework="pt") as f:
-                every.append(f.get_tensor("labels").numpy().data)
-        labels = np.concatenate(every).astype(np.int64) if every else np.zeros(0, np.int64)
-        return labels if self.order is None else labels[self.order]
-
-    @property
-    def domains(self) -> list[str]:
-        """The domain of each image, in the order of the stream."""
-        every = self._told("domains")
-        return every if self.order is None else [every[i] for i in self.order.tolist()]
-
-    def _told(self, name: str) -> list[Any]:
-        """What the headers of all shards list under a name; no features are read."""
-        every: list[Any] = []
-        for path in self.shards:
-            with safe_open(str(path), framework="pt") as f:
-                every += json.loads(f.metadata()[KEY])[name]
-        return every
-
-    def ordered(self, order: NDArray[np.int64]) -> Cache:
-        """The same images in another order, or some of them."""
-        base = np.arange(len(self)) if self.order is None else self.order
-        other = copy(self)
-        other.order = base[order]
-        return other
-
-    def _shard(self, number: int) -> Shard:
-        path = self.shards[number]
-        if shards.count_of(path) != self._starts[number + 1] - self._starts[number]:
+    def _open(self, number: int) -> int:
+        """Check a shard as a whole; the byte of its first feature."""
+        path = self.paths[number]
+        _, facts = _load_shard(path, self.recipe)
+        if facts["ids"] != self._ids[self._starts[number] : self._starts[number + 1]]:
             raise StateError(f"{str(path)!r} was replaced while it was read; open the cache again")
-        shard, r = Shard.open(path), self.recipe
-        strange = max(shard.labels, default=-1) >= len(r.classes)
-        strange = strange or shard.header.get("recipe", r.digest) != r.digest
-        if strange or shard.shape != (r.views.count, r.dim):
-            raise _stranger(path)
-        return shard
+        with path.open("rb") as f:  # eight bytes for the header's length, the header, the tensors
+            length = int.from_bytes(f.read(8), "little")
+            return 8 + length + int(json.loads(f.read(length))["features"]["data_offsets"][0])
 
-    def images(self) -> Iterator[Image]:
-        order = np.arange(len(self)) if self.order is None else self.order
-        where = np.searchsorted(self._starts, order, side="right") - 1
-        for s, index in zip(where.tolist(), order.tolist(), strict=True):
+    def _read(self, places: Ints) -> Iterator[Image]:
+        shape = self.recipe.views.count, self.recipe.dim
+        count = shape[0] * shape[1]
+        shards = np.searchsorted(self._starts, places, side="right") - 1
+        for s, place in zip(shards.tolist(), places.tolist(), strict=True):
             if s not in self._opened:
-                self._opened[s] = self._shard(s)
-            yield self._opened[s][index - int(self._starts[s])]
+                self._opened[s] = self._open(s)
+            path, row = self.paths[s], place - int(self._starts[s])
+            try:
+                values = np.fromfile(path, "<f2", count, offset=self._opened[s] + 2 * count * row)
+            except OSError as error:
+                raise StateError(
+                    f"shard {str(path)!r} cannot be read any more ({error}); check the disk, or "
+                    "run extract again"
+                ) from error
+            if values.size != count:
+                raise StateError(
+                    f"shard {str(path)!r} was cut off while it was read; delete it and run "
+                    "extract again"
+                )
+            yield Image(
+                torch.from_numpy(values.reshape(shape)),
+                0,
+                self._ids[place],
+                self._domains[place],
+                int(self._groups[place]),
+                place=place,
+            )

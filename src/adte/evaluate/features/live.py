@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from copy import copy
-from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from adte.core.errors import InputError
 from adte.data.base import Skipped
 from adte.data.streams import Stream
 from adte.evaluate.features.recipe import Recipe
-from adte.evaluate.features.stream import FeatureStream, Image
+from adte.evaluate.features.stream import FeatureStream, Image, Ints
 from adte.files.inputs import is_newer
 from adte.images import Views
 from adte.models.base import Model
@@ -24,14 +23,12 @@ from adte.pipeline import Pipeline
 __all__ = ["Live", "label_space"]
 
 
-@dataclass(eq=False)
 class Live(FeatureStream):
     """A stream of labelled images, encoded as it is read.
 
     Args:
         model, class_weights: the towers' side.
         stream: labelled images in order; views: how each becomes many.
-        part: which of them, for work in pieces; all by default.
         keep_pixels: hand the pixels on, for methods that need the image tower.
         workers: threads that decode and crop; 0 does it in this one.
         strict: stop at an unreadable image. Otherwise it is skipped and listed in `skipped`.
@@ -39,34 +36,33 @@ class Live(FeatureStream):
     """
 
     model: Model
-    class_weights: Tensor
-    stream: Stream
-    views: Views = field(default_factory=Views)
-    prompts: dict[str, Any] = field(default_factory=dict)
-    part: Sequence[int] | None = None
-    keep_pixels: bool = False
-    workers: int = 0
-    strict: bool = False
-    group: int = 0
-    skipped: list[Skipped] = field(default_factory=list)
+    skipped: list[Skipped]
 
-    def __post_init__(self) -> None:
-        self.class_weights = self.class_weights.float()
-        names, ids = label_space(self.stream)
-        if len(names) != len(self.class_weights):
+    def __init__(
+        self,
+        model: Model,
+        class_weights: Tensor,
+        stream: Stream,
+        views: Views | None = None,
+        prompts: dict[str, Any] | None = None,
+        *,
+        keep_pixels: bool = False,
+        workers: int = 0,
+        strict: bool = False,
+        group: int = 0,
+    ) -> None:
+        self.stream, self.strict, self.group = stream, strict, group
+        self.views = views = views or Views()
+        self.pipeline = Pipeline(
+            model, views, keep_pixels=keep_pixels, workers=workers, group=group
+        )
+        names, ids = label_space(stream)
+        if len(names) != len(class_weights):
             raise InputError(
-                f"the stream has {len(names)} classes, but there are {len(self.class_weights)} "
+                f"the stream has {len(names)} classes, but there are {len(class_weights)} "
                 "class weights; make them from the stream's class names"
             )
-        model = self.model
-        self.pipeline = Pipeline(
-            model,
-            self.views,
-            keep_pixels=self.keep_pixels,
-            workers=self.workers,
-            group=self.group,
-        )
-        self.recipe = Recipe(
+        recipe = Recipe(
             model=model.name,
             fingerprint=model.fingerprint,
             dtype=str(model.dtype).removeprefix("torch."),
@@ -78,72 +74,62 @@ class Live(FeatureStream):
             bias=float(model.logit_bias),
             unit=model.unit,
             fixed_classes="text tower" not in model.offers,
-            views=self.views,
+            views=views,
             preprocess=model.preprocess,
-            data=self.stream.describe(),
-            content=self.stream.content,
+            data=stream.describe(),
+            content=stream.content,
             classes=tuple(names),
             class_ids=tuple(ids),
-            prompts=self.prompts,
+            prompts=prompts or {},
         )
-
-    def __len__(self) -> int:
-        return len(self.stream if self.part is None else self.part)
-
-    @property
-    def labels(self) -> NDArray[np.int64]:
-        every = np.asarray(self.stream.labels, dtype=np.int64)
-        return every if self.part is None else every[np.asarray(self.part, dtype=np.int64)]
+        labels = np.asarray(stream.labels, dtype=np.int64)
+        super().__init__(recipe, class_weights.float(), labels, stream.domains, model, [])
 
     @property
-    def domains(self) -> list[str]:
-        every = self.stream.domains
-        return every if self.part is None else [every[i] for i in self.part]
+    def is_part(self) -> bool:
+        """Whether images were left out, or put into another order."""
+        return not np.array_equal(self.order, np.arange(len(self.stream)))
 
-    def ordered(self, order: NDArray[np.int64]) -> Live:
-        base = np.arange(len(self.stream)) if self.part is None else np.asarray(self.part)
-        out = copy(self)  # not `replace`, which would describe the stream anew
-        out.part = base[order].tolist()
-        return out
-
-    def readable(self, index: int) -> bool:
-        """Whether the image at a place in the stream can be read by now."""
+    def readable(self, place: int) -> bool:
+        """Whether an image can be read now."""
         try:
-            self.pipeline.picture(lambda: self.stream[index].source)
+            self.pipeline.picture(lambda: self.stream[place].source)
         except InputError:
             return False
         return True
 
-    def changed(self, since: int, places: Iterable[int] | None = None) -> int:
-        """How many images lie in files that were written after a moment, in ns since the epoch; of
-        all, or of those at some places in the stream.
-        """
-        wanted = self.part if places is None else places
-        rows = self.stream.places if wanted is None else self.stream.places[list(wanted)]
-        files = {self.stream.datasets[k].file(i) for k, i in rows.tolist()}
-        return sum(is_newer(path, since) for path in files if path is not None)
+    def note_newer(self, kept: Iterable[tuple[Path, Iterable[int]]], what: str, mend: str) -> None:
+        """Warn of images, by place, that were written after the file that is kept of them."""
+        newer = set()
+        for path, places in kept:
+            since = path.stat().st_mtime_ns
+            for k, i in self.stream.places[list(places)].tolist():
+                file = self.stream.datasets[k].file(i)
+                if file is not None and is_newer(file, since):
+                    newer.add(file)
+        if newer:
+            warnings.warn(
+                f"images are newer ({len(newer)} of {len(self)}) than their {what}, which are used "
+                f"as they are; {mend} if the images have changed",
+                stacklevel=4,
+            )
 
-    def images(self) -> Iterator[Image]:
-        return (image for _, image in self.numbered())
-
-    def numbered(self) -> Iterator[tuple[int, Image]]:
-        """The images with their places in the stream."""
+    def _read(self, places: Ints) -> Iterator[Image]:
         self.skipped = []
 
-        def failed(index: int, error: InputError) -> None:
-            id, domain = self.stream.identify(index)
+        def failed(place: int, error: InputError) -> None:
+            id, domain = self.stream.identify(place)
             if self.strict:
                 raise InputError(f"{error} (image {id!r}); leave strict off to skip such images")
-            self.skipped.append(Skipped(index, id, domain, str(error)))
+            self.skipped.append(Skipped(place, id, domain, str(error)))
 
-        def source(index: int) -> Any:
-            return lambda: self.stream[index].source  # read, and corrupted, where it is decoded
+        def source(place: int) -> Any:
+            return lambda: self.stream[place].source  # read, and corrupted, where it is decoded
 
-        wanted = range(len(self.stream)) if self.part is None else self.part
-        for e in self.pipeline(((i, source(i)) for i in wanted), failed):
+        for e in self.pipeline(((i, source(i)) for i in places.tolist()), failed):
             id, domain = self.stream.identify(e.key)
-            label, group = int(self.stream.labels[e.key]), self.stream.group(e.key)
-            yield e.key, Image(e.features, label, id, domain, group, e.pixels)
+            group = self.stream.group(e.key)
+            yield Image(e.features, 0, id, domain, group, e.pixels, e.key)
 
 
 def label_space(stream: Stream) -> tuple[Sequence[str], Sequence[str]]:

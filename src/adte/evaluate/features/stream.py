@@ -1,6 +1,6 @@
-"""Labelled images as features of their views: re-iterable streams, live, held or in parts.
+"""Labelled images as features of their views: re-iterable streams, live, in memory or on disk.
 
-A `FeatureStream` hands out batches as methods see them, with what is known of each image beside.
+A `FeatureStream` gives batches as methods see them, with what is known of each image beside.
 Features made on the fly and features from a cache are the same numbers (`Context.batch`).
 """
 
@@ -9,9 +9,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from copy import copy
 from dataclasses import replace
 from itertools import islice
-from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
+from operator import index
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -27,25 +29,40 @@ from adte.evaluate.features.recipe import Recipe
 from adte.models.base import Model
 
 __all__ = [
-    "PIXELS", "TOWERS", "FeatureStream", "Fewer", "Held", "Image", "Narrowed", "Tick", "part",
+    "PIXELS",
+    "TOWERS",
+    "FeatureStream",
+    "Fewer",
+    "Held",
+    "Image",
+    "Narrowed",
+    "Samples",
+    "Tick",
+    "fewer_views",
+    "narrowed",
+    "part",
     "silent",
 ]  # fmt: skip
 
 PIXELS = frozenset({"pixels", "image tower"})  # needs of methods that only images meet,
 TOWERS = PIXELS | {"text tower"}  # and that features without a model do not
 
-Tick: TypeAlias = Callable[[int], object]  # is told how many images were just done
+Ints: TypeAlias = NDArray[np.int64]
+Tick: TypeAlias = Callable[[int], object]  # is called with the number of images just done
 S = TypeVar("S", bound="FeatureStream")
 
 _NO_CLOCK: AbstractContextManager[Any] = nullcontext()
 
 
 def silent(images: int) -> None:
-    """A `Tick` that tells nobody."""
+    """A `Tick` that does nothing."""
 
 
 class Image(NamedTuple):
-    """One image of a stream: features (V, D) float16, its label, and whose they are."""
+    """One image of a stream: features (V, D) float16, its label, and where it is from.
+
+    `place` is that in the source of the stream, whatever the order of the stream.
+    """
 
     features: Tensor
     label: int
@@ -53,37 +70,65 @@ class Image(NamedTuple):
     domain: str = ""
     group: int = -1
     pixels: Tensor | None = None
+    place: int = 0
 
 
 class FeatureStream(ABC):
     """A re-iterable stream of labelled images behind the tower.
 
+    A stream reads images by their place in its source. Its order is an array of places, so another
+    order, a part, other labels or fewer views are copies that share the source.
+
     Attributes:
         recipe: what decides its numbers.
         class_weights: (L, D); model: the towers, for methods that need one.
+        order: places of its images in the source, in the order of the stream.
         skipped: the images that could not be read, of the last pass.
     """
 
-    recipe: Recipe
-    class_weights: Tensor
-    model: Model | None
-    skipped: Sequence[Skipped] = ()
+    def __init__(
+        self,
+        recipe: Recipe,
+        class_weights: Tensor,
+        labels: Ints,
+        domains: Sequence[str],
+        model: Model | None = None,
+        skipped: Sequence[Skipped] = (),
+    ) -> None:
+        self.recipe, self.class_weights, self.model = recipe, class_weights, model
+        self.skipped = skipped
+        self.order = np.arange(len(labels))
+        self._labels, self._domains = labels, domains  # by place
+        self._views: int | None = None  # all
 
     @abstractmethod
+    def _read(self, places: Ints) -> Iterator[Image]:
+        """The images at these places, each with its place, but for those that cannot be read."""
+
     def images(self) -> Iterator[Image]:
         """The images in order."""
+        for image in self._read(self.order):
+            features, label = image.features[: self._views], int(self._labels[image.place])
+            yield image._replace(features=features, label=label)
 
-    @abstractmethod
-    def __len__(self) -> int: ...
-
-    @abstractmethod
-    def ordered(self, order: NDArray[np.int64]) -> FeatureStream:
-        """The same images in another order, or some of them."""
+    def __len__(self) -> int:
+        return len(self.order)
 
     @property
-    @abstractmethod
-    def labels(self) -> NDArray[np.int64]:
+    def labels(self) -> Ints:
         """The true classes, in the order of the stream."""
+        return self._labels[self.order]
+
+    @property
+    def domains(self) -> list[str]:
+        """The domain of each image, in the order of the stream."""
+        return [self._domains[i] for i in self.order.tolist()]
+
+    def ordered(self: S, order: Ints) -> S:
+        """The same images in another order, or some of them."""
+        other = copy(self)
+        other.order = self.order[order]
+        return other
 
     def first(self: S, count: int | None) -> S:
         """The first images; all of them for None."""
@@ -93,19 +138,14 @@ class FeatureStream(ABC):
             return self
         return part(self, np.arange(count), f"first {count}")
 
-    @property
-    def domains(self) -> Sequence[str]:
-        """The domain of each image."""
-        return [image.domain for image in self.images()]
-
-    def order_of(self, seed: int) -> NDArray[np.int64]:
+    def order_of(self, seed: int) -> Ints:
         """Another order of the same kind as the stream's own, which is that of 0."""
         if seed == 0:
             return np.arange(len(self))
         return another_order(self.recipe.data, self.labels, lambda: self.domains, seed)
 
-    def shuffled(self, seed: int) -> FeatureStream:
-        """The stream in an order of the seed's own; 0 leaves it as it is."""
+    def shuffled(self: S, seed: int) -> S:
+        """The stream in another order of its kind; 0 leaves it as it is."""
         return self if seed == 0 else self.ordered(self.order_of(seed))
 
     @property
@@ -120,7 +160,7 @@ class FeatureStream(ABC):
 
     @property
     def context(self) -> Context:
-        """What methods are told of the stream, beside the model where there is one."""
+        """The part of the stream that methods see, beside the model where it has one."""
         if self.model is not None:
             self.class_weights = self.class_weights.to(head_device(self.model.device))
         r = self.recipe
@@ -135,7 +175,8 @@ class FeatureStream(ABC):
         """
         context = self.context
         device = self.class_weights.device
-        for group in _groups(self.images(), size):
+        images = self.images()
+        while group := list(islice(images, size)):
             kept = [i.pixels for i in group if i.pixels is not None]
             pixels = torch.stack(kept) if len(kept) == len(group) else None
             keys = tuple(i.id for i in group)
@@ -150,13 +191,8 @@ class FeatureStream(ABC):
             yield Sample.of(batch), image.label
 
 
-def _groups(images: Iterator[Image], size: int) -> Iterator[list[Image]]:
-    while group := list(islice(images, size)):
-        yield group
-
-
 class Held(FeatureStream):
-    """Images held in memory, so that many methods pay for them once."""
+    """Images in memory, so that many methods pay for them once."""
 
     def __init__(
         self,
@@ -166,8 +202,10 @@ class Held(FeatureStream):
         model: Model | None = None,
         skipped: Sequence[Skipped] = (),
     ) -> None:
-        self._images, self.recipe, self.class_weights = images, recipe, class_weights
-        self.model, self.skipped = model, skipped
+        labels = np.array([i.label for i in images], dtype=np.int64)
+        domains = [i.domain for i in images]
+        super().__init__(recipe, class_weights, labels, domains, model, skipped)
+        self._images = images
 
     @classmethod
     def of(cls, stream: FeatureStream, tick: Tick = silent) -> Held:
@@ -178,26 +216,15 @@ class Held(FeatureStream):
             tick(1)
         return cls(images, stream.recipe, stream.class_weights, stream.model, stream.skipped)
 
-    def __len__(self) -> int:
-        return len(self._images)
-
-    @property
-    def labels(self) -> NDArray[np.int64]:
-        return np.array([i.label for i in self._images], dtype=np.int64)
-
-    def ordered(self, order: NDArray[np.int64]) -> Held:
-        picked = [self._images[i] for i in order.tolist()]
-        return Held(picked, self.recipe, self.class_weights, self.model, self.skipped)
-
-    def images(self) -> Iterator[Image]:
-        return iter(self._images)
+    def _read(self, places: Ints) -> Iterator[Image]:
+        return (self._images[i]._replace(place=i) for i in places.tolist())
 
 
-class Given(FeatureStream):
+class Samples(FeatureStream):
     """Samples that somebody made, such as a simulation's, as a stream."""
 
     def __init__(self, samples: Iterable[tuple[Sample, int]], recipe: Recipe) -> None:
-        self.samples, self.recipe, self.model = list(samples), recipe, None
+        self.samples = list(samples)
         for pair in self.samples:
             two = isinstance(pair, tuple | list) and len(pair) == 2
             if not (two and isinstance(pair[0], Sample)):
@@ -205,87 +232,72 @@ class Given(FeatureStream):
                     f"{brief(pair)} is no image with its label; give (sample, label) pairs, or a "
                     "stream as adte.evaluate.from_arrays makes"
                 )
+        labels = np.array([_label(s, label) for s, label in self.samples], dtype=np.int64)
         weights = self.samples[0][0].class_weights if self.samples else None
-        self.class_weights = torch.empty(0) if weights is None else weights
+        weights = torch.empty(0) if weights is None else weights
+        super().__init__(recipe, weights, labels, [""] * len(labels))
 
-    def __len__(self) -> int:
-        return len(self.samples)
-
-    @property
-    def labels(self) -> NDArray[np.int64]:
-        return np.array([label for _, label in self.samples], dtype=np.int64)
-
-    def ordered(self, order: NDArray[np.int64]) -> Given:
-        return Given([self.samples[i] for i in order.tolist()], self.recipe)
-
-    def images(self) -> Iterator[Image]:
-        return (Image(s.batch.require("features")[0], label) for s, label in self.samples)
+    def _read(self, places: Ints) -> Iterator[Image]:
+        for i in places.tolist():
+            sample, label = self.samples[i]
+            yield Image(sample.batch.require("features")[0], label, place=i)
 
     def batches(
         self, size: int, clock: AbstractContextManager[Any] = _NO_CLOCK
     ) -> Iterator[tuple[Batch, list[Image]]]:
-        done = 0
-        for batch in Batch.runs((s.batch for s, _ in self.samples), size):
-            labels = [label for _, label in self.samples[done : done + len(batch)]]
-            done += len(batch)
-            yield batch, [Image(batch.logits[i], label) for i, label in enumerate(labels)]
+        places = self.order.tolist()
+        for batch in Batch.runs((self.samples[i][0].batch for i in places), size):
+            some, places = places[: len(batch)], places[len(batch) :]
+            yield (
+                batch,
+                [
+                    Image(logits, int(self._labels[i]), place=i)
+                    for logits, i in zip(batch.logits, some, strict=True)
+                ],
+            )
+
+
+def _label(sample: Sample, label: Any) -> int:
+    """A label, if it is that of a class."""
+    classes = sample.logits.shape[-1]
+    try:
+        if 0 <= (number := index(label)) < classes:
+            return number
+    except TypeError:  # no whole number
+        pass
+    raise InputError(
+        f"{brief(label)} is the label of no class; give a whole number from 0 to {classes - 1}"
+    )
 
 
 # --------------------------------------------------------------------------- parts of a stream
 
 
-def part(stream: S, order: NDArray[np.int64], name: str) -> S:
-    """Some images of a stream, as a stream that says so."""
+def part(stream: S, order: Ints, name: str) -> S:
+    """Some images of a stream, as a stream with a name of its own."""
     out = stream.ordered(order)
     out.recipe = stream.recipe.named(name)
-    return cast(S, out)
+    return out
 
 
-class Narrowed(FeatureStream):
+def narrowed(stream: S, classes: Sequence[int], name: str) -> S:
     """The images of some classes, in a label space of those alone."""
-
-    def __init__(self, stream: FeatureStream, classes: Sequence[int], name: str) -> None:
-        self.new = {int(c): i for i, c in enumerate(classes)}
-        mine = np.flatnonzero(np.isin(stream.labels, list(self.new)))
-        self.inner, self.model = stream.ordered(mine), stream.model
-        self.class_weights = stream.class_weights[list(self.new)]
-        self.recipe = stream.recipe.narrowed(list(self.new), name)
-
-    def __len__(self) -> int:
-        return len(self.inner)
-
-    @property
-    def labels(self) -> NDArray[np.int64]:
-        return np.array([self.new[int(c)] for c in self.inner.labels], dtype=np.int64)
-
-    def ordered(self, order: NDArray[np.int64]) -> Narrowed:
-        copy = object.__new__(Narrowed)
-        copy.__dict__.update(self.__dict__, inner=self.inner.ordered(order))
-        return copy
-
-    def images(self) -> Iterator[Image]:
-        for i in self.inner.images():
-            yield i._replace(label=self.new[i.label])
+    kept = list(map(int, classes))
+    new = np.full(len(stream.classes), -1)
+    new[kept] = np.arange(len(kept))
+    out = stream.ordered(np.flatnonzero(np.isin(stream.labels, kept)))
+    out._labels = np.where(stream._labels < 0, -1, new[stream._labels])  # of others, none
+    out.class_weights = stream.class_weights[kept]
+    out.recipe = stream.recipe.narrowed(kept, name)
+    return out
 
 
-class Fewer(FeatureStream):
+def fewer_views(stream: S, views: int) -> S:
     """The same images with their first views alone; the base view is among them."""
+    out = copy(stream)
+    out._views = views
+    out.recipe = replace(stream.recipe, views=replace(stream.recipe.views, count=views))
+    return out
 
-    def __init__(self, stream: FeatureStream, views: int) -> None:
-        self.inner, self.model, self.views = stream, stream.model, views
-        self.class_weights = stream.class_weights
-        self.recipe = replace(stream.recipe, views=replace(stream.recipe.views, count=views))
 
-    def __len__(self) -> int:
-        return len(self.inner)
-
-    @property
-    def labels(self) -> NDArray[np.int64]:
-        return self.inner.labels
-
-    def ordered(self, order: NDArray[np.int64]) -> Fewer:
-        return Fewer(self.inner.ordered(order), self.views)
-
-    def images(self) -> Iterator[Image]:
-        for i in self.inner.images():
-            yield i._replace(features=i.features[: self.views])
+Narrowed, Fewer = narrowed, fewer_views  # as `adte.paper` knows them

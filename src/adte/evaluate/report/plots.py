@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from adte.core.page import COLOURS, HEIGHT, WIDTH, figure, legend
-from adte.evaluate.report.sections import Entry, Section
+from adte.evaluate.report.sections import Section
 from adte.evaluate.running.figures import risk_coverage
+from adte.evaluate.running.rows import Entry
 
 __all__ = ["section_plots"]
 

@@ -1,14 +1,13 @@
-"""Tables of results: one value, written as Markdown, CSV, HTML or LaTeX.
+"""Tables of results: one class, written as Markdown, CSV, HTML or LaTeX.
 
-All but CSV are for reading: percent with one decimal, the best figure of a column bold and
-the second in italics or underlined. CSV is for computing: fractions, in full precision. Headings,
-directions and captions of figures are those of the metrics.
+All but CSV are for reading: percent with one decimal, the best figure of a column bold and the
+second in italics or underlined; each is a template beside this file. CSV is for computing:
+fractions, in full precision. Headings, directions and captions of figures are those of the metrics.
 """
 
 from __future__ import annotations
 
 import csv
-import html
 import io
 import json
 import math
@@ -16,6 +15,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,6 +30,7 @@ __all__ = [
     "Grid",
     "check_suffix",
     "domains_table",
+    "render",
     "row_name",
     "rows_table",
     "save_table",
@@ -38,8 +39,8 @@ __all__ = [
 
 Kind = metrics.Kind | Literal["text", "protocol", "p"]
 Mark = Literal["", "best", "second"]
-
-WIDE = 8  # columns from which a table takes the page's width
+SUFFIXES = {".csv": "csv", ".md": "md", ".markdown": "md", ".html": "html", ".htm": "html",
+            ".tex": "tex"}  # fmt: skip
 
 
 def _scaled(factor: float, digits: int, sign: str = "") -> Callable[[Any], str]:
@@ -77,7 +78,7 @@ class Column:
         half: show half its width, as in ± 0.4, instead of both ends.
         shown: False for what only the CSV has.
         interval_kind: how the interval is shown, where it is not of the figure itself.
-        caption: what a reader is told of it.
+        caption: explanation below the table.
     """
 
     key: str
@@ -95,6 +96,10 @@ class Column:
         """The column of a metric; one without a heading is in the CSV alone."""
         shown = bool(m.column)
         return cls(m.name, m.column, m.kind, m.direction, shown=shown, caption=m.caption)
+
+    @property
+    def heading(self) -> str:
+        return self.title or self.key
 
     @property
     def is_text(self) -> bool:
@@ -143,13 +148,17 @@ class Grid:
 
         A column whose figures are all equal has neither, nor has a row that is `aside`.
         """
-        values = [
-            None if row.get("aside") else _figure(column, row.get(column.key)) for row in self.rows
-        ]
-        ranked = sorted({v for v in values if v is not None}, reverse=column.best == "up")
-        if column.best is None or len(ranked) < 2:
+
+        def figure(row: Mapping[str, Any]) -> float | None:
+            value = row.get(column.key)
+            ranked = column.best is not None and not column.is_text and not row.get("aside")
+            return float(column.show(value)) if ranked and not _missing(value) else None
+
+        values = [figure(row) for row in self.rows]
+        best = sorted({v for v in values if v is not None}, reverse=column.best == "up")[:2]
+        if len(best) < 2:
             return [""] * len(values)
-        names: dict[float | None, Mark] = {ranked[0]: "best", ranked[1]: "second"}
+        names: dict[float | None, Mark] = {best[0]: "best", best[1]: "second"}
         return [names.get(v, "") for v in values]
 
     def cells(self) -> list[list[tuple[str, str, Mark]]]:
@@ -160,110 +169,53 @@ class Grid:
             for i, row in enumerate(self.rows)
         ]
 
-    def to_markdown(self) -> str:
-        def cell(text: str, interval: str, mark: Mark) -> str:
-            star = {"": "", "second": "*", "best": "**"}[mark]
-            around = f" {interval}" if interval[:1] == "±" else f" ({interval})" if interval else ""
-            return star + _markdown(text) + star + around
+    def paired(self, number: int) -> bool:
+        """Whether a shown column has intervals, which have cells of their own in HTML."""
+        return any(self.shown[number].show_interval(row) for row in self.rows)
 
-        titles = [_markdown(c.title or c.key) for c in self.shown]
-        rules = [":--" if c.is_text else "--:" for c in self.shown]
-        lines = [f"### {_markdown(self.title)}\n"] if self.title else []
-        lines += [f"| {' | '.join(titles)} |", f"|{'|'.join(rules)}|"]
-        lines += [f"| {' | '.join(cell(*c) for c in row)} |" for row in self.cells()]
-        lines += [f"\n{self.caption}"] if self.caption else []
-        return "\n".join(lines) + "\n"
+    def to_markdown(self) -> str:
+        return render("table.md", grid=self)
 
     def to_csv(self) -> str:
         return _csv([self])
 
     def to_latex(self) -> str:
-        """A `table` for a paper, with the rules of the package booktabs.
-
-        >>> columns = (Column("method"), Column("accuracy", "acc. %", "percent", best="up"))
-        >>> rows = [{"method": "se", "accuracy": 0.504}, {"method": "a_b", "accuracy": 0.5149}]
-        >>> print(Grid(columns, rows).to_latex(), end="")
-        % needs \\usepackage{booktabs}
-        \\begin{table}
-        \\centering
-        \\begin{tabular}{lr}
-        \\toprule
-        method & acc. \\% \\\\
-        \\midrule
-        se & \\underline{50.4} \\\\
-        a\\_b & \\textbf{51.5} \\\\
-        \\bottomrule
-        \\end{tabular}
-        \\end{table}
-        """
-        marks = {"": "{}", "best": r"\textbf{{{}}}", "second": r"\underline{{{}}}"}
-
-        def cell(text: str, interval: str, mark: Mark, column: Column) -> str:
-            shown = _latex(text) if column.is_text else _latex(text).replace("-", "$-$")
-            around = f" {{\\scriptsize {_latex(interval)}}}".replace("-", "$-$") if interval else ""
-            return marks[mark].format(shown) + around
-
-        rows = [
-            [cell(*figure, column) for figure, column in zip(row, self.shown, strict=True)]
-            for row in self.cells()
-        ]
-        said = " ".join(x for x in (self.title and f"{self.title}.", self.caption) if x)
-        lines = [
-            r"% needs \usepackage{booktabs}",
-            r"\begin{table}",
-            r"\centering",
-            rf"\begin{{tabular}}{{{''.join('l' if c.is_text else 'r' for c in self.shown)}}}",
-            r"\toprule",
-            " & ".join(_latex(c.title or c.key) for c in self.shown) + r" \\",
-            r"\midrule",
-            *(" & ".join(row) + r" \\" for row in rows),
-            r"\bottomrule",
-            r"\end{tabular}",
-            *([rf"\caption{{{_latex(said)}}}"] if said else []),
-            r"\end{table}",
-        ]
-        return "\n".join(lines) + "\n"
+        """A `table` for a paper, with the rules of the package booktabs."""
+        return render("table.tex", grid=self)
 
     def to_html(self) -> str:
-        """A table in a box of its own that scrolls; the first column heads the rows.
-
-        Intervals have cells of their own beside the figures, so that both line up.
-        """
-        cells = self.cells()
-        paired = [any(row[i][1] for row in cells) for i in range(len(self.shown))]
-        head = "".join(
-            f'<th scope="col"{_text_class(c)}{" colspan=2" if two else ""}>'
-            f"{html.escape(c.title or c.key)}</th>"
-            for c, two in zip(self.shown, paired, strict=True)
-        )
-        body = ""
-        for row in cells:
-            tag = "th scope=row"
-            body += "<tr>"
-            for c, two, (text, interval, mark) in zip(self.shown, paired, row, strict=True):
-                inner = html.escape(text if c.is_text else _minus(text))
-                if mark:
-                    how = "strong" if mark == "best" else "em"
-                    inner = f"<{how}>{inner}</{how}>"
-                body += f"<{tag}{_text_class(c)}>{inner}</{tag[:2]}>"
-                body += f'<td class="interval">{_minus(interval)}</td>' if two else ""
-                tag = "td"
-            body += "</tr>\n"
-        title = html.escape(self.title or "Results", quote=True)
-        note = f'<p class="note">{html.escape(self.caption)}</p>\n' if self.caption else ""
-        size = "wide full" if len(self.shown) >= WIDE else "wide"
-        return (
-            f'<div class="{size}" role="region" tabindex="0" aria-label="{title}">'
-            f"<table><caption>{title}</caption>\n<thead><tr>{head}</tr></thead>\n"
-            f"<tbody>\n{body}</tbody></table></div>\n{note}"
-        )
+        """A table in a box of its own that scrolls; the first column heads the rows."""
+        return render("table.html", grid=self)
 
 
-def _figure(column: Column, value: Any) -> float | None:
-    """What figures are compared by: the value rounded as it is shown."""
-    if column.best is None or column.is_text or _missing(value):
-        return None
-    return float(column.show(value))
+# --------------------------------------------------------------------------- formats
+
+
+@cache
+def _environment() -> Any:
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")),
+        autoescape=jinja2.select_autoescape(("html",)),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters |= {
+        "markdown": _markdown,
+        "latex": lambda text: "".join(_LATEX.get(c, c) for c in text),
+        "figure": lambda text: text.replace("-", "$-$"),
+        "minus": lambda text: text.replace("-", "−"),
+    }
+    return environment
+
+
+def render(template: str, **facts: Any) -> str:
+    """A template of this room, filled in; what goes into HTML is escaped."""
+    text: str = _environment().get_template(template).render(**facts)
+    return text
 
 
 def _markdown(text: str) -> str:
@@ -278,26 +230,11 @@ _LATEX = {
 }  # fmt: skip
 
 
-def _latex(text: str) -> str:
-    """A text as LaTeX prints it, whatever signs it has."""
-    return "".join(_LATEX.get(c, c) for c in text)
-
-
-def _minus(text: str) -> str:
-    return text.replace("-", "−")
-
-
-def _text_class(column: Column) -> str:
-    return ' class="text"' if column.is_text else ""
-
-
-def _csv(grids: Iterable[Grid]) -> str:
-    """Raw values under keys; a pair takes two columns. Several grids get a column that tells them
-    apart, and the union of their columns.
+def _csv(grids: Sequence[Grid]) -> str:
+    """Raw values under keys; a pair takes two columns. Several grids get a column of their
+    titles, and the union of their columns.
     """
-    grids = list(grids)
-    lines: list[dict[str, Any]] = []
-    names: dict[str, None] = {"table": None} if len(grids) > 1 else {}
+    lines = []
     for grid in grids:
         for row in grid.rows:
             line: dict[str, Any] = {"table": grid.title} if len(grids) > 1 else {}
@@ -307,13 +244,13 @@ def _csv(grids: Iterable[Grid]) -> str:
                     line[c.key] = _raw(row.get(c.key))
                 if pair:
                     low, high = row.get(pair) or (None, None)
-                    line[f"{pair}_low"], line[f"{pair}_high"] = _raw(low), _raw(high)
-            names |= dict.fromkeys(line)
-            lines.append(line)
+                    line |= {f"{pair}_low": _raw(low), f"{pair}_high": _raw(high)}
+            lines.append({escape_cell(k): escape_cell(v) for k, v in line.items()})
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    for cells in (names, *([line.get(name, "") for name in names] for line in lines)):
-        writer.writerow(map(escape_cell, cells))
+    names = dict.fromkeys(name for line in lines for name in line)
+    writer = csv.DictWriter(out, list(names), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
     return out.getvalue()
 
 
@@ -328,7 +265,7 @@ def _raw(value: Any) -> Any:
 def check_suffix(path: str | os.PathLike[str]) -> str:
     """The suffix of a table's file, if its format is known."""
     suffix = Path(path).suffix.lower()
-    if suffix not in (".csv", ".md", ".markdown", ".html", ".htm", ".tex"):
+    if suffix not in SUFFIXES:
         raise InputError(
             f"cannot tell the format of the table {str(path)!r} from its suffix; "
             "name it .csv, .md, .html or .tex"
@@ -339,31 +276,23 @@ def check_suffix(path: str | os.PathLike[str]) -> str:
 def save_table(path: str | os.PathLike[str], grids: Grid | Sequence[Grid]) -> Path:
     """Write one table or several to a file, in the format of its suffix: .csv, .md, .html, .tex."""
     grids = [grids] if isinstance(grids, Grid) else list(grids)
-    suffix = check_suffix(path)
-    if suffix == ".csv":
+    form = SUFFIXES[check_suffix(path)]
+    if form == "csv":
         text = _csv(grids)
-    elif suffix in (".md", ".markdown"):
-        text = "\n".join(g.to_markdown() for g in grids)
-    elif suffix == ".tex":
-        text = "\n".join(g.to_latex() for g in grids)
-    else:
+    elif form == "html":
         from adte.core.page import page
 
         text = page(grids[0].title or "Results", [g.to_html() for g in grids])
+    else:
+        text = "\n".join(render(f"table.{form}", grid=g) for g in grids)
     return write_whole(path, text)
 
 
 # --------------------------------------------------------------------------- rows of methods
 
 NAMES = (Column("method"), Column("protocol", kind="protocol"))
-SEEDS = Column(
-    "seeds",
-    "seeds",
-    "count",
-    caption="seeds: shuffles of the stream, or other draws of its images and views",
-)
 OVER = "SE"  # the usual baseline; a table names its own
-# What a row says of a method beside another one; metrics say the rest.
+# Gains over other rows; metrics have the other columns.
 COMPARED = (
     Column("gain", f"over {OVER}", "points", None, "gain_ci95", caption=
            f"over {OVER}: gain in points with its 95 % interval (bootstrap, paired by image)"),
@@ -373,7 +302,6 @@ COMPARED = (
            caption="over best: likewise over the best baseline"),
     Column("p_best", "p", "p"),
 )  # fmt: skip
-OVER_SEEDS = "behind them 95 % intervals over seeds (Student's t)"
 SMALL = (  # in the width of a terminal
     Column("half", "±", "percent", caption="±: 95 % over seeds (shuffles of the stream)"),
     Column("gain_ci95", f"vs {OVER}, 95 %", "interval",
@@ -381,53 +309,32 @@ SMALL = (  # in the width of a terminal
 )  # fmt: skip
 
 
-def _over(columns: Iterable[Column], rows: Sequence[Mapping[str, Any]]) -> list[Column]:
-    """Columns of gains that name what they are over."""
-    name = next((r["over"] for r in rows if r.get("over")), "se")
-    if name == "se":
-        return list(columns)
-    return [
-        replace(c, title=c.title.replace(OVER, name), caption=c.caption.replace(OVER, name))
-        if c.key in ("gain", "gain_ci95") else c
-        for c in columns
-    ]  # fmt: skip
-
-
 def rows_table(rows: Sequence[Mapping[str, Any]], title: str = "", best: str = "") -> Grid:
-    """The rows of `adte.evaluate.running.aggregate` as a table, with a caption that explains
-    its columns; `best` names the best baseline.
+    """The rows of `adte.evaluate.running.rows` as a table, with a caption that explains its
+    columns; `best` names the best baseline.
 
-    Columns that no row has a value for are left out, and `seeds` is shown where there are several.
+    Columns that no row has a value for are left out, and `seeds` is shown if several.
     Rows that are `aside`, for they lack draws that others have, are named below the table.
     """
     head, *rest = (Column.of(m) for m in list_metrics() if m.plain)
     if _some(rows, "ci95"):
-        head = replace(head, interval="ci95", caption=f"{head.caption}; {OVER_SEEDS}")
-    said = {"gain_best": f", {best}" if best else ""}
+        behind = f"{head.caption}; behind them 95 % intervals over seeds (Student's t)"
+        head = replace(head, interval="ci95", caption=behind)
+    more = {"gain_best": f", {best}" if best else ""}
     if sum(_missing(r.get("gain")) for r in rows) > 1:  # the baseline has none either
-        said["gain"] = ", left out where the two did not run on the same images and views"
-    compared = [replace(c, caption=c.caption + said.get(c.key, "")) for c in _over(COMPARED, rows)]
-    several = any(1 < r.get("draws", 1) < r.get("seeds", 1) for r in rows)
-    alike = f"{SEEDS.caption}, each draw counting once" if several else SEEDS.caption
-    seeds = replace(SEEDS, shown=any(r.get("seeds") != 1 for r in rows), caption=alike)
-    aside = (Column(key, shown=False) for key in ("over", "by_domain", "options"))
-    grid = _known((*NAMES, head, *compared, *rest, seeds, *aside), rows, title)
-    if not (lacking := [row_name(r) for r in rows if r.get("aside")]):
-        return grid
-    note = f"Not ranked, for they lack draws of images and views: {'; '.join(lacking)}."
-    return replace(grid, caption=f"{grid.caption} {note}")
-
-
-def _own_prompts(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Which methods did not run under the prompts of the table."""
-    own: dict[str, dict[str, None]] = {}
-    for r in rows:
-        own.setdefault(r.get("own_prompt") or "", {})[row_name(r)] = None
-    return " ".join(
-        f"Not under the prompts of the data, but from {prompt!r} on: {'; '.join(names)}."
-        for prompt, names in own.items()
-        if prompt
-    )
+        more["gain"] = ", left out where the two did not run on the same images and views"
+    compared = [replace(c, caption=c.caption + more.get(c.key, "")) for c in COMPARED]
+    about = "seeds: shuffles of the stream, or other draws of its images and views"
+    if any(1 < r.get("draws", 1) < r.get("seeds", 1) for r in rows):
+        about += ", each draw counting once"
+    several = any(r.get("seeds") != 1 for r in rows)
+    seeds = Column("seeds", "seeds", "count", shown=several, caption=about)
+    hidden = (Column(key, shown=False) for key in ("over", "by_domain", "options"))
+    grid = _explained((*NAMES, head, *compared, *rest, seeds, *hidden), rows, title)
+    if lacking := [row_name(r) for r in rows if r.get("aside")]:
+        note = f"Not ranked, for they lack draws of images and views: {'; '.join(lacking)}."
+        grid = replace(grid, caption=f"{grid.caption} {note}")
+    return grid
 
 
 def terminal_table(rows: Sequence[Mapping[str, Any]], title: str) -> Grid:
@@ -438,12 +345,35 @@ def terminal_table(rows: Sequence[Mapping[str, Any]], title: str) -> Grid:
         half = None if ci95 is None else max(abs(x - r["accuracy"]) for x in ci95)
         lines.append({**r, "half": half})
     head, *rest = (Column.of(m) for m in list_metrics() if m.plain and m.column)
-    return _known((*NAMES, head, *_over(SMALL, rows), *rest), lines, title)
+    return _explained((*NAMES, head, *SMALL, *rest), lines, title)
+
+
+def _explained(columns: Iterable[Column], rows: Sequence[Mapping[str, Any]], title: str) -> Grid:
+    """A grid of the columns that some row has a value for, with a caption that explains them."""
+    over = next((r["over"] for r in rows if r.get("over")), "se")
+    over = OVER if over == "se" else over
+    known = [
+        replace(c, title=c.title.replace(OVER, over), caption=c.caption.replace(OVER, over))
+        if c.key in ("gain", "gain_ci95") else c
+        for c in columns
+        if _some(rows, c.key)
+    ]  # fmt: skip
+    about = "; ".join(dict.fromkeys(c.caption for c in known if c.shown and c.caption))
+    sentences = [f"{about[:1].upper()}{about[1:]}."] if about else []
+    own: dict[str, dict[str, None]] = {}  # methods that did not run under the prompts of the table
+    for r in rows:
+        own.setdefault(r.get("own_prompt") or "", {})[row_name(r)] = None
+    sentences += [
+        f"Not under the prompts of the data, but from {prompt!r} on: {'; '.join(names)}."
+        for prompt, names in own.items()
+        if prompt
+    ]
+    return Grid(known, rows, title, " ".join(sentences))
 
 
 def domains_table(rows: Sequence[Mapping[str, Any]], images: Mapping[str, int]) -> Grid | None:
-    """Accuracy on each domain by the same rows; None where there is one domain. What is more,
-    domains or methods, goes down.
+    """Accuracy on each domain by the same rows; None for a single domain. Whichever are more,
+    domains or methods, are the rows.
 
     >>> row = {"method": "se", "protocol": "stateless", "by_domain": {"clean": 1.0, "fog/3": 0.5}}
     >>> print(domains_table([row], {"clean": 2, "fog/3": 4}).to_markdown(), end="")
@@ -458,16 +388,18 @@ def domains_table(rows: Sequence[Mapping[str, Any]], images: Mapping[str, int]) 
     domains = [d for d in images if any(d in p for p in parts)]
     if len(domains) < 2:
         return None
-    title, learn = "Accuracy by domain, %", {r["protocol"] for r in rows} - {"stateless"}
+    title = "Accuracy by domain, %"
     if len(domains) < len(rows):
         shown = [Column(d, f"{d} ({images[d]})", "percent", "up") for d in domains]
         lines = [{**r, **p} for r, p in zip(rows, parts, strict=True)]
         return Grid((*NAMES, *shown), lines, title, "Behind a domain, its images.")
-    named = [r["method"] if len(learn) < 2 else row_name(r) for r in rows]
-    shown = [Column(str(i), name, "percent") for i, name in enumerate(named)]
+    one_protocol = len({r["protocol"] for r in rows} - {"stateless"}) < 2
+    names = [r["method"] if one_protocol else row_name(r) for r in rows]
+    shown = [Column(str(i), name, "percent") for i, name in enumerate(names)]
     lines = [{"domain": d, "images": images[d], **{str(i): p.get(d) for i, p in enumerate(parts)}}
              for d in domains]  # fmt: skip
-    return Grid((Column("domain"), Column("images", kind="count"), *shown), lines, title)
+    columns = (Column("domain"), Column("images", kind="count"), *shown)
+    return Grid(columns, lines, title)
 
 
 def row_name(row: Mapping[str, Any]) -> str:
@@ -478,11 +410,3 @@ def row_name(row: Mapping[str, Any]) -> str:
 
 def _some(rows: Sequence[Mapping[str, Any]], key: str) -> bool:
     return any(not _missing(r.get(key)) for r in rows)
-
-
-def _known(columns: Iterable[Column], rows: Sequence[Mapping[str, Any]], title: str) -> Grid:
-    """A grid of the columns that some row has a value for, explained."""
-    known = [c for c in columns if _some(rows, c.key)]
-    said = "; ".join(dict.fromkeys(c.caption for c in known if c.shown and c.caption))
-    said = f"{said[:1].upper()}{said[1:]}." if said else ""
-    return Grid(known, rows, title, f"{said} {_own_prompts(rows)}".strip())

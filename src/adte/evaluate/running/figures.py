@@ -41,7 +41,7 @@ def mean_per_class(correct: ArrayLike, labels: ArrayLike) -> float:
 
 
 class Coverage(NamedTuple):
-    """What thresholds on confidence do, if images below them get no label.
+    """The effect of thresholds on confidence, if images below them get no label.
 
     All are arrays (K,), from the highest threshold on.
 
@@ -96,8 +96,8 @@ def nll(truth: ArrayLike) -> float:
 def mcnemar(a: ArrayLike, b: ArrayLike, images: Sequence[str] | None = None) -> float:
     """Exact two-sided p-value that two methods are right equally often, paired by image.
 
-    `images` names the image of each pair, where one may be shown more than once. All that is said
-    of it has one sign then, which is as likely to be the other: a sign-flip test, and McNemar's
+    `images` names the image of each pair, where one may be shown more than once. All its pairs have
+    one sign then, which is as likely to be the other: a sign-flip test, and McNemar's
     where every image is shown once.
     """
     gain = np.asarray(a, bool).astype(np.int64) - np.asarray(b, bool)
@@ -115,15 +115,15 @@ def mcnemar(a: ArrayLike, b: ArrayLike, images: Sequence[str] | None = None) -> 
     return min(1.0, 2 * sum(exp(t) for t in log_terms))
 
 
-def _flipped(sizes: NDArray[np.int64], counts: NDArray[np.int64], found: int) -> float:
-    """P(|Σ ± size| ≥ found) for signs that are fair coins, by their characteristic function."""
+def _flipped(sizes: NDArray[np.int64], counts: NDArray[np.int64], total: int) -> float:
+    """P(|Σ ± size| ≥ total) for signs that are fair coins, by their characteristic function."""
     places = 2 * int(sizes @ counts) + 1  # of the sum, those below zero behind the others
     turn = 2 * np.pi * np.arange(places) / places
     wave = np.ones(places)
     for size, count in zip(sizes, counts, strict=True):
         wave *= np.cos(size * turn) ** count
     chance = np.fft.ifft(wave).real
-    far = np.minimum(np.arange(places), places - np.arange(places)) >= found
+    far = np.minimum(np.arange(places), places - np.arange(places)) >= total
     return float(np.clip(chance[far].sum(), 0.0, 1.0))
 
 
@@ -158,7 +158,7 @@ def bootstrap_difference(
     """Interval of mean(a) − mean(b), paired by image, by the percentile bootstrap.
 
     `images` names the image of each pair, where one may be shown more than once: it is drawn with
-    all that is said of it.
+    all its pairs.
     """
     difference = np.asarray(a, float) - np.asarray(b, float)
     shown = np.ones(len(difference))
@@ -228,8 +228,8 @@ def average_precisions(
         right = (w[:, order] * hit[order]).cumsum(1)[:, last]
         precision = right / np.maximum(w[:, order].cumsum(1)[:, last], 1e-12)
         with np.errstate(invalid="ignore"):
-            found = np.diff(right, prepend=0.0, axis=1) / right[:, -1:]
-        parts.append((found * precision).sum(1))
+            gained = np.diff(right, prepend=0.0, axis=1) / right[:, -1:]
+        parts.append((gained * precision).sum(1))
     return np.asarray(np.nanmean(parts, 0))  # classes that a draw lacks do not count
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from adte.core.errors import unknown
 from adte.core.registry import Registry, check_name
@@ -61,7 +61,7 @@ class Metric:
 
     @property
     def cls(self) -> Callable[[Run], Value]:
-        """What was registered, by which the registry tells its origin."""
+        """The function; the registry names its origin by it."""
         return self.function
 
     @property
@@ -128,159 +128,92 @@ def averages(figures: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return out
 
 
-@metric("accuracy", column="acc.", direction="up", kind="percent", caption="accuracies in %")
-def _accuracy(run: Run) -> float:
-    return accuracy(run.correct)
+# --------------------------------------------------------------------------- the metrics
 
 
-@metric("ece", column="ECE", direction="down", kind="percent",
-        caption="ECE: expected calibration error in 15 bins, in %")  # fmt: skip
-def _ece(run: Run) -> float:
-    return ece(run.confidence, run.correct)
+def _third(third: int, what: str, estimated: bool = False) -> Callable[[Run], float | None]:
+    """The mean over images whose class is in a third of the classes, by training frequency or by
+    what the method estimates of it.
+    """
 
+    def mean(run: Run) -> float | None:
+        frequency = _estimated(run) if estimated else run.frequency
+        if frequency is None:
+            return None
+        mine = thirds(frequency)[run.labels] == third
+        return float(np.asarray(getattr(run, what), float)[mine].mean()) if mine.any() else None
 
-THIRDS = {"head": "head", "middle": "mid", "tail": "tail"}  # metric → heading
-
-
-def _of_third(run: Run, third: int, values: ArrayLike, frequency: ArrayLike | None) -> float | None:
-    """The mean over images whose class is in a third of the classes by frequency."""
-    if frequency is None:
-        return None
-    mine = thirds(frequency)[run.labels] == third
-    return float(np.asarray(values, float)[mine].mean()) if mine.any() else None
+    return mean
 
 
 def _estimated(run: Run) -> NDArray[np.float64]:
-    """What the method holds for the classes' log prior, else how often it predicted each."""
+    """The method's log class prior, else how often it predicted each class."""
     if run.log_prior is not None:
         return run.log_prior
     most = int(max(run.labels.max(initial=0), run.predicted.max(initial=0))) + 1
     return np.bincount(run.predicted, minlength=max(run.classes, most)).astype(float)
 
 
-def _thirds_of(third: int, name: str, heading: str) -> None:
-    """The metrics of one third."""
-    caption = "head, mid, tail: thirds of the classes by training frequency"
-
-    @metric(name, column=heading, direction="up", kind="percent", caption=caption)
-    def by_frequency(run: Run) -> float | None:
-        return _of_third(run, third, run.correct, run.frequency)
-
-    @metric(f"{name}_confidence", kind="percent")
-    def confidence(run: Run) -> float | None:
-        return _of_third(run, third, run.confidence, run.frequency)
-
-    @metric(f"{name}_entropy")
-    def entropy(run: Run) -> float | None:
-        return _of_third(run, third, run.entropy, run.frequency)
-
-    @metric(f"{name}_estimated", direction="up", kind="percent")
-    def by_estimate(run: Run) -> float | None:
-        return _of_third(run, third, run.correct, _estimated(run))
-
-
-for _third, (_name, _heading) in enumerate(THIRDS.items()):
-    _thirds_of(_third, _name, _heading)
-
-
-@metric("seconds", column="ms", kind="ms",
-        caption="ms: milliseconds per image, its views already encoded")  # fmt: skip
-def _seconds(run: Run) -> float:
-    return run.seconds / max(1, len(run.labels))
-
-
-@metric("peak_memory", column="MB", kind="MB", caption="MB: peak memory above the start")
-def _peak_memory(run: Run) -> int | None:
-    return run.peak_memory
-
-
-@metric("images_per_s", direction="up", kind="count")
-def _images_per_s(run: Run) -> float:
-    return run.images_per_s
-
-
-@metric("images", kind="count")
-def _images(run: Run) -> int:
-    return len(run.labels)
-
-
-@metric("top5", direction="up", kind="percent")
-def _top5(run: Run) -> float:
-    return accuracy(run.rank < 5)
-
-
-@metric("mean_per_class", direction="up", kind="percent")
-def _mean_per_class(run: Run) -> float:
-    return mean_per_class(run.correct, run.labels)
-
-
-@metric("aurc", direction="down", kind="percent")
-def _aurc(run: Run) -> float:
-    return aurc(run.confidence, run.correct)
-
-
-@metric("nll", direction="down")
-def _nll(run: Run) -> float:
-    return nll(run.truth)
-
-
-@metric("confidence", kind="percent")
-def _confidence(run: Run) -> float:
-    return float(run.confidence.mean())
-
-
-@metric("first_tenth", direction="up", kind="percent")
-def _first_tenth(run: Run) -> float:
-    return accuracy(run.correct[: max(1, len(run.labels) // 10)])
-
-
-@metric("entropy")
-def _entropy(run: Run) -> float:
-    return float(run.entropy.mean())
-
-
-@metric("tcr", kind="curve")
-def _tcr(run: Run) -> list[float] | None:
-    return None if run.tcr is None else [float(x) for x in run.tcr]
-
-
-def _by(run: Run, keys: Sequence[str] | Sequence[int] | None) -> dict[str, float] | None:
-    """Accuracy for each key, where there are several."""
-    if not keys or len(set(keys)) < 2:
+def _by(run: Run, keys: Sequence[str] | Sequence[int]) -> dict[str, float] | None:
+    """Accuracy for each key, if the run has several."""
+    if len(set(keys)) < 2:
         return None
     array = np.array(keys)
     return {str(k): accuracy(run.correct[array == k]) for k in sorted(set(keys), key=str)}
 
 
-@metric("by_domain", direction="up", kind="parts", caption="Accuracy by domain, %")
-def _by_domain(run: Run) -> dict[str, float] | None:
-    return _by(run, run.domains)
+def _worst(parts: dict[str, float] | None) -> float | None:
+    return min((parts or {}).values(), default=None)
 
 
-@metric("by_group", direction="up", kind="parts", caption="Accuracy by group, %")
-def _by_group(run: Run) -> dict[str, float] | None:
-    return _by(run, run.groups)
-
-
-@metric("worst_domain", direction="up", kind="percent")
-def _worst_domain(run: Run) -> float | None:
-    return min((_by(run, run.domains) or {}).values(), default=None)
-
-
-@metric("worst_group", direction="up", kind="percent")
-def _worst_group(run: Run) -> float | None:
-    return min((_by(run, run.groups) or {}).values(), default=None)
-
-
-def _bias_of(name: str, direction: Literal["up"] | None = None) -> None:
+def _bias(name: str) -> Callable[[Run], float | None]:
     """A figure of the bias that the method held at the end."""
 
-    @metric(name, direction=direction)
     def figure(run: Run) -> float | None:
         known = run.log_prior
         return None if known is None else bias_statistics(known, run.frequency).get(name)
 
+    return figure
 
-for _name in ("bias_mean", "bias_variance", "bias_std"):
-    _bias_of(_name)
-_bias_of("spearman", "up")
+
+THIRDS = {"head": "head", "middle": "mid", "tail": "tail"}  # metric → heading
+_THIRDS = "head, mid, tail: thirds of the classes by training frequency"
+
+for _metric in (
+    Metric("accuracy", lambda r: accuracy(r.correct), "acc.", "up", "accuracies in %", "percent"),
+    Metric("ece", lambda r: ece(r.confidence, r.correct), "ECE", "down",
+           "ECE: expected calibration error in 15 bins, in %", "percent"),
+    *(
+        m
+        for i, (name, heading) in enumerate(THIRDS.items())
+        for m in (
+            Metric(name, _third(i, "correct"), heading, "up", _THIRDS, "percent"),
+            Metric(f"{name}_confidence", _third(i, "confidence"), kind="percent"),
+            Metric(f"{name}_entropy", _third(i, "entropy")),
+            Metric(f"{name}_estimated", _third(i, "correct", True), "", "up", kind="percent"),
+        )
+    ),
+    Metric("seconds", lambda r: r.seconds / max(1, len(r.labels)), "ms",
+           caption="ms: milliseconds per image, its views already encoded", kind="ms"),
+    Metric("peak_memory", lambda r: r.peak_memory, "MB",
+           caption="MB: peak memory above the start", kind="MB"),
+    Metric("images_per_s", lambda r: r.images_per_s, "", "up", kind="count"),
+    Metric("images", lambda r: len(r.labels), kind="count"),
+    Metric("top5", lambda r: accuracy(r.rank < 5), "", "up", kind="percent"),
+    Metric("mean_per_class", lambda r: mean_per_class(r.correct, r.labels), "", "up",
+           kind="percent"),
+    Metric("aurc", lambda r: aurc(r.confidence, r.correct), "", "down", kind="percent"),
+    Metric("nll", lambda r: nll(r.truth), "", "down"),
+    Metric("confidence", lambda r: float(r.confidence.mean()), kind="percent"),
+    Metric("first_tenth", lambda r: accuracy(r.correct[: max(1, len(r.labels) // 10)]), "", "up",
+           kind="percent"),
+    Metric("entropy", lambda r: float(r.entropy.mean())),
+    Metric("tcr", lambda r: None if r.tcr is None else [float(x) for x in r.tcr], kind="curve"),
+    Metric("by_domain", lambda r: _by(r, r.domains), "", "up", "Accuracy by domain, %", "parts"),
+    Metric("by_group", lambda r: _by(r, r.groups), "", "up", "Accuracy by group, %", "parts"),
+    Metric("worst_domain", lambda r: _worst(_by(r, r.domains)), "", "up", kind="percent"),
+    Metric("worst_group", lambda r: _worst(_by(r, r.groups)), "", "up", kind="percent"),
+    *(Metric(name, _bias(name)) for name in ("bias_mean", "bias_variance", "bias_std")),
+    Metric("spearman", _bias("spearman"), "", "up"),
+):  # fmt: skip
+    METRICS.add(_metric.name, _metric)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from operator import index
 from typing import Any, Literal
 
 import numpy as np
@@ -16,17 +15,18 @@ from torch import Tensor
 from adte.core import functional as F
 from adte.core.batch import Batch, Sample
 from adte.core.errors import InputError, brief, unknown
-from adte.core.machine import as_it_is
+from adte.core.machine import as_it_is, threads
 from adte.core.prediction import Prediction, Predictions, check_probs
 from adte.evaluate.features.recipe import Recipe
-from adte.evaluate.features.stream import FeatureStream, Given, Image, Tick, silent
-from adte.methods import Method
+from adte.evaluate.features.stream import FeatureStream, Image, Samples, Tick, silent
+from adte.methods import Method, PriorMethod, create_method
+from adte.methods.prior import ClassPrior
 
-__all__ = ["BATCH", "PROTOCOLS", "Protocol", "Run", "predictions", "run"]
+__all__ = ["BATCH", "PROTOCOLS", "Protocol", "Run", "learned", "predictions", "run"]
 
 Protocol = Literal["online", "two-pass", "episodic", "frozen"]
 
-BATCH = 16  # images that are handed to a method together
+BATCH = 16  # images that a method gets together
 
 PROTOCOLS: dict[str, str] = {
     "online": "one pass; every image is predicted and learned from",
@@ -37,7 +37,7 @@ PROTOCOLS: dict[str, str] = {
 
 
 def act(method: Method, protocol: Protocol, batch: Batch) -> Predictions:
-    """What a method says of a batch; the last pass of the protocol."""
+    """Predictions of a batch, in the last pass of the protocol."""
     if protocol == "online":
         return method.step(batch)
     if protocol != "episodic":
@@ -59,7 +59,7 @@ def predictions(
         method: the method; it is changed by what it learns.
         samples: the images. The protocol "two-pass" goes over them twice, so it takes no iterator.
         protocol: one of `PROTOCOLS`.
-        batch: images that are given to the method at a time; it does not change the predictions.
+        batch: images that the method gets at a time; it does not change the predictions.
 
     Yields:
         A `Prediction` for each sample.
@@ -103,6 +103,8 @@ class Run:
         tcr: top-k cumulative reliability Tcr_1 … Tcr_K of the kept views, averaged over images.
         classes: number of classes.
         ids, domains, groups: id, domain and group of each image.
+        places: where ids and domains do not tell images apart, the place of each in the stream's
+            source, whatever the order of the stream.
         frequency: how often the model saw each class in training, if known.
         log_prior: the method's log class prior at the end, if it has one.
         peak_memory: peak memory in bytes, if it was measured.
@@ -123,6 +125,7 @@ class Run:
     ids: list[str] = field(default_factory=list)
     domains: list[str] = field(default_factory=list)
     groups: list[int] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
     frequency: NDArray[np.float64] | None = None
     log_prior: NDArray[np.float64] | None = None
     peak_memory: int | None = None
@@ -156,22 +159,6 @@ def _compared(probs: Tensor, labels: Tensor) -> Tensor:
     return torch.stack([c.double() for c in columns])
 
 
-def _labels(images: Iterable[Image], classes: int) -> Tensor:
-    """The true classes, if they are some of these.  (B,)"""
-    labels = []
-    for image in images:
-        try:
-            labels.append(index(image.label))
-        except TypeError:  # no whole number
-            labels.append(-1)
-        if not 0 <= labels[-1] < classes:
-            raise InputError(
-                f"{brief(image.label)} is the label of no class; give a whole number from 0 to "
-                f"{classes - 1}"
-            )
-    return torch.tensor(labels)
-
-
 @as_it_is()
 def run(
     method: Method,
@@ -187,7 +174,7 @@ def run(
         stream: a stream of features, such as `from_arrays` makes, or (sample, label) pairs.
         protocol: one of `PROTOCOLS`.
         tick: called with the number of images that were just done.
-        batch: images that are given to the method at a time; it does not change the predictions.
+        batch: images that the method gets at a time; it does not change the predictions.
 
     Raises:
         InputError: if the protocol is unknown, "two-pass" was asked of an iterator, or a label is
@@ -195,7 +182,7 @@ def run(
     """
     _check(method, protocol, stream)
     if not isinstance(stream, FeatureStream):
-        stream = Given(stream, Recipe(model="", classes=()))
+        stream = Samples(stream, Recipe(model="", classes=()))
     clock = _Clock()
     if protocol == "two-pass":
         for some, images in stream.batches(batch, clock):
@@ -206,7 +193,7 @@ def run(
     known: list[Image] = []
     tcr: Tensor | None = None
     for some, images in stream.batches(batch, clock):
-        labels = _labels(images, some.classes)
+        labels = torch.tensor([i.label for i in images])
         with clock:
             out = act(method, protocol, some)
             probs = out.probs.float().cpu()  # the device has finished when they are here
@@ -214,9 +201,10 @@ def run(
         rows.append(_compared(probs, labels))
         reliability = _reliability(some.logits.float(), out.kept).cpu()
         tcr = reliability if tcr is None else tcr + reliability
-        known += [i._replace(features=_NOTHING) for i in images]
+        known += [i._replace(features=_NOTHING) for i in images]  # nobody looks at them any more
         tick(len(images))
     table = (torch.cat(rows, 1) if rows else torch.zeros(6, 0)).double().numpy()
+    unique = len({(i.id, i.domain) for i in known}) == len(known)
     return Run(
         method=method.name,
         protocol=protocol,
@@ -233,11 +221,27 @@ def run(
         ids=[i.id for i in known],
         domains=[i.domain for i in known],
         groups=[i.group for i in known],
+        places=[] if unique else [i.place for i in known],
         frequency=stream.frequency,
     )
 
 
-_NOTHING = torch.empty(0)  # in the place of features that nobody looks at any more
+def learned(
+    stream: FeatureStream, method: str, tick: Tick = silent, **options: Any
+) -> tuple[PriorMethod, ClassPrior]:
+    """A method that has learned from the whole stream, and its class prior."""
+    made = create_method(method, **options)
+    assert isinstance(made, PriorMethod)
+    with threads(1):  # without a tower to run, more only get in the way
+        for batch, images in stream.batches(4 * BATCH):
+            made.learn(batch)
+            tick(len(images))
+    prior = made.class_prior
+    assert prior is not None
+    return made, prior
+
+
+_NOTHING = torch.empty(0)
 
 
 class _Clock:
@@ -260,6 +264,6 @@ class _Clock:
 
 
 def _wait() -> None:
-    """Until a GPU has done what this stream was told."""
+    """Wait until a GPU has done the work of this stream."""
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.current_stream().synchronize()

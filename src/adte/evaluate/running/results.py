@@ -7,8 +7,8 @@ import os
 import platform
 import warnings
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from hashlib import blake2b
 from math import isfinite
 from pathlib import Path
@@ -16,34 +16,19 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from adte._version import __version__
-from adte.classifier.facts import (
-    ANY,
-    NUMBER,
-    SCALAR,
-    TEXT,
-    Fact,
-    instance,
-    many,
-    maybe,
-    one_of,
-    table,
-    whole,
-)
-from adte.core.errors import InputError, StateError, brief
-from adte.data.streams import other_images
+from adte.core.errors import InputError, StateError
 from adte.evaluate.running.metrics import Metric, list_metrics
-from adte.evaluate.running.protocol import PROTOCOLS, Run
-from adte.files import make_folder, write_whole
+from adte.evaluate.running.protocol import Run
+from adte.evaluate.stored import read_json, write_json
+from adte.files import make_folder
 from adte.files.states import load_state, save_state
 from adte.files.whole import check_readable
 
 __all__ = ["FORMAT", "Conditions", "Record", "Results", "summarise"]
 
-FORMAT = 3
-DIGITS = 12  # of the digest at the end of a run's name
+FORMAT = 4
 LONGEST = 230  # bytes of a run's name that leave room for its digest and suffix
 READABLE = 100  # bytes that are kept of a longer one
 KEPT: dict[str, type] = {  # what is kept of every image, and how
@@ -54,7 +39,7 @@ KEPT: dict[str, type] = {  # what is kept of every image, and how
     "truth": np.float32,
     "entropy": np.float32,
 }
-WIDE: dict[type, type] = {np.int32: np.int64, np.float32: np.float64}
+ABOUT = ("ids", "domains", "groups", "places")
 
 
 def summarise(run: Run) -> dict[str, Any]:
@@ -155,7 +140,7 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Record:
-    """What one run says: a title, its figures by metric, and the conditions they hold under.
+    """The result of one run: a title, its figures by metric, and the conditions they hold under.
 
     `key` is the run's name in a results folder, `path` its file there, where it is kept.
     """
@@ -176,53 +161,15 @@ class Record:
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any], path: Path | None = None) -> Record:
-        """Checked: what is missing or of the wrong kind is named in a ValueError."""
-        read = _RECORD.read(facts, "")
-        if path is not None and read["key"] != path.stem:
-            raise ValueError(f"key is {brief(read['key'])}, not the file's name")
-        for name in ("accuracy", "seconds", "images"):
-            NUMBER.read(read["metrics"].get(name), f"metrics.{name}")
-        for m in list_metrics():
-            try:
-                _checked(m, read["metrics"].get(m.name))
-            except TypeError as error:
-                raise ValueError(f"metrics.{m.name}: {error}") from error
-        return cls(read["title"], read["metrics"], read["protocol"], read["key"], path)
-
-
-def _read(default: Any, **facts: Fact) -> Fact:
-    """A table of which tables and pages read these facts, if they are there; kept as it is."""
-    known = table({k: Fact(f.read, None) for k, f in facts.items()}, more=True)
-
-    def checked(value: Any, place: str) -> Any:
-        known.read(value, place)
-        return value
-
-    return Fact(checked, default)
-
-
-_CONDITIONS = instance(
-    Conditions,
-    more=True,
-    protocol=one_of(*PROTOCOLS),
-    prompts=_read({}, templates=maybe(many(TEXT))),
-    views=_read({}, count=maybe(whole(1))),
-    data=_read(
-        {}, datasets=many(table({"name": TEXT}, more=True)), domain_counts=table(ANY), seed=SCALAR
-    ),
-    skipped=Fact(many(_read({}, id=TEXT)).read, []),
-    images=whole(1),
-    classes=whole(1),
-)
-_RECORD = table(
-    {"title": TEXT, "metrics": table(ANY), "protocol": _CONDITIONS, "key": TEXT}, more=True
-)
+        """The record of a file, whose checksum fits."""
+        about = {f.name: facts["protocol"][f.name] for f in fields(Conditions)}
+        return cls(facts["title"], facts["metrics"], Conditions(**about), facts["key"], path)
 
 
 class Results:
-    """A folder of runs: `<key>.json` with figures and protocol, `<key>.safetensors` with what was
-    predicted for every image. The key is a digest of what was asked, so a run is found again; it
-    is another one where there is a run on other images of the same names.
+    """A folder of runs: `<key>.json` with figures and protocol, `<key>.safetensors` with the
+    prediction for every image. The key is a digest of all that decides the run, so a second call
+    finds it.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -232,125 +179,74 @@ class Results:
     def key(asked: dict[str, Any]) -> str:
         text = json.dumps(asked, sort_keys=True, default=str)
         name = "".join(c if c.isalnum() else "-" for c in str(asked.get("title", "run")))
-        return f"{cut(name)}-{_digits(text)}"
+        if len(data := name.encode()) > LONGEST:
+            name = data[:READABLE].decode(errors="ignore")
+        return f"{name}-{blake2b(text.encode(), digest_size=6).hexdigest()}"
 
-    def get(self, key: str, content: Sequence[str] = ()) -> Record | None:
-        """A finished run on images of this content, or None. One whose predictions are gone counts
-        as not run.
-        """
-        path = self.folder / f"{self._own(key, content)}.json"
-        whole = path.exists() and path.with_suffix(".safetensors").exists()
-        return self._read(path) if whole else None
+    def get(self, key: str) -> Record | None:
+        """A finished run, or None. One whose predictions are gone counts as not run."""
+        path = self.folder / f"{key}.json"
+        return self._read(path) if _is_whole(path) else None
 
     def put(self, key: str, run: Run, record: Record) -> Record:
         """Keep a run; returns the record as it will be read.
 
         The JSON is written last: where it is, all of the run is.
         """
-        key = self._own(key, record.conditions.content)
         tensors = {
             name: torch.from_numpy(getattr(run, name).astype(kind)) for name, kind in KEPT.items()
         }
-        tensors["about"] = _packed([run.ids, run.domains, run.groups])
+        about = json.dumps({name: getattr(run, name) for name in ABOUT}, separators=(",", ":"))
+        packed = bytearray(zlib.compress(about.encode(), 9))  # ids are many and alike
+        tensors["about"] = torch.frombuffer(packed, dtype=torch.uint8)
         save_state(self.folder / f"{key}.safetensors", tensors, {"key": key})
-        facts = {"format": FORMAT, **replace(record, key=key).to_json()}
-        text = json.dumps(facts, indent=1) + "\n"
         path = self.folder / f"{key}.json"
-        write_whole(path, text)
-        return Record.from_json(json.loads(text), path)
-
-    def _own(self, key: str, content: Sequence[str]) -> str:
-        """The key, or another one where it is taken by a run on other images of the same names."""
-        path = self.folder / f"{key}.json"
-        try:
-            if content and other_images(self._read(path).conditions.content, content):
-                return f"{key[:-DIGITS]}{_digits(key, *content)}"
-        except (InputError, StateError):  # there is none, or it is damaged
-            pass
-        return key
+        write_json(path, {"format": FORMAT, **replace(record, key=key).to_json()})
+        return self._read(path)
 
     def run(self, record: Record) -> Run:
         """The run behind a record, image by image."""
-        arrays, (ids, domains, groups) = self._predictions(record.key)
-        about, figures = record.conditions, record.metrics
-        return Run(
-            method=about.method,
-            protocol=about.protocol,
-            options=about.options,
-            seconds=figures["seconds"] * figures["images"],
-            tcr=np.array(figures["tcr"]) if figures.get("tcr") is not None else None,
-            classes=about.classes,
-            ids=ids,
-            domains=domains,
-            groups=groups,
-            peak_memory=figures.get("peak_memory"),
-            **arrays,
-        )
-
-    def _predictions(self, key: str) -> tuple[dict[str, Any], tuple[Any, ...]]:
-        path = self.folder / f"{key}.safetensors"
+        path = self.folder / f"{record.key}.safetensors"
         check_readable(path)
         try:
             tensors, _ = load_state(path)
             arrays: dict[str, Any] = {
-                n: tensors[n].numpy().astype(WIDE[k]) for n, k in KEPT.items()
+                name: tensors[name].numpy().astype(np.float64 if kind is np.float32 else np.int64)
+                for name, kind in KEPT.items()
             }
-            return arrays, tuple(_unpacked(tensors["about"]))
+            about = json.loads(zlib.decompress(tensors["about"].numpy().tobytes()))
+            arrays |= {name: about[name] for name in ABOUT}
         except (InputError, StateError, KeyError, ValueError, zlib.error) as error:
             raise StateError(
                 f"the predictions {str(path)!r} of a run are missing or damaged ({error}); delete "
-                f"{key + '.json'!r} beside them and run again"
+                f"{record.key + '.json'!r} beside them and run again"
             ) from error
-
-    def __iter__(self) -> Iterator[Record]:
-        return (self._read(p) for p in sorted(self.folder.glob("*.json")) if not _foreign(p))
-
-    def _read(self, path: Path) -> Record:
-        check_readable(path)
-        try:
-            facts: dict[str, Any] = json.loads(path.read_text("utf-8"))
-            form = facts.get("format")
-            if form == FORMAT:
-                return Record.from_json(facts, path)
-        except (ValueError, AttributeError, OSError, RecursionError) as error:
-            raise StateError(
-                f"result {str(path)!r} cannot be read ({error}); delete it and run again"
-            ) from error
-        protocol = facts.get("protocol")
-        versions = protocol.get("versions") if isinstance(protocol, dict) else None
-        writer = versions.get("adte", "unknown") if isinstance(versions, dict) else "unknown"
-        raise StateError(
-            f"result {str(path)!r} has format {form} (written by adte {writer}), this version "
-            f"reads {FORMAT}; use another results folder, or delete it and run again"
+        c, figures = record.conditions, record.metrics
+        return Run(
+            method=c.method,
+            protocol=c.protocol,
+            options=c.options,
+            seconds=figures["seconds"] * figures["images"],
+            tcr=np.array(figures["tcr"]) if figures.get("tcr") is not None else None,
+            classes=c.classes,
+            peak_memory=figures.get("peak_memory"),
+            **arrays,
         )
 
+    def __iter__(self) -> Iterator[Record]:
+        return (self._read(p) for p in sorted(self.folder.glob("*.json")) if _is_whole(p))
 
-def _digits(*texts: str) -> str:
-    return blake2b("\n".join(texts).encode(), digest_size=DIGITS // 2).hexdigest()
-
-
-def _foreign(path: Path) -> bool:
-    """Whether a JSON is none of a run: it has no format, and no predictions lie beside it."""
-    if path.with_suffix(".safetensors").exists():
-        return False
-    try:
-        facts = json.loads(path.read_text("utf-8"))
-    except (ValueError, OSError, RecursionError):
-        return False
-    return not isinstance(facts, dict) or "format" not in facts
+    def _read(self, path: Path) -> Record:
+        mend = "use another results folder, or delete it and run again"
+        facts = read_json(path, (FORMAT,), mend)
+        if facts.get("key") != path.stem:
+            raise StateError(f"result {str(path)!r} was written under another name; {mend}")
+        try:
+            return Record.from_json(facts, path)
+        except (KeyError, TypeError) as error:  # one without a checksum
+            raise StateError(f"result {str(path)!r} is damaged ({error}); {mend}") from error
 
 
-def cut(name: str) -> str:
-    """A name, or the beginning of one that no file system takes; a digest has to follow."""
-    data = name.encode()
-    return name if len(data) <= LONGEST else data[:READABLE].decode(errors="ignore")
-
-
-def _packed(value: Any) -> Tensor:
-    """JSON, compressed, as bytes; ids of images are many and alike."""
-    text = json.dumps(value, separators=(",", ":"))
-    return torch.frombuffer(bytearray(zlib.compress(text.encode(), 9)), dtype=torch.uint8)
-
-
-def _unpacked(data: Tensor) -> Any:
-    return json.loads(zlib.decompress(data.numpy().tobytes()))
+def _is_whole(path: Path) -> bool:
+    """Whether a JSON is that of a run; other files may lie beside them."""
+    return path.exists() and path.with_suffix(".safetensors").exists()

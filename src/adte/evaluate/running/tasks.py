@@ -5,13 +5,11 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from itertools import product
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 from uuid import uuid4
@@ -20,15 +18,14 @@ import numpy as np
 
 from adte._version import __version__
 from adte.classifier.facts import written
-from adte.core.errors import InputError
+from adte.core.errors import InputError, brief, unknown
 from adte.core.machine import PeakMemory, threads
 from adte.core.options import parse
 from adte.data.streams import order_digest
-from adte.evaluate.features.arrays import Arrays
 from adte.evaluate.features.cache import extract
 from adte.evaluate.features.live import Live
 from adte.evaluate.features.stream import PIXELS, TOWERS, FeatureStream, Held, Tick, silent
-from adte.evaluate.running.protocol import BATCH, Protocol, Run, run
+from adte.evaluate.running.protocol import BATCH, PROTOCOLS, Protocol, Run, run
 from adte.evaluate.running.results import Conditions, Record, Results, summarise
 from adte.methods import Method, create_method, list_methods, method_info
 from adte.methods.prompt_tuning import PromptMethod
@@ -41,11 +38,12 @@ __all__ = [
     "grid",
     "key_of",
     "known_run",
-    "method_tasks",
     "once",
     "passes",
     "perform",
+    "protocol_of",
     "run_tasks",
+    "tasks_for",
     "ticks",
 ]
 
@@ -101,15 +99,15 @@ def _ladder() -> Iterable[Task]:
         yield from (Task(name, options, protocol, title=title) for name, options, title in rows)
 
 
-UNKNOWN = "unknown"  # the source of a method from elsewhere, where there is no file of it
+UNKNOWN = "unknown"  # the source of a method from elsewhere, if it has no file
 
-# The paper's ladder, with logit adjustment given to the baselines too, so that it is a fair one.
+# The paper's ladder, with logit adjustment for the baselines too, so that it is a fair one.
 LADDER: tuple[Task, ...] = tuple(_ladder())
 
 
 @dataclass
 class Outcome:
-    """What came of a task: every image's prediction, and the record of it."""
+    """The result of a task: every image's prediction, and the record of it."""
 
     task: Task
     run: Run
@@ -144,29 +142,23 @@ def perform(
     prior = method.class_prior
     done.log_prior = None if prior is None else prior.log_prior.cpu().numpy()
     r = stream.recipe
+    same = ("model", "fingerprint", "dtype", "device", "kernel", "runtime", "prompts", "part")
     conditions = Conditions(
+        **{name: getattr(r, name) for name in same},
         protocol=task.protocol,
         method=task.method,
         options=done.options,
-        model=r.model,
-        fingerprint=r.fingerprint,
-        dtype=r.dtype,
-        device=r.device,
-        kernel=r.kernel,
-        runtime=r.runtime,
-        prompts=r.prompts,
         own_prompt=_own_prompt(method, r.prompts),
         views=written(r.views),
         view_seed=r.views.seed,
         preprocess=asdict(r.preprocess),
-        data=_facts(r.data, done) if task.seed else r.data,
+        data=_of_order(r.data, done) if task.seed else r.data,
         order=str(r.data.get("order", "as given")),
         order_seed=task.seed,
-        part=r.part,
         images=len(done.labels),
         classes=len(r.classes),
         stateful=method.stateful,
-        skipped=[asdict(s) for s in ordered.skipped],
+        skipped=[asdict(x) for x in ordered.skipped],
         stream=_digest(done, stream),
         content=list(r.content),
         source=_source(type(method)),
@@ -174,12 +166,11 @@ def perform(
     return Outcome(task, done, Record(task.name, summarise(done), conditions))
 
 
-def _facts(data: dict[str, Any], run: Run) -> dict[str, Any]:
-    """What a stream says of itself, of the order that a run had."""
+def _of_order(data: dict[str, Any], run: Run) -> dict[str, Any]:
+    """The facts of a stream, those that follow from its order for the one that a run had."""
     changes = int((np.diff(run.labels) != 0).sum())
-    digest = order_digest(zip(run.ids, run.domains, strict=True))
-    found = {"changes": changes, "digest": digest}
-    return {**data, **{k: v for k, v in found.items() if k in data}}
+    own = {"changes": changes, "digest": order_digest(zip(run.ids, run.domains, strict=True))}
+    return {**data, **{k: own[k] for k in own.keys() & data.keys()}}
 
 
 def _own_prompt(method: Method, prompts: dict[str, Any]) -> str:
@@ -193,7 +184,7 @@ def _own_prompt(method: Method, prompts: dict[str, Any]) -> str:
 
 def check_needs(method: Method, stream: FeatureStream) -> None:
     """Refuse a method that needs what the stream's model does not have."""
-    if isinstance(stream, Arrays) and (towers := method.needs & TOWERS):
+    if stream.model is None and (towers := method.needs & TOWERS):
         raise InputError(
             f"method {method.name!r} needs the {min(towers)}, and these are features without a "
             "model; leave it out, or give images, as in folder:PATH"
@@ -224,12 +215,17 @@ def run_tasks(
 
     A result is written when its task is done, so an interrupted comparison goes on where it was.
     Images are encoded once and shared, however many tasks and passes look at them, unless a task
-    needs their pixels; `tick` is told of each image then too, see `ticks`.
+    needs their pixels; `tick` counts each image then too, see `ticks`.
     """
     keys = [key_of(stream, t) for t in tasks]
     known = [None if results is None or again else known_run(stream, results, k) for k in keys]
     missing = [t for t, record in zip(tasks, known, strict=True) if record is None]
-    _tell_of_changes(stream, [record.path for record in known if record is not None])
+    if isinstance(stream, Live) and results is not None:
+        paths = [r.path for r in known if r is not None and r.path is not None]
+        oldest = sorted(paths, key=lambda path: path.stat().st_mtime_ns)[:1]
+        mend = "run with --again (in Python again=True)"
+        kept = [(path, stream.order) for path in oldest]
+        stream.note_newer(kept, f"runs in {str(results.folder)!r}", mend)
     out = []
     with once(stream, missing, tick) as shared:
         if memory and missing and not isinstance(shared, Live):
@@ -250,24 +246,10 @@ def run_tasks(
 
 def known_run(stream: FeatureStream, results: Results, key: str) -> Record | None:
     """A finished run on these images; none that had to skip one which can be read by now."""
-    record = results.get(key, stream.recipe.content)
+    record = results.get(key)
     skipped = record.conditions.skipped if record is not None else ()
     mended = isinstance(stream, Live) and any(stream.readable(s["position"]) for s in skipped)
     return None if mended else record
-
-
-def _tell_of_changes(stream: FeatureStream, runs: Sequence[Path | None]) -> None:
-    """Warn of images that were written after the runs that are taken for theirs."""
-    kept = [path for path in runs if path is not None]
-    if not kept or not isinstance(stream, Live):
-        return
-    if changed := stream.changed(min(path.stat().st_mtime_ns for path in kept)):
-        warnings.warn(
-            f"images are newer ({changed} of {len(stream)}) than their runs in "
-            f"{str(kept[0].parent)!r}, which are used as they are; run with --again (in Python "
-            "again=True) if the images have changed",
-            stacklevel=3,
-        )
 
 
 def ticks(stream: FeatureStream, tasks: Sequence[Task]) -> int:
@@ -292,7 +274,7 @@ def once(
         yield stream
         return
     r = stream.recipe
-    if stream.part is not None or len(stream) * r.views.count * r.dim * 2 <= HELD:
+    if stream.is_part or len(stream) * r.views.count * r.dim * 2 <= HELD:
         yield Held.of(stream, tick)
         return
 
@@ -304,8 +286,8 @@ def once(
 
 def key_of(stream: FeatureStream, task: Task) -> str:
     """The name of a run: a digest of the task, of every option of the method and of what the stream
-    says of itself. What its images contain does not count; `Results` tells such runs apart. The
-    code of a method that is not ours counts too, for its version does not.
+    says of itself, with digests of a few images. The code of a method that is not ours counts too,
+    for its version does not.
     """
     method = task.create()
     recipe = {**asdict(stream.recipe), "views": written(stream.recipe.views)}
@@ -314,7 +296,7 @@ def key_of(stream: FeatureStream, task: Task) -> str:
         "title": task.name,
         "options": method.params,  # defaults too: they may change
         "adte": __version__,
-        "stream": {k: v for k, v in recipe.items() if k not in ("shard", "device", "content")},
+        "stream": {k: v for k, v in recipe.items() if k not in ("shard", "device")},
         "images": len(stream),
         "labels": blake2b(stream.labels.astype("<i8").tobytes(), digest_size=8).hexdigest(),
     }
@@ -342,51 +324,83 @@ def _digest(run: Run, stream: FeatureStream) -> str:
     return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
+# --------------------------------------------------------------------------- which tasks
+
+
 def protocol_of(method: str) -> Protocol:
     """The protocol under which a method was published."""
     return cast(Protocol, method_info(method).protocol)
 
 
-def method_tasks(
-    names: Sequence[str],
-    protocols: Sequence[Any] | None,
-    seeds: Iterable[int],
+def tasks_for(
+    methods: str | Task | Method | Sequence[str | Task | Method] | None,
+    protocols: Protocol | Sequence[Protocol] | None,
+    seeds: Sequence[int],
     lacking: frozenset[str] = frozenset(),
 ) -> list[Task]:
-    """Tasks for methods by name; without names, for all that need no image tower, nor what is
-    `lacking`. Without protocols each has its own.
+    """Every method under every protocol on every shuffle; those that do not learn, once.
+
+    Without methods it is all but those that need the image tower, or what is `lacking`. Without
+    protocols each has the one it was published under.
     """
-    without = lacking | PIXELS
-    chosen = list(dict.fromkeys(names)) or [
-        n for n in list_methods() if not method_info(n).cls.needs & without
-    ]
-    seeds = list(seeds)
-    tasks = []
-    for name in chosen:
-        learns = method_info(name).row()["stateful"]  # else order and protocol make no difference
-        ways = [protocol_of(name)] if protocols is None else protocols
-        for protocol in ways if learns else ways[:1]:
-            tasks += [Task(name, {}, protocol, seed) for seed in (seeds if learns else seeds[:1])]
-    return tasks
+    protocols = [protocols] if isinstance(protocols, str) else protocols
+    if methods is None:
+        without = lacking | PIXELS
+        methods = [n for n in list_methods() if not method_info(n).cls.needs & without]
+    several = [methods] if isinstance(methods, str | Task | Method) else methods
+    for name, values in (("methods", several), ("protocols", protocols or ())):
+        if not isinstance(values, Sequence):
+            raise InputError(f"{name}={brief(values)} cannot be run; give names in a list")
+    for protocol in protocols or ():
+        if protocol not in PROTOCOLS:
+            raise unknown("protocol", protocol, PROTOCOLS)
+    if not several:
+        raise InputError("no methods were given; name methods, or leave them out for all")
+    if protocols is not None and not protocols:
+        raise InputError("no protocols were given; name at least one, such as online")
+    out: list[Task] = []
+    for one in several:
+        task = (
+            one if isinstance(one, Task) else _task(one) if isinstance(one, Method) else Task(one)
+        )
+        if task == Task(task.method, task.options, title=task.title):
+            out += _expanded(task, protocols, seeds)
+        else:  # it has a protocol or a seed of its own
+            out.append(task)
+    return list({repr(t): t for t in out}.values())  # none twice
+
+
+def _expanded(task: Task, protocols: Sequence[Protocol] | None, seeds: Sequence[int]) -> list[Task]:
+    """A task under every protocol on every shuffle, or once if it does not learn."""
+    ways = [(p, s) for p in protocols or [protocol_of(task.method)] for s in seeds]
+    ways = ways if task.create().stateful else ways[:1]
+    return [replace(task, protocol=p, seed=s) for p, s in ways]
+
+
+def _task(method: Method) -> Task:
+    """The task that makes a method anew, with its options."""
+    if method.name not in list_methods() or method_info(method.name).cls is not type(method):
+        raise InputError(
+            f"{type(method).__name__} is a method that is not registered; put @register(NAME) on "
+            "its class, so that runs know it"
+        )
+    return Task(method.name, method.params)
 
 
 def grid(method: str, texts: Iterable[str], protocol: Protocol, seeds: Sequence[int]) -> list[Task]:
     """Tasks for "name=a,b,c" texts: every combination of the values; those that make a method that
     does not learn, once.
     """
-    names, choices = [], []
+    choices: dict[str, list[str]] = {}
     for text in texts:
         name, _, values = text.partition("=")
-        if name.strip() in names:
+        if name.strip() in choices:
             raise InputError(f"option {name.strip()!r} was given twice; list its values as in a,b")
-        names.append(name.strip())
-        choices.append(list(dict.fromkeys(v.strip() for v in values.split(","))))
+        choices[name.strip()] = list(dict.fromkeys(v.strip() for v in values.split(",")))
     tasks = []
-    for combination in product(*choices):
-        pairs = dict(zip(names, combination, strict=True))
-        options = parse(method_info(method).cls, pairs)
+    for combination in product(*choices.values()):
+        pairs = dict(zip(choices, combination, strict=True))
         title = " ".join([method, *(f"{n}={v}" for n, v in pairs.items())])
-        learns = create_method(method, **options).stateful
-        orders = seeds if learns else seeds[:1]
-        tasks += [Task(method, options, protocol, seed, title) for seed in orders]
+        task = Task(method, parse(method_info(method).cls, pairs), title=title)
+        tasks += _expanded(task, [protocol], seeds)
     return tasks
