@@ -201,7 +201,6 @@ def test_other_errors_of_the_system_stay_what_they_are(monkeypatch):
         (("compare", "--methods", "se", "--limit", 2), "--table", "x.tex"),
         (("sweep", "smoothing=1", "--limit", 2), "--table", "x.md"),
         (("simulate", "--images", 3, "--classes", 3, "--views", 2), "--json", "x.json"),
-        (("bench", "head", "--repeats", 1, "--classes", 5), "--json", "x.json"),
         (("paper", "--list"), "--json", "x.json"),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else value,

@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from adte.bench.views import photo
+from adte.bench.rate import photo
 from adte.core.errors import InputError
 from adte.images import KERNELS, Crop, Preprocess, Views, base_view, load_picture
 from adte.images.boxes import GAP, GRID, coarsest, unit

@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from adte.bench import views as bench
 from adte.core.errors import InputError
 from adte.images import Crop, Preprocess, Views, augmix, bands, base_view, load_image, resize
 
@@ -501,15 +500,6 @@ def test_bad_keys_are_named(key: object) -> None:
         Views()(noise(3, 3), Preprocess(size=8), key)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="key="):
         Views().boxes(3, 3, CLIP, None)  # type: ignore[arg-type]
-
-
-def test_the_benchmark_reports_its_figures() -> None:
-    threads = torch.get_num_threads()
-    result = bench.run(noise(60, 80), repeats=1)
-    assert {"rows", "ratio", "max_level_error"} <= result.keys()
-    assert [set(row) for row in result["rows"]] == [{"name", "seconds", "ratio"}] * 2
-    assert result["max_level_error"] <= TOLERANCE
-    assert torch.get_num_threads() == threads
 
 
 def test_several_numbers_may_come_as_a_list():

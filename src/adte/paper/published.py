@@ -1,4 +1,4 @@
-"""The paper's own numbers, as data: what a study's results are set beside.
+"""The paper's own numbers, as data: a study's results are set beside them.
 
 Every table of "Adaptive Debiasing Tsallis Entropy for Test-Time Adaptation" (ICLR 2026), under the
 name of the study that reproduces it. Figures are kept as printed, slips included; the tests list
@@ -48,7 +48,7 @@ class Published:
     units: tuple[str, ...]
 
     def cell(self, row: str, column: str, block: str | None = None) -> Cell:
-        """What the paper prints there, in the column's unit; None where it prints nothing.
+        """The printed cell, in the column's unit; None where nothing is printed.
 
         `block` is needed only where several blocks have a row of that name.
 
@@ -77,24 +77,19 @@ def _tables() -> dict[str, Published]:
 
 
 def _table(name: str, entry: dict[str, Any]) -> Published:
-    label, columns = entry["label"], tuple(entry["columns"])
-    return Published(
-        name=name,
-        label=(label,) if isinstance(label, str) else tuple(label),
-        title=entry["title"],
-        model=entry["model"],
-        data=entry["data"],
-        columns=columns,
-        rows=tuple(
-            PublishedRow(r["name"], tuple(map(_cell, r["cells"])), r.get("block"))
-            for r in entry["rows"]
-        ),
-        units=tuple(entry["units"]) if "units" in entry else (entry["unit"],) * len(columns),
+    label, columns = entry.pop("label"), tuple(entry.pop("columns"))
+    unit = entry.pop("unit", None)
+    rows = tuple(
+        PublishedRow(
+            r["name"],
+            tuple(tuple(c) if isinstance(c, list) else c for c in r["cells"]),
+            r.get("block"),
+        )
+        for r in entry.pop("rows")
     )
-
-
-def _cell(value: float | list[float] | None) -> Cell:
-    return tuple(value) if isinstance(value, list) else value
+    units = tuple(entry.pop("units", (unit,) * len(columns)))
+    label = (label,) if isinstance(label, str) else tuple(label)
+    return Published(name=name, label=label, columns=columns, rows=rows, units=units, **entry)
 
 
 def published(name: str) -> Published:
