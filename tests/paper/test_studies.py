@@ -9,13 +9,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 from click.testing import CliRunner
 from PIL import Image
 
 from adte import InputError
 from adte.cli import main
-from adte.core.batch import Context
 from adte.core.errors import StateError
 from adte.data import Dataset, make_stream
 from adte.evaluate.features.cache import Cache, begun, extract
@@ -28,10 +26,10 @@ from adte.methods import create_method
 from adte.methods.prior import ClassPrior
 from adte.models import load_model
 from adte.models.prompts import class_weights
-from adte.paper import Finding, Lab, Row, Settings, cost, find_study, studies, study
+from adte.paper import Finding, Lab, Row, Settings, find_study, studies, study
 from adte.paper.bias import learned
 from adte.paper.comparisons import prior_options
-from adte.paper.lab import ADTE, OURS, PAPER, RELEASED, interleaved
+from adte.paper.lab import OURS, PAPER, RELEASED, interleaved
 from adte.paper.ours import streams_of, verdict
 from adte.paper.published import list_published, published
 from adte.paper.render import findings_page, grids, to_markdown
@@ -42,8 +40,8 @@ from adte.testing.small import SmallModel
 
 NAMES = ("red", "green", "blue")
 FIGURES = {"te-q", "views", "tcr-curves", "two-classes", "vlm-bias"}
-DIGITS = {"deyo", "unimodal"}  # of benchmarks/digits.py
-SLOW = {"ood", "cross-domain", "cost"}  # they tune prompts
+SCRIPTS = {"deyo", "unimodal", "cost"}  # of benchmarks/
+SLOW = {"ood", "cross-domain"}  # they tune prompts
 ACCURACIES = {"ablation", "entropies", "intervals", "normalisations", "confidence-intervals"}
 TINY = Settings(images=40, tuned=2, seeds=2)
 
@@ -72,16 +70,16 @@ def call(*args):
 
 
 def test_every_table_and_figure_of_the_paper_is_a_study():
-    assert {s.name for s in studies(ours=False)} - DIGITS == set(
+    assert {s.name for s in studies(ours=False)} - SCRIPTS == set(
         list_published()
-    ) - DIGITS | FIGURES
+    ) - SCRIPTS | FIGURES
     assert {s.name for s in studies(ours=True)} >= {"robust", "few-names"}
     assert all(s.about and s.title for s in studies())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", sorted({s.name for s in studies(ours=False)} - SLOW - DIGITS - {"bank-size"})
+    "name", sorted({s.name for s in studies(ours=False)} - SLOW - SCRIPTS - {"bank-size"})
 )
 def test_studies_have_the_shape_of_the_paper(lab, name):
     study = find_study(name)
@@ -127,24 +125,6 @@ def test_systems_of_the_main_tables_at_their_smallest(lab):
     assert ood == pytest.approx(np.mean(cells[1:]))
     assert find_study("ood").beside(finding, zero, "photographs") == pytest.approx(0.709)
     assert find_study("ood").beside(finding, zero, "OOD Avg") == pytest.approx(0.65)
-
-
-@pytest.mark.slow
-def test_the_cost_of_whatever_stands_for_adte(monkeypatch):
-    few, plain = Lab(Settings(images=3)), cost.measure
-    monkeypatch.setattr(cost, "measure", lambda *a, repeats: plain(*a, views=4, repeats=repeats))
-    finding = find_study("cost").run(few)
-    assert finding.columns == ("TPT", "Zero", *ADTE)
-    assert finding.methods["ADTE"] == PAPER
-    assert [r.name for r in finding.rows] == ["Time [s]", "Mem [GB]"]
-    assert finding.rows[0].cells[0] > finding.rows[0].cells[1] > 0  # TPT takes longer than Zero
-
-
-def test_adte_is_timed_in_its_steady_state():
-    context = Context(torch.eye(3, 128), 20.0)
-    method = cost.steady("adte", context)
-    assert method.class_prior.seen == cost.FILL
-    assert not cost.steady("zero", context).stateful
 
 
 def test_published_stands_beside_in_our_units():
@@ -313,8 +293,6 @@ def test_studies_on_ones_own_data(tmp_path):
     assert find_study("entropies").beside(finding, finding.rows[0], "IN-A") == pytest.approx(0.64)
     with pytest.raises(InputError, match="needs a cross-domain data set"):
         find_study("cross-domain").run(lab)
-    with pytest.raises(InputError, match=r"benchmarks/cost\.py"):
-        find_study("cost").run(lab)
 
 
 def test_bad_input_of_the_command(tmp_path):

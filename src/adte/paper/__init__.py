@@ -6,11 +6,11 @@ study        a study, its finding, and the decorator that registers one, here or
 tables       the shape that most studies share: a row for every rival, a column for every setting
 sources      a person's data, encoded once for all studies
 render       findings as tables and pages
-comparisons, bias, selection, shifts, cost  the paper's studies
+comparisons, bias, selection, shifts  the paper's studies
 ours         the default on streams of many kinds
 """
 
-from adte.paper import bias, comparisons, cost, ours, selection, shifts  # noqa: F401
+from adte.paper import bias, comparisons, ours, selection, shifts  # noqa: F401
 from adte.paper.lab import PRESETS, Lab, Settings
 from adte.paper.study import Finding, Plot, Row, Study, find_study, studies, study
 

@@ -9,25 +9,41 @@ column has one unit.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any, TypeAlias
 
 from adte.core.errors import unknown
 
-__all__ = ["Cell", "Published", "PublishedRow", "list_published", "published"]
+__all__ = ["Cell", "Published", "Row", "list_published", "published"]
 
 Cell: TypeAlias = float | tuple[float, ...] | None
 
 
 @dataclass(frozen=True)
-class PublishedRow:
-    """One printed row: its name, the block it stands in where names repeat, its cells."""
+class Row:
+    """One row, printed or ours; `block` tells rows of one name apart.
+
+    Of ours, `like` names the published row beside it, where that has another name. `method` is the
+    registered name behind it, `options` what differs from its preset. A row that is `aside` saw
+    other images than the rest and is not ranked with them. `spread` has, for every cell that is a
+    mean over seeds, half of its 95 % interval.
+    """
 
     name: str
     cells: tuple[Cell, ...]
+    like: str = ""
     block: str | None = None
+    aside: bool = False
+    method: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
+    spread: tuple[float | None, ...] = ()
+
+    @property
+    def variant(self) -> str:
+        """The method with its options, as in "adte adjust=none"."""
+        return " ".join([self.method, *(f"{k}={v}" for k, v in self.options.items())])
 
 
 @dataclass(frozen=True)
@@ -44,7 +60,7 @@ class Published:
     model: str
     data: str
     columns: tuple[str, ...]
-    rows: tuple[PublishedRow, ...]
+    rows: tuple[Row, ...]
     units: tuple[str, ...]
 
     def cell(self, row: str, column: str, block: str | None = None) -> Cell:
@@ -80,13 +96,10 @@ def _table(name: str, entry: dict[str, Any]) -> Published:
     label, columns = entry.pop("label"), tuple(entry.pop("columns"))
     unit = entry.pop("unit", None)
     rows = tuple(
-        PublishedRow(
-            r["name"],
-            tuple(tuple(c) if isinstance(c, list) else c for c in r["cells"]),
-            r.get("block"),
-        )
+        Row(r["name"], tuple(tuple(c) if isinstance(c, list) else c for c in r["cells"]),
+            block=r.get("block"))
         for r in entry.pop("rows")
-    )
+    )  # fmt: skip
     units = tuple(entry.pop("units", (unit,) * len(columns)))
     label = (label,) if isinstance(label, str) else tuple(label)
     return Published(name=name, label=label, columns=columns, rows=rows, units=units, **entry)

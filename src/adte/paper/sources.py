@@ -51,7 +51,9 @@ def prepare(
     named = named_sets(source)
     texts = descriptions_of(descriptions, list(named))
     if not all(spec.startswith(CACHE) for spec in source.data):
-        source = replace(source, model=_two_towers(source))  # loaded once for all sets
+        model = source.model or DEFAULT_MODEL
+        if not isinstance(model, Model):  # loaded once for all sets
+            source = replace(source, model=load_with(source, model))
     caches: dict[str, list[str]] = {}
     recipes: dict[str, Recipe] = {}
     for name, spec in named.items():
@@ -137,27 +139,14 @@ def _unlike(source: Source, model: str, fingerprint: str) -> str:
     return "" if same else f"the features were made with other weights than those of {model}"
 
 
-def _two_towers(source: Source) -> Model:
-    model = source.model
-    if not isinstance(model, Model):
-        model = load_with(source, model or DEFAULT_MODEL)
-    if "text tower" not in model.offers:
-        raise _fixed(model.name)
-    return model
-
-
-def _fixed(model: str) -> InputError:
-    return InputError(
-        f"the studies need a vision-language model, and {model!r} has fixed classes; use "
-        "`adte compare` for it"
-    )
-
-
 def _one_model(recipes: Mapping[str, Recipe]) -> str:
     """The name of the model behind all sets; several, or one of fixed classes, are refused."""
     name, first = next(iter(recipes.items()))
     if first.fixed_classes:
-        raise _fixed(first.model)
+        raise InputError(
+            f"the studies need a vision-language model, and {first.model!r} has fixed classes; use "
+            "`adte compare` for it"
+        )
     for other, recipe in recipes.items():
         if recipe.fingerprint != first.fingerprint:
             raise InputError(

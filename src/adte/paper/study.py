@@ -16,36 +16,12 @@ from adte.core.errors import AdteError, InputError
 from adte.core.registry import Registry
 from adte.evaluate.running.figures import seed_interval
 from adte.paper.lab import Lab, Settings
-from adte.paper.published import Cell, Published, list_published, published
+from adte.paper.published import Cell, Published, Row, list_published, published
 
 __all__ = [
     "STUDIES", "Cell", "Finding", "Plot", "Row", "Study", "averaged", "chosen",
     "conduct", "find_study", "studies", "study",
 ]  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Row:
-    """One row of ours; `like` names the published row and `block` the block it stands beside.
-
-    `method` is the registered name behind it, `options` what differs from its preset. A row that is
-    `aside` saw other images than the rest and is not ranked with them. `spread` has, for every cell
-    that is a mean over seeds, half of its 95 % interval.
-    """
-
-    name: str
-    cells: tuple[Cell, ...]
-    like: str = ""
-    block: str | None = None
-    aside: bool = False
-    method: str = ""
-    options: dict[str, Any] = field(default_factory=dict)
-    spread: tuple[float | None, ...] = ()
-
-    @property
-    def variant(self) -> str:
-        """The method with its options, as in "adte adjust=none"."""
-        return " ".join([self.method, *(f"{k}={v}" for k, v in self.options.items())])
 
 
 @dataclass(frozen=True)
@@ -290,7 +266,7 @@ def chosen(names: Sequence[str], ours: bool) -> list[Study]:
 # --------------------------------------------------------------------------- side by side
 
 # The longest go first, so that workers end together.
-SLOW = ("ood", "cross-domain", "deyo", "unimodal", "robust", "cost")
+SLOW = ("ood", "cross-domain", "robust")
 
 
 def conduct(
