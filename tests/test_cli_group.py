@@ -273,7 +273,6 @@ class Knobs:
     count: int = option(3, "how many")
     share: float = option(0.5, "which part")
     kind: Literal["a", "b"] = option("a", "which way")
-    span: tuple[float, float] = option((0.1, 1 / 3), "from and to")
     words: tuple[str, ...] = option((), "texts; may be repeated")
     place: str | None = option(None, "where")
     strict: bool = option(False, "stop at once")
@@ -306,13 +305,12 @@ def turned(*args):
 
 def test_options_are_those_of_the_dataclass():
     assert turned() == {}  # defaults are left to the dataclass
-    args = ("--how-many", "4", "--share", "0.2", "--kind", "b", "--span", "0.2,0.4", "--words", "x",
+    args = ("--how-many", "4", "--share", "0.2", "--kind", "b", "--words", "x",
             "--words", "y", "--place", "here", "--strict", "--no-keep")  # fmt: skip
     assert turned(*args) == {
         "count": 4,
         "share": 0.2,
         "kind": "b",
-        "span": [0.2, 0.4],
         "words": ["x", "y"],
         "place": "here",
         "strict": True,
@@ -325,14 +323,14 @@ def test_help_comes_from_the_fields():
     said = CliRunner().invoke(verbs, ["turn", "--help"]).output
     assert said.index("Knobs:") < said.index("--how-many") < said.index("Options:")
     assert said.index("Options:") < said.index("--other")
-    for text in ("How many.  [default: 3]", "What part.  [default: 0.5]", "[a|b]", "(0.1,0.333)"):
+    for text in ("How many.  [default: 3]", "What part.  [default: 0.5]", "[a|b]"):
         assert text in said
     assert "hidden" not in said
 
 
 @pytest.mark.parametrize("args", [
-    ("--share", "nan"), ("--share", "inf"), ("--share", "x"), ("--kind", "c"), ("--span", "1"),
-    ("--span", "1,nan"), ("--how-many", "2.5"), ("--hidden", "1"),
+    ("--share", "nan"), ("--share", "inf"), ("--share", "x"), ("--kind", "c"),
+    ("--how-many", "2.5"), ("--hidden", "1"),
 ], ids=" ".join)  # fmt: skip
 def test_bad_values_are_refused(args):
     result = CliRunner().invoke(verbs, ["turn", *args])

@@ -32,11 +32,18 @@ PATHS = {  # errors that say something of a path, and nothing of a disk or a rea
 }  # fmt: skip
 COUNT = click.IntRange(min=1)
 SEED = click.IntRange(min=0, max=2**63 - 1)  # what every log and file can hold
+PARTS = ("views.", "stream.")  # how names of --set begin that are no option of the method
 
 
 JSON = click.option(
     "--json", "json_to", default=None, metavar="[FILE.json]", callback=writable,
     help="Write the results as JSON to FILE.json, or to standard output if no file is named.",
+)  # fmt: skip
+RARE = click.option(
+    "--set", "settings", multiple=True, metavar="NAME=VALUE",
+    help="Set a rare option of the views (scale, ratio, enlarge, flip, interpolation, augmix, "
+    "seed) or of the stream (imbalance, ratio, delta, labels, seed), as in views.flip=0 or "
+    "stream.imbalance=zipf; repeat for more.",
 )  # fmt: skip
 SET = click.option(
     "--set", "settings", multiple=True, metavar="NAME=VALUE",
@@ -77,8 +84,10 @@ class Verb(click.Command):
         rest = super().parse_args(ctx, out)
         note_folders(ctx, own)
         if "method" in ctx.params and not ctx.resilient_parsing:
-            settings = split_settings(ctx.params.get("settings", ()))
-            check_names(ctx.params["method"], settings)
+            names = split_settings(ctx.params.get("settings", ()))
+            if "view_count" in ctx.params:  # rare options of views and stream are by --set, too
+                names = {n: v for n, v in names.items() if not n.startswith(PARTS)}
+            check_names(ctx.params["method"], names)
         return rest
 
     def _check_follows(self, word: str) -> None:

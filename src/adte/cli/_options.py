@@ -37,23 +37,6 @@ class Finite(click.ParamType):  # type: ignore[type-arg]  # newer versions have 
 FINITE = Finite()
 
 
-class Numbers(click.ParamType):  # type: ignore[type-arg]
-    """Numbers with commas between them."""
-
-    name = "A,B"
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if isinstance(value, tuple):
-            return value
-        words = str(value).split(",")
-        if len(words) != self.count:
-            self.fail(f"{value!r} is not {self.count} numbers; write them as 0.1,1.0.", param, ctx)
-        return tuple(FINITE.convert(word, param, ctx) for word in words)
-
-
 class Count(click.IntRange):
     """A whole number, or the word auto."""
 
@@ -145,8 +128,6 @@ def _kind(hint: Any, default: Any, text: str) -> dict[str, Any]:
     kinds = [k for k in (get_args(hint) or (hint,)) if k is not type(None)]
     if (known := choices(hint)) is not None:
         said["type"] = click.Choice(known)
-    elif get_origin(hint) is tuple and kinds[0] is float:
-        said["type"] = Numbers(len(kinds))
     elif get_origin(hint) is not None and isinstance(default, tuple):
         said.update(multiple=True, metavar="TEXT")
     elif kinds[0] is float:
@@ -156,8 +137,6 @@ def _kind(hint: Any, default: Any, text: str) -> dict[str, Any]:
     elif kinds[0] is not bool:
         said["type"] = str
     said["show_default"] = default is True if hint is bool else default not in (None, "", ())
-    if isinstance(said.get("type"), Numbers):
-        said["show_default"] = ",".join(f"{x:.3g}" for x in default)
     return said
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from adte.cli._group import COUNT, JSON, SEED, SET, main, read_settings
+from adte.cli._group import COUNT, JSON, RARE, SEED, SET, main, read_settings
 from adte.cli._options import Engine, OptionsOf, Section
 from adte.cli._results import run_and_show, run_options, taken, unseen
-from adte.cli._source import SourceOptions
+from adte.cli._source import SourceOptions, no_method_settings
 from adte.core.errors import InputError
 from adte.evaluate.simulate import SimulatedStream
 from adte.files import console
@@ -84,7 +84,8 @@ def replay(cache: str, **values: Any) -> None:
 
     It is the same as `adte eval --data cache:CACHE`.
     """
-    _one(CACHE.take(values, data=(f"cache:{cache}",)), **values)
+    source = CACHE.take(values, data=(f"cache:{cache}",))  # it takes its --set out of the values
+    _one(source, **values)
 
 
 def _one(
@@ -112,6 +113,7 @@ def _run(source: Any, tasks: Any, values: dict[str, Any]) -> None:
 @main.command()
 @SOURCE
 @Section("Method", METHODS, PROTOCOLS, SHUFFLE, SEEDS, BASELINE)
+@RARE
 @run_options
 @ENGINE
 def compare(
@@ -129,6 +131,7 @@ def compare(
     if wanted == []:
         raise InputError("--methods is empty; name methods, or leave --methods out for all")
     source = SOURCE.take(values)
+    no_method_settings(values)
     ways = _words(protocols) if protocols else None
     orders = range(shuffle, shuffle + seeds)
     _run(source, tasks_for(wanted, ways, orders, source.lacking), values)
@@ -142,6 +145,7 @@ def _words(texts: Sequence[str]) -> Any:
 @click.argument("grid_texts", nargs=-1, required=True, metavar="NAME=A,B,C...")
 @SOURCE
 @Section("Method", METHOD, PROTOCOL, SHUFFLE, SEEDS, BASELINE)
+@RARE
 @run_options
 @ENGINE
 def sweep(
@@ -164,11 +168,14 @@ def sweep(
             raise InputError(f"{text!r} is not NAME=VALUES; write it as in smoothing=20,50")
     protocol = protocol or protocol_of(method)
     tasks = grid(method, grid_texts, protocol, range(shuffle, shuffle + seeds))
-    _run(SOURCE.take(values), tasks, values)
+    source = SOURCE.take(values)
+    no_method_settings(values)
+    _run(source, tasks, values)
 
 
 @main.command()
 @SOURCE
+@RARE
 @click.option("--out", required=True, metavar="FOLDER",
               help="Folder of the cache; an unfinished one is continued.")  # fmt: skip
 @JSON
@@ -186,6 +193,7 @@ def extract(out: str, json_to: str | None, **values: Any) -> None:
     from adte.label.report import counted
 
     cluster, source = WORKERS.take(values), SOURCE.take(values)
+    no_method_settings(values)
     if source.cache is not None or source.npz is not None:
         kind = "a cache" if source.npz is None else "features"
         raise InputError(f"extract reads images, but --data names {kind}; give it a data set")
