@@ -597,7 +597,10 @@ BAD = {
     "workers": (["eval", "--data", "FOLDER", "--workers", "-1"], "workers=-1"),
     "ratio": (["eval", "--data", "FOLDER", "--set", "stream.ratio=0.5"], "ratio=0.5"),
     "not a number": (["eval", "--data", "FOLDER", "--set", "views.flip=nan"], "flip=nan is not"),
-    "not two": (["eval", "--data", "FOLDER", "--set", "views.scale=0.1"], "scale=0.1 of the views is not 2 numbers"),
+    "not two": (
+        ["eval", "--data", "FOLDER", "--set", "views.scale=0.1"],
+        "scale=0.1 of the views is not 2 numbers",
+    ),
     "no such option": (["compare", "--set", "views.flop=1"], "unknown option 'flop'"),
     "of no one method": (["compare", "--set", "smoothing=5"], "no option of the views or of the"),
     "device": (["eval", "--data", "FOLDER", "--device", "gpu"], "device='gpu'"),
