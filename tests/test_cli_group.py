@@ -122,7 +122,7 @@ def test_verbs_stand_where_the_table_says():
         verb = main.get_command(click.Context(main), name)
         assert verb.callback.__module__ == f"adte.cli.{module}"
     assert main.commands.keys() == MODULES.keys()
-    assert all(line.said.endswith(".") for verbs in VERBS.values() for line in verbs.values())
+    assert all(line.help.endswith(".") for verbs in VERBS.values() for line in verbs.values())
 
 
 def test_an_interrupt_ends_in_a_sentence(monkeypatch):

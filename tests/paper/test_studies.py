@@ -42,6 +42,7 @@ NAMES = ("red", "green", "blue")
 FIGURES = {"te-q", "views", "tcr-curves", "two-classes", "vlm-bias"}
 SCRIPTS = {"deyo", "unimodal", "cost"}  # of benchmarks/
 SLOW = {"ood", "cross-domain"}  # they tune prompts
+APART = {"tail-classes", "successors", "imagenet-c", "percentiles"}  # in small
 ACCURACIES = {"ablation", "entropies", "intervals", "normalisations", "confidence-intervals"}
 TINY = Settings(images=40, tuned=2, seeds=2)
 

@@ -160,7 +160,9 @@ def _orderly_end() -> Iterator[None]:
 
 
 def _end_unwritten(error: OSError) -> NoReturn:
-    """End where standard output takes no more: a full disk is said, a reader who left is not."""
+    """End where standard output takes no more: with an error if the disk is full, silently if the
+    reader left.
+    """
     if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EPIPE):
         raise error
     with suppress(OSError, ValueError):  # what it still holds would fail again when Python ends
@@ -170,9 +172,9 @@ def _end_unwritten(error: OSError) -> NoReturn:
     if error.errno == errno.EPIPE:
         sys.exit(1)
     if isinstance(ended := error.__context__, SystemExit) and ended.code:
-        sys.exit(ended.code)  # it was said before
-    said = "standard output" if error.filename is None else repr(error.filename)
-    click.echo(f"error: cannot write {said}: {reason(error)}", err=True)
+        sys.exit(ended.code)  # its error is on the screen
+    name = "standard output" if error.filename is None else repr(error.filename)
+    click.echo(f"error: cannot write {name}: {reason(error)}", err=True)
     sys.exit(2)
 
 
@@ -195,11 +197,11 @@ class Main(Verbs):
         width = max(map(len, MODULES))
         for heading, verbs in VERBS.items():
             with formatter.section(heading):
-                formatter.write_dl([(name.ljust(width), line.said) for name, line in verbs.items()])
+                formatter.write_dl([(name.ljust(width), line.help) for name, line in verbs.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         lines = (pair for verbs in VERBS.values() for pair in verbs.items())
-        found = [CompletionItem(n, help=x.said) for n, x in lines if n.startswith(incomplete)]
+        found = [CompletionItem(n, help=x.help) for n, x in lines if n.startswith(incomplete)]
         return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def main(self, *args: Any, **extra: Any) -> Any:
@@ -237,9 +239,9 @@ class Main(Verbs):
             )
             goes_on = "the same command continues from them where it can"
             again = ctx.meta.get(AGAIN, goes_on)
-            begun = not _is_importing(error)
-            said = f"; the files written so far are complete, and {again}" if begun else ""
-            click.echo(how + said, err=True)
+            started = not _is_importing(error)
+            rest = f"; the files written so far are complete, and {again}" if started else ""
+            click.echo(how + rest, err=True)
             ctx.exit(code)
 
 
@@ -284,12 +286,12 @@ def read_settings(method: str, texts: tuple[str, ...]) -> dict[str, Any]:
     from adte.core.options import parse, unread
     from adte.methods import create_method, method_info
 
-    found = parse(method_info(method).cls, split_settings(texts))
-    made = create_method(method, **found)
-    idle = unread(made, found)
+    options = parse(method_info(method).cls, split_settings(texts))
+    made = create_method(method, **options)
+    idle = unread(made, options)
     if not made.stateful:
-        idle |= {name: "adjust=before" for name in found if name.startswith("prior.")}
+        idle |= {name: "adjust=before" for name in options if name.startswith("prior.")}
     for name, mend in idle.items():
-        said = f"{name} has no effect on {method} with these options; it needs {mend}"
-        click.echo(f"note: {said}", err=True)
-    return found
+        text = f"{name} has no effect on {method} with these options; it needs {mend}"
+        click.echo(f"note: {text}", err=True)
+    return options

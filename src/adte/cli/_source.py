@@ -1,4 +1,4 @@
-"""The options that say which images, which model and which views."""
+"""The options of images, model and views, shared by the verbs that evaluate."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SourceOptions:
     """A decorator that adds the options of a `Source`, and what makes one of their values.
 
     Args:
-        replay: only what can be said of a cache that is there.
+        replay: only the options that a finished cache can have.
     """
 
     def __init__(self, replay: bool = False) -> None:
@@ -74,14 +74,14 @@ class SourceOptions:
 
         named = more.get("data") or values.get("data") or ()
         images = bool(named) and not any(spec.startswith(FEATURES) for spec in named)
-        given: tuple[str, ...] = values.pop("templates")
-        templates = tuple(read_templates(given if was_given("templates", images) else ()))
+        words: tuple[str, ...] = values.pop("templates")
+        templates = tuple(read_templates(words if was_given("templates", images) else ()))
         descriptions, allowed = values.pop("descriptions"), values.pop("allow_missing")
         check_missing(descriptions, allowed)
         prompts = None
         if templates or descriptions:
-            said = templates[0] if len(templates) == 1 else templates or "single"
-            prompts = Prompts.of(said, descriptions, allow_missing=allowed)
+            texts = templates[0] if len(templates) == 1 else templates or "single"
+            prompts = Prompts.of(texts, descriptions, allow_missing=allowed)
         rare = taken_settings(values)
         return Source(
             **self.data.given(values, images),

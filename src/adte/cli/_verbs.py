@@ -1,4 +1,4 @@
-"""The verbs by what they are for: where each is written, and a line that says what it does.
+"""The verbs by their purpose: the module of each, and its line of help.
 
 So `adte --help` and the Tab key need no verb's module, and none of what those import.
 """
@@ -12,7 +12,7 @@ __all__ = ["MODULES", "VERBS"]
 
 class Line(NamedTuple):
     module: str
-    said: str
+    help: str
 
 
 VERBS = {

@@ -184,7 +184,7 @@ class Lab:
         return not self.small and next(iter(self.family())) == "IN"
 
     def family(self) -> Streams:
-        """ImageNet and its variants by column; on other data, whatever sets there are."""
+        """ImageNet and its variants by column; on other data, the sets that are not cross-domain."""
         if self.small:
             shifts = self.shifts()
             named: Streams = {name.partition("/")[0]: shifts[name] for name in SHIFTS}
@@ -220,8 +220,8 @@ class Lab:
 
     def shifts(self) -> Streams:
         """The domains of the embedded bundle of shifts as streams of their own."""
-        found = self.once(("shifts", self.described), lambda: domains_of(self.bundle("shifts")))
-        return self.first(found)
+        key = ("shifts", self.described)
+        return self.first(self.once(key, lambda: domains_of(self.bundle("shifts"))))
 
     def corrupted(self, name: str) -> Streams:
         """The domains "type/severity" of a corrupted set; in small, of the bundle of shifts."""

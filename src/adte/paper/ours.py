@@ -55,10 +55,10 @@ def few_names(lab: Lab) -> Finding:
 def robust(lab: Lab) -> Finding:
     """Every rival on every kind of stream, online: where the default is best, where it loses."""
     streams = streams_of(lab)
-    found = table(lab, RIVALS, streams, value=gain, protocol="online")
-    facts = verdict(found)
-    found.rows.append(warm(lab, streams))
-    found.notes = (
+    finding = table(lab, RIVALS, streams, value=gain, protocol="online")
+    facts = verdict(finding)
+    finding.rows.append(warm(lab, streams))
+    finding.notes = (
         f"{OURS} is best or within half a point of the best on {facts['best_or_near']} of "
         f"{facts['streams']} streams, and below SE beyond its interval on {facts['losses']}; "
         f"mean gain over SE {100 * facts['gain_over_se']:+.1f} points.",
@@ -69,16 +69,16 @@ def robust(lab: Lab) -> Finding:
         "method does not know which: an estimate that takes frequencies for bias then holds "
         "against the classes that are shown.",
     )
-    return found
+    return finding
 
 
-def verdict(found: Finding) -> dict[str, Any]:
+def verdict(finding: Finding) -> dict[str, Any]:
     """Where the default is best and where it loses, as figures."""
-    values = {r.name: np.array(r.cells, dtype=float) for r in found.rows if r.name != WARM}
+    values = {r.name: np.array(r.cells, dtype=float) for r in finding.rows if r.name != WARM}
     best = np.max([v[:, 0] for v in values.values()], axis=0)  # of (streams, 3) each
     mine, se = values[OURS], values["SE"]
     return {
-        "streams": len(found.columns),
+        "streams": len(finding.columns),
         "best_or_near": int((mine[:, 0] >= best - NEAR).sum()),
         "losses": int((mine[:, 2] < 0).sum()),
         "gain_over_se": float((mine[:, 0] - se[:, 0]).mean()),

@@ -73,14 +73,14 @@ def mixed_stream(lab: Lab) -> Finding:
         streams = {c: s for c, s in family.items() if s.classes == one.classes}
         note = "Only sets that share one label space can be mixed."
     like = dict(zip(streams if lab.small else FAMILY.values(), names, strict=True))
-    found = table(lab, {"SE": ("se", {}), **ADTE}, streams, like=like, notes=(note,))
+    finding = table(lab, {"SE": ("se", {}), **ADTE}, streams, like=like, notes=(note,))
     mixed = interleaved(streams)
     for name, (method, _) in lab.wanted(ADTE).items():
         right = lab.run(mixed, method).record.metrics
         by_domain = right.get("by_domain") or dict.fromkeys(streams, right["accuracy"])
         cells = tuple(by_domain[c] for c in streams)
-        found.rows.append(Row(f"{name}, mixed", cells, f"{name}_random", method=method))
-    return found
+        finding.rows.append(Row(f"{name}, mixed", cells, f"{name}_random", method=method))
+    return finding
 
 
 SUCCESSORS = (("siglip2", "SigLIP2"), ("siglip", "SigLIP"), ("eva", "EVA-CLIP"),

@@ -38,7 +38,7 @@ INTERVAL = "In brackets: 95 % of the gain over SE without adjustment, paired by 
 
 
 def mean(values: Sequence[Cell]) -> float | None:
-    """The mean, if there are values and none is missing."""
+    """The mean; None of no values, and where one is missing."""
     known = [v for v in values if v is not None]
     return float(np.mean(known)) if known and len(known) == len(values) else None
 
