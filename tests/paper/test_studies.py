@@ -101,12 +101,7 @@ def test_studies_have_the_shape_of_the_paper(lab, name):
         if "ADTE" in column:
             assert method == (RELEASED if "released" in column else PAPER)
     printed = study.published
-    if printed is not None and name not in (
-        "tail-classes",
-        "successors",
-        "imagenet-c",
-        "percentiles",
-    ):
+    if printed is not None and name not in APART:
         beside = {
             (r.name, c) for r in finding.rows for c in finding.columns
             if study.beside(finding, r, c) is not None

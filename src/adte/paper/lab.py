@@ -184,7 +184,7 @@ class Lab:
         return not self.small and next(iter(self.family())) == "IN"
 
     def family(self) -> Streams:
-        """ImageNet and its variants by column; on other data, the sets that are not cross-domain."""
+        """ImageNet and its variants by column; on other data, sets that are not cross-domain."""
         if self.small:
             shifts = self.shifts()
             named: Streams = {name.partition("/")[0]: shifts[name] for name in SHIFTS}
