@@ -46,8 +46,8 @@ RECORDS: dict[str, tuple[str, ...]] = {
     "bench-head": ("python benchmarks/speed.py head",),
     "bench-prior": ("python benchmarks/speed.py prior",),
     "bench-cost": ("python benchmarks/cost.py",),
-    "bench-serve": ("python benchmarks/service.py",),
-    "serve-soak": ("python benchmarks/service.py --soak 10 --views 8",),
+    "bench-serve": ("python benchmarks/serve.py",),
+    "serve-soak": ("python benchmarks/serve.py --soak 10 --views 8",),
     "bench-cost-vit": (
         "python benchmarks/cost.py --model ViT-B-16 --weights random --classes 1000",
     ),

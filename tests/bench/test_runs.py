@@ -149,7 +149,7 @@ def test_a_longer_stream_takes_no_more_memory(speed: ModuleType) -> None:
     ("line", "names"),
     [
         ("cost.py --classes 12 --views 6 --repeats 1", ["zero-shot", "zero", "adte", "tpt"]),
-        ("service.py --images 6 --turns 1 --clients 3 --views 4",
+        ("serve.py --images 6 --turns 1 --clients 3 --views 4",
          ["bare pipeline", "service, 3 clients", "service, 1 client"]),
     ],
 )  # fmt: skip

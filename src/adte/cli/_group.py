@@ -18,10 +18,10 @@ from click.shell_completion import CompletionItem
 
 from adte import _start
 from adte._version import __version__
-from adte.cli._config import note_folders, own_defaults
 from adte.cli._methods import check_names
 from adte.cli._outputs import add_force, writable
 from adte.cli._verbs import MODULES, VERBS
+from adte.cli.config import note_folders, own_defaults
 from adte.core.errors import AdteError, InputError, brief, unknown
 from adte.files.whole import reason
 

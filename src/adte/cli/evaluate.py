@@ -1,7 +1,8 @@
-"""`eval`, `replay`, `compare`, `sweep`, `extract` and `simulate`."""
+"""`eval`, `replay`, `compare`, `sweep`, `extract`, `report` and `simulate`."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -10,6 +11,7 @@ import click
 
 from adte.cli._group import COUNT, JSON, RARE, SEED, SET, main, read_settings
 from adte.cli._options import Engine, OptionsOf, Section
+from adte.cli._outputs import check_writable, writable
 from adte.cli._results import run_and_show, run_options, taken, unseen
 from adte.cli._source import SourceOptions, no_method_settings
 from adte.core.errors import InputError
@@ -225,6 +227,29 @@ def extract(out: str, json_to: str | None, **values: Any) -> None:
         console.out.print(f"{len(cache)} images in {out}", markup=False)
         for s in live.skipped:
             console.out.print(f"skipped {s.id}: {s.reason}", markup=False)
+
+
+@main.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUNS...")
+@click.option("--out", metavar="FILE.html", callback=writable,
+              help="Page to write.  [default: report.html in the first folder]")  # fmt: skip
+@click.option("--baseline", metavar="ROW",
+              help="Row that gains are measured against, named as in the table.  [default: se, or "
+              "zero-shot if se was not run]")  # fmt: skip
+@console.notes()
+def report(runs: tuple[str, ...], out: str | None, baseline: str | None) -> None:
+    """Write one HTML page, and tables as CSV and Markdown, from the results in the folders RUNS.
+
+    Such folders are written by `adte eval`, `compare`, `sweep` and `replay` with --runs FOLDER.
+    """
+    from adte.evaluate.report.runs import report_files, runs_report
+
+    if os.path.isdir(runs[0]):  # else the report says it
+        page, *tables = report_files(runs, out)
+        for option, path in (("--out", page), *(("the table of --out", t) for t in tables)):
+            check_writable(click.get_current_context(), option, path)
+    for path in runs_report(runs, out, baseline=baseline):
+        console.out.print(str(path), markup=False, soft_wrap=True)
 
 
 @main.command()

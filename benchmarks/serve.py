@@ -1,7 +1,7 @@
 """The service under load: clients in processes of their own, beside the bare pipeline.
 
-    python benchmarks/service.py                                 # images per second, latencies
-    python benchmarks/service.py --soak 10 --views 8             # ten minutes, and the memory
+    python benchmarks/serve.py                                 # images per second, latencies
+    python benchmarks/serve.py --soak 10 --views 8             # ten minutes, and the memory
 
 The service and the bare pipeline take turns, so that a busy machine hurts both alike; figures are
 medians over the turns. `bare` is `Classifier.stream`, decoding ahead in threads, one after the
