@@ -148,7 +148,8 @@ def test_a_longer_stream_takes_no_more_memory(speed: ModuleType) -> None:
 @pytest.mark.parametrize(
     ("line", "names"),
     [
-        ("cost.py --classes 12 --views 6 --repeats 1", ["zero-shot", "zero", "adte", "adte-released", "tilt", "tpt"]),
+        ("cost.py --classes 12 --views 6 --repeats 1",
+         ["zero-shot", "zero", "adte", "adte-released", "tilt", "tpt"]),
         ("serve.py --images 6 --turns 1 --clients 3 --views 4",
          ["bare pipeline", "service, 3 clients", "service, 1 client"]),
     ],
