@@ -72,7 +72,9 @@ lint: $(VENV)/.test
 	$(BIN)/bandit -q -r src/adte -ll
 
 bench: $(VENV)/.test  ## speed and memory on this machine
-	for what in views head prior encode pipeline cost; do $(BIN)/adte bench $$what || exit 1; done
+	$(BIN)/adte bench rate
+	for what in views head prior; do $(BIN)/python benchmarks/speed.py $$what || exit 1; done
+	$(BIN)/python benchmarks/cost.py
 
 clean:
 	rm -rf $(VENV) adte-demo adte-paper adte-study .pytest_cache .mypy_cache .ruff_cache

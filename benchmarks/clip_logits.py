@@ -18,7 +18,7 @@ import torch
 from adte import Sample, create_method
 from adte.evaluate import run
 from adte.evaluate.running.figures import bootstrap_difference
-from adte.paper.rows import FIXED_POINT
+from adte.paper.tables import FIXED_POINT
 
 ESTIMATORS: dict[str, dict[str, Any]] = {
     "fixed point, all items": FIXED_POINT | {"bank": "all"},

@@ -39,11 +39,8 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 from adte import Classifier, Views, create_method
-from adte.bench import subject, timing
-from adte.bench.limit import limit
-from adte.bench.pipeline import photographs
-from adte.bench.rate import ahead
-from adte.bench.views import usual
+from adte.bench import timing
+from adte.bench.rate import ahead, class_names, limit, noise, photographs, usual
 from adte.core.batch import Context
 from adte.data import make_stream
 from adte.data.registry import load_dataset
@@ -186,7 +183,7 @@ class Bench:
         self.row("limit", found["seconds"], f"{found['matrix_rate'] / 1e12:.0f} TFLOP/s")
         pipeline = Pipeline(self.model, self.views)
         for size in (1, GROUP):
-            pixels = subject.noise(self.model, self.views.count, size)
+            pixels = noise(self.model, self.views.count, size)
             passes = -(-images // GROUP)
 
             def work(pixels: torch.Tensor = pixels, size: int = size, passes: int = passes) -> None:
@@ -370,13 +367,14 @@ def main() -> None:
     runtime = "fast" if o.fast else "torch"
     model = load_model(o.model, weights=weights, device=o.device, dtype=o.dtype, runtime=runtime)
     small = model.device.type != "cuda"
-    facts = subject.facts(model, o.views, images=o.images, workers=o.workers, fast=o.fast)
+    facts = {"model": model.name, "views": o.views, "images": o.images, "workers": o.workers,
+             "fast": o.fast, **timing.conditions(model.device, model.dtype)}  # fmt: skip
     print(json.dumps(facts, indent=1))
     bench = Bench(model, o.views, o.out, facts)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         paths = files(folder, o.images)
-        names = subject.class_names(model, 20 if small else o.classes[0])
+        names = class_names(20 if small else o.classes[0])
         clf = Classifier(model, names, "tilt", views=bench.views)
         facts["kernel"] = clf.pipeline.kernel
         bench.memory(clf, paths[0])

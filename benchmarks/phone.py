@@ -28,8 +28,8 @@ from PIL import Image
 from torch import Tensor
 
 from adte import Classifier
-from adte.bench.conditions import conditions
-from adte.bench.views import photo, usual
+from adte.bench.rate import photo, usual
+from adte.bench.timing import conditions
 from adte.core.machine import threads
 from adte.images import Crop, Preprocess, Views, load_picture
 from adte.images.decode import find_images

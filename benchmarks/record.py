@@ -27,7 +27,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from adte.bench.conditions import conditions
+from adte.bench.timing import conditions
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -39,19 +39,18 @@ CLIP = "CALTECH LVIS IMAGENET PETS"  # features of real CLIP, as `default.py` ta
 BESIDE = "--methods zero-shot se 'se + la' tda tilt"
 RECORDS: dict[str, tuple[str, ...]] = {
     "bench-rate": ("adte bench rate",),
-    "bench-growth": ("adte bench growth",),
-    "bench-stream": ("adte bench stream",),
-    "bench-prior-20000": ("adte bench prior --classes 20000",),
+    "bench-stream": ("python benchmarks/speed.py stream",),
+    "bench-prior-20000": ("python benchmarks/speed.py prior --classes 20000",),
     "tower": ("python benchmarks/tower.py",),
-    "bench-views": ("adte bench views",),
-    "bench-head": ("adte bench head",),
-    "bench-prior": ("adte bench prior",),
-    "bench-encode": ("adte bench encode",),
-    "bench-pipeline": ("adte bench pipeline",),
-    "bench-cost": ("adte bench cost",),
-    "bench-serve": ("adte bench serve",),
-    "serve-soak": ("adte bench serve --soak 10 --views 8",),
-    "bench-cost-vit": ("adte bench cost --model ViT-B-16 --weights random --classes 1000",),
+    "bench-views": ("python benchmarks/speed.py views",),
+    "bench-head": ("python benchmarks/speed.py head",),
+    "bench-prior": ("python benchmarks/speed.py prior",),
+    "bench-cost": ("python benchmarks/cost.py",),
+    "bench-serve": ("python benchmarks/serve.py",),
+    "serve-soak": ("python benchmarks/serve.py --soak 10 --views 8",),
+    "bench-cost-vit": (
+        "python benchmarks/cost.py --model ViT-B-16 --weights random --classes 1000",
+    ),
     "auto": ("python benchmarks/auto.py replay",),
     "phone": ("python benchmarks/phone.py PHOTOGRAPHS",),
     "replay": ("python benchmarks/replay.py",),
@@ -82,7 +81,7 @@ RECORDS: dict[str, tuple[str, ...]] = {
     "paper": ("adte paper all --preset small --out WORK/paper",),
     "study": ("adte study all --preset small --out WORK/study",),
 }
-TABLES = ("bench-rate", "bench-growth", "bench-stream", "bench-prior-20000", "tower")  # CSV, too
+TABLES = ("bench-rate", "bench-stream", "bench-prior-20000", "tower")  # CSV, too
 PROGRAMS = {"adte": [sys.executable, "-m", "adte.cli"], "python": [sys.executable]}
 
 

@@ -20,8 +20,8 @@ import torch
 import torch.nn.functional as F
 
 from adte.bench import timing
-from adte.bench.conditions import conditions
-from adte.bench.limit import matrix_rate, tower_flops
+from adte.bench.rate import matrix_rate, tower_flops
+from adte.bench.timing import conditions
 from adte.models import accelerate, load_model
 from adte.models.fast import _forward, with_runtime
 

@@ -100,16 +100,8 @@ def test_eval_writes_metrics_and_the_whole_protocol(folder, tmp_path):
 
 @pytest.mark.slow
 def test_options_reach_the_stream_the_views_and_the_prompts(folder):
-    asked = (
-        "--order",
-        "listed",
-        "--crop-scale",
-        "0.2,0.5",
-        "--crop-flip",
-        0,
-        "--template",
-        "seven",
-    )
+    asked = ("--order", "listed", "--set", "views.scale=0.2,0.5", "--set", "views.flip=0",
+             "--template", "seven")  # fmt: skip
     protocol = facts("eval", "--data", f"folder:{folder}", *FAST, *asked)["protocol"]
     assert protocol["data"]["order"] == "listed"
     assert protocol["views"]["scale"] == [0.2, 0.5]
@@ -293,9 +285,9 @@ def test_the_seed_is_that_of_stream_and_views(folder):
     for args, stream, views in (
         ((), 0, 0),
         (("--seed", 3), 3, 3),
-        (("--seed", 3, "--view-seed", 5), 3, 5),
-        (("--seed", 3, "--stream-seed", 4), 4, 3),
-        (("--stream-seed", 4), 4, 0),
+        (("--seed", 3, "--set", "views.seed=5"), 3, 5),
+        (("--seed", 3, "--set", "stream.seed=4"), 4, 3),
+        (("--set", "stream.seed=4"), 4, 0),
     ):
         protocol = facts(*source, *args)["protocol"]
         assert (protocol["data"]["seed"], protocol["view_seed"]) == (stream, views)
@@ -355,13 +347,13 @@ def test_a_cache_does_not_stand_in_for_something_else(cache):
     data = ("eval", "--data", f"cache:{cache}")
     for args, message in (
         (("--views", 32), "was made with 3 views per image, not 32"),
-        (("--view-seed", 1), "was made with 0 as the seed of the views, not 1"),
-        (("--crop-flip", 0.2), "with 0.5 as the flip of the views, not 0.2"),
+        (("--set", "views.seed=1"), "was made with 0 as the seed of the views, not 1"),
+        (("--set", "views.flip=0.2"), "with 0.5 as the flip of the views, not 0.2"),
         (("--template", "art of the {}."), "another prompt set"),
         (("--model", "ViT-B-16/openai"), "features of model 'tiny', not of 'ViT-B-16/openai'"),
         (("--dtype", "bfloat16"), "features of dtype 'float32', not of 'bfloat16'"),
         (("--order", "class-ordered"), "with shuffled as the order of the stream"),
-        (("--imbalance", "zipf"), "with none as the imbalance of the stream, not zipf"),
+        (("--set", "stream.imbalance=zipf"), "with none as the imbalance of the stream, not zipf"),
         (("--corrupt", "fog"), "--corrupt fog needs images"),
         (("--workers", 2), "--workers 2 needs images"),
         (("--strict",), "--strict needs images"),
@@ -409,10 +401,10 @@ def test_extract_goes_on_and_refuses_other_views(folder, tmp_path):
     assert facts("extract", *source, *FAST, "--out", out) == first
     assert "another views" in refused("extract", *source, "--views", 4, "--out", out)
     older = tmp_path / "older"  # from before small images had views of their own: it stays so
-    free = facts("extract", *source, *FAST, "--crop-enlarge", 0, "--out", older)
+    free = facts("extract", *source, *FAST, "--set", "views.enlarge=0", "--out", older)
     assert "enlarge" not in free["recipe"]["views"]
     assert facts("extract", *source, *FAST, "--out", older) == free
-    said = refused("extract", *source, *FAST, "--crop-enlarge", 2, "--out", older)
+    said = refused("extract", *source, *FAST, "--set", "views.enlarge=2", "--out", older)
     assert "enlarge: none there, 2.0 asked for" in said
     assert "names a cache" in refused("extract", "--data", f"cache:{out}", "--out", tmp_path / "b")
     for prompts in ("seven", "eighty"):
@@ -603,7 +595,14 @@ BAD = {
     "batch": (["eval", "--data", "FOLDER", "--batch", "0"], "batch=0"),
     "seed": (["eval", "--data", "FOLDER", "--seed", "-1"], "seed=-1"),
     "workers": (["eval", "--data", "FOLDER", "--workers", "-1"], "workers=-1"),
-    "ratio": (["eval", "--data", "FOLDER", "--ratio", "0.5"], "ratio=0.5"),
+    "ratio": (["eval", "--data", "FOLDER", "--set", "stream.ratio=0.5"], "ratio=0.5"),
+    "not a number": (["eval", "--data", "FOLDER", "--set", "views.flip=nan"], "flip=nan is not"),
+    "not two": (
+        ["eval", "--data", "FOLDER", "--set", "views.scale=0.1"],
+        "scale=0.1 of the views is not 2 numbers",
+    ),
+    "no such option": (["compare", "--set", "views.flop=1"], "unknown option 'flop'"),
+    "of no one method": (["compare", "--set", "smoothing=5"], "no option of the views or of the"),
     "device": (["eval", "--data", "FOLDER", "--device", "gpu"], "device='gpu'"),
     "dtype": (["eval", "--data", "FOLDER", "--dtype", "int8"], "dtype='int8'"),
     "model": (["eval", "--data", "FOLDER", "--model", "x:y"], "x:"),
@@ -638,9 +637,8 @@ def test_bad_input_is_one_sentence(case, folder, tmp_path):
 
 
 @pytest.mark.parametrize("args", [
-    ("--limit", "x"), ("--ratio", "nan"), ("--ratio", "inf"), ("--crop-scale", "0.1"),
-    ("--crop-scale", "a,b"), ("--crop-flip", "nan"), ("--order", "up"), ("--shuffle", "-1"),
-    ("--protocol", "offline"), ("--nonsense",),
+    ("--limit", "x"), ("--order", "up"), ("--shuffle", "-1"), ("--protocol", "offline"),
+    ("--nonsense",),
 ], ids=" ".join)  # fmt: skip
 def test_bad_values_of_options_are_refused_by_name(args, folder):
     result = call("eval", "--data", f"folder:{folder}", *args)

@@ -20,7 +20,6 @@ try:
 finally:
     print("torch" if "torch" in sys.modules else "no torch", file=sys.stderr)
 """
-SLOW = ("bench",)  # whose options are the arguments of what it measures
 
 
 def quickly(line: str) -> tuple[int, str]:
@@ -42,7 +41,7 @@ def at_home(monkeypatch, tmp_path):
 
 def test_help_of_every_verb():
     """All in one process, to be quick; `--help` ends it by an exception."""
-    verbs = [v for v in MODULES if v not in SLOW]
+    verbs = list(MODULES)
     code = (
         "import sys\nfrom adte.cli import main\n"
         f"for words in [[], *([v] for v in {verbs!r})]:\n"

@@ -14,7 +14,7 @@ import torch
 from PIL import Image, ImageOps
 
 from adte import Classifier, Pipeline, Sample, Views, create_method, list_methods
-from adte.bench.views import photo
+from adte.bench.rate import photo
 from adte.core import machine
 from adte.core.batch import Batch, Context
 from adte.core.errors import InputError

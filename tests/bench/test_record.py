@@ -25,7 +25,7 @@ def test_a_result_is_kept_with_its_command_version_and_machine(
     more = ("--classes", "20", "--repeats", "3")
     script.main(["bench-head", "--as", "small-head", "--out", str(tmp_path), "--", *more])
     facts = json.loads((tmp_path / "small-head.json").read_text("utf-8"))
-    assert facts["command"] == "adte bench head --classes 20 --repeats 3"
+    assert facts["command"] == "python benchmarks/speed.py head --classes 20 --repeats 3"
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", facts["date"])
     assert facts["version"]["adte"]
     assert {"processor", "kernel", "threads", "torch"} <= facts["machine"].keys()

@@ -1,4 +1,4 @@
-"""Twenty thousand classes: what a batch of images takes is little more than its logits."""
+"""Many classes: a batch of images takes little more than its logits, prompts in chunks less."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from adte.core.batch import Batch, Context
 from adte.core.errors import InputError
 from adte.core.machine import PeakMemory
 from adte.methods import create_method
+from adte.methods.prompt_tuning import PromptLearner
+from adte.models import load_model
 
 CLASSES, IMAGES, VIEWS = 20_000, 16, 64
 LOGITS = 4 * CLASSES * IMAGES * VIEWS  # bytes, 82 MB
@@ -98,3 +100,30 @@ def test_what_is_not_finite_is_found(bad: float, name: str, dtype: torch.dtype) 
 
 def test_numbers_beyond_float32_are_finite() -> None:
     Batch(torch.full((1, 2, 3), 1e300, dtype=torch.float64)).check()
+
+
+def kept(learner: PromptLearner) -> int:
+    """Bytes that wait for the way back, the weights and the inputs aside."""
+    given = (learner.ids, learner.embeddings, *learner.twin.parameters())
+    known = {x.untyped_storage().data_ptr() for x in given}
+    found: dict[int, int] = {}
+
+    def note(x: torch.Tensor) -> torch.Tensor:
+        storage = x.untyped_storage()
+        if storage.data_ptr() not in known:
+            found[storage.data_ptr()] = storage.nbytes()
+        return x
+
+    context = learner.initial.clone().requires_grad_()
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda x: x):
+        weights = learner.class_weights(context)
+    assert weights.requires_grad
+    return sum(found.values())
+
+
+def test_chunks_keep_what_waits_from_growing_with_the_classes() -> None:
+    model = load_model("tiny")
+    names = [f"object {i}" for i in range(96)]
+    whole, half = (kept(PromptLearner(model, names[:n], chunk=0)) for n in (96, 48))
+    assert whole == pytest.approx(2 * half, rel=0.3)
+    assert kept(PromptLearner(model, names, chunk=16)) < half / 20

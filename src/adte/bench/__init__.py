@@ -1,7 +1,7 @@
-"""Speed and memory on this machine: one module per question, each with `run(...) -> dict`.
+"""Speed on this machine: images a second from JPEG to label (`adte bench rate`).
 
-A result is {"rows": [{"name", "seconds", "ratio", …}], "ratio", "meaning"} with the conditions it
-holds under: device, dtype, kernel of the views, threads, processor. `adte bench` prints it.
-Modules: rate, growth, stream, step, views, head, prior, encode, pipeline, cost; `limit` is what
-they are held against.
+timing   times by turns, and the conditions they hold under
+rate     the usual way, our way, the tower alone and the limit; the photographs and classes for them
+
+Other benchmarks are scripts in benchmarks/, made of the same parts.
 """

@@ -18,10 +18,10 @@ from click.shell_completion import CompletionItem
 
 from adte import _start
 from adte._version import __version__
-from adte.cli._config import note_folders, own_defaults
 from adte.cli._methods import check_names
 from adte.cli._outputs import add_force, writable
 from adte.cli._verbs import MODULES, VERBS
+from adte.cli.config import note_folders, own_defaults
 from adte.core.errors import AdteError, InputError, brief, unknown
 from adte.files.whole import reason
 
@@ -32,11 +32,18 @@ PATHS = {  # errors that say something of a path, and nothing of a disk or a rea
 }  # fmt: skip
 COUNT = click.IntRange(min=1)
 SEED = click.IntRange(min=0, max=2**63 - 1)  # what every log and file can hold
+PARTS = ("views.", "stream.")  # how names of --set begin that are no option of the method
 
 
 JSON = click.option(
     "--json", "json_to", default=None, metavar="[FILE.json]", callback=writable,
     help="Write the results as JSON to FILE.json, or to standard output if no file is named.",
+)  # fmt: skip
+RARE = click.option(
+    "--set", "settings", multiple=True, metavar="NAME=VALUE",
+    help="Set a rare option of the views (scale, ratio, enlarge, flip, interpolation, augmix, "
+    "seed) or of the stream (imbalance, ratio, delta, labels, seed), as in views.flip=0 or "
+    "stream.imbalance=zipf; repeat for more.",
 )  # fmt: skip
 SET = click.option(
     "--set", "settings", multiple=True, metavar="NAME=VALUE",
@@ -77,8 +84,10 @@ class Verb(click.Command):
         rest = super().parse_args(ctx, out)
         note_folders(ctx, own)
         if "method" in ctx.params and not ctx.resilient_parsing:
-            settings = split_settings(ctx.params.get("settings", ()))
-            check_names(ctx.params["method"], settings)
+            names = split_settings(ctx.params.get("settings", ()))
+            if "view_count" in ctx.params:  # rare options of views and stream are by --set, too
+                names = {n: v for n, v in names.items() if not n.startswith(PARTS)}
+            check_names(ctx.params["method"], names)
         return rest
 
     def _check_follows(self, word: str) -> None:
@@ -151,7 +160,9 @@ def _orderly_end() -> Iterator[None]:
 
 
 def _end_unwritten(error: OSError) -> NoReturn:
-    """End where standard output takes no more: a full disk is said, a reader who left is not."""
+    """End where standard output takes no more: with an error if the disk is full, silently if the
+    reader left.
+    """
     if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EPIPE):
         raise error
     with suppress(OSError, ValueError):  # what it still holds would fail again when Python ends
@@ -161,9 +172,9 @@ def _end_unwritten(error: OSError) -> NoReturn:
     if error.errno == errno.EPIPE:
         sys.exit(1)
     if isinstance(ended := error.__context__, SystemExit) and ended.code:
-        sys.exit(ended.code)  # it was said before
-    said = "standard output" if error.filename is None else repr(error.filename)
-    click.echo(f"error: cannot write {said}: {reason(error)}", err=True)
+        sys.exit(ended.code)  # its error is on the screen
+    name = "standard output" if error.filename is None else repr(error.filename)
+    click.echo(f"error: cannot write {name}: {reason(error)}", err=True)
     sys.exit(2)
 
 
@@ -186,11 +197,11 @@ class Main(Verbs):
         width = max(map(len, MODULES))
         for heading, verbs in VERBS.items():
             with formatter.section(heading):
-                formatter.write_dl([(name.ljust(width), line.said) for name, line in verbs.items()])
+                formatter.write_dl([(name.ljust(width), line.help) for name, line in verbs.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         lines = (pair for verbs in VERBS.values() for pair in verbs.items())
-        found = [CompletionItem(n, help=x.said) for n, x in lines if n.startswith(incomplete)]
+        found = [CompletionItem(n, help=x.help) for n, x in lines if n.startswith(incomplete)]
         return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def main(self, *args: Any, **extra: Any) -> Any:
@@ -228,9 +239,9 @@ class Main(Verbs):
             )
             goes_on = "the same command continues from them where it can"
             again = ctx.meta.get(AGAIN, goes_on)
-            begun = not _is_importing(error)
-            said = f"; the files written so far are complete, and {again}" if begun else ""
-            click.echo(how + said, err=True)
+            started = not _is_importing(error)
+            rest = f"; the files written so far are complete, and {again}" if started else ""
+            click.echo(how + rest, err=True)
             ctx.exit(code)
 
 
@@ -275,12 +286,12 @@ def read_settings(method: str, texts: tuple[str, ...]) -> dict[str, Any]:
     from adte.core.options import parse, unread
     from adte.methods import create_method, method_info
 
-    found = parse(method_info(method).cls, split_settings(texts))
-    made = create_method(method, **found)
-    idle = unread(made, found)
+    options = parse(method_info(method).cls, split_settings(texts))
+    made = create_method(method, **options)
+    idle = unread(made, options)
     if not made.stateful:
-        idle |= {name: "adjust=before" for name in found if name.startswith("prior.")}
+        idle |= {name: "adjust=before" for name in options if name.startswith("prior.")}
     for name, mend in idle.items():
-        said = f"{name} has no effect on {method} with these options; it needs {mend}"
-        click.echo(f"note: {said}", err=True)
-    return found
+        text = f"{name} has no effect on {method} with these options; it needs {mend}"
+        click.echo(f"note: {text}", err=True)
+    return options

@@ -37,23 +37,6 @@ class Finite(click.ParamType):  # type: ignore[type-arg]  # newer versions have 
 FINITE = Finite()
 
 
-class Numbers(click.ParamType):  # type: ignore[type-arg]
-    """Numbers with commas between them."""
-
-    name = "A,B"
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if isinstance(value, tuple):
-            return value
-        words = str(value).split(",")
-        if len(words) != self.count:
-            self.fail(f"{value!r} is not {self.count} numbers; write them as 0.1,1.0.", param, ctx)
-        return tuple(FINITE.convert(word, param, ctx) for word in words)
-
-
 class Count(click.IntRange):
     """A whole number, or the word auto."""
 
@@ -79,9 +62,9 @@ class Section:
 
 
 def _params(command: Command) -> list[click.Parameter]:
-    """What decorators have added to a command so far, the last first."""
-    found: list[click.Parameter] = getattr(command, "__click_params__", [])
-    return found
+    """The parameters that decorators have added to a command so far, the last first."""
+    params: list[click.Parameter] = getattr(command, "__click_params__", [])
+    return params
 
 
 class OptionsOf:
@@ -114,13 +97,13 @@ class OptionsOf:
         for f in reversed(self.fields):
             default = self.defaults.get(f.name, None if f.default is MISSING else f.default)
             flag = self.names.get(f.name, f.name.replace("_", "-"))
-            said = _kind(hints[f.name], default, self.helps.get(f.name, f.metadata["help"]))
+            how = _kind(hints[f.name], default, self.helps.get(f.name, f.metadata["help"]))
             flags = f"--{flag}/--no-{flag}" if hints[f.name] is bool else f"--{flag}"
-            command = click.option(flags, self.prefix + f.name, **said)(command)
+            command = click.option(flags, self.prefix + f.name, **how)(command)
         return command
 
     def given(self, values: dict[str, Any], own: bool = True) -> dict[str, Any]:
-        """What a person set of these options, by field; all of them are taken out of the values.
+        """The options that a person set, by field; all of them are taken out of the values.
 
         `own` counts a person's own defaults (`adte.cli.config`) too.
         """
@@ -140,29 +123,25 @@ def was_given(name: str, own: bool = True) -> bool:
 
 
 def _kind(hint: Any, default: Any, text: str) -> dict[str, Any]:
-    """What click is told of an option."""
-    said: dict[str, Any] = {"help": f"{text[0].upper()}{text[1:]}.", "default": default}
+    """The arguments of click for an option."""
+    how: dict[str, Any] = {"help": f"{text[0].upper()}{text[1:]}.", "default": default}
     kinds = [k for k in (get_args(hint) or (hint,)) if k is not type(None)]
     if (known := choices(hint)) is not None:
-        said["type"] = click.Choice(known)
-    elif get_origin(hint) is tuple and kinds[0] is float:
-        said["type"] = Numbers(len(kinds))
+        how["type"] = click.Choice(known)
     elif get_origin(hint) is not None and isinstance(default, tuple):
-        said.update(multiple=True, metavar="TEXT")
+        how.update(multiple=True, metavar="TEXT")
     elif kinds[0] is float:
-        said["type"] = FINITE
+        how["type"] = FINITE
     elif kinds[0] is int:
-        said["type"] = int
+        how["type"] = int
     elif kinds[0] is not bool:
-        said["type"] = str
-    said["show_default"] = default is True if hint is bool else default not in (None, "", ())
-    if isinstance(said.get("type"), Numbers):
-        said["show_default"] = ",".join(f"{x:.3g}" for x in default)
-    return said
+        how["type"] = str
+    how["show_default"] = default is True if hint is bool else default not in (None, "", ())
+    return how
 
 
 class Engine(Section):
-    """`--engine`, and what a cluster is told for this verb; verbs that a cluster can do have it.
+    """`--engine`, and the options of the cluster, for verbs that a cluster can do.
 
     Args:
         fields: of `ClusterOptions`, those that the verb uses beside the address.

@@ -1,4 +1,4 @@
-"""The options that say which images, which model and which views."""
+"""The options of images, model and views, shared by the verbs that evaluate."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from adte.cli._group import PARTS, split_settings
 from adte.cli._options import OptionsOf, Section, was_given
 from adte.cli._prompts import ALLOW_MISSING, DESCRIPTIONS, check_missing
+from adte.core.errors import InputError
 from adte.core.loading import Loading
 from adte.data.streams import StreamOptions
 from adte.evaluate.asked import FEATURES, Asked
@@ -24,8 +26,6 @@ MODEL = ("model", *(f.name for f in fields(Loading)))  # wherever a model runs
 # What only images can be made into; a cache was made.
 FOR_IMAGES = ("data", "corrupt", "severity", "clean", "workers", "strict")
 
-CROPS = {"scale": "crop-scale", "ratio": "crop-ratio", "enlarge": "crop-enlarge",
-         "flip": "crop-flip", "interpolation": "crop-filter"}  # fmt: skip
 TEMPLATE = click.option(
     "--template", "templates", multiple=True, metavar="SET|TEXT|@FILE",
     help="Prompt template: the name of a set (single, seven, eighty, …), a text with {} for the "
@@ -37,25 +37,19 @@ class SourceOptions:
     """A decorator that adds the options of a `Source`, and what makes one of their values.
 
     Args:
-        replay: only what can be said of a cache that is there.
+        replay: only the options that a finished cache can have.
     """
 
     def __init__(self, replay: bool = False) -> None:
         own = (*MODEL, "batch", "prompt_set")
         self.data = OptionsOf(Asked, only=("seed",) if replay else (*FOR_IMAGES, "seed"))
         self.model = OptionsOf(Asked, only=own)
-        self.stream = OptionsOf(
-            StreamOptions, only=("limit",) if replay else None, prefix="stream_",
-            names={"seed": "stream-seed"}, seed=None,
-            helps={"seed": "seed of the order of the images alone; by default that of --seed"},
-        )  # fmt: skip
+        order = ("limit",) if replay else ("order", "domains", "limit")
+        self.stream = OptionsOf(StreamOptions, only=order, prefix="stream_")
         self.views = OptionsOf(
-            Views, only=("count",) if replay else None, prefix="view_",
-            names={"count": "views", "seed": "view-seed", **CROPS},
+            Views, only=("count",), prefix="view_", names={"count": "views"}, count=None,
             helps={"count": "views per image, the image itself (base view) among them; by "
-                            "default 64, or as many as the cache has",
-                   "seed": "seed of the random crops alone; by default that of --seed"},
-            count=None, seed=None,
+                            "default 64, or as many as the cache has"},
         )  # fmt: skip
         self.sections = (
             Section("Images", self.data, self.stream),
@@ -69,7 +63,8 @@ class SourceOptions:
         return command
 
     def take(self, values: dict[str, Any], **more: Any) -> Source:
-        """The source that was asked for; its options are taken out of the values.
+        """The source that was asked for; its options are taken out of the values, those by --set
+        too.
 
         A person's own defaults are for images; of a cache only what was asked for now must hold.
         """
@@ -79,19 +74,43 @@ class SourceOptions:
 
         named = more.get("data") or values.get("data") or ()
         images = bool(named) and not any(spec.startswith(FEATURES) for spec in named)
-        given: tuple[str, ...] = values.pop("templates")
-        templates = tuple(read_templates(given if was_given("templates", images) else ()))
+        words: tuple[str, ...] = values.pop("templates")
+        templates = tuple(read_templates(words if was_given("templates", images) else ()))
         descriptions, allowed = values.pop("descriptions"), values.pop("allow_missing")
         check_missing(descriptions, allowed)
         prompts = None
         if templates or descriptions:
-            said = templates[0] if len(templates) == 1 else templates or "single"
-            prompts = Prompts.of(said, descriptions, allow_missing=allowed)
+            texts = templates[0] if len(templates) == 1 else templates or "single"
+            prompts = Prompts.of(texts, descriptions, allow_missing=allowed)
+        rare = taken_settings(values)
         return Source(
             **self.data.given(values, images),
             **self.model.given(values, images),
-            stream=self.stream.given(values, images),
-            views=self.views.given(values, images),
+            stream={**self.stream.given(values, images), **rare["stream"]},
+            views={**self.views.given(values, images), **rare["views"]},
             prompts=prompts,
             **more,
+        )
+
+
+def taken_settings(values: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The rare options of views and stream, typed; those of the method stay in the values."""
+    from adte.core.options import parse
+
+    pairs = split_settings(values["settings"])
+    texts: dict[str, dict[str, str]] = {part: {} for part in PARTS}
+    for name in [n for n in pairs if n.startswith(PARTS)]:
+        part, _, option = name.partition(".")
+        texts[f"{part}."][option] = pairs.pop(name)
+    values["settings"] = tuple(f"{name}={value}" for name, value in pairs.items())
+    views, stream = (texts[part] for part in PARTS)
+    return {"views": parse(Views, views), "stream": parse(StreamOptions, stream)}
+
+
+def no_method_settings(values: dict[str, Any]) -> None:
+    """Refuse options of a method where a verb runs several."""
+    if rest := values.pop("settings"):
+        raise InputError(
+            f"--set {rest[0]} is no option of the views or of the stream; write it as views.flip=0 "
+            "or stream.imbalance=zipf, and set options of a method with `adte eval` or `adte sweep`"
         )

@@ -1,4 +1,4 @@
-"""What `paper` and `study` do; it needs torch, and their options do not."""
+"""The work of `paper` and `study`; it needs torch, and their options do not."""
 
 from __future__ import annotations
 
@@ -21,27 +21,15 @@ from adte.files import console, make_folder, write_whole
 from adte.files.lists import read_templates
 from adte.methods import method_info
 from adte.models.prompts import Prompts
-from adte.paper.conduct import (
-    PUBLISHED,
-    Settings,
-    chosen,
-    conduct,
-    facts,
-    planned,
-    prepare,
-)
-from adte.paper.lab import PRESETS
-from adte.paper.render import (
-    findings_page,
-    grids,
-    keep_findings,
-    kept_findings,
-    to_markdown,
-)
-from adte.paper.study import Finding, Study, studies
+from adte.paper.lab import PRESETS, Settings
+from adte.paper.ours import verdict
+from adte.paper.render import findings_page, grids, keep_findings, kept_findings, to_markdown
+from adte.paper.sources import PUBLISHED, planned, prepare
+from adte.paper.study import Finding, Study, chosen, conduct, studies
 from adte.pipeline import default_workers
 
 PAGE = "index.html"
+Done = list[tuple[Study, Finding]]
 
 
 @console.notes()
@@ -63,40 +51,33 @@ def run_studies(
         return
     wanted = chosen(names, ours)
     home = Path(out or f"adte-{verb}")
-    source, settings = _asked(home, **options)
+    source, settings = _settings(home, **options)
     if dry_run:
         _show_plan(wanted, planned(wanted, source, settings), json_to)
         return
     folder = make_folder(home)
     _claim(folder, wanted)
-    settings = _encoded(source, settings, folder, ours, options["descriptions"])
-    done, failed = [], []
+    if source.data:
+        settings = _encoded(source, settings, folder, ours, options["descriptions"])
+    found: dict[str, Finding | Exception] = {}
     with console.progress("studies", len(wanted)) as bar:
-        for study, found in conduct(wanted, settings, jobs or default_workers() + 1):
+        for study, finding in conduct(wanted, settings, jobs or default_workers() + 1):
             bar.advance()
             bar.update(study.name)
-            if isinstance(found, Finding):
-                done.append((study, found))
-            else:
-                failed.append((study, found))
-    rank = {s.name: i for i, s in enumerate(wanted)}
-    done.sort(key=lambda pair: rank[pair[0].name])
+            found[study.name] = finding
+    done = [(s, f) for s in wanted if isinstance(f := found[s.name], Finding)]
     if settings.caches and not settings.block:
         click.echo(f"no difference to the published numbers: {settings.unlike}", err=True)
-    if console.told(facts(done), json_to):
-        for study, finding in done:
-            head = Text.assemble("\n", (study.title, "bold"), f" ({study.name}): {finding.setting}")
-            console.out.print(head)
-            for grid in grids(study, finding):
-                console.grid(grid)
-            for note in finding.notes:
-                console.out.print(f"  {note}", style="dim", markup=False)
+    facts = [{**s.facts(f), **(verdict(f) if s.name == "robust" else {})} for s, f in done]
+    if console.told(facts, json_to):
+        _show(done)
     if done and table_to:
         _save_tables(table_to, done)
     if done:
         click.echo(f"page: {_page(folder, ours, done, settings)}", err=json_to == "-")
-    for study, reason in failed:
-        click.echo(f"{study.name} was not run: {reason}", err=True)
+    failed = {name: error for name, error in found.items() if isinstance(error, Exception)}
+    for name, error in failed.items():
+        click.echo(f"{name} was not run: {error}", err=True)
     if failed:
         raise InputError(f"{len(failed)} of {len(wanted)} studies could not be run; see above")
 
@@ -111,7 +92,17 @@ def _claim(folder: Path, wanted: list[Study]) -> None:
         check_writable(ctx, "--out", home / f"{study.name}.json")
 
 
-def _save_tables(path: str, done: list[tuple[Study, Finding]]) -> None:
+def _show(done: Done) -> None:
+    for study, finding in done:
+        head = Text.assemble("\n", (study.title, "bold"), f" ({study.name}): {finding.setting}")
+        console.out.print(head)
+        for grid in grids(study, finding):
+            console.grid(grid)
+        for note in finding.notes:
+            console.out.print(f"  {note}", style="dim", markup=False)
+
+
+def _save_tables(path: str, done: Done) -> None:
     if check_suffix(path) in (".md", ".markdown"):
         write_whole(path, to_markdown(done))
         return
@@ -119,33 +110,32 @@ def _save_tables(path: str, done: list[tuple[Study, Finding]]) -> None:
                       for s, f in done for g in grids(s, f)])  # fmt: skip
 
 
-def _page(folder: Path, ours: bool, done: list[tuple[Study, Finding]], settings: Settings) -> Path:
-    """The page of all studies that the folder holds by now."""
+def _page(folder: Path, ours: bool, done: Done, settings: Settings) -> Path:
+    """The page of all studies that the folder holds."""
     lead = (
         "The studies of the paper in small: the embedded model on its own photographs. "
         "Published numbers are of another model and other data."
-        if settings.caches == {}
-        else f"Model {settings.model} on {', '.join(settings.caches)}; "
-        + (
+    )
+    if not settings.small:
+        lead = f"Model {settings.model} on {', '.join(settings.caches)}; " + (
             f"no difference to the published numbers: {settings.unlike}."
             if settings.unlike
             else "its weights are the published ones by their SHA-256."
         )
-    )
     title = "adte study" if ours else "The tables and figures of the paper"
     keep_findings(folder, done, lead)
-    there = kept_findings(folder, ours)
-    for sentence in there.damaged:
+    kept = kept_findings(folder, ours)
+    for sentence in kept.damaged:
         click.echo(sentence, err=True)
     try:
-        text = findings_page(title, there.lead, there.done)
+        text = findings_page(title, kept.lead, kept.done)
     except MissingExtra as error:
-        text = findings_page(title, there.lead, there.done, plots=False)
+        text = findings_page(title, kept.lead, kept.done, plots=False)
         click.echo(f"no plots: {error}", err=True)
     return write_whole(folder / PAGE, text)
 
 
-def _list(found: list[Any], verb: str, json_to: str | None) -> None:
+def _list(found: list[Study], verb: str, json_to: str | None) -> None:
     rows = [{"name": s.name, "title": s.title, "kind": s.kind, "about": s.about,
              "published": s.published is not None} for s in found]  # fmt: skip
     if console.told(rows, json_to):
@@ -166,10 +156,10 @@ def _show_plan(wanted: list[Study], plan: list[dict[str, object]], json_to: str 
         )
 
 
-def _asked(home: Path, *, preset: str | None, protocol: Any, descriptions: tuple[str, ...],
-           templates: tuple[str, ...], skip: tuple[str, ...], seeds: int | None = None,
-           **values: Any) -> tuple[Source, Settings]:  # fmt: skip
-    """Which data, and what a lab will hold; nothing is loaded yet."""
+def _settings(home: Path, *, preset: str | None, protocol: Any, descriptions: tuple[str, ...],
+              templates: tuple[str, ...], skip: tuple[str, ...], seeds: int | None = None,
+              **values: Any) -> tuple[Source, Settings]:  # fmt: skip
+    """The data, and what a lab will hold; nothing is loaded yet."""
     limit = LIMIT.given(values)
     images = any(not spec.startswith(FEATURES) for spec in values["data"])
     words = tuple(read_templates(templates if was_given("templates", images) else ()))
@@ -179,18 +169,20 @@ def _asked(home: Path, *, preset: str | None, protocol: Any, descriptions: tuple
         stream=limit,
         prompts=Prompts.of(words[0] if len(words) == 1 else words) if words else None,
     )
+    preset = preset or ("full" if source.data else "small")
+    if preset not in PRESETS:
+        raise unknown("preset", preset, PRESETS)
+    amount: dict[str, Any] = dict(PRESETS[preset])
+    few = [n for n in (amount.pop("images"), limit.get("limit")) if n is not None]
     settings = Settings(
-        preset=preset or ("full" if source.data else "small"),
+        **{**amount, "seeds": seeds or amount["seeds"]},
+        images=min(few, default=None),
         protocol=protocol,
-        seeds=seeds,
-        limit=limit.get("limit"),
         skip=tuple(method_info(name).name for name in skip),
-        **asdict(source.loading),
         batch=source.batch,
         runs=str(home / "runs"),
+        **asdict(source.loading),
     )
-    if settings.preset not in PRESETS:
-        raise unknown("preset", settings.preset, PRESETS)
     if not source.data:
         unused = {"model": source.model not in (None, DEFAULT_MODEL), "weights": source.weights,
                   "tokenizer": source.tokenizer, "runtime": source.runtime != "auto",
@@ -207,9 +199,7 @@ def _asked(home: Path, *, preset: str | None, protocol: Any, descriptions: tuple
 
 def _encoded(source: Source, settings: Settings, folder: Path, ours: bool,
              descriptions: tuple[str, ...]) -> Settings:  # fmt: skip
-    """With --data the views are encoded first, into OUT/caches."""
-    if not source.data:
-        return settings
+    """The views are encoded first, into OUT/caches."""
     with console.progress("encoding", 1) as bar:
 
         def begin(name: str, images: int) -> Tick:
@@ -218,4 +208,4 @@ def _encoded(source: Source, settings: Settings, folder: Path, ours: bool,
 
         return prepare(source, settings, folder, descriptions, begin,
                        crops={} if ours else PUBLISHED,
-                       seeds=1 if ours else settings.amount.seeds)  # fmt: skip
+                       seeds=1 if ours else settings.seeds)  # fmt: skip

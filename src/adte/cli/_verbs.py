@@ -1,4 +1,4 @@
-"""The verbs by what they are for: where each is written, and a line that says what it does.
+"""The verbs by their purpose: the module of each, and its line of help.
 
 So `adte --help` and the Tab key need no verb's module, and none of what those import.
 """
@@ -12,7 +12,7 @@ __all__ = ["MODULES", "VERBS"]
 
 class Line(NamedTuple):
     module: str
-    said: str
+    help: str
 
 
 VERBS = {
@@ -32,7 +32,7 @@ VERBS = {
         "extract": Line("evaluate", "Encode the views of a data set once, into a cache."),
         "replay": Line("evaluate", "Evaluate one method on a cache, without encoding again."),
         "simulate": Line("evaluate", "Run the methods on simulated data with a known class prior."),
-        "report": Line("report", "Write an HTML page and tables from saved results."),
+        "report": Line("evaluate", "Write an HTML page and tables from saved results."),
         "paper": Line("paper", "Reproduce the paper's tables and figures."),
         "study": Line("paper", "Run our own studies, on what the paper leaves open."),
     },
@@ -42,7 +42,7 @@ VERBS = {
     },
     "Look up and measure": {
         "methods": Line("lists", "List the methods, or the options of one."),
-        "models": Line("models_get", "List the models, or download the weights of one."),
+        "models": Line("lists", "List the models, or download the weights of one."),
         "datasets": Line("lists", "List the data sets, or show how to get one."),
         "data": Line("lists", "Check a data set on disk, or download one."),
         "bench": Line("bench", "Measure speed and memory on this machine."),

@@ -33,7 +33,10 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-from adte.core.errors import InputError, unknown
+import click
+from click.core import ParameterSource
+
+from adte.core.errors import InputError, brief, unknown
 
 __all__ = [
     "ENVIRONMENT",
@@ -45,6 +48,8 @@ __all__ = [
     "Setting",
     "find_config",
     "load_config",
+    "note_folders",
+    "own_defaults",
 ]
 
 VERBS = ("predict", "learn", "calibrate", "eval", "compare", "sweep", "extract", "replay", "paper",
@@ -193,3 +198,37 @@ def _fits(value: object, wanted: str) -> bool:
     if wanted in (COUNT, INDEX):
         return isinstance(value, int) and value >= (wanted == COUNT)
     return isinstance(value, str)
+
+
+# --------------------------------------------------------------------------- for a verb
+
+
+def own_defaults(ctx: click.Context) -> dict[str, tuple[str, Setting]]:
+    """Keys and defaults for the parameters of the verb that is about to run, by name of the
+    parameter.
+    """
+    names = {ctx.info_name, *([ctx.parent.info_name] if ctx.parent else [])}
+    verb = next((v for v in VERBS if v in names), None)
+    if verb is None:
+        return {}
+    every = load_config().settings(verb).items()
+    found = {k: s for k, s in every if s.origin != "ADTE_DTYPE"}  # models see to it
+    out: dict[str, tuple[str, Setting]] = {}
+    for param in (p for p in ctx.command.params if isinstance(p, click.Option)):
+        keys = [param.name, *(opt.removeprefix("--").replace("-", "_") for opt in param.opts)]
+        if key := next((k for k in keys if k in found), None):
+            value: Any = found[key].value
+            value = [value] if param.multiple and isinstance(value, str) else value
+            out[str(param.name)] = key, found[key]._replace(value=value)
+    return out
+
+
+def note_folders(ctx: click.Context, own: Mapping[str, tuple[str, Setting]]) -> None:
+    """Say which options the file of the current folder sets, unless with -q."""
+    used = ", ".join(
+        f"{key}={brief(value)}"
+        for name, (key, (value, origin)) in own.items()
+        if origin == FOLDERS and ctx.get_parameter_source(name) is ParameterSource.DEFAULT_MAP
+    )
+    if used and not (ctx.resilient_parsing or ctx.params.get("quiet")):
+        click.echo(f"note: {FOLDERS} sets {used}", err=True)

@@ -1,17 +1,19 @@
-"""`eval`, `replay`, `compare`, `sweep`, `extract` and `simulate`."""
+"""`eval`, `replay`, `compare`, `sweep`, `extract`, `report` and `simulate`."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 import click
 
-from adte.cli._group import COUNT, JSON, SEED, SET, main, read_settings
+from adte.cli._group import COUNT, JSON, RARE, SEED, SET, main, read_settings
 from adte.cli._options import Engine, OptionsOf, Section
+from adte.cli._outputs import check_writable, writable
 from adte.cli._results import run_and_show, run_options, taken, unseen
-from adte.cli._source import SourceOptions
+from adte.cli._source import SourceOptions, no_method_settings
 from adte.core.errors import InputError
 from adte.evaluate.simulate import SimulatedStream
 from adte.files import console
@@ -84,7 +86,8 @@ def replay(cache: str, **values: Any) -> None:
 
     It is the same as `adte eval --data cache:CACHE`.
     """
-    _one(CACHE.take(values, data=(f"cache:{cache}",)), **values)
+    source = CACHE.take(values, data=(f"cache:{cache}",))  # it takes its --set out of the values
+    _one(source, **values)
 
 
 def _one(
@@ -112,6 +115,7 @@ def _run(source: Any, tasks: Any, values: dict[str, Any]) -> None:
 @main.command()
 @SOURCE
 @Section("Method", METHODS, PROTOCOLS, SHUFFLE, SEEDS, BASELINE)
+@RARE
 @run_options
 @ENGINE
 def compare(
@@ -129,6 +133,7 @@ def compare(
     if wanted == []:
         raise InputError("--methods is empty; name methods, or leave --methods out for all")
     source = SOURCE.take(values)
+    no_method_settings(values)
     ways = _words(protocols) if protocols else None
     orders = range(shuffle, shuffle + seeds)
     _run(source, tasks_for(wanted, ways, orders, source.lacking), values)
@@ -142,6 +147,7 @@ def _words(texts: Sequence[str]) -> Any:
 @click.argument("grid_texts", nargs=-1, required=True, metavar="NAME=A,B,C...")
 @SOURCE
 @Section("Method", METHOD, PROTOCOL, SHUFFLE, SEEDS, BASELINE)
+@RARE
 @run_options
 @ENGINE
 def sweep(
@@ -164,11 +170,14 @@ def sweep(
             raise InputError(f"{text!r} is not NAME=VALUES; write it as in smoothing=20,50")
     protocol = protocol or protocol_of(method)
     tasks = grid(method, grid_texts, protocol, range(shuffle, shuffle + seeds))
-    _run(SOURCE.take(values), tasks, values)
+    source = SOURCE.take(values)
+    no_method_settings(values)
+    _run(source, tasks, values)
 
 
 @main.command()
 @SOURCE
+@RARE
 @click.option("--out", required=True, metavar="FOLDER",
               help="Folder of the cache; an unfinished one is continued.")  # fmt: skip
 @JSON
@@ -186,6 +195,7 @@ def extract(out: str, json_to: str | None, **values: Any) -> None:
     from adte.label.report import counted
 
     cluster, source = WORKERS.take(values), SOURCE.take(values)
+    no_method_settings(values)
     if source.cache is not None or source.npz is not None:
         kind = "a cache" if source.npz is None else "features"
         raise InputError(f"extract reads images, but --data names {kind}; give it a data set")
@@ -217,6 +227,29 @@ def extract(out: str, json_to: str | None, **values: Any) -> None:
         console.out.print(f"{len(cache)} images in {out}", markup=False)
         for s in live.skipped:
             console.out.print(f"skipped {s.id}: {s.reason}", markup=False)
+
+
+@main.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUNS...")
+@click.option("--out", metavar="FILE.html", callback=writable,
+              help="Page to write.  [default: report.html in the first folder]")  # fmt: skip
+@click.option("--baseline", metavar="ROW",
+              help="Row that gains are measured against, named as in the table.  [default: se, or "
+              "zero-shot if se was not run]")  # fmt: skip
+@console.notes()
+def report(runs: tuple[str, ...], out: str | None, baseline: str | None) -> None:
+    """Write one HTML page, and tables as CSV and Markdown, from the results in the folders RUNS.
+
+    Such folders are written by `adte eval`, `compare`, `sweep` and `replay` with --runs FOLDER.
+    """
+    from adte.evaluate.report.runs import report_files, runs_report
+
+    if os.path.isdir(runs[0]):  # else the report says it
+        page, *tables = report_files(runs, out)
+        for option, path in (("--out", page), *(("the table of --out", t) for t in tables)):
+            check_writable(click.get_current_context(), option, path)
+    for path in runs_report(runs, out, baseline=baseline):
+        console.out.print(str(path), markup=False, soft_wrap=True)
 
 
 @main.command()

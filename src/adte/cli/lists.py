@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from adte.cli._group import COUNT, JSON, Verb, main
+from adte.cli._group import COUNT, JSON, Verbs, main
 from adte.core.errors import InputError, MissingExtra
 from adte.files import console
 
@@ -82,10 +82,26 @@ def _help(option: dict[str, Any]) -> str:
     return f"{option['help']} ({more})" if more else str(option["help"])
 
 
-@click.command(cls=Verb)
+class Listed(Verbs):
+    """A group that lists if its first word is none of its verbs."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or args[0] not in (*self.commands, "-h", "--help"):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+@main.group(cls=Listed)
+def models() -> None:
+    """List the models (`adte models [PATTERN]`), or download the weights of one (`adte models get
+    NAME`).
+    """
+
+
+@models.command("list")
 @click.argument("pattern", default="*")
 @JSON
-def models(pattern: str, json_to: str | None) -> None:
+def list_(pattern: str, json_to: str | None) -> None:
     """List the models whose name matches PATTERN, such as 'ViT*'.
 
     Models of the Hugging Face hub (hf:ID or hf:FOLDER) and of timm (timm:NAME) can be used too, but
@@ -113,6 +129,35 @@ def _no_model(pattern: str) -> InputError:
     if pattern.partition(":")[0] in ("hf", "timm"):
         mend = "names with hf: and timm: are not listed, but can be used"
     return InputError(f"no model matches {pattern!r}; {mend}")
+
+
+@models.command("get")
+@click.argument("name")
+@click.option(
+    "--from",
+    "source",
+    metavar="URL|FILE|FOLDER",
+    help="Take the weights from here: a file, a folder that holds it, or such a folder's address.",
+)
+@click.option(
+    "--to",
+    metavar="FILE",
+    help="Write the weights to FILE, to be given as --weights, and not to the usual cache.",
+)
+def get_weights(name: str, source: str | None, to: str | None) -> None:  # fmt: skip
+    """Download the weights of the open_clip model NAME, such as ViT-B-16/openai.
+
+    The addresses are those that open_clip publishes. A download that was interrupted continues
+    where it stopped. Where a checksum is published, the file is verified.
+    """
+    from adte.models.get import get_model
+
+    with console.progress(name, None) as bar:
+        path = get_model(name, source, to, bar.download)
+    console.out.print(f"done: {path}", markup=False, soft_wrap=True)
+    use = name if to is None else f"{name} --weights {path}"
+    console.out.print(f"use it: adte predict IMAGES --classes NAMES --model {use}",
+                      markup=False, soft_wrap=True)  # fmt: skip
 
 
 @main.command()

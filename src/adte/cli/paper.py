@@ -38,10 +38,9 @@ OPTIONS = (
     VIEWS,
     LIMIT,
     TEMPLATE,
-    click.option("--descriptions", multiple=True, metavar="SET=FILE|FOLDER|FILE",
+    click.option("--descriptions", multiple=True, metavar="SET=FILE|FILE",
                  help="JSON file of sentences that describe each class of a data set, for the rows "
-                 "of CuPL (repeat for more); or a folder of files named by their sets, or one file "
-                 "for all sets; needs --data."),
+                 "of CuPL (repeat for more), or one file for all sets; needs --data."),
     click.option("--skip", multiple=True, metavar="METHOD",
                  help="Leave out the rows of this method, as in tpt (repeat for more)."),
     click.option("--protocol", default="online", show_default=True,

@@ -366,6 +366,9 @@ def _convert(name: str, text: str, hint: Any) -> Any:
         if text not in get_args(hint):
             raise unknown(f"value for option {name!r}", text, map(str, get_args(hint)))
         return text
+    if get_origin(hint) is tuple and text.count(",") == len(get_args(hint)) - 1:
+        words = zip(text.split(","), get_args(hint), strict=True)
+        return tuple(_convert(name, word, kind) for word, kind in words)
     kinds = [k for k in (get_args(hint) or (hint,)) if k is not type(None)]
     if text.lower() == "none" and len(kinds) < len(get_args(hint)):
         return None
@@ -381,5 +384,6 @@ def _convert(name: str, text: str, hint: Any) -> Any:
             if value != value:
                 raise InputError(f"option {name}={text} is not a number; give it one")
             return value
-    wanted = " or ".join(k.__name__ for k in kinds)
+    both = ",".join if get_origin(hint) is tuple else " or ".join
+    wanted = both(k.__name__ for k in kinds)
     raise InputError(f"option {name}={text!r} is not {wanted}; pass {name}={wanted}")

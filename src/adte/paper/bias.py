@@ -10,14 +10,14 @@ import torch
 from numpy.typing import NDArray
 
 from adte.core.state import prefixed
-from adte.evaluate.features.stream import FeatureStream, Narrowed
+from adte.evaluate.features.stream import FeatureStream
 from adte.evaluate.running import figures, protocol
-from adte.evaluate.running.protocol import BATCH, run
+from adte.evaluate.running.protocol import BATCH, Run, run
 from adte.methods import PriorMethod, create_method
 from adte.methods.prior import ClassPrior
-from adte.paper.lab import ADTE, PAPER, RELEASED, Lab, Rival
-from adte.paper.rows import FIXED_POINT, STAND_INS, family_like, rows_of
-from adte.paper.study import Cell, Figure, Finding, Row, Series, study
+from adte.paper.lab import ADTE, OURS, PAPER, Lab, Rival, require
+from adte.paper.study import Cell, Finding, Plot, Row, study
+from adte.paper.tables import FIXED_POINT, STAND_INS, family_like, rows_of
 
 __all__ = ["learned"]
 
@@ -37,6 +37,12 @@ def favoured(lab: Lab, stream: FeatureStream) -> NDArray[np.int64]:
     return order[np.isin(order, stream.labels)]
 
 
+def of_classes(run: Run, classes: Any, *what: str) -> list[float]:
+    """Means over the images of some classes: of `correct`, `truth` or `entropy`."""
+    mine = np.isin(run.labels, classes)
+    return [float(getattr(run, name)[mine].mean()) for name in what]
+
+
 @study("vlm-bias", "Confidence and accuracy from head to tail classes", "figure")
 def vlm_bias(lab: Lab) -> Finding:
     """Figure 1(a): accuracy and confidence of zero-shot predictions, for tenths of the classes from
@@ -44,19 +50,15 @@ def vlm_bias(lab: Lab) -> Finding:
     """
     stream = lab.main()
     done = lab.run(stream, "zero-shot").run
-    tenths = [np.isin(done.labels, c) for c in np.array_split(favoured(lab, stream), 10)]
-    tenths = [t for t in tenths if t.any()]
-    x = tuple(float(10 * i + 10) for i in range(len(tenths)))
-    lines = {
-        "accuracy": tuple(float(done.correct[t].mean()) for t in tenths),
-        "confidence": tuple(float(done.truth[t].mean()) for t in tenths),
-    }
+    tenths = [c for c in np.array_split(favoured(lab, stream), 10) if len(c)]
+    pairs = [of_classes(done, c, "correct", "truth") for c in tenths]
+    at = tuple(float(10 * i + 10) for i in range(len(tenths)))
+    lines = zip(("accuracy", "confidence"), zip(*pairs, strict=True), strict=True)
     return Finding(
         lab.setting([stream]),
-        tuple(f"to {v:.0f} %" for v in x),
-        [Row(name, y, method="zero-shot") for name, y in lines.items()],
-        figures=(Figure("From head to tail classes", "classes, % from the most favoured",
-                        "share", tuple(Series(name, x, y) for name, y in lines.items())),),
+        tuple(f"to {v:.0f} %" for v in at),
+        [Row(name, y, method="zero-shot") for name, y in lines],
+        plot=Plot("classes, % from the most favoured", "share", at),
         ranked=False,
         notes=(
             "Classes by their prior as the same predictions estimate it, without labels. "
@@ -71,12 +73,11 @@ def tail_classes(lab: Lab) -> Finding:
     stream = lab.main()
     systems = lab.wanted({"CLIP": ("zero-shot", {}), **ADTE})
     runs = [lab.run(stream, method).run for method, _ in systems.values()]
-    rows = []
-    for c in favoured(lab, stream)[-10:]:
-        mine = runs[0].labels == c
-        cells = [x for r in runs for x in (float(r.correct[mine].mean()),
-                                           float(r.truth[mine].mean()))]  # fmt: skip
-        rows.append(Row(f"{c} {stream.classes[int(c)]}", tuple(cells)))
+    rows = [
+        Row(f"{c} {stream.classes[int(c)]}",
+            tuple(x for r in runs for x in of_classes(r, c, "correct", "truth")))
+        for c in favoured(lab, stream)[-10:]
+    ]  # fmt: skip
     columns = {f"{what} ({name})": method for name, (method, _) in systems.items()
                for what in ("Accuracy", "Confidence")}  # fmt: skip
     return Finding(
@@ -101,12 +102,11 @@ def head_tail(lab: Lab) -> Finding:
     order = favoured(lab, stream)
     count = max(1, len(order) // 20)
     rows = []
-    systems: dict[str, Rival] = {"CLIP": ("zero-shot", {}), "SE": ("se", {}), **ADTE}
-    for name, (method, _) in lab.wanted(systems).items():
-        done, cells = lab.run(stream, method).run, list[float]()
-        for part in (order[:count], order[-count:]):
-            mine = np.isin(done.labels, part)
-            cells += [float(done.truth[mine].mean()), float(done.entropy[mine].mean())]
+    rivals: dict[str, Rival] = {"CLIP": ("zero-shot", {}), "SE": ("se", {}), **ADTE}
+    for name, (method, _) in lab.wanted(rivals).items():
+        done = lab.run(stream, method).run
+        cells = [x for part in (order[:count], order[-count:])
+                 for x in of_classes(done, part, "truth", "entropy")]  # fmt: skip
         rows.append(Row(name, tuple(cells), method=method))
     return Finding(
         lab.setting([stream]),
@@ -125,27 +125,25 @@ def head_tail(lab: Lab) -> Finding:
 @study("bias-statistics", "Spread of the estimated bias, and the gain")
 def bias_statistics(lab: Lab) -> Finding:
     """Variance and deviation of the bias of every set beside the accuracy of CLIP and ADTE."""
-    streams = lab.require(lab.family(), "ImageNet or a variant of it")
+    streams = lab.family()
     like = family_like(lab, ("IN-I", "IN-V", "IN-K", "IN-A", "IN-R"))
-    columns = {"Variance": "", "Std_Dev": "", "Acc (CLIP)": "zero-shot", "Acc (ADTE)": PAPER,
-               "Gain": PAPER}  # fmt: skip
-    for name, (method, _) in lab.wanted(ADTE).items():
-        columns |= {f"Acc ({name})": method}
+    systems = {"CLIP": "zero-shot", "ADTE": PAPER}
+    systems |= {name: method for name, (method, _) in lab.wanted(ADTE).items()}
     rows = []
     for name, stream in streams.items():
         spread = figures.bias_statistics(learned(lab, stream).log_prior.cpu().numpy())
-        right = {c: lab.accuracy(stream, method) for c, method in columns.items()
-                 if method and c != "Gain"}  # fmt: skip
-        right["Gain"] = right["Acc (ADTE)"] - right["Acc (CLIP)"]
-        cells = (spread["bias_variance"], spread["bias_std"], *(right[c] for c in [*columns][2:]))
+        clip, adte, *others = (lab.accuracy(stream, method) for method in systems.values())
+        cells = (spread["bias_variance"], spread["bias_std"], clip, adte, adte - clip, *others)
         rows.append(Row(name, cells, like=like.get(name, name)))
+    methods = {f"Acc ({name})": method for name, method in systems.items()}
+    first, second, *rest = methods
     return Finding(
-        lab.setting(streams),
-        tuple(columns),
+        lab.setting(streams.values()),
+        ("Variance", "Std_Dev", first, second, "Gain", *rest),
         rows,
-        ("plain", "plain", *("percent",) * (len(columns) - 2)),
+        ("plain", "plain", *("percent",) * (len(methods) + 1)),
         ranked=False,
-        methods={c: method for c, method in columns.items() if method},
+        methods={**methods, "Gain": PAPER},
         notes=("Bias: the fixed point over every item.", *((STAND_INS,) if lab.small else ())),
     )
 
@@ -153,33 +151,30 @@ def bias_statistics(lab: Lab) -> Finding:
 @study("percentiles", "Accuracy and confidence by tenths of the classes")
 def percentiles(lab: Lab) -> Finding:
     """(Accuracy, confidence) of zero-shot predictions for tenths of the classes, best first."""
-    streams = lab.require(lab.cross(), "a cross-domain data set")
+    streams = require(lab.cross(), "a cross-domain data set")
     columns: dict[str, list[Cell]] = {}
     for name, stream in streams.items():
         done = lab.run(stream, "zero-shot").run
         classes = np.unique(done.labels)
-        right = np.array([done.correct[done.labels == c].mean() for c in classes])
-        sure = np.array([done.truth[done.labels == c].mean() for c in classes])
-        tenths = np.array_split(np.argsort(-right, kind="stable"), 10)
-        columns[name] = [
-            (float(right[t].mean()), float(sure[t].mean())) if len(t) else None for t in tenths
-        ]
-    rows = [
-        Row(f"{10 * i}%-{10 * i + 10}%", tuple(columns[n][i] for n in columns)) for i in range(10)
-    ]
+        pairs = np.array([of_classes(done, c, "correct", "truth") for c in classes])  # (L, 2)
+        tenths = np.array_split(pairs[np.argsort(-pairs[:, 0], kind="stable")], 10)
+        columns[name] = [tuple(t.mean(0).tolist()) if len(t) else None for t in tenths]
     named = {"Flow": "Flower102", "Calt": "Caltech101", "Food": "Food101", "SUN": "SUN397",
              "Airc": "Aircraft", "Euro": "Eurosat", "UCF": "UCF101"}  # fmt: skip
     return Finding(
-        lab.setting(streams),
+        lab.setting(streams.values()),
         tuple(streams),
-        rows,
+        [
+            Row(f"{10 * i}%-{10 * i + 10}%", tuple(c[i] for c in columns.values()))
+            for i in range(10)
+        ],
         ("plain",) * len(streams),
         methods=dict.fromkeys(streams, "zero-shot"),
         like=named,
         ranked=False,
         notes=(
             "Classes are sorted by their own accuracy, as the published columns seem to be, so "
-            "some fall is there by construction; few images per class make it steeper.",
+            "some fall is expected by construction; few images per class make it steeper.",
         ),
     )
 
@@ -187,19 +182,17 @@ def percentiles(lab: Lab) -> Finding:
 @study("bias-stability", "The bias as the bank grows")
 def bias_stability(lab: Lab) -> Finding:
     """Mean and variance of log p̃ for banks of 1 to 40 items, as released (L2-normalised)."""
-    stream = lab.main()
-    sizes = (1, 2, 5, 10, 20, 30, 40)
-    stats = []
+    stream, sizes, stats = lab.main(), (1, 2, 5, 10, 20, 30, 40), []
     for n in sizes:
         log_p = learned(lab, stream, bank="gap", size=n, threshold=1.0, norm="l2",
                         empty="zero", item="mean-logits").log_prior  # fmt: skip
         unit = log_p - torch.logsumexp(2 * log_p, 0) / 2  # of length one in L2
         stats.append((float(unit.mean()), float(unit.var(unbiased=False))))
+    named = zip(("Mean", "Variance"), zip(*stats, strict=True), strict=True)
     return Finding(
         lab.setting([stream]),
         tuple(map(str, sizes)),
-        [Row(name, tuple(s[i] for s in stats), method="zero-shot")
-         for i, name in enumerate(("Mean", "Variance"))],
+        [Row(name, cells, method="zero-shot") for name, cells in named],
         ("plain",) * len(sizes),
         ranked=False,
         fair=lab.main_is_imagenet,
@@ -208,7 +201,7 @@ def bias_stability(lab: Lab) -> Finding:
             "to one (at most −6.9), so this is +log p̃ of unit length in L2, as the released code "
             "computes it, from zero-shot predictions.",
         ),
-    )  # fmt: skip
+    )
 
 
 def filled(lab: Lab, stream: FeatureStream, method: PriorMethod, noise: float | None) -> ClassPrior:
@@ -230,11 +223,10 @@ def filled(lab: Lab, stream: FeatureStream, method: PriorMethod, noise: float | 
 @study("label-noise", "The bank filled by wrong labels")
 def label_noise(lab: Lab) -> Finding:
     """ADTE whose bank is filled by true labels, by pseudo-labels, and by labels partly random."""
-    family = lab.require(lab.family(), "ImageNet-A")
-    stream = family.get("IN-A") or lab.main()
+    stream = lab.imagenet_a()
     rows = rows_of(lab, {"CLIP": ("zero-shot", {}), "SE": ("se", {})}, {"": stream})
     rows = [replace(row, cells=(*row.cells, *(None,) * 7)) for row in rows]
-    banks = {name: rival for name, rival in ADTE.items() if rival[0] in (PAPER, RELEASED)}
+    banks = {name: rival for name, rival in ADTE.items() if rival[0] != OURS}
     for name, (method, _) in lab.wanted(banks).items():
         cells: list[float | None] = [None]
         for noise in (0.0, None, 0.2, 0.4, 0.6, 0.8, 1.0):
@@ -245,37 +237,13 @@ def label_noise(lab: Lab) -> Finding:
             cells.append(float(run(made, stream, "frozen", lab.tick).correct.mean()))
         rows.append(Row(name, tuple(cells), method=method))
     return Finding(
-        lab.setting([stream]).replace(lab.protocol, "two-pass"),
-        ("Zero-shot", "True Label", "Pseudo Label", "20% Noise", "40% Noise", "60% Noise",
-         "80% Noise", "100% Noise"),
+        lab.setting([stream], "two-pass"),
+        ("Zero-shot", "True Label", "Pseudo Label",
+         *(f"{n}% Noise" for n in (20, 40, 60, 80, 100))),
         rows,
-        fair="IN-A" in family,
+        fair="IN-A" in lab.family(),
         notes=(
             "Two passes. Our default has no bank and reads no labels, and so no row. 100 % noise: "
             "every label is wrong.",
         ),
     )  # fmt: skip
-
-
-@study("low-bias", "Fifths of the classes, from most to least biased")
-def low_bias(lab: Lab) -> Finding:
-    """CLIP, SE, TE and ADTE in five label spaces, by how far a class's bias is from the mean."""
-    stream = lab.main()
-    bias = learned(lab, stream, estimator="marginal").bias.cpu().numpy()
-    order = np.argsort(-np.abs(bias - bias.mean()), kind="stable")
-    fifths = {
-        f"s{i + 1}": Narrowed(stream, np.sort(c).tolist(), f"bias fifth {i + 1}")
-        for i, c in enumerate(np.array_split(order, 5))
-    }
-    systems: dict[str, Rival] = {"CLIP": ("zero-shot", {}), "SE": ("se", {}), "TE": ("te", {})}
-    return Finding(
-        lab.setting(list(fifths.values())),
-        tuple(fifths),
-        rows_of(lab, {**systems, **ADTE}, fifths),
-        fair=lab.main_is_imagenet,
-        notes=(
-            "Each fifth is scored within its own classes. The paper's text speaks of ImageNet-1k, "
-            "its caption of ImageNet-A; what it means by magnitude it does not say, ours is the "
-            "distance of −log p̃ from its mean.",
-        ),
-    )

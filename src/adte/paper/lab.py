@@ -5,16 +5,16 @@ The studies call the three methods that go by ADTE's name by the constants here,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from copy import copy
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from adte.core.errors import InputError, StateError
-from adte.core.loading import Loading
+from adte.core.loading import DEFAULT_MODEL, Loading
+from adte.core.machine import head_device
 from adte.evaluate.features.cache import Cache, bundle
 from adte.evaluate.features.stream import FeatureStream, Held, Narrowed, Tick, part, silent
 from adte.evaluate.running.protocol import BATCH, Protocol
@@ -26,11 +26,13 @@ from adte.models.loading import load_with
 from adte.models.prompts import Prompts, class_weights
 
 __all__ = [
-    "ADTE", "BLOCKS", "CROSS", "FAMILY", "OURS", "PAPER", "PRESETS", "RELEASED", "Lab", "Preset",
-    "Rival", "in_turn", "interleaved",
+    "ADTE", "BLOCKS", "CROSS", "FAMILY", "OURS", "PAPER", "PRESETS", "RELEASED", "Lab", "Rival",
+    "Settings", "in_turn", "interleaved",
 ]  # fmt: skip
 
+T = TypeVar("T")
 Rival = tuple[str, dict[str, Any]]  # a method and its options
+Streams = dict[str, FeatureStream]
 
 PAPER = "adte"  # ADTE as the paper writes it: the rows "ADTE" of its tables
 RELEASED = "adte-released"  # as its authors' code computes it
@@ -42,214 +44,218 @@ ADTE: dict[str, Rival] = {  # rows of every table that has a row "ADTE"
 }
 
 # Data sets by our name, and the columns that the paper has for them.
-FAMILY = {
-    "imagenet": "IN",
-    "imagenet-v2": "IN-V2",
-    "imagenet-sketch": "IN-K",
-    "imagenet-a": "IN-A",
-    "imagenet-r": "IN-R",
-}
-CROSS = {
-    "pets": "Pets",
-    "flowers": "Flow",
-    "aircraft": "Airc",
-    "dtd": "DTD",
-    "eurosat": "Euro",
-    "cars": "Cars",
-    "food101": "Food",
-    "sun397": "SUN",
-    "caltech101": "Calt",
-    "ucf101": "UCF",
-}
-# What stands for the variants of ImageNet in small: the bundle's photographs, and four shifts.
+FAMILY = {"imagenet": "IN", "imagenet-v2": "IN-V2", "imagenet-sketch": "IN-K",
+          "imagenet-a": "IN-A", "imagenet-r": "IN-R"}  # fmt: skip
+CROSS = {"pets": "Pets", "flowers": "Flow", "aircraft": "Airc", "dtd": "DTD", "eurosat": "Euro",
+         "cars": "Cars", "food101": "Food", "sun397": "SUN", "caltech101": "Calt",
+         "ucf101": "UCF"}  # fmt: skip
+# In small: the bundle's photographs, and four shifts for the variants of ImageNet.
 SHIFTS = ("brightness/3", "motion_blur/3", "impulse_noise/3", "glass_blur/3")
 BLOCKS = {"ViT-B-16/openai": "ViT-B/16", "ViT-L-14/openai": "ViT-L/14"}
 
-
-@dataclass(frozen=True)
-class Preset:
-    """How much of the data a study takes."""
-
-    images: int | None = None  # of each stream; None for all
-    tuned: int | None = None  # for methods that tune prompts, which are slow
-    seeds: int = 3
-
-
-PRESETS = {
-    "small": Preset(images=None, tuned=16, seeds=3),
-    "tiny": Preset(images=40, tuned=2, seeds=2),  # for a quick look, and for tests
-    "full": Preset(),
+# How much of the data a study takes: images of each stream, of those for methods that tune prompts,
+# and seeds; None is all.
+PRESETS: dict[str, dict[str, int | None]] = {
+    "small": {"images": None, "tuned": 16, "seeds": 3},
+    "tiny": {"images": 40, "tuned": 2, "seeds": 2},  # for a quick look, and for tests
+    "full": {"images": None, "tuned": None, "seeds": 3},
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Loading):
+    """Everything that decides what studies run on, as plain data that can be sent to a worker.
+
+    Attributes:
+        images: of each stream; tuned: of it, for methods that tune prompts, which are slow; None
+            takes all.
+        seeds: how many runs the paper's figures are means of.
+        protocol: how methods that learn see a stream; skip: methods whose rows are left out.
+        caches: data-set name → cache folders, one per seed or one for all; empty for the embedded
+            bundles.
+        described: the sets whose caches also hold class weights from descriptions.
+        block: the paper's model that this is, if its published weights were loaded; else `unlike`
+            says why not.
+        model: behind the caches, as they say; loaded where a method needs a tower.
+        batch: images per call of a method, None for the usual number.
+        runs: the folder of finished runs, so that nothing is run twice.
+    """
+
+    images: int | None = None
+    tuned: int | None = 16
+    seeds: int = 3
+    protocol: Protocol = "online"
+    skip: tuple[str, ...] = ()
+    caches: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    described: tuple[str, ...] = ()
+    block: str | None = None
+    unlike: str = "another model and other data, for orientation"
+    model: str = DEFAULT_MODEL
+    batch: int | None = None
+    runs: str | None = None
+
+    @property
+    def small(self) -> bool:
+        """Whether these are the embedded model and its bundles."""
+        return not self.caches
+
+    @property
+    def draws(self) -> str:
+        """What a seed draws, in words."""
+        redrawn = not self.small and min(map(len, self.caches.values())) >= self.seeds
+        return "crops and order" if redrawn else "the order alone (crops as they are cached)"
 
 
 @dataclass
 class Lab:
     """Streams and runs for the studies.
 
-    Without `sets` it is the embedded model with its bundles, the paper in small. With them, caches
-    of the user's own data by data-set name, it is the paper at its own size, or on other data.
+    Without caches it is the embedded model with its bundles, the paper in small. With them it is
+    the paper at its own size, or on other data.
 
     Attributes:
-        seed: of the order of every stream; `redrawn` says whether the sets have crops of it too.
-        skip: methods whose rows are left out; protocol: how methods that learn see a stream.
-        block: which of the paper's models ours is, if its published weights were loaded; else
-            `unlike` says why not.
-        loading: how the model is loaded, when a method first needs a tower.
-        batch: images per call of a method; None for the usual number.
+        seed: of the order of every stream, and of the crops where caches were made for each.
+        described: whether classes have descriptions (CuPL's) in place of templates.
+        shared: what is loaded, made and run; labs of other seeds have the same.
     """
 
-    sets: Mapping[str, Cache] = field(default_factory=dict)
-    described: Mapping[str, Cache] = field(default_factory=dict)  # the same with CuPL prompts
-    preset: Preset = PRESETS["small"]
-    skip: Collection[str] = ()
-    protocol: Protocol = "online"
+    settings: Settings = Settings()
     seed: int = 0
-    redrawn: bool = False
-    block: str | None = None
-    unlike: str = ""
-    results: Results | None = None
+    described: bool = False
+    shared: dict[Any, Any] = field(default_factory=dict, repr=False)
     tick: Tick = silent
-    loading: Loading = Loading()  # noqa: RUF009
-    batch: int | None = None
-    _loaded: dict[str, Model] = field(default_factory=dict, repr=False)
-    _held: dict[str, Held] = field(default_factory=dict, repr=False)
-    _made: dict[str, dict[str, FeatureStream]] = field(default_factory=dict, repr=False)
-    _done: dict[str, Outcome] = field(default_factory=dict, repr=False)
+
+    def once(self, key: Any, make: Callable[[], T]) -> T:
+        """A thing that is made when it is first needed."""
+        if key not in self.shared:
+            self.shared[key] = make()
+        made: T = self.shared[key]
+        return made
 
     # ------------------------------------------------------------------ streams
 
     @property
     def small(self) -> bool:
-        """Whether this is the embedded model and its bundles."""
-        return not self.sets
-
-    def another(self, seed: int, sets: Mapping[str, Cache], described: Mapping[str, Cache]) -> Lab:
-        """The same for another seed; what is loaded and what was run is shared."""
-        out = copy(self)
-        out.seed, out.sets, out.described, out._made = seed, sets, described, {}
-        return out
-
-    @property
-    def draws(self) -> str:
-        """What a seed of this lab draws, in words."""
-        return "crops and order" if self.redrawn else "the order alone (crops as they are cached)"
-
-    @property
-    def _model_name(self) -> str:
-        return "tiny-longtail" if self.small else next(iter(self.sets.values())).recipe.model
+        return self.settings.small
 
     @property
     def model(self) -> Model:
         """The model behind the streams, for methods that need a tower."""
-        if "model" not in self._loaded:
-            self._loaded["model"] = load_with(self.loading, self._model_name)
-        return self._loaded["model"]
+        name = "tiny-longtail" if self.small else self.settings.model
+        return self.once("model", lambda: load_with(self.settings.loading, name))
 
-    def bundle(self, name: str, described: bool = False) -> Held:
+    def sets(self) -> dict[str, Cache]:
+        """The user's data sets by name; of those with descriptions, where they are asked for."""
+        s = self.settings
+        prompts = "cupl" if self.described else "default"
+
+        def opened(name: str) -> Cache:
+            folders = s.caches[name]
+            cache = Cache(folders[min(self.seed, len(folders) - 1)], prompts)
+            if s.device:  # batches follow the class weights
+                cache.class_weights = cache.class_weights.to(head_device(s.device))
+            return cache
+
+        names: Iterable[str] = s.described if self.described else s.caches
+        return self.once(
+            ("sets", prompts, self.seed), lambda: {name: opened(name) for name in names}
+        )
+
+    def bundle(self, name: str) -> Held:
         """An embedded bundle (replay, shifts, second), held in memory."""
-        key = f"{name} described" if described else name
-        if key not in self._held:
+
+        def held() -> Held:
             cache = Cache(bundle(name))
-            if described:
+            if self.described:
                 prompts = Prompts.of("single", "tiny-imagenet")
                 cache.class_weights = class_weights(self.model, cache.classes, prompts)
                 cache.recipe = replace(cache.recipe, prompts=prompts.describe())
-            self._held[key] = Held.of(cache)
-        return self._held[key]
+            return Held.of(cache)
 
-    def main(self, described: bool = False) -> FeatureStream:
+        return self.once(("bundle", name, self.described), held)
+
+    def main(self) -> FeatureStream:
         """The stream that stands for ImageNet."""
-        family = self.require(self.family(described), "ImageNet or a variant of it")
-        return next(iter(family.values()))
+        return next(iter(self.family().values()))
 
     @property
     def main_is_imagenet(self) -> bool:
         """Whether that stream is the paper's own."""
-        return not self.small and next(iter(self.family()), "") == "IN"
+        return not self.small and next(iter(self.family())) == "IN"
 
-    def family(self, described: bool = False) -> dict[str, FeatureStream]:
-        """ImageNet and its variants by column; on other data, whatever sets there are."""
+    def family(self) -> Streams:
+        """ImageNet and its variants by column; on other data, sets that are not cross-domain."""
         if self.small:
-            shifts = self.shifts(described)
-            out: dict[str, FeatureStream] = {"photographs": self.bundle("replay", described)}
-            out |= {name.partition("/")[0]: shifts[name] for name in SHIFTS}
-            return self._limited(out)
-        sets = self.described if described else self.sets
-        known = {column: sets[name] for name, column in FAMILY.items() if name in sets}
-        return self._limited(known or {n: s for n, s in sets.items() if n not in CROSS})
+            shifts = self.shifts()
+            named: Streams = {name.partition("/")[0]: shifts[name] for name in SHIFTS}
+            return self.first({"photographs": self.bundle("replay"), **named})
+        sets = self.sets()
+        known: Streams = {c: sets[name] for name, c in FAMILY.items() if name in sets}
+        known = known or {n: s for n, s in sets.items() if n not in CROSS}
+        return self.first(
+            known if self.described else require(known, "ImageNet or a variant of it")
+        )
 
-    def cross(self, described: bool = False) -> dict[str, FeatureStream]:
-        """The ten cross-domain sets; in small, ten themes of twenty classes each."""
-        if self.small:
-            return self.groups(described)
-        sets = self.described if described else self.sets
-        return self._limited({c: sets[n] for n, c in CROSS.items() if n in sets})
+    def imagenet_a(self) -> FeatureStream:
+        """ImageNet-A, or what stands for ImageNet where it is not given."""
+        return self.family().get("IN-A") or self.main()
 
-    def groups(self, described: bool = False) -> dict[str, FeatureStream]:
-        """The bundle cut into ten label spaces by WordNet order, so neighbours are alike."""
+    def cross(self) -> Streams:
+        """The ten cross-domain sets; in small, ten label spaces of twenty classes of the bundle, by
+        WordNet order, so that neighbours are alike.
+        """
+        if not self.small:
+            sets = self.sets()
+            return self.first({c: sets[n] for n, c in CROSS.items() if n in sets})
 
-        def cut() -> dict[str, FeatureStream]:
-            held = self.bundle("replay", described)
+        def cut() -> Streams:
+            held = self.bundle("replay")
             edges = np.linspace(0, len(held.classes), 11).astype(int).tolist()
             return {
                 f"{held.classes[a]} …": Held.of(Narrowed(held, range(a, b), f"classes {a}–{b - 1}"))
                 for a, b in pairwise(edges)
             }
 
-        return self._once(f"groups {described}", cut)
+        return self.first(self.once(("cross", self.described), cut))
 
-    def shifts(self, described: bool = False) -> dict[str, FeatureStream]:
+    def shifts(self) -> Streams:
         """The domains of the embedded bundle of shifts as streams of their own."""
-        return self._once(
-            f"shifts {described}", lambda: domains_of(self.bundle("shifts", described))
+        key = ("shifts", self.described)
+        return self.first(self.once(key, lambda: domains_of(self.bundle("shifts"))))
+
+    def corrupted(self, name: str) -> Streams:
+        """The domains "type/severity" of a corrupted set; in small, of the bundle of shifts."""
+        if self.small:
+            return self.shifts()
+        require({n: s for n, s in self.sets().items() if n == name}, f"the set {name!r}")
+        return self.first(
+            self.once(
+                ("domains", name, self.seed, self.described), lambda: domains_of(self.sets()[name])
+            )
         )
 
-    def split(self, name: str) -> dict[str, FeatureStream]:
-        """The domains of one of the user's sets as streams of their own."""
-        if name not in self.sets:
-            return {}
-        return self._once(f"domains {name}", lambda: domains_of(self.sets[name]))
-
-    def _once(
-        self, key: str, make: Callable[[], dict[str, FeatureStream]]
-    ) -> dict[str, FeatureStream]:
-        if key not in self._made:
-            self._made[key] = make()
-        return self._limited(self._made[key])
-
-    def _limited(self, streams: Mapping[str, FeatureStream]) -> dict[str, FeatureStream]:
-        return {n: s.first(self.preset.images) for n, s in streams.items()}
-
-    def require(self, streams: dict[str, FeatureStream], what: str) -> dict[str, FeatureStream]:
-        """Refuse a study that has nothing to look at."""
-        if not streams:
-            raise InputError(
-                f"this study needs {what}, and none was given; name them as in "
-                "--data imagenet:PATH, or leave --data out for the study in small"
-            )
-        return streams
+    def first(self, streams: Streams) -> Streams:
+        """As many images of each stream as the settings say."""
+        return {n: s.first(self.settings.images) for n, s in streams.items()}
 
     # ------------------------------------------------------------------ runs
 
     def run(
-        self,
-        stream: FeatureStream,
-        method: str,
-        protocol: Protocol | None = None,
-        **options: Any,
+        self, stream: FeatureStream, method: str, protocol: Protocol | None = None, **options: Any
     ) -> Outcome:
         """One run, done once however many studies ask for it."""
-        made = create_method(method, **options)
+        made, s = create_method(method, **options), self.settings
         if "text tower" in made.needs:
             self.with_tower(stream)
         seed = self.seed if made.stateful else 0  # without state an order changes nothing
-        task = Task(method, options, protocol or self.protocol, seed)
-        key = key_of(stream, task)
-        if key not in self._done:
-            (self._done[key],) = run_tasks(
-                stream, [task], self.results, self.tick, batch=self.batch or BATCH
-            )
-        return self._done[key]
+        task = Task(method, options, protocol or s.protocol, seed)
+        kept = None if s.runs is None else self.once("results", lambda: Results(str(s.runs)))
+
+        def run() -> Outcome:
+            (outcome,) = run_tasks(stream, [task], kept, self.tick, batch=s.batch or BATCH)
+            return outcome
+
+        return self.once(key_of(stream, task), run)
 
     def with_tower(self, stream: FeatureStream) -> FeatureStream:
         """The stream with its model, which caches are opened without."""
@@ -269,16 +275,26 @@ class Lab:
 
     def wanted(self, rivals: Mapping[str, Rival]) -> dict[str, Rival]:
         """Those whose method is not skipped."""
-        return {name: rival for name, rival in rivals.items() if rival[0] not in self.skip}
+        return {name: rival for name, rival in rivals.items() if rival[0] not in self.settings.skip}
 
-    def setting(self, streams: Mapping[str, FeatureStream] | Sequence[FeatureStream]) -> str:
+    def setting(self, streams: Iterable[FeatureStream], protocol: Protocol | None = None) -> str:
         """What a study ran on, in words."""
-        every = list(streams.values() if isinstance(streams, Mapping) else streams)
+        every = list(streams)
         images = _span([len(s) for s in every])
         views = _span([s.recipe.views.count for s in every])
         few = f"{len(every)} streams of " if len(every) > 1 else ""
-        model = every[0].recipe.model
-        return f"{model}, {few}{images} images, {views} views, {self.protocol}"
+        how = protocol or self.settings.protocol
+        return f"{every[0].recipe.model}, {few}{images} images, {views} views, {how}"
+
+
+def require(streams: Streams, what: str) -> Streams:
+    """Refuse a study that has nothing to look at."""
+    if not streams:
+        raise InputError(
+            f"this study needs {what}, and none was given; name them as in "
+            "--data imagenet:PATH, or leave --data out for the study in small"
+        )
+    return streams
 
 
 def _span(numbers: Sequence[int]) -> str:
@@ -286,9 +302,9 @@ def _span(numbers: Sequence[int]) -> str:
     return "–".join(map(str, sorted({min(numbers), max(numbers)})))
 
 
-def domains_of(stream: FeatureStream) -> dict[str, FeatureStream]:
+def domains_of(stream: FeatureStream) -> Streams:
     """The domains of a stream as streams of their own."""
-    domains = np.array([i.domain for i in stream.images()])
+    domains = np.array(stream.domains)
     return {
         str(d): part(stream, np.flatnonzero(domains == d), str(d))
         for d in dict.fromkeys(domains.tolist())

@@ -1,4 +1,4 @@
-"""The paper's own numbers, as data: what a study's results are set beside.
+"""The paper's own numbers, as data: a study's results are set beside them.
 
 Every table of "Adaptive Debiasing Tsallis Entropy for Test-Time Adaptation" (ICLR 2026), under the
 name of the study that reproduces it. Figures are kept as printed, slips included; the tests list
@@ -9,25 +9,41 @@ column has one unit.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any, TypeAlias
 
 from adte.core.errors import unknown
 
-__all__ = ["Cell", "Published", "PublishedRow", "list_published", "published"]
+__all__ = ["Cell", "Published", "Row", "list_published", "published"]
 
 Cell: TypeAlias = float | tuple[float, ...] | None
 
 
 @dataclass(frozen=True)
-class PublishedRow:
-    """One printed row: its name, the block it stands in where names repeat, its cells."""
+class Row:
+    """One row, printed or ours; `block` tells rows of one name apart.
+
+    Of ours, `like` names the published row beside it, where that has another name. `method` is the
+    registered name behind it, `options` what differs from its preset. A row that is `aside` saw
+    other images than the rest and is not ranked with them. `spread` has, for every cell that is a
+    mean over seeds, half of its 95 % interval.
+    """
 
     name: str
     cells: tuple[Cell, ...]
+    like: str = ""
     block: str | None = None
+    aside: bool = False
+    method: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
+    spread: tuple[float | None, ...] = ()
+
+    @property
+    def variant(self) -> str:
+        """The method with its options, as in "adte adjust=none"."""
+        return " ".join([self.method, *(f"{k}={v}" for k, v in self.options.items())])
 
 
 @dataclass(frozen=True)
@@ -44,11 +60,11 @@ class Published:
     model: str
     data: str
     columns: tuple[str, ...]
-    rows: tuple[PublishedRow, ...]
+    rows: tuple[Row, ...]
     units: tuple[str, ...]
 
     def cell(self, row: str, column: str, block: str | None = None) -> Cell:
-        """What the paper prints there, in the column's unit; None where it prints nothing.
+        """The printed cell, in the column's unit; None where nothing is printed.
 
         `block` is needed only where several blocks have a row of that name.
 
@@ -77,24 +93,16 @@ def _tables() -> dict[str, Published]:
 
 
 def _table(name: str, entry: dict[str, Any]) -> Published:
-    label, columns = entry["label"], tuple(entry["columns"])
-    return Published(
-        name=name,
-        label=(label,) if isinstance(label, str) else tuple(label),
-        title=entry["title"],
-        model=entry["model"],
-        data=entry["data"],
-        columns=columns,
-        rows=tuple(
-            PublishedRow(r["name"], tuple(map(_cell, r["cells"])), r.get("block"))
-            for r in entry["rows"]
-        ),
-        units=tuple(entry["units"]) if "units" in entry else (entry["unit"],) * len(columns),
-    )
-
-
-def _cell(value: float | list[float] | None) -> Cell:
-    return tuple(value) if isinstance(value, list) else value
+    label, columns = entry.pop("label"), tuple(entry.pop("columns"))
+    unit = entry.pop("unit", None)
+    rows = tuple(
+        Row(r["name"], tuple(tuple(c) if isinstance(c, list) else c for c in r["cells"]),
+            block=r.get("block"))
+        for r in entry.pop("rows")
+    )  # fmt: skip
+    units = tuple(entry.pop("units", (unit,) * len(columns)))
+    label = (label,) if isinstance(label, str) else tuple(label)
+    return Published(name=name, label=label, columns=columns, rows=rows, units=units, **entry)
 
 
 def published(name: str) -> Published:

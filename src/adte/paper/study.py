@@ -1,93 +1,48 @@
-"""What a study is: a table or figure that runs, the paper's or our own, and what it finds."""
+"""A study: a table or figure that runs, the paper's or our own; its rows; and how it is run."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from multiprocessing import active_children, get_context
+from typing import Any, Literal
 
 import numpy as np
+import torch
 
-from adte.core.errors import InputError
+from adte.core.errors import AdteError, InputError
 from adte.core.registry import Registry
 from adte.evaluate.running.figures import seed_interval
-from adte.paper.published import Cell, Published, list_published, published
-
-if TYPE_CHECKING:
-    from adte.paper.lab import Lab
+from adte.paper.lab import Lab, Settings
+from adte.paper.published import Cell, Published, Row, list_published, published
 
 __all__ = [
-    "STUDIES",
-    "Cell",
-    "Figure",
-    "Finding",
-    "Row",
-    "Series",
-    "Study",
-    "averaged",
-    "find_study",
-    "studies",
-    "study",
-]
+    "STUDIES", "Cell", "Finding", "Plot", "Row", "Study", "averaged", "chosen",
+    "conduct", "find_study", "studies", "study",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Row:
-    """One row of ours; `like` names the published row and block that it stands beside.
+class Plot:
+    """How a finding is drawn: a line per row, over the values of its columns."""
 
-    A row that is `aside` saw other images than the rest and is not ranked with them. `method` is
-    the registered name behind it, `options` what differs from its preset. `spread` has, for every
-    cell that is a mean over seeds, half of its 95 % interval.
-    """
-
-    name: str
-    cells: tuple[Cell, ...]
-    like: str = ""
-    block: str | None = None
-    aside: bool = False
-    method: str = ""
-    options: dict[str, Any] = field(default_factory=dict)
-    spread: tuple[float | None, ...] = ()
-
-    @property
-    def variant(self) -> str:
-        """The method with its options, as in "adte adjust=none"."""
-        return " ".join([self.method, *(f"{k}={v}" for k, v in self.options.items())])
-
-
-@dataclass(frozen=True)
-class Series:
-    """A line of a figure; `low` and `high` are its band."""
-
-    name: str
-    x: tuple[float, ...]
-    y: tuple[float, ...]
-    low: tuple[float, ...] | None = None
-    high: tuple[float, ...] | None = None
-    dashed: bool = False
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A plot as data, so that it can be kept, sent and drawn elsewhere."""
-
-    title: str
     x: str
     y: str
-    series: tuple[Series, ...]
+    at: tuple[float, ...]
     log_x: bool = False
 
 
 @dataclass
 class Finding:
-    """What a study found, in the paper's shape.
+    """The result of a study, in the paper's shape.
 
     Attributes:
         setting: what it ran on, in a few words: model, images, views, protocol, seeds.
         columns, rows: ours; percentages are fractions here, as everywhere in `adte`.
-        units: "percent" or "plain" for every column.
-        like: which published column each of ours stands for; by the same name unless said.
+        units: "percent" or "plain" for every column; percent by default.
+        like: the published column beside each of ours, where its name is another.
         lower: whether less is better; ranked: whether rows compete at all.
         methods: the registered method behind a column, where columns are methods.
         fair: whether the data are the published table's, so that a difference means something.
@@ -103,7 +58,7 @@ class Finding:
     rows: list[Row] = field(default_factory=list)
     units: tuple[str, ...] = ()
     like: dict[str, str] = field(default_factory=dict)
-    figures: tuple[Figure, ...] = ()
+    plot: Plot | None = None
     notes: tuple[str, ...] = ()
     lower: bool = False
     ranked: bool = True
@@ -136,7 +91,7 @@ class Study:
 
     @property
     def cls(self) -> Callable[[Lab], Finding]:
-        """What was registered, by which the registry tells its origin."""
+        """The function that was registered, by which the registry tells its origin."""
         return self.run
 
     @property
@@ -144,16 +99,20 @@ class Study:
         """The paper's own numbers; a figure has none in its source."""
         return published(self.name) if self.name in list_published() else None
 
-    def conduct(self, labs: Sequence[Lab]) -> Finding:
-        """Run it in every lab, one per seed, and note the means and how long that took."""
-        start = time.perf_counter()
+    def conduct(self, settings: Settings, shared: dict[Any, Any] | None = None) -> Finding:
+        """Run it once per seed, and note the means and how long that took.
+
+        Studies that are given the same dictionary share what is loaded and run.
+        """
+        start, shared = time.perf_counter(), {} if shared is None else shared
         once = self.ours or self.draws is None
-        finding = averaged([self.run(lab) for lab in (labs[:1] if once else labs)])
+        labs = [Lab(settings, seed, shared=shared) for seed in range(1 if once else settings.seeds)]
+        finding = averaged([self.run(lab) for lab in labs])
         if not finding.rows:
             raise InputError("all of its methods are skipped; leave out a --skip")
-        finding.block, finding.unlike = labs[0].block, labs[0].unlike
+        finding.block, finding.unlike = settings.block, settings.unlike
         if not once:
-            drawn = self.draws or labs[0].draws
+            drawn = self.draws or settings.draws
             finding.setting += f", {finding.seeds} seed{'s' * (finding.seeds > 1)} of {drawn}"
         finding.seconds = time.perf_counter() - start
         return finding
@@ -163,17 +122,14 @@ class Study:
 
         A difference is given only if `unlike` has no reason against it.
         """
-        rows = []
-        for row in finding.rows:
-            for i, (column, unit) in enumerate(zip(finding.columns, finding.units, strict=True)):
-                rows.append({
-                    "row": row.name, "column": column, "unit": unit,
-                    "method": row.method or finding.methods.get(column, ""),
-                    "options": row.options, "ours": row.cells[i],
-                    "half_width": row.spread[i] if row.spread else None,
-                    "published": self.beside(finding, row, column),
-                    "difference": self.difference(finding, row, i),
-                })  # fmt: skip
+        rows = [
+            {"row": row.name, "column": column, "unit": finding.units[i],
+             "method": row.method or finding.methods.get(column, ""), "options": row.options,
+             "ours": row.cells[i], "half_width": row.spread[i] if row.spread else None,
+             "published": self.beside(finding, row, column),
+             "difference": self.difference(finding, row, i)}
+            for row in finding.rows for i, column in enumerate(finding.columns)
+        ]  # fmt: skip
         return {
             "name": self.name,
             "title": self.title,
@@ -183,7 +139,7 @@ class Study:
             "same_model": not self.unlike(finding),
             "no_difference": self.unlike(finding),
             "rows": rows,
-            "figures": [asdict(f) for f in finding.figures],
+            "plot": finding.plot and asdict(finding.plot),
             "notes": list(finding.notes),
             "seconds": finding.seconds,
         }
@@ -218,6 +174,9 @@ class Study:
         return table.fraction(table.cell(row.like or row.name, column, row.block), column)
 
 
+# --------------------------------------------------------------------------- means over seeds
+
+
 def averaged(findings: Sequence[Finding]) -> Finding:
     """The findings of one study over seeds as one: means, with half of their 95 % intervals."""
     one = replace(findings[0], seeds=len(findings))
@@ -228,20 +187,16 @@ def averaged(findings: Sequence[Finding]) -> Finding:
         same = (row.name, row.block)
         every = [r.cells for f in findings for r in f.rows if (r.name, r.block) == same]
         columns = [[c for c in column if c is not None] for column in zip(*every, strict=True)]
-        cells = tuple(_mean(values) for values in columns)
-        rows.append(replace(row, cells=cells, spread=tuple(map(_half, columns))))
-    figures = tuple(
-        replace(drawn[0], series=tuple(map(_line, zip(*(d.series for d in drawn), strict=True))))
-        for drawn in zip(*(f.figures for f in findings), strict=True)
-    )
-    return replace(one, rows=rows, figures=figures)
+        cells, spread = tuple(map(_mean, columns)), tuple(map(_half, columns))
+        rows.append(replace(row, cells=cells, spread=spread))
+    return replace(one, rows=rows)
 
 
-def _mean(values: Sequence[Any]) -> Cell:
+def _mean(values: Sequence[Any]) -> Any:
     if not values:
         return None
     means = np.mean(np.asarray(values, dtype=float), axis=0).tolist()
-    return tuple(means) if isinstance(means, list) else float(means)
+    return tuple(means) if isinstance(means, list) else means
 
 
 def _half(values: Sequence[Any]) -> float | None:
@@ -251,10 +206,7 @@ def _half(values: Sequence[Any]) -> float | None:
     return round((ends[1] - ends[0]) / 2, 12)  # nothing where all are equal
 
 
-def _line(lines: Sequence[Series]) -> Series:
-    means = {k: _mean([getattr(s, k) for s in lines]) for k in ("y", "low", "high")
-             if getattr(lines[0], k) is not None}  # fmt: skip
-    return replace(lines[0], **means)  # type: ignore[arg-type]
+# --------------------------------------------------------------------------- by name
 
 
 STUDIES: Registry[Study] = Registry("study")
@@ -267,7 +219,7 @@ def study(
     ours: bool = False,
     draws: str | None = "",
 ) -> Callable[[Callable[[Lab], Finding]], Callable[[Lab], Finding]]:
-    """Decorator: make a function of a lab known as the study of that name.
+    """Decorator: register a function of a lab as the study of that name.
 
     Its docstring says what it shows. A study of the paper has the paper's name and stands under
     `adte paper`; one that is `ours`, or a plug-in's own, under `adte study`. For `draws` see
@@ -276,9 +228,7 @@ def study(
         @study("mine", "What I wanted to know", ours=True)
         def mine(lab):
             "Accuracy of SE on the photographs."
-            stream = lab.main()
-            rows = [Row("SE", (lab.accuracy(stream, "se"),))]
-            return Finding(lab.setting([stream]), ("accuracy",), rows)
+            return table(lab, {"SE": ("se", {})}, {"accuracy": lab.main()})
     """
 
     def add(run: Callable[[Lab], Finding]) -> Callable[[Lab], Finding]:
@@ -299,3 +249,54 @@ def studies(ours: bool | None = None) -> list[Study]:
 def find_study(name: str) -> Study:
     """The study of that name; an unknown one is an error that lists what exists."""
     return STUDIES[name]
+
+
+def chosen(names: Sequence[str], ours: bool) -> list[Study]:
+    """Studies by name; "all" for all of the paper's, or of ours."""
+    if list(names) == ["all"]:
+        return studies(ours)
+    found = [find_study(n) for n in dict.fromkeys(names)]
+    for s in found:
+        if s.ours != ours:
+            verb = "study" if s.ours else "paper"
+            raise InputError(f"{s.name!r} is run with `adte {verb} {s.name}`")
+    return found
+
+
+# --------------------------------------------------------------------------- side by side
+
+# The longest go first, so that workers end together.
+SLOW = ("ood", "cross-domain", "robust")
+
+
+def conduct(
+    wanted: Sequence[Study], settings: Settings, jobs: int = 1
+) -> Iterator[tuple[Study, Finding | AdteError]]:
+    """Each study with its finding, or why it could not be run, as they end."""
+    if jobs == 1 or len(wanted) == 1:
+        shared: dict[Any, Any] = {}
+        for s in wanted:
+            try:
+                yield s, s.conduct(settings, shared)
+            except AdteError as error:
+                yield s, error
+        return
+    order = sorted(wanted, key=lambda s: SLOW.index(s.name) if s.name in SLOW else len(SLOW))
+    with ProcessPoolExecutor(min(jobs, len(order)), mp_context=get_context("spawn")) as pool:
+        waiting = {pool.submit(_work, s.name, settings): s for s in order}
+        try:
+            for done in as_completed(waiting):
+                try:
+                    yield waiting[done], done.result()
+                except AdteError as error:
+                    yield waiting[done], error
+        except KeyboardInterrupt:  # what is under way is not waited for; its runs so far are kept
+            pool.shutdown(wait=False, cancel_futures=True)
+            for child in active_children():
+                child.terminate()
+            raise
+
+
+def _work(name: str, settings: Settings) -> Finding:
+    torch.set_num_threads(1)
+    return find_study(name).conduct(settings)

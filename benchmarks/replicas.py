@@ -1,4 +1,6 @@
-"""Replicas, our own study: what K copies lose that learn apart and merge every S images.
+"""Replicas: what K copies lose that learn apart and merge every S images.
+
+    python benchmarks/replicas.py [CACHE] [--seeds 3] [--json FILE]
 
 A stream is dealt out to K replicas in turn. Each keeps what it has learned itself (its own state,
 which only grows by its own images) and, to answer with, a merged one:
@@ -16,8 +18,12 @@ an image is learned from with all that the replica knows; otherwise the own stat
 
 from __future__ import annotations
 
+import argparse
+import json
 from collections.abc import Iterator, Sequence
 from functools import reduce
+from itertools import product
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -25,17 +31,12 @@ from numpy.typing import NDArray
 
 from adte.core import state as declared
 from adte.core.state import State
+from adte.evaluate.features.cache import Cache
 from adte.evaluate.features.stream import FeatureStream, Held
 from adte.evaluate.running.figures import bootstrap_difference
 from adte.methods import Method, create_method
-from adte.paper.lab import OURS, Lab
-from adte.paper.study import Figure, Finding, Row, Series, study
 
-__all__ = ["REPLICAS", "STRETCHES", "in_replicas", "merged"]
-
-REPLICAS = (1, 2, 4, 8)
-STRETCHES = (16, 64, 256)
-SAFE = (8, 16)  # what is recommended: at most so many replicas, merged every so many images
+REPLICAS, STRETCHES = (2, 4, 8), (16, 64, 256)
 
 
 def merged(owns: Sequence[Method]) -> Method:
@@ -96,39 +97,28 @@ def right(
     return total / seeds
 
 
-@study("replicas", "Replicas that learn apart and merge every S images", kind="figure", ours=True)
-def replicas(lab: Lab) -> Finding:
-    """Accuracy of K replicas that merge every S images by the declared reductions, as the
-    difference to one sequential stream."""
-    stream = Held.of(lab.main())
-    seeds = max(lab.preset.seeds, 2)
-    base = right(stream, OURS, 1, STRETCHES[0], seeds)
-    found = {(k, s): right(stream, OURS, k, s, seeds) for k in REPLICAS if k > 1 for s in STRETCHES}
-    bands = {pair: bootstrap_difference(mine, base) for pair, mine in found.items()}
-    rows = [Row("one stream", tuple(float(base.mean()) for _ in STRETCHES))]
-    for k in REPLICAS[1:]:
-        cells = tuple((float(found[k, s].mean()), *bands[k, s]) for s in STRETCHES)
-        rows.append(Row(f"K = {k}", cells))
-    series = [
-        Series(
-            f"merged every {s} images",
-            REPLICAS,
-            (0.0, *(100 * float((found[k, s] - base).mean()) for k in REPLICAS[1:])),
-            (0.0, *(100 * bands[k, s][0] for k in REPLICAS[1:])),
-            (0.0, *(100 * bands[k, s][1] for k in REPLICAS[1:])),
-        )
-        for s in STRETCHES
-    ]
-    figure = Figure(
-        "K replicas against one stream", "replicas K", "points of accuracy", tuple(series), True
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    k, s = SAFE
-    gap = 100 * float((found[k, s] - base).mean())
-    notes = (
-        f"{seeds} shuffles. In brackets: 95 % of the difference to one stream, paired by image "
-        "(bootstrap).",
-        f"Recommended: at most {k} replicas, merged at least every {s} images; here that is "
-        f"{gap:+.2f} points.",
-    )
-    columns = tuple(f"S = {s}" for s in STRETCHES)
-    return Finding(lab.setting([stream]), columns, rows, figures=(figure,), notes=notes)
+    parser.add_argument("cache", nargs="?", help="of `adte extract`; by default the bundle")
+    parser.add_argument("--seeds", type=int, default=3, help="shuffles of the stream")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    o = parser.parse_args()
+    stream = Held.of(Cache(o.cache) if o.cache else Cache())
+    base = right(stream, "tilt", 1, STRETCHES[0], o.seeds)
+    rows = [{"replicas": 1, "stretch": None, "accuracy": float(base.mean())}]
+    print(f"one stream: {100 * base.mean():.1f} %")
+    for k, s in product(REPLICAS, STRETCHES):
+        mine = right(stream, "tilt", k, s, o.seeds)
+        ends = bootstrap_difference(mine, base)
+        low, high = (100 * x for x in ends)
+        print(f"K = {k}, S = {s}: {100 * mine.mean():.1f} % ({low:+.1f}…{high:+.1f})")
+        rows.append({"replicas": k, "stretch": s, "accuracy": float(mine.mean()), "gain": ends})
+    if o.json:
+        facts = {"images": len(stream), "seeds": o.seeds, "rows": rows}
+        o.json.write_text(json.dumps(facts, indent=1), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,8 +1,6 @@
-"""Digit labs and the studies on them: deterministic, biased as they say, and refused on caches."""
+"""The worlds of benchmarks/digits.py: deterministic, biased as they say; the studies on them."""
 
 from __future__ import annotations
-
-import sys
 
 import numpy as np
 import pytest
@@ -10,31 +8,31 @@ import torch
 
 pytest.importorskip("sklearn", reason="the digits are scikit-learn's")
 
-from adte import InputError
-from adte.core.errors import MissingExtra
-from adte.evaluate.running.tasks import Task, perform
-from adte.paper import digits, pixels
-from adte.paper.digits import coloured, corrupted, load_digits
-from adte.paper.lab import Lab, Preset
-from adte.paper.pixels import deyo, unimodal
+from adte.paper.lab import Lab, Settings
 from adte.paper.published import published
 from adte.paper.study import find_study
 
-QUICK = Preset(images=16, seeds=2)
+QUICK = Settings(images=16, seeds=2)
 
 
 @pytest.fixture(scope="module")
-def world():
-    return coloured(0, 256, 30)
+def digits(script_of):
+    return script_of("digits")
 
 
 @pytest.fixture(scope="module")
-def stream():
-    return corrupted(3, 8, 12, 30, 6)
+def world(digits):
+    return digits.coloured(0, 256, 30)
+
+
+@pytest.fixture(scope="module")
+def stream(digits):
+    return digits.corrupted(3, 8, 12, 30, 6)
 
 
 @pytest.mark.slow
-def test_the_seed_decides_everything(world, stream):
+def test_the_seed_decides_everything(digits, world, stream):
+    coloured, corrupted = digits.coloured, digits.corrupted
     again, other = coloured(0, 256, 30), coloured(1, 256, 1)
     assert torch.equal(again.pixels, world.pixels)
     for a, b in zip(again.net.state_dict().values(), world.net.state_dict().values(), strict=True):
@@ -49,9 +47,9 @@ def test_the_seed_decides_everything(world, stream):
     assert corrupted(4, 8, 1, 1, 6).recipe.fingerprint != stream.recipe.fingerprint
 
 
-def test_making_a_lab_leaves_the_global_generator_alone():
+def test_making_a_lab_leaves_the_global_generator_alone(digits):
     before = torch.get_rng_state()
-    coloured(0, 64, 2)
+    digits.coloured(0, 64, 2)
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -65,27 +63,13 @@ def test_colour_is_a_false_friend(world):
     assert (said == np.where(red, 0, 1)).mean() > 0.7
 
 
-def test_no_test_digit_was_trained_on(monkeypatch):
-    seen = []
-    plain = digits.DigitNet.fit
-    monkeypatch.setattr(
-        digits.DigitNet, "fit", lambda self, x, *rest, **k: seen.append(x) or plain(self, x, *rest)
-    )
-    monkeypatch.setattr(digits, "_moved", lambda grey, rng: grey)  # so that pixels can be compared
-    test = coloured(0, 200, 1).pixels.amax(1).flatten(1)
-    train = seen[0].amax(1).flatten(1)
-    own = {t.numpy().tobytes() for t in train}
-    assert len(train) == 2 * (len(load_digits()[0]) // 3)
-    assert not any(t.numpy().tobytes() in own for t in test)
-
-
-def test_digits_of_any_size_can_be_given():
+def test_digits_of_any_size_can_be_given(digits):
     grey = np.random.default_rng(0).integers(0, 256, (90, 12, 10), dtype=np.uint8)
-    world = coloured(0, 50, 1, given=(grey, np.arange(90) % 10))
-    assert world.pixels.shape == (50, 3, 12, 10)
+    world = digits.coloured(0, 20, 1, given=(grey, np.arange(90) % 10))
+    assert world.pixels.shape == (20, 3, 12, 10)
 
 
-def test_a_corrupted_stream_is_long_tailed_and_whole(stream):
+def test_a_corrupted_stream_is_long_tailed_and_whole(digits, stream):
     counts = stream.frequency
     assert (counts.max(), counts.min()) == (60, 6)
     assert [i.domain for i in stream.images()][:4] == [f"{k}/5" for k in digits.KINDS]
@@ -99,39 +83,23 @@ def test_a_corrupted_stream_is_long_tailed_and_whole(stream):
     assert torch.equal(plain.half().float(), sample.logits)  # kept as a cache keeps them
 
 
-@pytest.mark.slow
-def test_networks_learn_their_digits():
-    stream = corrupted(0, 8, 40, 120, 2)
-    right = perform(stream, Task("zero-shot")).record.metrics["accuracy"]
-    assert right > 0.3  # chance is 0.1
-
-
-@pytest.mark.parametrize("method", ["bn", "memo", "tent", "deyo"])
-def test_methods_on_the_image_tower_run_on_the_stream(stream, method):
-    outcome = perform(stream, Task(method))
-    assert outcome.record.metrics["images"] == 12
-    assert outcome.record.conditions.model == "digits, width 8"
-
-
-def test_a_batch_is_learned_from_as_a_whole(world, monkeypatch):
+def test_a_batch_is_learned_from_as_a_whole(digits, world, monkeypatch):
     made = []
-    plain = pixels.create_method
+    plain = digits.create_method
 
     def keep(*args, **options):
         made.append(plain(*args, **options))
         return made[-1]
 
-    monkeypatch.setattr(pixels, "create_method", keep)
-    name, method, options = pixels.DEYO[3]
-    shares = pixels._by_batches(method, options, world)
-    assert name == "DEYO + ADTE"
-    assert 0 <= shares.worst <= shares.average <= 1
+    monkeypatch.setattr(digits, "create_method", keep)
+    average, worst, _ = digits.by_batches(*digits.DEYO["DEYO + ADTE"], world)
+    assert 0 <= worst <= average <= 1
     assert made[0].class_prior.seen == len(world.labels)  # every image, not one per batch
 
 
 @pytest.mark.slow
-def test_deyo_study():
-    finding = deyo(Lab(preset=QUICK))
+def test_deyo_study(digits):
+    finding = digits.deyo(Lab(QUICK))
     known = published("deyo")
     assert set(finding.columns) == set(known.columns)
     names = [r.name for r in finding.rows]
@@ -144,8 +112,8 @@ def test_deyo_study():
 
 
 @pytest.mark.slow
-def test_unimodal_study():
-    finding = unimodal(Lab(preset=QUICK))
+def test_unimodal_study(digits):
+    finding = digits.unimodal(Lab(QUICK))
     assert finding.lower
     study = find_study("unimodal")
     rows = {r.name: r for r in finding.rows}
@@ -153,17 +121,3 @@ def test_unimodal_study():
     assert study.beside(finding, rows["MEMO"], "wide network") == pytest.approx(0.432)
     assert study.beside(finding, rows["SE"], "wide network") is None
     assert all(0 <= c <= 1 for r in finding.rows for c in r.cells)
-
-
-@pytest.mark.parametrize("name", ["deyo", "unimodal"])
-def test_caches_of_features_are_refused(name):
-    with pytest.raises(InputError, match=r"needs pixels.*by hand with: adte"):
-        find_study(name).run(Lab(sets={"imagenet": object()}))
-
-
-def test_without_scikit_learn_the_extra_is_named(monkeypatch):
-    for name in [m for m in sys.modules if m.partition(".")[0] == "sklearn"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "sklearn", None)
-    with pytest.raises(MissingExtra, match=r"scikit-learn.*adte\[studies\]"):
-        load_digits()

@@ -1,4 +1,7 @@
-"""A load generator: clients in processes of their own, beside the bare pipeline in the same run.
+"""The service under load: clients in processes of their own, beside the bare pipeline.
+
+    python benchmarks/serve.py                                 # images per second, latencies
+    python benchmarks/serve.py --soak 10 --views 8             # ten minutes, and the memory
 
 The service and the bare pipeline take turns, so that a busy machine hurts both alike; figures are
 medians over the turns. `bare` is `Classifier.stream`, decoding ahead in threads, one after the
@@ -8,6 +11,8 @@ without HTTP and without a disk.
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import signal
 import statistics
@@ -24,15 +29,13 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from adte.bench import subject, timing
-from adte.bench.pipeline import photographs
-from adte.classifier import Classifier
+from adte import Classifier, load_model
+from adte.bench import timing
+from adte.bench.rate import class_names, photographs
 from adte.core.errors import AdteError, InputError
 from adte.core.machine import resident
 from adte.pipeline import default_group, default_workers
 from adte.serve.client import Client
-
-__all__ = ["run", "soak"]
 
 Row = dict[str, Any]
 
@@ -148,11 +151,7 @@ def _send(clients: int, images: int) -> list[float]:
 
 
 def quantiles(seconds: list[float]) -> dict[str, float]:
-    """p50, p95 and p99.
-
-    >>> quantiles([0.1, 0.2, 0.3])["p50"]
-    0.2
-    """
+    """p50, p95 and p99."""
     if len(seconds) < 2:
         return {f"p{n}": seconds[0] if seconds else 0.0 for n in (50, 95, 99)}
     cuts = statistics.quantiles(seconds, n=100, method="inclusive")
@@ -169,20 +168,16 @@ def run(
     images: int = 64,
     views: int = 64,
     turns: int = 3,
-    classes: int | None = None,
-    method: str = "tilt",
 ) -> Row:
     """Images per second of the service under load, beside the bare pipeline."""
     timing.check_counts(clients=clients, streams=streams, images=images, turns=turns)
-    net = subject.load(model, weights, device, dtype)
-    names = subject.class_names(net, classes)
-    photos = photographs(images, None)
-    bare = Classifier(net, names, method, views=views)
+    net = load_model(model, weights=weights, device=device, dtype=dtype)
+    names, photos = class_names(200), photographs(images)
+    bare = Classifier(net, names, "tilt", views=views)
     stream = partial(bare.stream, workers=default_workers(), batch=default_group(net))
     rates: dict[str, list[float]] = {"bare pipeline": [], "service": []}
     with server(model, weights=weights, device=device, dtype=dtype) as (client, _):
-        ids = [client.create(names, id=f"s{i}", method=method, views=views).id
-               for i in range(streams)]  # fmt: skip
+        ids = [client.create(names, id=f"s{i}", views=views).id for i in range(streams)]
         list(stream(photos[:4]))
         with Crowd(client, clients, ids, photos) as crowd:
             for _ in range(turns):
@@ -205,9 +200,15 @@ def run(
         {"name": "service, 1 client", "seconds": 1 / alone,
          "ratio": alone / rate["bare pipeline"], "images_per_s": alone, **quantiles(lone.seconds)},
     ]  # fmt: skip
-    facts = subject.facts(net, views, method=method, clients=clients, streams=streams,
-                          images=images, turns=turns, classes=len(names))  # fmt: skip
-    return timing.result(rows, ratio, "images per second, service over bare pipeline", **facts)
+    return {
+        "rows": rows, "ratio": ratio, "meaning": "images per second, service over bare pipeline",
+        **conditions(net, views), "clients": clients, "streams": streams, "images": images,
+        "turns": turns, "classes": len(names),
+    }  # fmt: skip
+
+
+def conditions(net: Any, views: int) -> Row:
+    return {"model": net.name, "views": views, **timing.conditions(net.device, net.dtype)}
 
 
 def soak(
@@ -219,11 +220,10 @@ def soak(
     clients: int = 16,
     streams: int = 4,
     views: int = 64,
-    report: Callable[[str], None] = lambda text: None,
 ) -> Row:
     """Load for some minutes, and the memory of the server over that time."""
-    net = subject.load(model, weights, device, dtype)
-    names, photos = subject.class_names(net, None), photographs(32, None)
+    net = load_model(model, weights=weights, device=device, dtype=dtype)
+    names, photos = class_names(200), photographs(32)
     points: list[Row] = []
     with server(model, weights=weights, device=device, dtype=dtype) as (client, pid):
         ids = [client.create(names, id=f"s{i}", views=views).id for i in range(streams)]
@@ -234,7 +234,7 @@ def soak(
             rate = load.run(lambda n, until=until: time.monotonic() >= until)  # type: ignore[misc]
             at, memory = time.monotonic() - begun, resident(pid)
             points.append({"seconds": at, "images_per_s": rate, "resident_bytes": memory})
-            report(f"{at:5.0f} s  {rate:6.1f} images/s  {memory / 2**20:7.1f} MB")
+            print(f"{at:5.0f} s  {rate:6.1f} images/s  {memory / 2**20:7.1f} MB", file=sys.stderr)
         text = client.call("GET", "/metrics").decode()
         client.close()
     late = points[len(points) // 4 :]  # caches have filled by then
@@ -245,8 +245,31 @@ def soak(
     return {"minutes": minutes, "clients": clients, "streams": streams, "views": views,
             "points": points, "growth": grown - 1, "images": len(load.seconds),
             **quantiles(load.seconds), "errors": _value(text, "adte_errors_total"),
-            "machine": subject.facts(net, views)}  # fmt: skip
+            "machine": conditions(net, views)}  # fmt: skip
 
 
 def _value(text: str, name: str) -> float:
     return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(name))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name in ("model", "weights", "device", "dtype"):
+        parser.add_argument(f"--{name}")
+    for name in ("clients", "streams", "images", "views", "turns"):
+        parser.add_argument(f"--{name}", type=int)
+    parser.add_argument("--soak", type=float, metavar="MINUTES", help="watch the memory so long")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    asked = {k: v for k, v in vars(parser.parse_args()).items() if v is not None}
+    minutes, file = asked.pop("soak", None), asked.pop("json", None)
+    found = run(**asked) if minutes is None else soak(minutes, **asked)
+    for row in found.get("rows", [found]):
+        print({k: v for k, v in row.items() if isinstance(v, (str, float))})
+    if file:
+        file.write_text(json.dumps(found), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from adte.cli import main
-from adte.paper import Figure, Finding, Row, Series, find_study
+from adte.paper import Finding, Plot, Row, find_study
 from adte.paper.render import findings_page, grids, keep_findings, kept_findings
 
 FINDING = Finding(
@@ -19,7 +19,7 @@ FINDING = Finding(
     [Row("ADTE", (0.5, (0.4, 0.3, 0.5)), like="ADTE"), Row("SE", (None, (0.1, 0.2)), aside=True)],
     units=("percent", "plain"),
     like={"a": "IN"},
-    figures=(Figure("A line", "x", "accuracy", (Series("s", (1.0, 2.0), (0.1, 0.2)),)),),
+    plot=Plot("x", "accuracy", (1.0, 2.0)),
     notes=("By hand.",),
     ranked=False,
     seconds=1.5,
@@ -81,7 +81,7 @@ def test_one_study_more_keeps_those_that_the_page_had(order, tmp_path):
     assert page.count("The studies of the paper in small") == 1
 
 
-@pytest.mark.parametrize(("verb", "name"), [("paper", "two-classes"), ("study", "q-direction")])
+@pytest.mark.parametrize(("verb", "name"), [("paper", "two-classes"), ("study", "few-names")])
 def test_pages_and_findings_of_others_stay(verb, name, tmp_path, monkeypatch):
     ran = []
 

@@ -343,13 +343,6 @@ def test_tables_are_whole(name: str) -> None:
                 assert all(0 <= x <= 100 for x in values)
 
 
-def test_units_differ_within_a_table() -> None:
-    deyo = published("deyo")
-    assert [deyo.percent(c) for c in deyo.columns] == [True, True, False]
-    assert published("label-noise").cell("CLIP", "True Label") is None
-    assert published("cost").cell("Time [s]", "TPT") == (0.57, 0.01)
-
-
 def test_blocks_tell_rows_of_one_name_apart() -> None:
     ood = published("ood")
     assert len({r.block for r in ood.rows}) == 4

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import re
 from dataclasses import replace
 from types import SimpleNamespace
@@ -14,41 +13,43 @@ from click.testing import CliRunner
 from PIL import Image
 
 from adte import InputError
-from adte.bench import cost
 from adte.cli import main
-from adte.core.errors import MissingExtra, StateError
+from adte.core.errors import StateError
 from adte.data import Dataset, make_stream
 from adte.evaluate.features.cache import Cache, begun, extract
 from adte.evaluate.features.live import Live
 from adte.evaluate.features.stream import Fewer, Narrowed
-from adte.evaluate.running.tasks import Task, key_of
+from adte.evaluate.running.tasks import Outcome, Task, key_of
 from adte.evaluate.source import Source
 from adte.images import Views
 from adte.methods import create_method
 from adte.methods.prior import ClassPrior
 from adte.models import load_model
 from adte.models.prompts import class_weights
-from adte.paper import PRESETS, Finding, Lab, Row, find_study, studies, study
+from adte.paper import Finding, Lab, Row, Settings, find_study, studies, study
 from adte.paper.bias import learned
 from adte.paper.comparisons import prior_options
-from adte.paper.conduct import Settings, chosen, conduct, prepare
-from adte.paper.lab import ADTE, OURS, PAPER, RELEASED, Preset, interleaved
+from adte.paper.lab import OURS, PAPER, RELEASED, interleaved
+from adte.paper.ours import streams_of, verdict
 from adte.paper.published import list_published, published
 from adte.paper.render import findings_page, grids, to_markdown
-from adte.paper.robustness import robust_facts, streams_of
-from adte.paper.rows import FIXED_POINT, family_like, with_interval
-from adte.paper.study import STUDIES
+from adte.paper.sources import prepare
+from adte.paper.study import STUDIES, chosen, conduct
+from adte.paper.tables import FIXED_POINT, family_like, over_se, table
 from adte.testing.small import SmallModel
 
 NAMES = ("red", "green", "blue")
 FIGURES = {"te-q", "views", "tcr-curves", "two-classes", "vlm-bias"}
-SLOW = {"ood", "cross-domain", "cost", "deyo", "unimodal"}  # they tune prompts or train networks
+SCRIPTS = {"deyo", "unimodal", "cost"}  # of benchmarks/
+SLOW = {"ood", "cross-domain"}  # they tune prompts
+APART = {"tail-classes", "successors", "imagenet-c", "percentiles"}  # in small
 ACCURACIES = {"ablation", "entropies", "intervals", "normalisations", "confidence-intervals"}
+TINY = Settings(images=40, tuned=2, seeds=2)
 
 
 @pytest.fixture(scope="module")
 def lab() -> Lab:
-    return Lab(preset=Preset(images=24, tuned=1, seeds=2))
+    return Lab(Settings(images=24, tuned=1, seeds=2))
 
 
 def live(count: int) -> Live:
@@ -70,15 +71,16 @@ def call(*args):
 
 
 def test_every_table_and_figure_of_the_paper_is_a_study():
-    assert {s.name for s in studies(ours=False)} == set(list_published()) | FIGURES
-    assert {s.name for s in studies(ours=True)} >= {"q-direction", "bank-policy", "la-order",
-                                                    "robust", "multilabel"}  # fmt: skip
+    assert {s.name for s in studies(ours=False)} - SCRIPTS == set(
+        list_published()
+    ) - SCRIPTS | FIGURES
+    assert {s.name for s in studies(ours=True)} >= {"robust", "few-names"}
     assert all(s.about and s.title for s in studies())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", sorted({s.name for s in studies(ours=False)} - SLOW - {"bank-size", "percentiles"})
+    "name", sorted({s.name for s in studies(ours=False)} - SLOW - SCRIPTS - {"bank-size"})
 )
 def test_studies_have_the_shape_of_the_paper(lab, name):
     study = find_study(name)
@@ -99,7 +101,7 @@ def test_studies_have_the_shape_of_the_paper(lab, name):
         if "ADTE" in column:
             assert method == (RELEASED if "released" in column else PAPER)
     printed = study.published
-    if printed is not None and name not in ("tail-classes", "successors", "imagenet-c"):
+    if printed is not None and name not in APART:
         beside = {
             (r.name, c) for r in finding.rows for c in finding.columns
             if study.beside(finding, r, c) is not None
@@ -113,7 +115,7 @@ def test_studies_have_the_shape_of_the_paper(lab, name):
 
 @pytest.mark.slow
 def test_systems_of_the_main_tables_at_their_smallest(lab):
-    few = Lab(preset=Preset(images=3, tuned=1, seeds=2))
+    few = Lab(Settings(images=3, tuned=1, seeds=2))
     finding = find_study("ood").run(few)
     names = [r.like or r.name for r in finding.rows]
     for name in ("CLIP", "TPT", "TDA", "Zero", "Dyna", "BCA", "ADTE", "CuPL", "Frolic"):
@@ -124,24 +126,6 @@ def test_systems_of_the_main_tables_at_their_smallest(lab):
     assert ood == pytest.approx(np.mean(cells[1:]))
     assert find_study("ood").beside(finding, zero, "photographs") == pytest.approx(0.709)
     assert find_study("ood").beside(finding, zero, "OOD Avg") == pytest.approx(0.65)
-
-
-@pytest.mark.slow
-def test_the_cost_of_whatever_stands_for_adte(monkeypatch):
-    few = Lab(preset=Preset(images=3, tuned=1, seeds=2))
-    run, asked = cost.run, []
-
-    def small(**options):
-        asked.append(options)
-        return run(**options, classes=5, views=4)
-
-    monkeypatch.setattr(cost, "run", small)
-    finding = find_study("cost").run(few)
-    assert asked[0]["adte"] == (PAPER, RELEASED, OURS)
-    assert finding.columns == ("TPT", "Zero", *ADTE)
-    assert finding.methods["ADTE"] == PAPER
-    assert [r.name for r in finding.rows] == ["Time [s]", "Mem [GB]"]
-    assert all(seconds > 0 for seconds in finding.rows[0].cells)
 
 
 def test_published_stands_beside_in_our_units():
@@ -161,7 +145,7 @@ def test_published_stands_beside_in_our_units():
 def test_streams_of_the_lab(lab):
     assert [len(s) for s in lab.family().values()] == [24] * 5
     said = "tiny-longtail, 5 streams of 24 images, 16–64 views, online"
-    assert lab.setting(lab.family()) == said
+    assert lab.setting(lab.family().values()) == said
     assert family_like(lab)["photographs"] == "IN"
     main_stream = lab.main()
     some = Narrowed(main_stream, sorted(set(main_stream.labels.tolist()))[:4], "four")
@@ -181,7 +165,7 @@ def test_streams_of_the_lab(lab):
 
 def test_a_run_is_done_once(lab):
     ticks = []
-    mine = Lab(preset=PRESETS["tiny"], tick=ticks.append)
+    mine = Lab(TINY, tick=ticks.append)
     stream = mine.main().first(5)
     a = mine.run(stream, "adte")
     count = len(ticks)
@@ -192,7 +176,7 @@ def test_a_run_is_done_once(lab):
 
 
 def test_noise_free_labels_fill_the_bank_they_name():
-    lab = Lab(preset=PRESETS["tiny"])
+    lab = Lab(TINY)
     prior = learned(lab, lab.main().first(6))
     before = prior.state["counts"].clone()
     prior.observe(prior.log_prior.float(), label=3)
@@ -200,7 +184,7 @@ def test_noise_free_labels_fill_the_bank_they_name():
 
 
 def test_the_published_estimator_is_what_the_studies_of_it_look_at():
-    lab = Lab(preset=PRESETS["tiny"])
+    lab = Lab(TINY)
     options = learned(lab, lab.main().first(2)).options
     assert {k: getattr(options, k) for k in FIXED_POINT} == FIXED_POINT
     mean = learned(lab, lab.main().first(2), estimator="marginal").options
@@ -216,10 +200,12 @@ def test_se_of_the_ablation_has_the_prior_of_its_variant():
 
 
 def test_entropies_have_the_prior_of_the_papers_adte():
-    lab = Lab(preset=Preset(images=3))
+    lab = Lab(Settings(images=3))
     find_study("entropies").run(lab)
     estimators: dict[str, set[str]] = {}
-    for done in lab._done.values():
+    for done in lab.shared.values():
+        if not isinstance(done, Outcome):
+            continue
         options = done.record.conditions.options
         estimators.setdefault(done.task.method, set()).add(options.get("prior.estimator"))
     theirs = {create_method(PAPER).params["prior.estimator"]}
@@ -231,16 +217,16 @@ def test_robust_says_where_the_default_is_best_and_where_it_loses():
             Row(OURS, ((0.6, 0.05, 0.15), (0.4, -0.2, -0.05), (0.597, -0.1, 0.1))),
             Row("Zero", ((0.7, 0.1, 0.3), (0.3, -0.3, -0.1), (0.5, -0.2, 0.0))),
             Row(f"{OURS}, warm", ((0.9, 0.1, 0.3), None, None))]  # fmt: skip
-    said = robust_facts(rows, ("a", "b", "c"))
+    said = verdict(Finding("", ("a", "b", "c"), rows))
     assert said == {"streams": 3, "best_or_near": 1, "losses": 1,
                     "gain_over_se": pytest.approx(-0.001)}  # fmt: skip
 
 
 def test_every_stream_counts_once(tmp_path):
-    cache = Cache(extract(live(24), tmp_path / "cache").folder)
+    folder = str(extract(live(24), tmp_path / "cache").folder)
     for images in (None, 12):
-        lab = Lab({"mine": cache, "other": cache}, preset=Preset(images=images))
-        assert [n for n in streams_of(lab) if n in lab.sets] == ["other"]
+        lab = Lab(Settings(caches={"mine": [folder], "other": [folder]}, images=images))
+        assert [n for n in streams_of(lab) if n in lab.sets()] == ["other"]
 
 
 @pytest.mark.slow
@@ -264,7 +250,7 @@ def test_tables_show_the_published_and_the_difference_where_it_is_fair(lab):
 
 @pytest.mark.slow
 def test_the_page_is_whole_and_self_contained(lab):
-    done = [(find_study(n), find_study(n).run(lab)) for n in ("two-classes", "tcr", "la-order")]
+    done = [(find_study(n), find_study(n).run(lab)) for n in ("two-classes", "tcr", "low-bias")]
     page = findings_page("Studies", "In small.", done)
     assert page.count("<section") == page.count("</section>") == 3
     assert "<svg" in page
@@ -275,7 +261,7 @@ def test_the_page_is_whole_and_self_contained(lab):
 @pytest.mark.slow
 def test_studies_run_side_by_side_as_one_by_one(tmp_path):
     wanted = chosen(["two-classes", "successors"], ours=False)
-    settings = Settings(preset="tiny", runs=str(tmp_path / "runs"))
+    settings = replace(TINY, runs=str(tmp_path / "runs"))
     one = {s.name: f for s, f in conduct(wanted, settings, jobs=1)}
     two = {s.name: f for s, f in conduct(wanted, settings, jobs=2)}
     assert one == two
@@ -302,14 +288,12 @@ def test_the_command_writes_page_tables_and_json(tmp_path):
 @pytest.mark.slow
 def test_studies_on_ones_own_data(tmp_path):
     cache = extract(live(12), tmp_path / "cache", shard=5)
-    lab = Lab({"imagenet-a": Cache(cache.folder, model=SmallModel())}, preset=PRESETS["full"])
+    lab = Lab(Settings(caches={"imagenet-a": [str(cache.folder)]}))
     finding = find_study("entropies").run(lab)
     assert finding.columns == ("IN-A",)
     assert find_study("entropies").beside(finding, finding.rows[0], "IN-A") == pytest.approx(0.64)
     with pytest.raises(InputError, match="needs a cross-domain data set"):
         find_study("cross-domain").run(lab)
-    with pytest.raises(InputError, match="bench cost"):
-        find_study("cost").run(lab)
 
 
 def test_bad_input_of_the_command(tmp_path):
@@ -345,7 +329,7 @@ def test_true_labels_alone_fill_the_bank_of_the_noise_study(monkeypatch):
         return observe(self, log_p, label)
 
     monkeypatch.setattr(ClassPrior, "observe", counted)
-    lab = Lab(preset=Preset(images=7, tuned=1, seeds=2))
+    lab = Lab(Settings(images=7))
     find_study("label-noise").run(lab)
     labels = lab.main().labels.tolist()
     assert seen[:7] == labels
@@ -354,23 +338,25 @@ def test_true_labels_alone_fill_the_bank_of_the_noise_study(monkeypatch):
     assert all(a != b for a, b in zip(seen[-7:], labels, strict=True))  # all wrong
 
 
-def test_an_image_shown_five_times_is_one_draw():
+def test_an_image_shown_five_times_is_one_draw(lab, monkeypatch):
     rng = np.random.default_rng(0)
     images = np.repeat(np.arange(40), 5)
     right, base = rng.random(40) < 0.6, rng.random(40) < 0.5
-    again = SimpleNamespace(correct=right[images], ids=[f"image {i}" for i in images])
-    _, low, high = with_interval(again, base[images])
-    others = SimpleNamespace(correct=right[images], ids=[f"image {i}" for i in range(200)])
-    _, close, near = with_interval(others, base[images])
-    assert (high - low) > 1.8 * (near - close)
+    se = SimpleNamespace(run=SimpleNamespace(correct=base[images]))
+    monkeypatch.setattr(Lab, "run", lambda self, stream, method: se)
+    widths = []
+    for ids in ([f"image {i}" for i in images], [f"image {i}" for i in range(200)]):
+        run = SimpleNamespace(correct=right[images], ids=ids)
+        _, low, high = over_se(lab, [None], [run])
+        widths.append(high - low)
+    assert widths[0] > 1.8 * widths[1]
 
 
 def test_a_study_of_ones_own_is_found_by_name_and_a_name_is_taken_once():
     @study("test-own", "Made up", ours=True)
     def own(lab):
         "Accuracy of ADTE on a few photographs."
-        stream = lab.main().first(3)
-        return Finding(lab.setting([stream]), ("acc.",), [Row("a", (lab.accuracy(stream, "se"),))])
+        return table(lab, {"a": ("se", {})}, {"acc.": lab.main().first(3)})
 
     try:
         assert find_study("test-own") in studies(ours=True)
@@ -379,7 +365,7 @@ def test_a_study_of_ones_own_is_found_by_name_and_a_name_is_taken_once():
             study("robust", "Another", ours=True)(own)
         with pytest.raises(InputError, match="unknown study 'nothing'"):
             find_study("nothing")
-        assert find_study("test-own").run(Lab(preset=PRESETS["tiny"])).rows[0].cells[0] <= 1
+        assert find_study("test-own").run(Lab(TINY)).rows[0].cells[0] <= 1
     finally:
         STUDIES._things.pop("test-own")
 
@@ -387,11 +373,11 @@ def test_a_study_of_ones_own_is_found_by_name_and_a_name_is_taken_once():
 def test_caches_tell_the_model_and_are_refused_with_another(tmp_path):
     cache = extract(live(6), tmp_path / "cache", shard=5)
     source = Source(data=[f"cache:{cache.folder}"])
-    settings = prepare(source, Settings(preset="full"), tmp_path)
+    settings = prepare(source, Settings(), tmp_path)
     assert settings.model == "small"
-    assert settings.labs()[0].sets[next(iter(settings.caches))].model is None
+    assert Lab(settings).sets()[next(iter(settings.caches))].model is None
     with pytest.raises(InputError, match=r"of model 'small', not of 'tiny'; leave --model out"):
-        prepare(replace(source, model="tiny"), Settings(preset="full"), tmp_path)
+        prepare(replace(source, model="tiny"), Settings(), tmp_path)
     with pytest.raises(InputError, match="two of the data sets are called"):
         prepare(replace(source, data=source.data * 2), Settings(), tmp_path)
 
@@ -417,7 +403,7 @@ def test_the_paper_crops_small_images_as_any_other(tmp_path):
         (tmp_path / "photos" / name).mkdir(parents=True)
         Image.new("RGB", (30, 30), "red").save(tmp_path / "photos" / name / "0.png")
     given = ["--data", f"folder:{tmp_path / 'photos'}", "--views", "2", "--preset", "tiny"]
-    for verb, name, enlarge in (("paper", "views", 0.0), ("study", "la-order", 2.0)):
+    for verb, name, enlarge in (("paper", "views", 0.0), ("study", "few-names", 2.0)):
         out = tmp_path / verb
         assert begun(out / "caches" / "folder") == {}
         done = CliRunner().invoke(main, [verb, name, *given, "--jobs", "1", "--out", str(out)])
@@ -430,12 +416,7 @@ def test_the_paper_crops_small_images_as_any_other(tmp_path):
 
 def test_a_tower_of_other_weights_is_refused(lab):
     stream = lab.main().first(2)
-    other = Lab(preset=PRESETS["tiny"])
-    other._loaded["model"] = SmallModel()
+    other = Lab(TINY)
+    other.shared["model"] = SmallModel()
     with pytest.raises(StateError, match="other weights"):
         other.run(stream, "tpt")
-
-
-def test_a_missing_package_in_a_worker_is_told(tmp_path):
-    error = pickle.loads(pickle.dumps(MissingExtra("scikit-learn", "studies", "digits")))
-    assert "adte[studies]" in str(error)

@@ -17,11 +17,12 @@ from PIL import Image
 from adte import InputError
 from adte.cli import main
 from adte.evaluate.features.cache import Cache
+from adte.evaluate.running.tasks import Outcome
 from adte.evaluate.source import Source
 from adte.models import get, load_model
-from adte.paper import Figure, Finding, Lab, Row, Series, conduct, find_study
-from adte.paper.conduct import Settings, descriptions_of
-from adte.paper.lab import ADTE, OURS, PAPER, RELEASED, Preset
+from adte.paper import Finding, Lab, Row, Settings, find_study, sources
+from adte.paper.lab import ADTE, OURS, PAPER, RELEASED
+from adte.paper.sources import descriptions_of
 from adte.paper.study import averaged, studies
 from models.small_towers import add_small_models, needs
 
@@ -90,7 +91,7 @@ def test_the_papers_table_on_an_imagenet_folder_names_methods_seeds_and_views(im
 
 @pytest.mark.slow
 def test_a_difference_needs_the_published_file_and_not_its_name(imagenet, tmp_path, monkeypatch):
-    monkeypatch.setattr(conduct, "BLOCKS", {MODEL: "ViT-B/16"})
+    monkeypatch.setattr(sources, "BLOCKS", {MODEL: "ViT-B/16"})
     published, other = tmp_path / "published.pt", tmp_path / "other.pt"
     for seed, file in enumerate((published, other)):
         torch.manual_seed(seed)
@@ -116,7 +117,7 @@ def test_a_difference_needs_the_published_file_and_not_its_name(imagenet, tmp_pa
     assert "weights are the published ones" in (name / "index.html").read_text("utf-8")
     # Features of other weights are not the published ones' either, whatever their recipe says.
     source = Source(data=["cache:x"], model=load_model(MODEL, weights=str(published)))
-    assert "made with other weights" in conduct._unlike(
+    assert "made with other weights" in sources._unlike(
         Source(data=["cache:x"], model=source.model, weights=str(published)), MODEL, "0" * 16
     )
 
@@ -141,7 +142,10 @@ def test_the_papers_adte_in_one_command(imagenet, tmp_path):
 def test_the_page_has_every_tables_command():
     text = PAGE.read_text("utf-8")
     named = re.findall(r"^\| `adte paper ([\w-]+)` \|", text, re.M)
-    assert named == [study.name for study in studies(ours=False)]
+    scripts = {"deyo", "unimodal"}
+    assert named == [s.name for s in studies(ours=False) if s.name not in scripts]
+    for command in ("digits.py deyo", "digits.py unimodal", "cost.py"):
+        assert f"| `python benchmarks/{command}` |" in text
 
 
 def test_what_is_published_is_compared_by_its_sha_256(tmp_path):
@@ -173,21 +177,17 @@ def test_a_dry_run_counts_passes_and_does_nothing(imagenet, tmp_path):
     assert not out.exists()
 
 
-def test_descriptions_are_found_by_data_set(tmp_path):
-    for name in ("oxfordpets", "dtd", "imagenet"):
-        (tmp_path / f"CuPL_prompts_{name}.json").write_text("{}")
-    own = tmp_path / "own.json"
-    own.write_text("{}")
-    sets = ["imagenet", "imagenet-a", "pets", "dtd", "cars"]
-    found = descriptions_of([f"dtd={own}", str(tmp_path)], sets)
-    named = {name: path.rpartition("/")[2] for name, path in found.items()}
-    assert named == {"dtd": "own.json", "pets": "CuPL_prompts_oxfordpets.json",
-                     "imagenet": "CuPL_prompts_imagenet.json",
-                     "imagenet-a": "CuPL_prompts_imagenet.json"}  # fmt: skip
-    assert descriptions_of([str(own)], ["pets", "dtd"]) == {"pets": str(own), "dtd": str(own)}
-    with pytest.raises(InputError, match="'cats' is none of pets"):
+def test_descriptions_are_of_a_data_set_or_of_all(tmp_path):
+    own, every = tmp_path / "own.json", str(tmp_path / "every.json")
+    for file in (own, Path(every)):
+        file.write_text("{}")
+    sets = ["imagenet", "pets", "dtd"]
+    assert descriptions_of([f"dtd={own}"], sets) == {"dtd": str(own)}
+    found = descriptions_of([f"dtd={own}", every], sets)
+    assert found == {"imagenet": every, "pets": every, "dtd": str(own)}
+    with pytest.raises(InputError, match="'cats' is none of pets; write it as pets=FILE"):
         descriptions_of([f"cats={own}"], ["pets"])
-    with pytest.raises(InputError, match="--descriptions cars=FILE"):
+    with pytest.raises(InputError, match="is no file"):
         descriptions_of([str(tmp_path)], ["cars"])
 
 
@@ -206,39 +206,37 @@ def test_templates_and_descriptions_reach_the_tables(imagenet, tmp_path):
 
 def test_findings_of_seeds_are_averaged_with_half_of_their_intervals():
     def one(value):
-        line = Figure("f", "x", "y", (Series("s", (1.0,), (value,), (value,), (value,)),))
         rows = [Row("a", (value, (value, 1.0))), Row("b", (0.5, None))]
-        return Finding("", ("x", "y"), rows, figures=(line,))
+        return Finding("", ("x", "y"), rows)
 
     found = averaged([one(0.1), one(0.2), one(0.3)])
     a, b = found.rows
     assert a.cells == (pytest.approx(0.2), pytest.approx((0.2, 1.0)))
     assert a.spread == (pytest.approx(4.303 * 0.1 / 3**0.5, abs=1e-3), None)
     assert (b.cells, b.spread[0]) == ((0.5, None), 0)
-    assert found.figures[0].series[0].low == pytest.approx((0.2,))
     assert found.seeds == 3
 
 
 @pytest.mark.slow
 def test_embedded_seeds_draw_the_order_and_say_so():
-    labs = Settings(preset="tiny", seeds=3, limit=3).labs()
-    finding = find_study("confidence-intervals").conduct(labs)
+    shared = {}
+    finding = find_study("confidence-intervals").conduct(Settings(images=3), shared)
     assert finding.setting.endswith("3 seeds of the order alone (crops as they are cached)")
     rows = {r.name: r for r in finding.rows}
     assert set(rows) >= set(ADTE)
     assert not any(rows["SE"].spread)  # no state: one run
-    methods = [done.task.method for done in labs[0]._done.values()]
+    methods = [done.task.method for done in shared.values() if isinstance(done, Outcome)]
     assert methods.count("se") == 5
     assert methods.count(PAPER) == 3 * 5
 
 
 def test_figure_1a_is_a_figure_of_head_and_tail():
-    finding = find_study("vlm-bias").run(Lab(preset=Preset()))
+    finding = find_study("vlm-bias").run(Lab())
     accuracy, confidence = (row.cells for row in finding.rows)
-    assert len(accuracy) == 10
+    assert len(accuracy) == len(finding.plot.at) == 10
     assert accuracy[0] > accuracy[-1] + 0.1
     assert confidence[0] > confidence[-1] + 0.1
-    assert [s.name for s in finding.figures[0].series] == ["accuracy", "confidence"]
+    assert [row.name for row in finding.rows] == ["accuracy", "confidence"]
 
 
 def test_a_skipped_method_must_exist_and_leave_something(tmp_path):
