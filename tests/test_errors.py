@@ -12,7 +12,7 @@ import pytest
 import adte
 from adte import InputError, errors
 from adte.core.errors import AdteError, LockedError, UnknownModel, UnreadableFile
-from adte.files.claims import Lock
+from adte.files.locks import Lock
 from adte.images.decode import load_image
 
 OURS = {

@@ -19,14 +19,14 @@ import pytest
 import adte
 from adte import InputError
 from adte.data import load_dataset
-from adte.files.claims import Lock
 from adte.files.inputs import expand
-from adte.files.reading import read_rows
-from adte.files.rows import escape_cell
+from adte.files.locks import Lock
+from adte.files.rows import escape_cell, read_rows
 from adte.files.states import load_state
 from adte.label import Job, Labelled, Listener, Look, Report, Wanted, run
 from adte.label import sorting as sorting_room
-from adte.label.seal import is_sealed, sealed
+from adte.label.seal import is_sealed
+from adte.label.seal import seal as sealed
 from adte.label.signals import Deferred
 from adte.label.sorting import Sorting, folder_names, undo
 from adte.testing import SmallModel
@@ -601,19 +601,6 @@ def test_a_move_that_was_cut_off_goes_where_the_image_belongs_now(tmp_path):
     assert photo.read_bytes() == data
 
 
-def test_a_link_to_where_images_are_sorted_is_found_before(tmp_path):
-    """A second run labelled the copies of the first."""
-    pictures(tmp_path / "photos", 1)
-    for name, place in {"itself": ".", "nowhere.png": "nowhere.png", "other": "../other"}.items():
-        (tmp_path / "photos" / name).symlink_to(place)
-    (tmp_path / "other").mkdir()
-    assert Sorting("sorted", "copy", ["photos"]).left == []
-    (tmp_path / "other/up").symlink_to("..")
-    with pytest.raises(InputError, match="lies in the input 'photos' by the link 'photos/other/up"):
-        Sorting("new", "copy", ["photos"])
-    assert not Path("new").exists()
-
-
 def test_folders_have_safe_names_of_their_own():
     names = folder_names(["a/b", "a_b", "..", "unsure", "x" * 500, "cat", "cat", "CAT"])
     assert names["a/b"] == "a_b"
@@ -768,7 +755,7 @@ def test_a_list_from_elsewhere_does_not_take_an_image_for_moved(tmp_path):
     listed(Path("got/undo.csv"), ("move", str(photo), "cat/000.png", digest_of(photo)))
     sorting = Sorting("got", "move", [str(photo)])
     sorting.fill([(str(photo), photo)], {str(photo): ["cat"]}, ["cat"])
-    assert photo.is_file()
+    assert any(p.is_file() and not p.is_symlink() for p in (photo, Path("got/cat/000-2.png")))
 
 
 def test_what_this_user_moved_goes_back_without_a_root_and_other_lists_with_one(
@@ -1020,7 +1007,7 @@ def test_rows_list_as_many_classes_as_before(out, tmp_path):
     photos = [str(p) for p in pictures(tmp_path / "a", 2)]
     Job(photos[:1], WANTED, out=out, top=1, workers=0).run()
     before = Path(out).read_bytes()
-    with pytest.raises(InputError, match="ask for the same number"):
+    with pytest.raises(InputError, match=r"was written with --top 1 .*; ask for the same"):
         Job(photos, WANTED, out=out, top=3, workers=0).run()
     assert Path(out).read_bytes() == before
     Job(photos, WANTED, out=out, top=1, workers=0).run()
@@ -1183,6 +1170,5 @@ def test_an_output_of_nothing_but_what_was_mended_can_be_resumed(tmp_path, monke
         patch.setattr("adte.pipeline.Pipeline.prepare", interrupted)
         with pytest.raises(KeyboardInterrupt):
             Job(["photos.zip"], WANTED, out="out.json", workers=0).run()
-    assert json.loads(Path("out.json").read_text()) == []
     assert Job(["photos.zip"], WANTED, out="out.json", workers=0).run().labelled == 1
     assert len(json.loads(Path("out.json").read_text())) == 1

@@ -16,7 +16,7 @@ from adte.evaluate import run
 from adte.evaluate.features import shards
 from adte.evaluate.features.cache import Cache, extract
 from adte.evaluate.features.live import Live
-from adte.files.claims import Lock
+from adte.files.locks import Lock
 from adte.files.states import load_state, save_state
 from adte.models.prompts import class_weights
 from adte.testing import SmallModel

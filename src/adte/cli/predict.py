@@ -147,7 +147,7 @@ def predict(**o: Any) -> None:
         wanted = _wanted(o, inputs)
     from adte.cli._screen import Screen
     from adte.files.devices import is_standard_output
-    from adte.files.outputs import is_stream
+    from adte.files.journal import is_stream
     from adte.label import Job
 
     names = ("out", "json_to", "state", "start", "freeze", "force", "top", "min_confidence",
@@ -169,7 +169,7 @@ def predict(**o: Any) -> None:
 
 def _run(job: Any, screen: Any) -> None:
     """Run a job and sum it up; an interrupt says what the same command would do."""
-    from adte.files.outputs import is_stream
+    from adte.files.journal import is_stream
     from adte.label.report import counted
 
     try:

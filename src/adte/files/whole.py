@@ -8,6 +8,7 @@ import secrets
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -17,7 +18,8 @@ from pathlib import Path
 
 from adte.core.errors import InputError
 from adte.files.devices import StrPath, is_special, open_through
-from adte.files.locks import try_lock
+
+LEFT = 3600.0  # seconds after which a temporary file that nobody has touched is a dead writer's
 
 __all__ = [
     "check_no_link", "check_readable", "make_folder", "reason", "short", "sweep", "target_of",
@@ -113,17 +115,13 @@ def _replace(
     sweep(target)
     temporary = target.with_name(f".{short(target.name)}.{secrets.token_hex(4)}.part")
     try:
-        with temporary.open("xb") as f:  # with the permissions that any new file gets
-            if not try_lock(f.fileno()):  # held until the file is in place: nobody sweeps it
-                f.close()
-            write(str(temporary))
-            with temporary.open("rb") as written:
-                os.fsync(written.fileno())
-            with suppress(FileNotFoundError):  # an old file keeps its own permissions
-                os.chmod(temporary, stat.S_IMODE(target.stat().st_mode))
-            if os.name == "nt":  # which does not rename open files
-                f.close()
-            put(temporary, target)
+        temporary.open("xb").close()  # with the permissions that any new file gets
+        write(str(temporary))
+        with temporary.open("rb") as written:
+            os.fsync(written.fileno())
+        with suppress(FileNotFoundError):  # an old file keeps its own permissions
+            os.chmod(temporary, stat.S_IMODE(target.stat().st_mode))
+        put(temporary, target)
     finally:
         with suppress(OSError):
             temporary.unlink()  # gone if all went well
@@ -135,11 +133,11 @@ def short(name: str) -> str:
     return blake2b(os.fsencode(name), digest_size=16).hexdigest() if long else name
 
 
-def sweep(path: Path) -> None:
-    """Remove temporary files for `path` whose writers are dead: nobody holds their lock."""
+def sweep(path: Path, older: float = LEFT) -> None:
+    """Remove temporary files for `path` that killed writers left, untouched for some seconds."""
     for left in path.parent.glob(f".{escape(short(path.name))}.*.part"):
-        with suppress(OSError), left.open("rb") as f:
-            if try_lock(f.fileno()):
+        with suppress(OSError):
+            if time.time() - left.stat().st_ctime >= older:
                 left.unlink()
 
 

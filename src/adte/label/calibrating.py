@@ -13,7 +13,10 @@ from adte.classifier import Classifier, Unread
 from adte.classifier.calibration import Calibration
 from adte.core.errors import InputError
 from adte.data import Example, load_dataset
-from adte.files.claims import Lock, Target, claim, kind_of
+from adte.files.claims import Target, claim
+from adte.files.locks import Lock
+from adte.files.rows import holds_rows
+from adte.files.states import is_state
 from adte.label.report import counted
 from adte.label.saved import Saved, Wanted, check_file, open_classifier
 from adte.pipeline import default_workers
@@ -52,9 +55,9 @@ class Calibrating:
         self._set = load_dataset(self.data)
         examples = list(self._set)
         read = [e.source for e in examples if isinstance(e.source, str | os.PathLike)]
-        targets = Target("--state", self.state, "state"), Target("--json", self.json_to, "facts")
+        targets = Target("--state", self.state, "state"), Target("--json", self.json_to)
         claim(targets, read, self.force)
-        if kind_of(self.data.partition(":")[2]) == "rows":
+        if holds_rows(self.data.partition(":")[2]):
             warnings.warn(
                 f"{self.data!r} has the labels that adte gave, by which it seems better than it "
                 "is; give labels of a person, such as checked.csv of `adte look`",
@@ -77,7 +80,7 @@ class Calibrating:
         """
         saved = Saved.by_option(self.state)
         with Lock(self.state, 0):
-            if kind_of(self.state) == "state":
+            if is_state(self.state):
                 clf, outputs = open_classifier(self.wanted, saved)
             else:
                 classes = self.wanted.classes or self._set.classes

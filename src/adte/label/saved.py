@@ -166,7 +166,7 @@ def check_file(option: str, path: StrPath) -> None:
 
 
 def open_classifier(wanted: Wanted, saved: Saved) -> tuple[Classifier, dict[str, Any]]:
-    """The classifier of a state, and what the state says of outputs, see `adte.files.ledger`."""
+    """The classifier of a state, and what the state says of outputs, see `adte.files.journal`."""
     facts = read_state(load_state(saved.path)[1], saved.path)
     for name, here, there in wanted.differences(facts):
         if name == "classes" and reordered(there, here):  # the state's own is as good

@@ -3,9 +3,8 @@
 Nothing is ever written over: a name that is taken gets a number. The list, `undo.csv` in the
 folder, has a line per image before anything is done with it, and its digest; the same command does
 what an interrupted one left undone. An image that has another label by now goes from its old folder
-to the new one. Undoing takes away or moves back only what is still as it was put there. An image
-that cannot be sorted stops no other, unless the disk or the list takes no more. Who changes a
-folder holds the lock of its list.
+to the new one. Undoing takes away or moves back only what is still as it was put there. Who changes
+a folder holds the lock of its list.
 
 A list may have come with a folder from elsewhere, so it is not trusted. Links in the folder are not
 followed. Images are moved back only to where this user's adte moved them from, which the seal of
@@ -28,13 +27,14 @@ from unicodedata import normalize
 
 from adte.core.errors import InputError, unknown
 from adte.data.places import is_elsewhere
-from adte.files.claims import Lock, claim_folder
+from adte.files.claims import claim_folder
 from adte.files.devices import StrPath
 from adte.files.inputs import Item, is_archive, is_pipe
+from adte.files.locks import Lock
 from adte.files.rows import escape_cell, escape_name, unescape_cell, unescape_name
 from adte.files.whole import check_no_link, make_folder, reason, sweep, write_new, write_whole
 from adte.label.report import counted
-from adte.label.seal import is_sealed, sealed
+from adte.label.seal import is_sealed, seal
 
 __all__ = ["UNSURE", "Sorting", "Undone", "undo"]
 
@@ -60,6 +60,10 @@ class Entry(NamedTuple):
         return is_sealed(self[:4], self.seal)
 
 
+class Ended(InputError):
+    """The disk or the list takes no more, so that no other image can be sorted."""
+
+
 class Sorting:
     """A folder that images are sorted into. Making it checks all that can be checked before.
 
@@ -82,10 +86,10 @@ class Sorting:
             _check_input(name, here, way)
         self.folder = claim_folder("--sort-into", folder)
         self.path = self.folder / LIST
-        self._listed()
+        self._sorted()
 
-    def _listed(self) -> dict[str, list[Entry]]:
-        """What the list says and is there, by source, in order."""
+    def _sorted(self) -> dict[str, list[Entry]]:
+        """The images that lie in the folder, by source."""
         check_no_link(self.folder, LIST)
         there: dict[str, list[Entry]] = {}
         if self.path.exists() and self.path.stat().st_size:
@@ -98,12 +102,6 @@ class Sorting:
         """Refuse a folder of a label that is a link to elsewhere."""
         check_no_link(self.folder, UNSURE, *folder_names(classes).values())
 
-    def _cut(self) -> None:
-        """A torn last line, as a full disk leaves it, makes room for more."""
-        data = self.path.read_bytes() if self.path.exists() else b""
-        if data and not data.endswith(b"\n"):
-            os.truncate(self.path, data.rfind(b"\n") + 1)
-
     def fill(
         self,
         items: Iterable[Item],
@@ -113,23 +111,25 @@ class Sorting:
         """Sort images by label, each once; None is unsure. Their `count`; `left` has the others.
 
         An archive may hold several images of one name, so a name has labels, in order. Images that
-        are there already, from an interrupted run, are passed over. Others wait: the caller holds
-        the lock of `path`.
+        are there already, from an interrupted run, are passed over. The caller holds the lock of
+        `path`.
         """
         self.check(classes)
-        there, folders = self._listed(), folder_names(classes)
-        self._cut()
-        left, self.count = {name: [*found] for name, found in labels.items()}, 0
+        there, folders = self._sorted(), folder_names(classes)
+        data = self.path.read_bytes() if self.path.exists() else b""
+        if data and not data.endswith(b"\n"):  # a line that a full disk has torn makes room
+            os.truncate(self.path, data.rfind(b"\n") + 1)
+        left, self.count = {name: [*some] for name, some in labels.items()}, 0
         came = set(there)
         for name, source in items:
             if not left.get(name) or isinstance(source, InputError):
                 continue
             label = left[name].pop(0)
-            place = UNSURE if label is None else folders[label]
+            place = self.folder / (UNSURE if label is None else folders[label])
             came.add(origin := os.path.abspath(name))
             try:
-                self.count += self._sort(origin, source, self.folder / place, there.get(origin, []))
-            except _Ended:
+                self.count += self._sort(origin, source, place, there.get(origin, []))
+            except Ended:
                 raise
             except InputError as error:
                 self.left.append(str(error))
@@ -143,23 +143,40 @@ class Sorting:
 
     def _sort(self, origin: str, source: Path | bytes, place: Path, there: list[Entry]) -> bool:
         """Put an image where it belongs; False if it is there. `there` loses what is its own."""
-        same = [e for e in there if _is_of(e, source, self.folder / e.to)]
-        for entry in same:
-            if Path(entry.to).parent.name == place.name:
+        made = not place.exists()
+        try:
+            digest = _digest(source)
+            same = [e for e in there if _is_of(e, source, digest, self.folder / e.to)]
+            same.sort(key=lambda e: (self.folder / e.to).parent != place)
+            for entry in same[:1]:
                 there.remove(entry)
-                if entry.way == self.way == "move":
-                    _finish(entry, self.folder / entry.to)
-                return False
-        if same:
-            there.remove(same[0])
-            if same[0].way == "link" or _holds(source, same[0].digest):
-                self._withdraw(same[0])
-        self._put(origin, source, place)
+                target = self.folder / entry.to
+                if target.parent == place:
+                    if entry.way == self.way == "move":
+                        _finish(origin, target, digest)
+                    return False
+                self._withdraw(entry, target)
+            place.mkdir(exist_ok=True)
+            for target in _free(place, Path(origin).name):
+                line = (self.way, origin, f"{place.name}/{target.name}", digest)
+                self._note(Entry(*line, seal(line)))
+                with suppress(FileExistsError):  # somebody took the name meanwhile
+                    _do(self.way, source, target)
+                    break
+        except (OSError, InputError) as error:
+            if made:
+                with suppress(OSError):
+                    place.rmdir()  # if it is empty
+            if isinstance(error, InputError):
+                raise
+            kind = Ended if error.errno in FATAL else InputError
+            raise kind(
+                f"cannot {self.way} {origin!r} into {str(place)!r}: {reason(error)}"
+            ) from error
         return True
 
-    def _withdraw(self, entry: Entry) -> None:
+    def _withdraw(self, entry: Entry, target: Path) -> None:
         """Take an image, which is at its source still, from the folder of another label."""
-        target = self.folder / entry.to
         way = "link" if entry.way == "link" else "copy"  # a move that was cut off has left a copy
         try:
             _take_back(entry._replace(way=way), target)
@@ -167,28 +184,6 @@ class Sorting:
             self.left.append(_stays(target, error))
         with suppress(OSError):
             target.parent.rmdir()  # if it is empty
-
-    def _put(self, origin: str, source: Path | bytes, place: Path) -> None:
-        made = not place.exists()
-        try:
-            place.mkdir(exist_ok=True)
-            digest = _digest(source)
-            for target in _free(place, Path(origin).name):
-                line = (self.way, origin, f"{place.name}/{target.name}", digest)
-                self._note(Entry(*line, sealed(line)))
-                with suppress(FileExistsError):  # somebody took the name meanwhile
-                    _do(self.way, source, target)
-                    return
-        except (OSError, InputError) as error:
-            with suppress(OSError):
-                if made:
-                    place.rmdir()  # if it is empty
-            if isinstance(error, InputError):
-                raise
-            kind = _Ended if error.errno in FATAL else InputError
-            raise kind(
-                f"cannot {self.way} {origin!r} into {str(place)!r}: {reason(error)}"
-            ) from error
 
     def _note(self, entry: Entry) -> None:
         try:
@@ -200,43 +195,22 @@ class Sorting:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:  # the line may be torn, and must be the last one
-            raise _Ended(f"cannot write the list {str(self.path)!r}: {reason(error)}") from error
-
-
-class _Ended(InputError):
-    """The disk or the list takes no more, so that no other image can be sorted."""
+            raise Ended(f"cannot write the list {str(self.path)!r}: {reason(error)}") from error
 
 
 def _check_input(name: str, folder: Path, way: str) -> None:
-    found = Path(os.path.realpath(name.replace("\0", "")))
+    place = Path(os.path.realpath(name.replace("\0", "")))
     if is_pipe(name):
         raise InputError(f"{name!r} is read once and cannot be sorted; give files or folders")
     if is_elsewhere(name):
         raise InputError(f"the images of {name!r} are no files here; leave --sort-into out")
-    if is_archive(name) and found.is_file() and way != "copy":
+    if is_archive(name) and place.is_file() and way != "copy":
         raise InputError(f"images in the archive {name!r} cannot be {WAYS[way]}; use --sort copy")
-    if found.is_dir() and (way_in := _way_in(name, folder)) is not None:
-        by = "" if found == folder or found in folder.parents else f" by the link {way_in!r}"
+    if place.is_dir() and folder.is_relative_to(place):
         raise InputError(
-            f"the folder to sort into, {str(folder)!r}, lies in the input {name!r}{by}, and would "
-            "be labelled too; give a folder outside of it"
+            f"the folder to sort into, {str(folder)!r}, lies in the input {name!r}, and would be "
+            "labelled too; give a folder outside of it"
         )
-
-
-def _way_in(name: str, folder: Path) -> str | None:
-    """The folder of an input, or one that a link in it leads to, which the folder lies in."""
-    todo, seen = [name.replace("\0", "")], set[Path]()
-    while todo:  # no recursion: folders may be thousands deep
-        here = Path(os.path.realpath(place := todo.pop()))
-        if here == folder or here in folder.parents:
-            return place
-        if here in seen:
-            continue
-        seen.add(here)
-        with suppress(OSError), os.scandir(place) as entries:
-            shown = (e for e in entries if not e.name.startswith("."))
-            todo += [e.path for e in shown if e.is_symlink() or e.is_dir()]
-    return None
 
 
 def folder_names(classes: Iterable[str]) -> dict[str, str]:
@@ -287,15 +261,11 @@ def _do(way: str, source: Path | bytes, target: Path) -> None:
     if isinstance(source, bytes):
         write_new(target, lambda name: Path(name).write_bytes(source))
     elif way == "copy":
-        _copy(source, target)
+        write_new(target, lambda name: shutil.copy2(source, name))
     elif way == "link":
         os.symlink(os.path.abspath(source), target)
     else:
         _move(source, target)
-
-
-def _copy(source: Path, target: Path) -> None:
-    write_new(target, lambda name: shutil.copy2(source, name))
 
 
 def _move(source: Path, target: Path) -> None:
@@ -310,7 +280,7 @@ def _move(source: Path, target: Path) -> None:
                 raise
             if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
                 raise
-            _copy(source, target)  # another disk, or one without hard links
+            _do("copy", source, target)  # another disk, or one without hard links
     try:
         source.unlink()
     except OSError as error:
@@ -321,37 +291,22 @@ def _move(source: Path, target: Path) -> None:
         ) from error
 
 
-def _is_of(entry: Entry, source: Path | bytes, target: Path) -> bool:
-    """Whether an image is the one that was sorted, and no other one that has its name by now."""
+def _finish(origin: str, target: Path, digest: str) -> None:
+    """Take away an image whose move was cut off: it is whole at its new place, and here still."""
+    if target.is_symlink() == os.path.islink(origin) and _digest(target) == digest:
+        os.unlink(origin)
+
+
+def _is_of(entry: Entry, source: Path | bytes, digest: str, target: Path) -> bool:
+    """Whether an image is the one that was sorted, and no other one that has its name by now.
+
+    A link at the source that leads to the sorted image is another one: that image is nowhere else.
+    """
     if entry.way == "link":
         return True
-    try:
-        if isinstance(source, Path):
-            here, there = source.stat(), target.stat()
-            if (here.st_size, here.st_mtime_ns) == (there.st_size, there.st_mtime_ns):
-                return True  # a copy has the time of its image
-        return _digest(source) == entry.digest
-    except OSError:
-        return False  # which is said when it is put
-
-
-def _holds(source: Path | bytes, digest: str) -> bool:
-    """Whether an image itself is at its source, by all of its bytes, and no link to elsewhere."""
-    try:
-        linked = isinstance(source, Path) and source.is_symlink()
-        return not linked and _digest(source) == digest
-    except OSError:
+    if isinstance(source, Path) and os.path.realpath(source) == os.path.realpath(target):
         return False
-
-
-def _finish(entry: Entry, target: Path) -> None:
-    """Take away an image whose move was cut off: it is whole at its new place, and here still."""
-    source = Path(entry.source)
-    with suppress(OSError):
-        if target.is_symlink() != source.is_symlink():  # which may lead to the image itself
-            return
-        if _digest(target) == entry.digest == _digest(source):
-            source.unlink()
+    return entry.digest == digest
 
 
 # --------------------------------------------------------------------------- back again
@@ -405,7 +360,7 @@ def undo(path: StrPath, root: StrPath | None = None) -> Undone:
                 kept.append(entry)
                 said.append(_stays(target, error))
         for entry in entries[-1:]:
-            sweep(where / entry.to)  # what is left of it, if who copied it was killed
+            sweep(where / entry.to, 0)  # what is left of it, if who copied it was killed
         for name in {Path(e.to).parent for e in entries}:
             with suppress(OSError):
                 (where / name).rmdir()  # if it is empty

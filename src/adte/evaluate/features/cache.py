@@ -37,7 +37,8 @@ from adte.evaluate.features.recipe import DECIDING, Recipe
 from adte.evaluate.features.shards import Growing, Shard
 from adte.evaluate.features.stream import FeatureStream, Image, Tick, silent
 from adte.files import write_whole
-from adte.files.claims import Lock, own_folder
+from adte.files.claims import own_folder
+from adte.files.locks import Lock
 from adte.files.states import KEY, load_state, save_state
 from adte.files.whole import check_readable
 from adte.images import Views
