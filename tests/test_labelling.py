@@ -11,7 +11,6 @@ import re
 import signal
 import threading
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -1087,8 +1086,7 @@ def test_a_warm_start_leaves_its_state_alone(tmp_path):
 
 
 @pytest.mark.parametrize("kept", [{}, {"state": "s.adte"}, {"state": "s.adte", "freeze": True}])
-def test_a_start_that_comes_too_late_is_refused_or_said(kept, tmp_path):
-    """What it had, calibration too, was passed over without a word."""
+def test_a_start_that_comes_too_late_is_said(kept, tmp_path):
     pictures(tmp_path / "in", 2)
 
     def job(**more) -> Job:
@@ -1097,18 +1095,6 @@ def test_a_start_that_comes_too_late_is_refused_or_said(kept, tmp_path):
     if "state" in kept:
         Job(["in/001.png"], WANTED, state="s.adte", workers=0).run()
     job(**kept).run()
-    for name, other in {
-        "other classes": {"classes": ["x", "y"]},
-        "method 'se'": {"method": "se"},
-        "other views": {"views": 3},
-        "other options": {"options": {"smoothing": 5.0}},
-    }.items():
-        Job(["in"], replace(WANTED, **other), state=f"{name}.adte", learn=True, workers=0).run()
-        new = "--state" if kept else "--out"
-        with pytest.raises(
-            InputError, match=rf"has {name}.*; leave --start out, or give a new {new}"
-        ):
-            job(start=f"{name}.adte", **kept).run()
     Job(["in"], WANTED, state="warm.adte", learn=True, workers=0).run()
     clf = adte.Classifier.load("warm.adte")
     clf.temperature = 2.0

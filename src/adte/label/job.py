@@ -20,8 +20,8 @@ import torch
 
 from adte.classifier import Classifier
 from adte.classifier.facts import read_state
-from adte.classifier.fit import check_fit, read_learned, read_method
-from adte.core.errors import InputError, LockedError, StateError
+from adte.classifier.fit import check_fit, read_learned
+from adte.core.errors import InputError, LockedError
 from adte.data.places import Listing, expand, listing, local_path
 from adte.files.claims import Target, claim
 from adte.files.devices import StrPath
@@ -141,7 +141,7 @@ class Job:
                 top=self.top,
                 min_confidence=self.min_confidence,
                 pipes=frozenset(filter(is_pipe, self.inputs)),
-                listing=images and images.names,
+                listing=None if images is None else images.names,
                 sorts=sorting is not None,
             )  # fmt: skip
             listener.begin(clf, names)
@@ -262,12 +262,12 @@ class Job:
             state = None  # it would only be read
         if state is not None and self.freeze:
             clf, _ = open_classifier(self.wanted, Saved.by_option(state))
-            self._pass_over_start(clf, state, listener)
+            self._pass_over_start(state, listener)
             marks = self._marks(clf, keep) if keep and there and not self.force else {}
             return clf, marks
         if keep and there and (state is not None or not self.force):
             clf, marks = open_classifier(self.wanted, keep)
-            self._pass_over_start(clf, keep.path, listener)
+            self._pass_over_start(keep.path, listener)
             return clf, marks
         if self.start is not None:
             clf, _ = open_classifier(self.wanted, Saved(self.start, f"--start {self.start!r}"))
@@ -275,24 +275,14 @@ class Job:
             return clf, {}
         return self.wanted.new(), {}
 
-    def _pass_over_start(self, clf: Classifier, state: str, listener: Listener) -> None:
-        """Say that a state goes on and nothing begins; refuse a start that it cannot have had."""
-        if self.start is None:
-            return
-        new = "--out" if self.state is None else "--state"
-        _, facts = read_learned(self.start)
-        options = read_method(self.start, facts).params
-        try:
-            check_fit(f"--start {self.start!r}", {**facts, "options": options}, clf.facts)
-        except StateError as error:
-            raise InputError(
-                f"{error.problem}, and {state!r} is continued; leave --start out, or give a new "
-                f"{new}"
-            ) from error
-        listener.note(
-            f"--start {self.start!r} is not used: {state!r} exists and is continued; give a new "
-            f"{new} to begin with it"
-        )
+    def _pass_over_start(self, state: str, listener: Listener) -> None:
+        """Say that a state goes on and nothing begins."""
+        if self.start is not None:
+            new = "--out" if self.state is None else "--state"
+            listener.note(
+                f"--start {self.start!r} is not used: {state!r} exists and is continued; give a "
+                f"new {new} to begin with it"
+            )
 
     def _marks(self, clf: Classifier, keep: Saved) -> dict[str, Any]:
         """What the state beside an output knows of it, if it is the state that this run has."""
