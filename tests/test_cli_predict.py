@@ -370,7 +370,7 @@ def test_rows_of_another_state_are_refused(photo):
     predict(photo, "--out", "o.csv", "--state", "a.adte")
     result = predict(photo, "--out", "o.csv", "--state", "b.adte")
     assert result.exit_code == 2
-    assert "is not an output that the state 'b.adte' knows of" in result.output
+    assert "is not an output of adte that the state 'b.adte' knows of" in result.output
     assert predict(photo, "--out", "o.csv", "--force").exit_code == 0
     assert seen(Path("o.csv.adte")) == 1
 

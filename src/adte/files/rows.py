@@ -168,7 +168,8 @@ def format_of(path: StrPath) -> str | None:
 
 def rows_of(out: str) -> str:
     """The file that the rows of an output are kept in as they come: itself, or one beside it."""
-    return f"{out}.jsonl" if Path(out).suffix.lower() in (".json", ".parquet") else out
+    is_table = Path(out).suffix.lower() in (".json", ".parquet")
+    return f"{out.rstrip('/')}.jsonl" if is_table else out
 
 
 def holds_rows(path: StrPath) -> bool:

@@ -220,8 +220,6 @@ class Job:
         if self.state is None or self.freeze:
             option = "the state of --out"
             read += [] if self.state is None else [self.state]
-        if self.out is not None:
-            form_of(rows or self.out, 0)  # before any work
         if rows is not None and keep is not None and is_state(keep.path):
             marks = read_state(load_state(keep.path)[1], keep.path)["outputs"] or {}
             known = Mark.among(marks, rows, keep.path) is not None
@@ -242,6 +240,8 @@ class Job:
                         "give another name"
                     )
         claim(targets, read, self.force)
+        if self.out is not None:
+            form_of(rows or self.out, 0)  # of a name that says it
 
     def _lock(self, path: StrPath, stack: ExitStack, listener: Listener) -> None:
         try:
@@ -356,5 +356,5 @@ class Job:
 
 
 def _rows_target(rows: str | None, keep: Saved, known: bool) -> Target:
-    wanted = f"an output that the state {keep.path!r} knows of"
+    wanted = f"an output of adte that the state {keep.path!r} knows of"
     return Target("--out", rows, ours=known, wanted=wanted)
