@@ -99,15 +99,6 @@ def test_an_image_that_is_newer_than_its_row_is_said(out, tmp_path):
     assert notes(force=True) == []
 
 
-def test_an_output_that_gets_no_row_keeps_its_time(tmp_path):
-    """So that what is newer is said each time."""
-    pictures(tmp_path / "photos", 1)
-    Job(["photos"], WANTED, out="o.csv", workers=0).run()
-    os.utime("o.csv", ns=(10**18, 10**18))
-    assert Job(["photos"], WANTED, out="o.csv", workers=0).run().newer == 1
-    assert os.stat("o.csv").st_mtime_ns == 10**18
-
-
 def test_an_interrupt_in_a_listener_loses_nothing(tmp_path):
     """Between two images a signal ends the job at once; what is done is kept."""
     folder = pictures(tmp_path / "photos", 4)[0].parent
@@ -163,24 +154,6 @@ def test_an_interrupt_writes_the_rows_that_wait(tmp_path, monkeypatch):
     assert job.report.written == ["o.csv.adte (2 images seen)", "o.csv (2 rows)"]
     again = Job([str(folder)], WANTED, out="o.csv", workers=0).run()
     assert (again.labelled, again.before, again.seen) == (4, 2, 6)
-
-
-def test_where_learning_fails_the_rows_before_are_written(tmp_path, monkeypatch):
-    folder = pictures(tmp_path / "photos", 6)[0].parent
-    monkeypatch.setattr(run, "behind", lambda clf: 1)
-    start, calls = adte.Classifier.start, []
-
-    def failing(self, batch):
-        calls.append(batch)
-        if len(calls) == 3:
-            raise InputError("no memory is left")
-        return start(self, batch)
-
-    monkeypatch.setattr(adte.Classifier, "start", failing)
-    recorder = Recorder()
-    with pytest.raises(InputError, match="no memory"):
-        Job([str(folder)], WANTED, batch=2, workers=0).run(recorder)
-    assert len(recorder.names) == 4
 
 
 def test_behind_a_row_that_failed_none_is_written(tmp_path, monkeypatch):
@@ -418,15 +391,6 @@ def test_the_only_copy_stays(tmp_path):
     assert Path("sorted/cat/000.png").exists()
 
 
-def test_images_of_one_name_have_labels_of_their_own(tmp_path):
-    """Two members of an archive may have one name: both went where the last one belonged."""
-    images = [p.read_bytes() for p in pictures(tmp_path / "photos", 2)]
-    items = [("a.zip/x.png", image) for image in images]
-    labels = {"a.zip/x.png": ["cat", "dog"]}
-    assert Sorting("sorted", "copy", ["a.zip"]).fill(items, labels, ["cat", "dog"]) == 2
-    assert [Path(f"sorted/{c}/x.png").read_bytes() for c in ("cat", "dog")] == images
-
-
 def test_an_interrupt_tells_what_was_moved(tmp_path, monkeypatch):
     pictures(tmp_path / "photos", 3)
     done = []
@@ -457,15 +421,6 @@ def test_images_of_one_name_and_label_are_sorted_after_an_interrupt(tmp_path, mo
     again = [Sorting("sorted", "copy", ["a.zip"]).fill(items, labels, ["cat"]) for _ in range(2)]
     assert again == [1, 0]
     assert [Path(f"sorted/cat/{n}.png").read_bytes() for n in ("x", "x-2")] == images
-
-
-def test_two_runs_at_once_sort_each_image_once(tmp_path):
-    """Each read the list before the other had written it, and all images were copied twice."""
-    items = [(str(p), p) for p in pictures(tmp_path / "photos", 3)]
-    labels = {name: ["cat"] for name, _ in items}
-    both = [Sorting("sorted", "copy", ["photos"]) for _ in range(2)]
-    assert [sorting.fill(items, labels, ["cat"]) for sorting in both] == [3, 0]
-    assert len(os.listdir("sorted/cat")) == 3
 
 
 def test_who_sorts_holds_the_list(tmp_path, monkeypatch):
@@ -572,20 +527,6 @@ def test_what_was_changed_in_the_old_folder_stays(tmp_path):
     again = Sorting("sorted", "copy", ["photos"])
     assert again.fill(items, {str(photo): ["cat"]}, ["cat"]) == 0
     assert again.left == []
-
-
-@pytest.mark.parametrize("way", ["copy", "move"])
-def test_another_image_of_the_same_name_is_sorted_too(way, tmp_path):
-    """It was taken for the one that was sorted before; a camera counts from 1 again."""
-    (photo,) = pictures(tmp_path / "photos", 1)
-    found = []
-    for seed in (0, 1):
-        found.append(picture(photo, seed).read_bytes())
-        sorting = Sorting("sorted", way, ["photos"])
-        assert sorting.fill([(str(photo), photo)], {str(photo): ["cat"]}, ["cat"]) == 1
-    assert [Path(f"sorted/cat/{n}.png").read_bytes() for n in ("000", "000-2")] == found
-    if way == "copy":
-        assert sorting.fill([(str(photo), photo)], {str(photo): ["cat"]}, ["cat"]) == 0
 
 
 def test_a_move_that_was_cut_off_goes_where_the_image_belongs_now(tmp_path):
@@ -863,24 +804,6 @@ def test_a_torn_copy_has_no_name(tmp_path, monkeypatch):
     assert [p.name for p in (tmp_path / "sorted").iterdir()] == ["undo.csv"]
 
 
-def test_an_image_that_cannot_be_sorted_stops_no_other(tmp_path):
-    """The second of two names of 255 bytes has no room for a number."""
-    photos = pictures(tmp_path / "photos", 3)
-    long = "a" * 251 + ".png"
-    for photo, folder in zip(photos, ("1", "2"), strict=False):
-        (tmp_path / "photos" / folder).mkdir()
-        photo.rename(tmp_path / "photos" / folder / long)
-    photos[2].rename(tmp_path / "photos" / "3.png")
-    result = call("predict", "photos", "--classes", "cat", "--views", 2, "--sort-into", "my photos")
-    assert result.exit_code == 2
-    assert is_clean(result)
-    assert f"photos/2/{long}' into" in result.stderr
-    assert "File name too long" in result.stderr
-    assert "(2 images copied; `adte undo 'my photos/undo.csv'`" in result.stderr
-    assert sorted(os.listdir("my photos/cat")) == ["3.png", long]
-    assert undo("my photos/undo.csv") == (2, [])
-
-
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS])
 def test_a_folder_that_gives_no_image_away_is_named(code, tmp_path, monkeypatch):
     """The folder to sort into was blamed; it had taken the image."""
@@ -931,31 +854,6 @@ def test_a_disk_that_takes_no_more_ends_the_sorting(code, broken, tmp_path, monk
     assert len(sorting.path.read_text().splitlines()) == 2  # the columns, and the first image
     assert Sorting("sorted", "link", ["photos"]).fill(items, labels, ["cat"]) == 2
     assert undo(sorting.path).images == 2
-
-
-def test_a_sort_that_moved_nothing_says_that_it_wrote_nothing(tmp_path, monkeypatch):
-    photos = pictures(tmp_path / "photos", 2)
-
-    def stays(*_):
-        raise InputError("cannot be taken from its folder")
-
-    monkeypatch.setattr(sorting_room, "_do", stays)
-    job = Job([str(p) for p in photos], WANTED, sort_into="sorted", sort="move", workers=0)
-    report = job.run()
-    assert len(report.failed) == 2
-    assert not [line for line in report.written if "sorted" in line]
-    assert [p.name for p in Path("sorted").iterdir()] == ["undo.csv"]
-
-
-def test_a_move_that_was_cut_off_is_finished(tmp_path):
-    (photo,) = pictures(tmp_path / "photos", 1)
-    data, labels = photo.read_bytes(), {str(photo): ["cat"]}
-    Sorting(tmp_path / "sorted", "move", [str(photo)]).fill([(str(photo), photo)], labels, ["cat"])
-    os.link(tmp_path / "sorted" / "cat" / "000.png", photo)  # as between the two steps of a move
-    again = Sorting(tmp_path / "sorted", "move", [str(photo)])
-    assert again.fill([(str(photo), photo)], labels, ["cat"]) == 0
-    assert not photo.exists()
-    assert (tmp_path / "sorted" / "cat" / "000.png").read_bytes() == data
 
 
 def test_an_output_is_not_the_list_of_the_sorted(tmp_path):
@@ -1022,17 +920,6 @@ def test_the_same_command_goes_on_with_options_of_the_method(tmp_path):
     other = predict("photos", "--set", "smoothing=4", "--out", "rows.csv")
     assert is_clean(other)
     assert "was saved with smoothing 5.0, not 4" in " ".join(other.output.split())
-
-
-def test_an_interrupted_note_is_no_harm(tmp_path):
-    (photo,) = pictures(tmp_path / "photos", 1)
-    sorting = Sorting(tmp_path / "sorted", "copy", [str(photo)])
-    sorting.fill([(str(photo), photo)], {str(photo): ["cat"]}, ["cat"])
-    with sorting.path.open("a") as file:
-        file.write("copy,/a,ca")  # torn
-    assert undo(sorting.path).images == 1
-    with pytest.raises(InputError, match="way to sort"):
-        Sorting(tmp_path / "sorted", "burn", [])
 
 
 def test_shares_of_what_was_seen(tmp_path):

@@ -245,8 +245,9 @@ def test_a_changed_output_is_refused(name, tmp_path):
     text = path.read_text()
     for other in other_contents(text):
         path.write_bytes(other.encode())
-        with pytest.raises(InputError, match="was changed since it was written"):
+        with pytest.raises(InputError, match="was changed since it was written") as caught:
             Journal(path, mark=mark)
+        assert "--force" not in str(caught.value)  # what a person has changed would be lost
         assert path.read_bytes() == other.encode()
     path.write_text("my notes\n")
     with pytest.raises(InputError, match="was changed since it was written"):
