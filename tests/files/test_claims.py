@@ -6,7 +6,6 @@ import errno
 import os
 import signal
 import tempfile
-import threading
 import time
 from pathlib import Path
 
@@ -194,31 +193,6 @@ def test_a_link_and_its_target_share_a_lock(tmp_path):
         assert os.listdir(tmp_path / "real") == [".shop.adte.lock"]
 
 
-def test_threads_take_turns(tmp_path):
-    count = tmp_path / "count"
-    count.write_text("0")
-
-    def add() -> None:
-        for _ in range(20):
-            with Lock(count, timeout=60):
-                count.write_text(str(int(count.read_text()) + 1))
-
-    threads = [threading.Thread(target=add) for _ in range(4)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert count.read_text() == "80"
-
-
-ADDS = """
-from pathlib import Path
-from adte.files.locks import Lock
-path = Path({path!r})
-for _ in range(25):
-    with Lock(path, timeout=60):
-        path.write_text(str(int(path.read_text()) + 1))
-"""
 HOLDS = """
 import os, time
 from pathlib import Path
@@ -227,16 +201,6 @@ with Lock({path!r}):
     Path({path!r} + ".held").touch()
     time.sleep(60)
 """
-
-
-@pytest.mark.slow
-def test_processes_take_turns(tmp_path, processes):
-    path = tmp_path / "count"
-    path.write_text("0")
-    running = [processes.start(ADDS.format(path=str(path))) for _ in range(4)]
-    assert [processes.wait(pid) for pid in running] == [(0, "")] * 4
-    assert path.read_text() == "100"
-    assert os.listdir(tmp_path) == ["count"]
 
 
 def test_the_lock_of_a_killed_process_stops_nobody(tmp_path, processes):
@@ -251,18 +215,6 @@ def test_the_lock_of_a_killed_process_stops_nobody(tmp_path, processes):
     assert (tmp_path / ".shop.adte.lock").exists()
     with Lock(path, timeout=0):
         pass
-
-
-def test_waiting_pays(tmp_path):
-    path = tmp_path / "shop.adte"
-    held = Lock(path).acquire()
-    timer = threading.Timer(0.2, held.release)
-    start = time.monotonic()
-    timer.start()
-    with Lock(path, timeout=30):
-        assert time.monotonic() - start >= 0.15
-    timer.join()
-    held.release()  # again does nothing
 
 
 def test_a_disk_that_takes_no_more_is_locked_too(tmp_path):
