@@ -191,7 +191,7 @@ class Stream:
         """What a state that is saved to `state` now has to say under "outputs".
 
         Args:
-            marks: what the state said before; other outputs stay in it.
+            marks: as the state had them; other outputs stay in it.
         """
         return dict(marks)
 

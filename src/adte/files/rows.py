@@ -129,14 +129,14 @@ class Csv:
     def row(self, line: bytes) -> dict[str, Any]:
         """The row that `line` was given."""
         (cells,) = csv.reader([line.decode().removesuffix("\n")], strict=True)
-        found = dict(zip(self.columns, map(_read_cell, cells), strict=True))
-        best = ((found[f"class_{i}"], found[f"probability_{i}"]) for i in range(1, self.top + 1))
+        cell = dict(zip(self.columns, map(_read_cell, cells), strict=True))
+        best = ((cell[f"class_{i}"], cell[f"probability_{i}"]) for i in range(1, self.top + 1))
         return {
-            **{c: found[c] or None for c in COLUMNS},
-            "path": found["path"],
-            "confidence": float(found["confidence"]) if found["confidence"] else None,
-            "index": int(found["index"]) if found["index"] else None,
-            "learned": found["learned"] == "true",
+            **{c: cell[c] or None for c in COLUMNS},
+            "path": cell["path"],
+            "confidence": float(cell["confidence"]) if cell["confidence"] else None,
+            "index": int(cell["index"]) if cell["index"] else None,
+            "learned": cell["learned"] == "true",
             "top": [{"class": c, "probability": float(p)} for c, p in best if c],
         }
 

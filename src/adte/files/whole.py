@@ -176,7 +176,7 @@ def check_readable(path: StrPath) -> None:
 
 
 def why_missing(path: StrPath) -> str:
-    """What is to be said of a path that cannot be found: it may lie in a closed folder."""
+    """Why a path cannot be opened: it may lie in a closed folder."""
     try:
         os.stat(path)
     except PermissionError as error:
@@ -187,7 +187,7 @@ def why_missing(path: StrPath) -> str:
 
 
 def reason(error: OSError, size: int | None = None) -> str:
-    """What the system said, and the mend."""
+    """The words of the system, and the mend."""
     needed = f" ({size / 1e6:,.1f} MB are needed)" if size and size >= 1e5 else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return (
@@ -201,7 +201,7 @@ def reason(error: OSError, size: int | None = None) -> str:
         )
     if error.errno in (errno.EEXIST, errno.ENOTDIR):
         return "a file is in the way; give another name"
-    said = error.strerror or str(error)
+    message = error.strerror or str(error)
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return f"{said}; choose a folder that you may write to"
-    return f"{said}; the old file, if any, is as it was"
+        return f"{message}; choose a folder that you may write to"
+    return f"{message}; the old file, if any, is as it was"

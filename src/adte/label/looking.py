@@ -101,28 +101,28 @@ class Look:
             return escape_name(place) == place and os.path.isfile(place)
 
         places = self._places
-        found: list[int] = []
+        drawn: list[int] = []
         self._passed = 0
         for i in random.Random(0).sample(range(len(places)), len(places)):
-            if len(found) == self.check:
+            if len(drawn) == self.check:
                 break
             if fits(places[i]):
-                found.append(i)
+                drawn.append(i)
             else:
                 self._passed += 1
-        return found
+        return drawn
 
     def run(self, tick: Callable[[int], object] = lambda count: None) -> Looked:
         """Write the page; `tick` is called with the number of pictures that were just made."""
         answers, places = self._answers, self._places
-        found = self._pictures(tick)
-        cards = {i: Card(i, answers[i], places[i], found.get(i)) for i in self.shown}
+        pictures = self._pictures(tick)
+        cards = {i: Card(i, answers[i], places[i], pictures.get(i)) for i in self.shown}
         check = [cards[i] for i in self._check]
         title = escape_name(os.path.basename(self.labels))
         text = sheet(title, answers, self._unread, [*cards.values()], check, self._classes,
                      self._state)  # fmt: skip
         write_whole(self.page, text)
-        missing = len(cards) - len(found)
+        missing = len(cards) - len(pictures)
         return Looked(self.page, len(answers), len(cards), len(check), missing, self._passed)
 
     def _pictures(self, tick: Callable[[int], object]) -> dict[int, str]:
@@ -134,15 +134,15 @@ class Look:
             except InputError:
                 return item[0], None
 
-        found: dict[int, str] = {}
+        pictures: dict[int, str] = {}
         sources = _sources({i: self._places[i] for i in self.shown})
         with ThreadPoolExecutor(max(1, default_workers())) as pool:
             while some := [*islice(sources, 64)]:  # those of archives are in memory
                 for i, picture in pool.map(draw, some):
                     tick(1)
                     if picture is not None:
-                        found[i] = picture
-        return found
+                        pictures[i] = picture
+        return pictures
 
 
 def thumbnail(source: Any, side: int) -> str:

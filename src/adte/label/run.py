@@ -41,7 +41,7 @@ class Saving:
     """The state of a run on its way to disk, with what it covers of the output.
 
     Attributes:
-        marks: what the state said of outputs.
+        marks: of outputs, as the state had them.
         frozen: as the state was, whether or not this run learns.
         error: why the last save failed; the next may go well.
     """
@@ -92,7 +92,7 @@ class _Learned(NamedTuple):
     """Images that were learned from, the unreadable between them, and what fetches the answers."""
 
     group: list[tuple[str, InputError | None]]
-    found: Callable[[], list[Prediction]]
+    answers: Callable[[], list[Prediction]]
 
 
 def behind(clf: Classifier) -> int:
@@ -222,8 +222,8 @@ class Run:
         self, group: list[tuple[str, InputError | None]], encoded: Batch | None, keep: bool
     ) -> None:
         with self._mending("state"):
-            found = list if encoded is None else self.clf.start(encoded)
-            self._learned.append(_Learned(group, found))
+            answers = list if encoded is None else self.clf.start(encoded)
+            self._learned.append(_Learned(group, answers))
         due = self.saving is not None and self.saving.is_due
         self._catch_up(keep, 0 if due else behind(self.clf))
         if due:
@@ -234,8 +234,8 @@ class Run:
         """Write the rows of what was learned, but for the last groups; none behind a failure."""
         while len(self._learned) > behind and "rows" not in self._torn:
             with self._mending("rows"):
-                group, found = self._learned.popleft()
-                predictions = iter(found())
+                group, answers = self._learned.popleft()
+                predictions = iter(answers())
                 for name, error in group:
                     image = self._labelled(name, next(predictions) if error is None else str(error))
                     self._done.append(image)
@@ -256,15 +256,15 @@ class Run:
         """Whether the state and the rows tell of the same images."""
         return not (self._torn or self._learned)
 
-    def _labelled(self, name: str, found: Prediction | str) -> Labelled:
+    def _labelled(self, name: str, answer: Prediction | str) -> Labelled:
         row: dict[str, Any] = {"path": name, "label": None, "confidence": None, "index": None,
                                "learned": False, "error": None, "top": [], "abstained": False,
                                "kept": []}  # fmt: skip
-        if isinstance(found, str):
-            row["error"] = found
-            self.report.unread.append(Unread(name, found))
+        if isinstance(answer, str):
+            row["error"] = answer
+            self.report.unread.append(Unread(name, answer))
             return Labelled(name, row, None)
-        p = replace(found, source=name)
+        p = replace(answer, source=name)
         unsure = p.confidence < self.min_confidence
         row.update(
             label=None if unsure else p.label,
@@ -299,8 +299,8 @@ class Run:
 
     def _end(self, finish: Callable[[], str], say: bool = True) -> bool:
         try:
-            said = finish()
-            self.report.written += [said] if say else []
+            written = finish()
+            self.report.written += [written] if say else []
         except (InputError, BrokenPipeError) as error:
             self.report.failed.append(str(error))
             return False

@@ -336,7 +336,7 @@ def undo(path: StrPath, root: StrPath | None = None) -> Undone:
     """
     _read(Path(path))  # what is no list is not locked
     kept: list[Entry] = []
-    said: list[str] = []
+    reasons: list[str] = []
     count = 0
     with Lock(path):
         where, entries = _read(Path(path))
@@ -348,7 +348,7 @@ def undo(path: StrPath, root: StrPath | None = None) -> Undone:
             if not os.path.lexists(target):  # it was never put there, or is gone
                 if entry.way == "move" and not os.path.lexists(entry.source):
                     kept.append(entry)  # nothing else knows where it came from
-                    said.append(
+                    reasons.append(
                         f"{str(target)!r} is not where it was moved to, nor at {entry.source!r}; "
                         "put it back there, and undo again"
                     )
@@ -358,7 +358,7 @@ def undo(path: StrPath, root: StrPath | None = None) -> Undone:
                 count += 1
             except (OSError, InputError) as error:
                 kept.append(entry)
-                said.append(_stays(target, error))
+                reasons.append(_stays(target, error))
         for entry in entries[-1:]:
             sweep(where / entry.to, 0)  # what is left of it, if who copied it was killed
         for name in {Path(e.to).parent for e in entries}:
@@ -367,22 +367,22 @@ def undo(path: StrPath, root: StrPath | None = None) -> Undone:
         _write(Path(path), list(reversed(kept)))
     with suppress(OSError):
         where.rmdir()
-    return Undone(count, said)
+    return Undone(count, reasons)
 
 
 def _check_origin(entry: Entry, path: StrPath, root: StrPath | None) -> None:
     """Refuse to move an image back to a place that neither the seal nor the user vouches for."""
     if entry.is_ours:
         return
-    said = f"the list {os.fspath(path)!r} would move an image to {entry.source!r}"
+    called = f"the list {os.fspath(path)!r} would move an image to {entry.source!r}"
     if root is None:
         raise InputError(
-            f"{said}, and it cannot be seen that you moved it from there on this machine; to allow "
-            "that, name a folder above, as in --root FOLDER"
+            f"{called}, and it cannot be seen that you moved it from there on this machine; to "
+            "allow that, name a folder above, as in --root FOLDER"
         )
     if not Path(os.path.realpath(Path(entry.source).parent)).is_relative_to(os.path.realpath(root)):
         raise InputError(
-            f"{said}, which does not lie below --root {os.fspath(root)!r}; give the folder that "
+            f"{called}, which does not lie below --root {os.fspath(root)!r}; give the folder that "
             "the images came from"
         )
 
@@ -422,17 +422,19 @@ def _read(path: Path) -> tuple[Path, list[Entry]]:
     """The folder of a list and its lines, checked: no copy, link or moved image of them lies
     outside the folder, links followed.
     """
-    said = f"the list {str(path)!r}"
+    called = f"the list {str(path)!r}"
     if path.is_symlink():
-        raise InputError(f"{said} is a link, which is not followed; give the list itself")
+        raise InputError(f"{called} is a link, which is not followed; give the list itself")
     try:
         with path.open(encoding="utf-8", newline="") as file:
             lines = list(csv.reader(file))
     except (OSError, UnicodeDecodeError, csv.Error, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"cannot read {said} ({why}); give undo.csv of a sorted folder") from error
+        raise InputError(
+            f"cannot read {called} ({why}); give undo.csv of a sorted folder"
+        ) from error
     if not lines or tuple(lines[0]) not in (COLUMNS, OLD):
-        raise InputError(f"{said} is not undo.csv of a sorted folder; give that file")
+        raise InputError(f"{called} is not undo.csv of a sorted folder; give that file")
     entries: dict[str, Entry] = {}
     for number, cells in enumerate(lines[1:], 2):
         whole = len(cells) in (len(OLD), len(COLUMNS))
@@ -442,7 +444,7 @@ def _read(path: Path) -> tuple[Path, list[Entry]]:
         to = Path(entry.to if entry else "")
         below = len(to.parts) == 2 and not to.anchor and ".." not in to.parts
         if entry is None or entry.way not in WAYS or not below:
-            raise InputError(f"line {number} of {said} is damaged; mend or remove it")
+            raise InputError(f"line {number} of {called} is damaged; mend or remove it")
         entries.pop(entry.to, None)  # a name that was free again has another image
         entries[entry.to] = entry
     check_no_link(path.parent, *{Path(to).parent.name for to in entries})
