@@ -24,10 +24,11 @@ from adte.files.rows import escape_cell, read_rows
 from adte.files.states import load_state
 from adte.label import Job, Labelled, Listener, Look, Report, Wanted, run
 from adte.label import sorting as sorting_room
+from adte.label.back import digest_of, undo
 from adte.label.seal import is_sealed
 from adte.label.seal import seal as sealed
 from adte.label.signals import Deferred
-from adte.label.sorting import Sorting, folder_names, undo
+from adte.label.sorting import Sorting, folder_names
 from adte.testing import SmallModel
 from predicting import CLASSES, call, is_clean, mixed, picture, pictures, predict, seen, settle
 
@@ -425,7 +426,7 @@ def test_images_of_one_name_and_label_are_sorted_after_an_interrupt(tmp_path, mo
 
 def test_who_sorts_holds_the_list(tmp_path, monkeypatch):
     pictures(tmp_path / "photos", 1)
-    monkeypatch.setattr(sorting_room, "Lock", lambda path: Lock(path, 0))
+    monkeypatch.setattr("adte.label.back.Lock", lambda path: Lock(path, 0))
     job = Job(["photos"], WANTED, sort_into="sorted", wait=0, workers=0)
     assert job.run().is_good
     with Lock("sorted/undo.csv"):
@@ -570,10 +571,6 @@ def test_moved_across_links(tmp_path):
 
 
 # ------------------------------------------------------------- lists and folders from elsewhere
-
-
-def digest_of(path: Path) -> str:
-    return sorting_room._digest(path)
 
 
 def tree() -> dict[str, bytes | str]:

@@ -65,9 +65,9 @@ class Mark:
 
     @classmethod
     def among(cls, marks: Mapping[str, Any], path: StrPath, state: StrPath) -> Mark | None:
-        """The mark of an output, if a state that says `marks` under "outputs" knows of it."""
-        found = marks.get(cls.key(path, state))
-        return None if found is None else cls(**found)
+        """The mark of an output, if a state with `marks` under "outputs" knows of it."""
+        mark = marks.get(cls.key(path, state))
+        return None if mark is None else cls(**mark)
 
     def base(self, path: StrPath) -> str:
         """The folder where the names in an output start."""

@@ -32,10 +32,11 @@ from adte.files.order import Order, watched
 from adte.files.rows import rows_of
 from adte.files.states import is_state, load_state
 from adte.files.whole import make_folder
+from adte.label.back import LIST, WAYS
 from adte.label.report import Listener, Report, counted
 from adte.label.run import Run, Saving
 from adte.label.saved import Saved, Wanted, check_file, open_classifier
-from adte.label.sorting import LIST, WAYS, Sorting
+from adte.label.sorting import Sorting
 from adte.label.tables import write_table
 
 __all__ = ["Job"]
