@@ -37,7 +37,7 @@ from adte.label.report import Listener, Report, counted
 from adte.label.run import Run, Saving
 from adte.label.saved import Saved, Wanted, check_file, open_classifier
 from adte.label.sorting import Sorting
-from adte.label.tables import write_table
+from adte.label.tables import check_table, write_table
 
 __all__ = ["Job"]
 
@@ -152,10 +152,8 @@ class Job:
                     f"{counted(newer, 'image')} {'is' if newer == 1 else 'are'} newer than "
                     f"{self.out!r}, where the old labels stay; --force labels all anew"
                 )
-            if self._rows_file != self.out and self._rows_file is not None:
-                assert self.out is not None
-                rows = write_table(self._rows_file, self.out)
-                self.report.written.append(f"{self.out} ({counted(rows, 'row')})")
+            if self.out is not None and self._rows_file not in (None, self.out):
+                self._write_table(self.out)
         if sorting is not None:
             self._sort(sorting, run.labels, clf.classes, listener)
         return self.report
@@ -224,13 +222,16 @@ class Job:
         if rows is not None and keep is not None and is_state(keep.path):
             marks = read_state(load_state(keep.path)[1], keep.path)["outputs"] or {}
             known = Mark.among(marks, rows, keep.path) is not None
+        state = "" if keep is None else keep.path
         targets = [
-            Target("--out", self.out) if keep is None else _rows_target(rows, keep, known),
+            _rows_target(rows or self.out, state, known),
             Target("--json", self.json_to),
-            Target(option, keep.path if keep else None, "state"),
+            Target(option, state or None, "state"),
         ]
-        if rows != self.out and rows is not None:
-            targets.append(Target("--out", self.out, ours=known and os.path.exists(rows)))
+        if self.out is not None and rows not in (None, self.out):
+            check_table(self.out)
+            is_ours = known and os.path.exists(rows_of(self.out))
+            targets.append(Target("--out", self.out, ours=is_ours))
         if self.sort_into is not None:
             listing = os.path.join(self.sort_into, LIST)
             for target in targets:
@@ -316,7 +317,7 @@ class Job:
                 "another --out, or --force to begin again"
             )
         if mark is None and not self.force:  # another process may have made it meanwhile
-            claim([_rows_target(rows, keep, False)])
+            claim([_rows_target(rows, keep.path, False)])
         journal = Journal(rows, top, mark, asked)
         if journal.lost and clf.seen and not clf.frozen:
             gone = f"{rows!r} is gone or empty, but its state has seen {clf.seen} images"
@@ -329,6 +330,13 @@ class Job:
         return journal
 
     # ------------------------------------------------------------------ after the work
+
+    def _write_table(self, out: str) -> None:
+        try:
+            rows = write_table(rows_of(out), out)
+            self.report.written.append(f"{out} ({counted(rows, 'row')})")
+        except InputError as error:
+            self.report.failed.append(str(error))
 
     def _sort(
         self,
@@ -356,6 +364,6 @@ class Job:
                 self.report.written.append(f"{self.sort_into} ({how})")
 
 
-def _rows_target(rows: str | None, keep: Saved, known: bool) -> Target:
-    wanted = f"an output of adte that the state {keep.path!r} knows of"
+def _rows_target(rows: str | None, state: str, known: bool) -> Target:
+    wanted = f"an output of adte that the state {state!r} knows of"
     return Target("--out", rows, ours=known, wanted=wanted)

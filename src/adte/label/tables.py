@@ -10,9 +10,24 @@ from typing import Any
 from adte.core.errors import MissingExtra
 from adte.files.whole import write_whole
 
-__all__ = ["write_table"]
+__all__ = ["check_table", "write_table"]
 
 BATCH = 1024  # rows that are put into a file together
+
+
+def _arrow() -> Any:
+    try:
+        import pyarrow  # type: ignore[import-untyped]
+        import pyarrow.parquet  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise MissingExtra("pyarrow", "parquet", "writing Parquet") from error
+    return pyarrow
+
+
+def check_table(out: str) -> None:
+    """Refuse, before any work, a table that lacks what writes it."""
+    if out.lower().endswith(".parquet"):
+        _arrow()
 
 
 def write_table(rows: str, out: str) -> int:
@@ -39,11 +54,7 @@ def _fill_list(name: str, lines: Iterator[bytes]) -> int:
 
 
 def _fill_parquet(name: str, lines: Iterator[bytes]) -> int:
-    try:
-        import pyarrow  # type: ignore[import-untyped]
-        import pyarrow.parquet  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise MissingExtra("pyarrow", "parquet", "writing Parquet") from error
+    pyarrow = _arrow()
     schema = pyarrow.schema({
         "path": pyarrow.string(), "label": pyarrow.string(), "confidence": pyarrow.float64(),
         "index": pyarrow.int64(), "learned": pyarrow.bool_(), "error": pyarrow.string(),
