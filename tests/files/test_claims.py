@@ -17,7 +17,7 @@ from adte.files.claims import Target, claim, is_others, own_folder
 from adte.files.locks import Lock
 from adte.files.rows import Csv
 from adte.files.states import save_state
-from adte.files.written import note_written
+from adte.files.whole import write_whole
 
 if not hasattr(os, "fork"):
     pytest.skip("needs a POSIX system", allow_module_level=True)
@@ -56,8 +56,7 @@ def here(tmp_path, monkeypatch):
     Path("photos/a.jpg").write_bytes(PHOTO)
     save_state("old.adte", {"a": torch.zeros(1)}, {"method": "adte", "classes": ["a"]})
     Path("old.csv").write_bytes(Csv().head)
-    Path("table.md").write_text("| method |")
-    note_written("table.md")
+    write_whole("table.md", "| method |")
     Path("truth.csv").write_text("path,label\nphotos/a.jpg,cat\n")
     Path("link.jpg").symlink_to("p1.jpg")
     os.link("p1.jpg", "hard.jpg")
@@ -151,8 +150,10 @@ def test_files_of_others(here):
     assert not is_others("old.adte", "state")
     save_state("weights", {"a": torch.zeros(1)}, {"kind": "class weights"})
     assert is_others("weights", "state")
-    os.utime("table.md", (1, 1))  # somebody has changed it since
-    assert is_others("table.md")
+    os.rename("table.md", "moved.md")
+    assert not is_others("moved.md")
+    Path("moved.md").write_text("| method | mine |")
+    assert is_others("moved.md")
 
 
 def test_a_file_that_cannot_be_read_is_called_so(here, monkeypatch):

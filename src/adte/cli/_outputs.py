@@ -9,8 +9,7 @@ import click
 
 from adte.core.errors import InputError
 from adte.files.claims import Target, claim
-from adte.files.devices import StrPath, is_special
-from adte.files.written import note_written
+from adte.files.devices import StrPath
 
 __all__ = ["add_force", "check_writable", "forced", "table_file", "writable"]
 
@@ -33,23 +32,10 @@ def writable(ctx: click.Context, param: click.Parameter, value: str | None) -> s
 
 
 def check_writable(ctx: click.Context, option: str, path: StrPath) -> None:
-    """The same for a file that follows from an option, or from its default.
-
-    If the verb writes it, that is noted at its end, and it may be written over from then on.
-    """
+    """The same for a file that follows from an option, or from its default."""
     if os.fspath(path) == "-":
         raise InputError(f"{option} '-' is not a file; give a file name")
     claim([Target(option, path)], force=forced(ctx))
-    if not is_special(path):
-        before = _time(path)
-        ctx.call_on_close(lambda: note_written(path) if _time(path) != before else None)
-
-
-def _time(path: StrPath) -> int | None:
-    try:
-        return os.stat(path).st_mtime_ns
-    except OSError:
-        return None
 
 
 def table_file(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:

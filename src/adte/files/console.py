@@ -19,7 +19,6 @@ from rich.text import Text
 from adte._version import __version__
 from adte.files import write_whole
 from adte.files.devices import standard_output
-from adte.files.written import note_written
 
 if TYPE_CHECKING:
     from adte.evaluate.report.tables import Grid
@@ -177,7 +176,6 @@ def emit_json(data: Any, path: str) -> None:
         sys.stdout.flush()  # what it cannot take is known here, not at the very end
         return
     write_whole(path, text)
-    note_written(path)
 
 
 def told(data: Any, json_to: str | None) -> bool:

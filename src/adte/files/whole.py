@@ -18,6 +18,7 @@ from pathlib import Path
 
 from adte.core.errors import InputError
 from adte.files.devices import StrPath, is_special, open_through
+from adte.files.written import note_written
 
 LEFT = 3600.0  # seconds after which a temporary file that nobody has touched is a dead writer's
 
@@ -28,31 +29,36 @@ __all__ = [
 
 
 def write_whole(
-    path: StrPath, content: str | bytes | Callable[[str], object], size: int | None = None
+    path: StrPath, content: str | Callable[[str], object], size: int | None = None
 ) -> Path:
     """Fill a temporary file, then put it in place; on any error the old file stays.
 
-    The content is a text, bytes, or what writes it to the file whose name it is told. A link stays
-    a link: its target is replaced. A FIFO, a device or /dev/stdout is written to. `size`, the bytes
-    to come where known, is named if the disk is full. What a killed writer of the same file left
-    behind goes away.
+    The content is a text, which may be written over from then on (`is_written`), or what writes it
+    to the file whose name it gets. A link stays a link: its target is replaced. A FIFO, a device or
+    /dev/stdout is written to. `size`, the bytes to come where known, is named if the disk is full.
+    What a killed writer of the same file left behind goes away, an hour later.
     """
     name = os.fspath(path)
-    write = content if callable(content) else partial(_put, content)
+    if isinstance(content, str):  # a file name in it need not be UTF-8: caf\udce9
+        data = content.encode("utf-8", "backslashreplace")
+        write: Callable[[str], object] = partial(_put, data)
+    else:
+        write = content
     try:
         if is_special(name):
             _write_through(name, write)
-        else:
-            _replace(target_of(name), write)
+            return Path(name)
+        target = target_of(name)
+        if isinstance(content, str):  # first: what is ours is known for ours, whenever it is killed
+            note_written(data)
+        _replace(target, write)
     except OSError as error:
         raise InputError(f"cannot write {name!r}: {reason(error, size)}") from error
     return Path(name)
 
 
-def _put(content: str | bytes, name: str) -> None:
-    if isinstance(content, str):  # a file name in it need not be UTF-8: caf\udce9
-        content = content.encode("utf-8", "backslashreplace")
-    Path(name).write_bytes(content)
+def _put(data: bytes, name: str) -> None:
+    Path(name).write_bytes(data)
 
 
 def write_new(target: Path, write: Callable[[str], object]) -> None:

@@ -1,21 +1,16 @@
 """The reports, tables and JSON that this user's adte wrote: they may be written over.
 
-A note of each, its size and time, lies in the user's own folder, `adte/written` in XDG_STATE_HOME
-or `~/.local/state`. A file that was changed since is not ours any more. (Of rows and states no note
-is needed: a state file says whose they are, see `adte.files.journal`.)
+A digest of each is kept in the user's own folder, `adte/written` in XDG_STATE_HOME or
+`~/.local/state`. So a file that was moved or copied is ours still, and one that was changed is not.
+(Of rows and states nothing is kept: a state file says whose they are, see `adte.files.journal`.)
 """
 
 from __future__ import annotations
 
-import json
 import os
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
-
-from adte.core.errors import InputError
-from adte.files.devices import StrPath
-from adte.files.whole import make_folder, write_whole
 
 __all__ = ["is_written", "note_written", "user_folder"]
 
@@ -28,26 +23,21 @@ def user_folder() -> Path:
     return Path(base, "adte")
 
 
-def note_written(path: StrPath) -> None:
-    """Note that a file is ours as it is now; where no note can be kept, it is not."""
-    with suppress(OSError, InputError):
-        note = _note(path)
-        make_folder(note.parent)
-        write_whole(note, json.dumps(_facts(path)))
+def note_written(data: bytes) -> None:
+    """Note what was written; where no note can be kept, it is not ours."""
+    with suppress(OSError):
+        user_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(user_folder() / "written", "ab", buffering=0) as notes:
+            notes.write(_digest(data) + b"\n")  # one step, whoever else writes
 
 
-def is_written(path: StrPath) -> bool:
+def is_written(path: str | os.PathLike[str]) -> bool:
     """Whether a file is as we wrote it."""
-    with suppress(OSError, ValueError):
-        return bool(json.loads(_note(path).read_bytes()) == _facts(path))
+    with suppress(OSError):
+        notes = (user_folder() / "written").read_bytes()
+        return _digest(Path(path).read_bytes()) in notes.split()
     return False
 
 
-def _note(path: StrPath) -> Path:
-    place = os.fsencode(os.path.realpath(path))
-    return user_folder() / "written" / blake2b(place, digest_size=16).hexdigest()
-
-
-def _facts(path: StrPath) -> list[object]:
-    stat = os.stat(path)
-    return [os.path.realpath(path), stat.st_size, stat.st_mtime_ns]
+def _digest(data: bytes) -> bytes:
+    return blake2b(data, digest_size=16).hexdigest().encode()
