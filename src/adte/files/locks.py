@@ -31,7 +31,7 @@ class Lock:
         self.path = os.fspath(path)
         target = target_of(path)
         self._file = target.with_name(f".{short(target.name)}.lock")
-        self._lock = FileLock(self._file, timeout, thread_local=False, poll_interval=0.02)
+        self._lock = FileLock(self._file, timeout, thread_local=False)
 
     def acquire(self) -> Lock:
         """Take the lock, or name the process that has it."""
@@ -64,7 +64,7 @@ class Lock:
     def release(self) -> None:
         """Let others have it."""
         if self._lock.is_locked:
-            with suppress(OSError):  # Windows removes no open file
+            with suppress(OSError):  # a waiter sees that it is gone; Windows removes no open file
                 self._file.unlink()
             self._lock.release()
 
