@@ -230,8 +230,7 @@ class Job:
         ]
         if self.out is not None and rows not in (None, self.out):
             check_table(self.out)
-            is_ours = known and os.path.exists(rows_of(self.out))
-            targets.append(Target("--out", self.out, ours=is_ours))
+            targets.append(Target("--out", self.out))
         if self.sort_into is not None:
             listing = os.path.join(self.sort_into, LIST)
             for target in targets:
@@ -244,6 +243,18 @@ class Job:
         claim(targets, read, self.force)
         if self.out is not None:
             form_of(rows or self.out, 0)  # of a name that says it
+            self._check_rows(known)
+
+    def _check_rows(self, known: bool) -> None:
+        """Refuse a table without the rows that it was made of: another run would write over it."""
+        out, rows = self.out or "", self._rows_file
+        if self.force or rows in (None, out) or not (os.path.exists(out) and os.path.getsize(out)):
+            return
+        if not (known and rows is not None and os.path.exists(rows)):
+            raise InputError(
+                f"{out!r} holds rows, but {rows!r}, from which a run continues, is gone; put it "
+                "back, give another --out, or --force to begin again"
+            )
 
     def _lock(self, path: StrPath, stack: ExitStack, listener: Listener) -> None:
         try:

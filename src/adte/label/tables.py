@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from adte.core.errors import MissingExtra
 from adte.files.whole import write_whole
+from adte.files.written import note_written
 
 __all__ = ["check_table", "write_table"]
 
@@ -39,6 +41,7 @@ def write_table(rows: str, out: str) -> int:
         with open(rows, "rb") as lines:
             fill = _fill_list if out.lower().endswith(".json") else _fill_parquet
             count = fill(name, lines)
+        note_written(Path(name).read_bytes())
 
     write_whole(out, write)
     return count
