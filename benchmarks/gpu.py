@@ -50,8 +50,8 @@ from adte.files.inputs import expand
 from adte.images import Preprocess
 from adte.images.render import pack, render
 from adte.images.table import show
-from adte.label import Listener, Report
-from adte.label.run import Rows, Run
+from adte.label import Listener
+from adte.label.run import Run
 from adte.models import load_model
 from adte.models.base import Model
 from adte.models.prompts import class_weights
@@ -235,7 +235,7 @@ class Bench:
 
         def label() -> None:
             clf.reset()
-            run = Run(clf, Rows(), None, Report(), 5, 0.0)
+            run = Run(clf)
             run.go(expand([str(folder)]), Listener(), None, workers)
             assert run.report.labelled == len(stream)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 SERVER = """
 import json, os, sys, traceback
-import adte.files.claims, adte.files.inputs, adte.files.ledger
+import adte.files.claims, adte.files.inputs, adte.files.journal
 for line in sys.stdin:
     what, value, log = json.loads(line)
     if what == "wait":

@@ -74,18 +74,6 @@ def test_a_file_for_json_is_called_so(name, photo):
 
 
 @pytest.mark.parametrize("option", ["--out", "--json", "--state"])
-def test_an_input_is_never_written_over(option, photo, tmp_path):
-    target = tmp_path / "p.json"
-    shutil.copy(photo, target)
-    before = target.read_bytes()
-    for more in ((), ("--force",)):
-        result = predict(target, option, target, *more)
-        assert result.exit_code == 2
-        assert "an input is never written over" in result.output
-        assert target.read_bytes() == before
-
-
-@pytest.mark.parametrize("option", ["--out", "--json", "--state"])
 def test_files_of_others_need_force(option, photo, tmp_path):
     target = tmp_path / "notes.json"
     target.write_text('{"my": "notes"}')
@@ -99,14 +87,6 @@ def test_files_of_others_need_force(option, photo, tmp_path):
 
 
 # --------------------------------------------------------------------------- special files
-
-
-def test_two_outputs_are_two_files(photo, tmp_path):
-    for first, second in (("--json", "--state"), ("--out", "--json"), ("--out", "--state")):
-        result = predict(photo, first, "x.json", second, "./x.json")
-        assert result.exit_code == 2
-        assert "are the same file" in result.output
-        assert not Path("x.json").exists()
 
 
 def test_a_full_device_costs_no_other_output(photo, tmp_path):
@@ -148,35 +128,6 @@ def test_rows_on_standard_output_are_alone_there_by_any_name(name, photo, monkey
     assert predict(photo, "--out", name).exit_code == 0
     assert predict(photo, "--out", "o.csv").exit_code == 0
     assert made == [True, False]
-
-
-def test_links_stay_links(photo, tmp_path):
-    for name in ("s.adte", "o.csv", "j.json"):
-        (tmp_path / "real").mkdir(exist_ok=True)
-        os.symlink(f"real/{name}", name)
-    result = predict(photo, "--state", "s.adte", "--out", "o.csv", "--json", "j.json")
-    assert result.exit_code == 0, result.output
-    for name in ("s.adte", "o.csv", "j.json"):
-        assert os.readlink(name) == f"real/{name}"
-        assert (tmp_path / "real" / name).is_file()
-
-
-def test_a_fifo_is_written_through(photo, tmp_path):
-    os.mkfifo("pipe.jsonl")
-    got: list[str] = []
-    reader = threading.Thread(target=lambda: got.append(Path("pipe.jsonl").read_text()))
-    reader.start()
-    result = predict(photo, "--out", "pipe.jsonl")
-    reader.join()
-    assert result.exit_code == 0, result.output
-    assert json.loads(got[0])["path"] == str(photo)
-    assert stat.S_ISFIFO(os.stat("pipe.jsonl").st_mode)
-
-
-def test_a_state_is_a_file(photo):
-    result = predict(photo, "--state", "/dev/null")
-    assert result.exit_code == 2
-    assert "'/dev/null' is not a file" in result.output
 
 
 # --------------------------------------------------------------------------- labels are not lost
@@ -284,28 +235,6 @@ def test_a_full_disk_in_the_middle(processes, tmp_path):
     assert seen(tmp_path / "o.csv.adte") == 40
 
 
-def test_outputs_are_checked_before_any_work(photo, tmp_path):
-    for args in (("--out", "no/o.csv"), ("--json", "no/j.json"), ("--state", "no/s.adte"),
-                 ("--out", "o.txt"), ("--sort-into", photo)):  # fmt: skip
-        result = predict(photo, *args)
-        assert result.exit_code == 2
-        assert is_clean(result)
-        assert "█" not in result.output
-        assert os.listdir() == ["photo.png"]
-
-
-def test_rows_come_as_they_are_made(processes, tmp_path):
-    pictures(tmp_path / "photos", 2)
-    pid = start(processes, tmp_path, "photos", "wait.png", "--out", "o.jsonl")
-    until(lambda: lines(tmp_path / "o.jsonl") == 2)
-    (tmp_path / "wait.png").write_bytes(b"no image")
-    ended, text = processes.wait(pid)
-    assert ended == 2, text
-    last = json.loads((tmp_path / "o.jsonl").read_text().splitlines()[-1])
-    assert last["path"] == "wait.png"
-    assert "cannot read" in last["error"]
-
-
 # --------------------------------------------------------------------------- resumed, exactly
 
 
@@ -343,45 +272,13 @@ def test_interrupted_anywhere_each_image_is_learned_once(processes, tmp_path):
     assert seen(Path("o.csv.adte")) == 6
 
 
-@pytest.mark.parametrize(
-    "resave",
-    [
-        lambda data: data.replace(b"\n", b"\r\n"),
-        lambda data: b"\xef\xbb\xbf" + data,
-        lambda data: data.replace(b",", b";"),
-    ],
-    ids=["ends of lines", "mark of the encoding", "semicolons"],
-)
-def test_rows_that_another_program_saved_are_not_to_be_written_over(resave, photo):
-    """It was taken for another number of classes, or for a file of others to --force."""
-    predict(photo, "--out", "o.csv")
-    ours = Path("o.csv").read_bytes()
-    Path("o.csv").write_bytes(theirs := resave(ours))
-    result = predict(photo, "--out", "o.csv")
-    assert result.exit_code == 2
-    assert "'o.csv' was saved by another program" in result.output
-    assert "--force" not in result.output
-    assert Path("o.csv").read_bytes() == theirs
-    Path("o.csv").write_bytes(ours)
-    assert "1 done before" in predict(photo, "--out", "o.csv").output
-
-
 def test_rows_of_another_state_are_refused(photo):
     predict(photo, "--out", "o.csv", "--state", "a.adte")
     result = predict(photo, "--out", "o.csv", "--state", "b.adte")
     assert result.exit_code == 2
-    assert "holds rows that the state 'b.adte' does not know of" in result.output
+    assert "is not an output of adte that the state 'b.adte' knows of" in result.output
     assert predict(photo, "--out", "o.csv", "--force").exit_code == 0
     assert seen(Path("o.csv.adte")) == 1
-
-
-def test_another_batch_writes_the_same_rows(photos):
-    for i, args in enumerate(
-        ((), ("--batch", 4), ("--workers", 2), ("--batch", 2, "--workers", 1))
-    ):
-        call("predict", photos, *CLASSES[:4], "--out", f"{i}.csv", *args)
-        assert Path(f"{i}.csv").read_bytes() == Path("0.csv").read_bytes()
-    assert [r["path"][-8:] for r in rows(Path("0.csv"))][2] == "001x.jpg"
 
 
 # --------------------------------------------------------------------------- several at once
@@ -571,17 +468,10 @@ def test_another_confidence_is_refused(photos):
     for other in ((), ("--min-confidence", 0), ("--min-confidence", 1)):
         result = predict(photos, "--out", "o.csv", *other)
         assert result.exit_code == 2
-        assert "'o.csv' has rows of another --min-confidence than" in result.output
+        assert "'o.csv' was written with --top 3 --min-confidence 0." in result.output
         assert Path("o.csv").read_bytes() == before
     same = predict(photos, "--out", "o.csv", "--min-confidence", middle)
     assert "0 images labelled, 5 done before" in same.stderr
-
-
-def test_a_frozen_run_says_what_was_learned_before(photos):
-    predict(photos / "000.png", "--out", "o.csv")
-    result = predict(photos, "--out", "o.csv", "--freeze")
-    assert "note: 1 image of 'o.csv' was learned from in an earlier run; --freeze" in result.stderr
-    assert seen(Path("o.csv.adte")) == 1
 
 
 def test_rows_that_are_gone_are_not_learned_again_in_silence(photos):
@@ -672,7 +562,8 @@ def test_a_reader_who_left_is_told_what_the_same_command_does(photos, monkeypatc
     def gone(*_):
         raise BrokenPipeError
 
-    monkeypatch.setattr("adte.files.outputs.Output.write", gone)
+    for kind in ("Stream", "Journal"):
+        monkeypatch.setattr(f"adte.files.journal.{kind}.write", gone)
     streamed = predict(photos, "--out", "-", "--state", "s.adte")
     assert "the same command learns again what it had learned by then" in streamed.stderr
     kept = predict(photos, "--out", "o.csv", "--state", "t.adte")

@@ -17,7 +17,6 @@ import torch
 from adte import Classifier
 from adte.cli._screen import TINY
 from adte.core.prediction import Prediction
-from adte.files.states import load_state
 from predicting import call, facts, mixed, picture, pictures, predict, rows, seen, settle
 
 ADTE = (sys.executable, "-W", "error", "-m", "adte")
@@ -165,12 +164,6 @@ def test_json_says_the_same(photo):
     assert (data["labelled"], data["seen"], data["unread"]) == (1, 1, [])
 
 
-def test_class_names_from_a_file(photo):
-    Path("names.txt").write_bytes("\ufeffcat\r\n# not this\n\n dog \n".encode())
-    data = facts(call("predict", photo, "--classes", "@names.txt", "--views", 2, "--json"))
-    assert data["classes"] == ["cat", "dog"]
-
-
 def test_the_same_photo_twice_is_the_same_class(photo):
     """With two names the first image must not turn the second round."""
     args = ("--classes", "cat,dog", "--views", 32, "--json")
@@ -200,17 +193,6 @@ def test_unreadable_images_are_all_named(photos, tmp_path):
     assert seen(Path("o.csv.adte")) == 5
 
 
-@pytest.mark.skipif(
-    getattr(os, "geteuid", lambda: 0)() == 0, reason="the administrator may read all folders"
-)
-def test_an_unreadable_folder_is_named(photos):
-    (photos / "locked").mkdir(mode=0)
-    result = predict(photos)
-    (photos / "locked").chmod(0o755)
-    assert result.exit_code == 2
-    assert "locked" in result.stderr
-
-
 # --------------------------------------------------------------------------- a real model
 
 
@@ -219,27 +201,6 @@ def test_tiny_says_what_it_is_once(photos):
     assert result.stderr.count(TINY) == 1
     assert "adte models get ViT-B-16/openai" in TINY
     assert TINY not in predict(photos, "-q").stderr
-
-
-def test_a_default_model_of_ones_own(photo, tmp_path, monkeypatch):
-    monkeypatch.setenv("ADTE_MODEL", "no-such-model")
-    assert "no-such-model" in predict(photo).output
-    assert predict(photo, "--model", "tiny").exit_code == 0
-    monkeypatch.delenv("ADTE_MODEL")
-    (tmp_path / "adte.toml").write_text('[predict]\nmodel = "another"\nviews = 3\n')
-    assert "another" in predict(photo).output
-    result = call("predict", photo, "--classes", "a, b", "--model", "tiny", "--state", "s.adte")
-    assert result.exit_code == 0, result.output
-    assert load_state("s.adte")[1]["views"]["count"] == 3
-    (tmp_path / "adte.toml").write_text("[predict]\nviws = 3\n")
-    assert "did you mean 'views'" in predict(photo).output
-
-
-def test_device_and_dtype(photo):
-    assert predict(photo, "--device", "cpu", "--dtype", "bfloat16").exit_code == 0
-    assert "cannot be used here" in predict(photo, "--device", "gpu").output
-    assert "not a float type" in predict(photo, "--dtype", "int8").output
-    assert "embedded" in predict(photo, "--weights", "w.pt").output
 
 
 # --------------------------------------------------------------------------- what people expect

@@ -13,7 +13,7 @@ import adte
 from adte import InputError
 from adte.core import errors
 from adte.core.errors import AdteError, LockedError, UnknownModel, UnreadableFile
-from adte.files.claims import Lock
+from adte.files.locks import Lock
 from adte.images.decode import load_image
 
 OURS = {

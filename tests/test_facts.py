@@ -24,7 +24,7 @@ from adte.classifier.facts import (
     whole,
     written,
 )  # fmt: skip
-from adte.files.outputs import Mark
+from adte.files.journal import Mark
 from adte.images import Preprocess, Views
 from adte.models.prompts import Prompts
 

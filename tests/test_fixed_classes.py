@@ -132,9 +132,9 @@ def test_classes_are_chosen_by_id_and_found_again(tmp_path):
     with pytest.raises(StateError, match="class 0 is 'n03' there and 'n01' here"):
         Classifier(Named(), ["n01", "n03"], views=4).load_state(tmp_path / "s.adte")
     facts = again.facts
-    by_id = Wanted(["n03", "n01"], views=4, said=frozenset({"classes"}))
+    by_id = Wanted(["n03", "n01"], views=4, explicit=frozenset({"classes"}))
     assert "classes" not in [name for name, *_ in by_id.differences(facts)]
-    other = Wanted(["n01", "n03"], views=4, said=frozenset({"classes"}))
+    other = Wanted(["n01", "n03"], views=4, explicit=frozenset({"classes"}))
     assert "classes" in [name for name, *_ in other.differences(facts)]
 
 

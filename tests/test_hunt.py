@@ -124,7 +124,7 @@ hunt(
     images("plain", says="cat", code=0),
     images("-x", says="No such option '-x'"),
     Case(("predict", "--files-from", "nowhere.lst", *USUAL), "list of files 'nowhere.lst'"),
-    Case(("predict", "--files-from", "", *USUAL), "cannot read the list of files ''"),
+    Case(("predict", "--files-from", "", *USUAL), "the list of files '' cannot be read"),
     Case(("predict", "--files-from", "empty", *USUAL), "(Is a directory)"),
     Case(("predict", "--files-from", "none.txt", *USUAL), "'none.txt' is empty"),
     Case(("predict", "--files-from", "-", *USUAL), "the list of files '-' is empty", input=b""),

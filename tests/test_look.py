@@ -14,8 +14,7 @@ import pytest
 
 from adte import InputError
 from adte.files import console
-from adte.files.reading import read_rows
-from adte.files.rows import Csv
+from adte.files.rows import Csv, read_rows
 from adte.label import Look
 from predicting import call, is_clean, mixed, picture, pictures, predict, settle
 
@@ -54,7 +53,7 @@ def test_a_page_of_whatever_predict_wrote(suffix):
     assert all(p.read_bytes() == data for p, data in before.items())
     text = page()
     said = {str(Path(row["path"])): row for row in read_rows(
-        f"labels.{suffix}" + ".jsonl" * (suffix == "parquet"))}  # fmt: skip
+        f"labels.{suffix}")}  # fmt: skip
     good = {name: row for name, row in said.items() if not row["error"]}
     assert dict(cards(text)) == {
         name: pytest.approx(row["confidence"], abs=1e-6) for name, row in good.items()
@@ -185,12 +184,12 @@ def test_bad_input_is_named_and_nothing_is_written_over():
         (("gone.csv",), "cannot read 'gone.csv' (No such file or directory); check the path"),
         (("labels.txt",), "'labels.txt' is not a file of labels by its name"),
         (("photos",), "'photos' is not a file of labels by its name"),
-        (("labels.csv", "--out", "labels.csv"), "'labels.csv' exists and holds labels"),
+        (("labels.csv", "--out", "labels.csv"), "'labels.csv' exists and is not an output"),
         (("labels.csv", "--out", "labels.csv", "--force"), "'labels.csv' is the input"),
         (("labels.csv", "--out", "labels.csv.adte", "--force"), "is the input 'labels.csv.adte'"),
-        (("labels.csv", "--out", "other.csv"), "'other.csv' exists and holds labels"),
+        (("labels.csv", "--out", "other.csv"), "'other.csv' exists and is not an output"),
         (("labels.csv", "--out", "-"), "--out '-' is not a file"),
-        (("labels.parquet",), "'labels.parquet.jsonl', which is gone"),
+        (("labels.parquet",), "cannot read 'labels.parquet.jsonl'"),
         (("labels.csv",), "'labels.html' exists and is not an output of adte"),
         (("labels.csv", "--out", "no/such/folder/x.html"), "no/such/folder"),
     ):

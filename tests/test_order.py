@@ -15,15 +15,16 @@ import numpy as np
 import pytest
 import torch
 
-import adte.files.outputs
+import adte.files.journal
 import adte.files.states
 import adte.images
+import adte.label.tables
 from adte import Classifier, compare
 from adte.core.errors import InputError
 from adte.data.places import listing
 from adte.evaluate import from_arrays
+from adte.files.journal import Stream
 from adte.files.order import Blocks, put_back, shuffled
-from adte.files.outputs import Output
 from adte.files.states import load_state
 from adte.label import Job, Listener, Wanted, run
 from predicting import call, picture, predict, settle
@@ -154,7 +155,7 @@ def test_ten_classes_by_name_are_equal_whatever_the_file_system_lists(out, tmp_p
         recorder = label(out, force=True)
         monkeypatch.setattr(adte.images.decode.os, "scandir", scandir)
         rows.append(Path(out).read_bytes())
-        states.append(load_state(f"{out}{'.jsonl' * out.endswith('t')}.adte")[0])
+        states.append(load_state(f"{out}.adte")[0])
         orders.append(recorder.names)
         assert recorder.notes == []
     assert rows[0] == rows[1] == rows[2]
@@ -205,8 +206,8 @@ def test_killed_at_any_step_and_resumed_it_is_equal_again(out, tmp_path, monkeyp
             return step
 
         try:
-            Output._put = stepping(Output._put)
-            for module in (adte.files.outputs, adte.files.states):
+            Stream._put = stepping(Stream._put)
+            for module in (adte.files.journal, adte.files.states, adte.label.tables):
                 module.write_whole = stepping(module.write_whole)
             label(out)
             os._exit(0)
@@ -217,7 +218,7 @@ def test_killed_at_any_step_and_resumed_it_is_equal_again(out, tmp_path, monkeyp
     last = 0
     while not ends:
         last += 1
-        for left in (out, f"{out}.adte", f"{out}.jsonl.part"):
+        for left in (out, f"{out}.adte", f"{out}.jsonl"):
             Path(left).unlink(missing_ok=True)
         ends = child(last)  # killed once …
         if not ends and last % 3 == 0:

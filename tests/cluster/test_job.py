@@ -74,11 +74,6 @@ def test_notes_come(kind):
     notes = Notes()
     kind(images, Wanted(), state="frozen.adte").run(notes)
     assert notes.said == ["this state is frozen: images are labelled, nothing is learned"]
-    kind(images[:1], WANTED, out="o.csv").run()
-    notes = Notes()
-    kind(images, WANTED, out="o.csv", freeze=True).run(notes)
-    (said,) = notes.said
-    assert "1 image of 'o.csv' was learned from in an earlier run" in said
 
 
 # --------------------------------------------------------------------------- a job that is refused
@@ -170,7 +165,7 @@ def test_rows_of_a_table_do_not_go_with_those_beside_it(parquet, tmp_path):
     first, other = (str(p) for p in pictures(tmp_path / "photos", 2))
     Job([first], WANTED, out="o.parquet").run()
     Path("o.parquet.jsonl").unlink()
-    Path("o.parquet.jsonl.adte").unlink()
+    Path("o.parquet.adte").unlink()
     with pytest.raises(InputError, match=r"holds rows, but 'o.parquet.jsonl', .* is gone; put it"):
         Job([other], WANTED, out="o.parquet").run()
     assert parquet.read_table("o.parquet").column("path").to_pylist() == [first]

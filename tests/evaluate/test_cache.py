@@ -16,7 +16,7 @@ from adte.data import Dataset, make_stream
 from adte.evaluate.features import cache as caches
 from adte.evaluate.features.cache import Cache, bundle, extract
 from adte.evaluate.features.live import Live
-from adte.files.claims import Lock
+from adte.files.locks import Lock
 from adte.models.prompts import class_weights
 from adte.testing import SmallModel
 

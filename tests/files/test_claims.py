@@ -6,7 +6,6 @@ import errno
 import os
 import signal
 import tempfile
-import threading
 import time
 from pathlib import Path
 
@@ -14,10 +13,11 @@ import pytest
 import torch
 
 from adte import InputError
-from adte.files import claims
-from adte.files.claims import Lock, Target, claim, kind_of, own_folder
-from adte.files.rows import Csv, Lines
+from adte.files.claims import Target, claim, is_others, own_folder
+from adte.files.locks import Lock
+from adte.files.rows import Csv
 from adte.files.states import save_state
+from adte.files.whole import write_whole
 
 if not hasattr(os, "fork"):
     pytest.skip("needs a POSIX system", allow_module_level=True)
@@ -56,7 +56,7 @@ def here(tmp_path, monkeypatch):
     Path("photos/a.jpg").write_bytes(PHOTO)
     save_state("old.adte", {"a": torch.zeros(1)}, {"method": "adte", "classes": ["a"]})
     Path("old.csv").write_bytes(Csv().head)
-    Path("old.jsonl").write_bytes(Lines().line({"path": "a.jpg"}))
+    write_whole("table.md", "| method |")
     Path("truth.csv").write_text("path,label\nphotos/a.jpg,cat\n")
     Path("link.jpg").symlink_to("p1.jpg")
     os.link("p1.jpg", "hard.jpg")
@@ -77,7 +77,7 @@ def here(tmp_path, monkeypatch):
         ([("--json", "photos/a.jpg")], ["photos"], "exists in the input folder 'photos'"),
         ([("--json", "x.json"), ("--state", "x.json")], [],
          "--state 'x.json' and --json 'x.json' are the same file; give two names"),
-        ([("--json", "old.csv"), ("--out", "./old.csv")], [], "are the same file"),
+        ([("--json", "table.md"), ("--out", "./table.md")], [], "are the same file"),
         ([("--json", "-"), ("--out", "-")], [], "--out '-' and --json '-' are the same file"),
         ([("--json", "-"), ("--out", "/dev/stdout")], [], "are the same file"),
         ([("--out", "p1.jpg")], [], "exists and is not an output of adte; .* --force"),
@@ -125,13 +125,13 @@ def test_what_may_be_written(here):
     os.mkfifo("pipe")
     Path("empty.csv").touch()
     Path("dangling.csv").symlink_to("photos/new.csv")
-    names = ["new.csv", "old.csv", "old.jsonl", "empty.csv", "dangling.csv", "photos/labels.csv",
+    names = ["new.csv", "table.md", "empty.csv", "dangling.csv", "photos/labels.csv",
              "pipe", "-", "/dev/null"]  # fmt: skip
     claim([Target(f"--{i}", n) for i, n in enumerate(names)], ["p1.jpg", "photos", "-"])
     claim([Target("--out", None), Target("--state", "old.adte", "state")], ["photos"])
     claim([Target("--out", "/dev/null"), Target("--json", "/dev/null")])
     Path("photos/labels.csv").write_bytes(Csv().head)
-    claim([Target("--out", "photos/labels.csv")], ["photos"])
+    claim([Target("--out", "photos/labels.csv", ours=True)], ["photos"])
     assert not os.path.exists("new.csv")
     assert not os.path.lexists("photos/new.csv")
 
@@ -139,26 +139,21 @@ def test_what_may_be_written(here):
 def test_folders_that_cannot_be_written_are_named_first(forbidden):
     for name in ("new.csv", "old.csv"):
         with pytest.raises(InputError, match="choose a folder that you may write to") as caught:
-            claim([Target("--out", forbidden / name)])
+            claim([Target("--out", forbidden / name, ours=True)])
         assert str(caught.value).startswith(f"cannot write --out '{forbidden / name}'")
 
 
-def test_kinds_of_files(here):
-    wanted = {"p1.jpg": "other", "photos": "other", "old.adte": "state", "old.csv": "rows",
-              "old.jsonl": "rows", "truth.csv": "other", "none": None}  # fmt: skip
-    assert {name: kind_of(name) for name in wanted} == wanted
+def test_files_of_others(here):
+    wanted = {"p1.jpg": True, "photos": True, "old.adte": True, "old.csv": True, "truth.csv": True,
+              "table.md": False, "none": False}  # fmt: skip
+    assert {name: is_others(name) for name in wanted} == wanted
+    assert not is_others("old.adte", "state")
     save_state("weights", {"a": torch.zeros(1)}, {"kind": "class weights"})
-    assert kind_of("weights") == "other"
-
-
-def test_facts_are_not_written_over_rows_nor_rows_over_facts(here):
-    Path("facts.json").write_text('{"adte": "0.2.0"}\n')
-    claim([Target("--json", "facts.json", "facts"), Target("--out", "old.jsonl")])
-    with pytest.raises(InputError, match=r"'old.jsonl' exists and is not facts of adte; .*--force"):
-        claim([Target("--json", "old.jsonl", "facts")])
-    with pytest.raises(InputError, match=r"'facts.json' exists and is not rows of adte"):
-        claim([Target("--out", "facts.json")])
-    claim([Target("--json", "old.jsonl", "facts")], force=True)
+    assert is_others("weights", "state")
+    os.rename("table.md", "moved.md")
+    assert not is_others("moved.md")
+    Path("moved.md").write_text("| method | mine |")
+    assert is_others("moved.md")
 
 
 def test_a_file_that_cannot_be_read_is_called_so(here, monkeypatch):
@@ -167,8 +162,8 @@ def test_a_file_that_cannot_be_read_is_called_so(here, monkeypatch):
     def denied(*_):
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(claims, "open", denied, raising=False)
-    with pytest.raises(InputError, match=r"old.adte': Permission denied; check its perm"):
+    monkeypatch.setattr("adte.files.whole.open", denied, raising=False)
+    with pytest.raises(InputError, match=r"old.adte': Permission denied; check the path and"):
         claim([Target("--state", "old.adte", "state")])
 
 
@@ -199,49 +194,14 @@ def test_a_link_and_its_target_share_a_lock(tmp_path):
         assert os.listdir(tmp_path / "real") == [".shop.adte.lock"]
 
 
-def test_threads_take_turns(tmp_path):
-    count = tmp_path / "count"
-    count.write_text("0")
-
-    def add() -> None:
-        for _ in range(20):
-            with Lock(count, timeout=60):
-                count.write_text(str(int(count.read_text()) + 1))
-
-    threads = [threading.Thread(target=add) for _ in range(4)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert count.read_text() == "80"
-
-
-ADDS = """
-from pathlib import Path
-from adte.files.claims import Lock
-path = Path({path!r})
-for _ in range(25):
-    with Lock(path, timeout=60):
-        path.write_text(str(int(path.read_text()) + 1))
-"""
 HOLDS = """
 import os, time
 from pathlib import Path
-from adte.files.claims import Lock
+from adte.files.locks import Lock
 with Lock({path!r}):
     Path({path!r} + ".held").touch()
     time.sleep(60)
 """
-
-
-@pytest.mark.slow
-def test_processes_take_turns(tmp_path, processes):
-    path = tmp_path / "count"
-    path.write_text("0")
-    running = [processes.start(ADDS.format(path=str(path))) for _ in range(4)]
-    assert [processes.wait(pid) for pid in running] == [(0, "")] * 4
-    assert path.read_text() == "100"
-    assert os.listdir(tmp_path) == ["count"]
 
 
 def test_the_lock_of_a_killed_process_stops_nobody(tmp_path, processes):
@@ -258,18 +218,6 @@ def test_the_lock_of_a_killed_process_stops_nobody(tmp_path, processes):
         pass
 
 
-def test_waiting_pays(tmp_path):
-    path = tmp_path / "shop.adte"
-    held = Lock(path).acquire()
-    timer = threading.Timer(0.2, held.release)
-    start = time.monotonic()
-    timer.start()
-    with Lock(path, timeout=30):
-        assert time.monotonic() - start >= 0.15
-    timer.join()
-    held.release()  # again does nothing
-
-
 def test_a_disk_that_takes_no_more_is_locked_too(tmp_path):
     """`adte undo` makes room on it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -283,22 +231,6 @@ def test_a_disk_that_takes_no_more_is_locked_too(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not any(tmp_path.iterdir())
-
-
-def test_a_lock_file_that_its_holder_removes_is_no_lock(tmp_path, monkeypatch):
-    """The holder lets go just after another has opened the file, and before it locks it."""
-    path, real = tmp_path / "shop.adte", claims.try_lock
-    first = Lock(path).acquire()
-
-    def late(handle: int) -> bool | None:
-        first.release()
-        return real(handle)
-
-    monkeypatch.setattr(claims, "try_lock", late)
-    with Lock(path):
-        monkeypatch.undo()
-        with pytest.raises(InputError, match="another process"):
-            Lock(path, timeout=0).acquire()
 
 
 def test_places_that_take_no_lock(tmp_path, forbidden):

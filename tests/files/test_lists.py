@@ -39,19 +39,6 @@ def test_utf_16_is_read_if_it_says_so(kind, tmp_path):
         read_list(tmp_path / "list")
 
 
-@pytest.mark.parametrize(
-    ("lines", "what"),
-    [
-        ("name;id\ncat;1", "a semicolon"), ("1\tcat\n2\tdog", "a tab"),
-        ("cat,\ndog,", "a comma at its end"), ('"cat"\n"polar bear"', "quotes around it"),
-    ],
-)  # fmt: skip
-def test_a_table_by_another_suffix_is_noted(lines, what, tmp_path):
-    (tmp_path / "names.txt").write_text(lines)
-    with pytest.warns(UserWarning, match=f"every line of .* has {what}"):
-        assert len(read_classes(f"@{tmp_path / 'names.txt'}")) == 2
-
-
 @pytest.mark.skipif(not os.path.isdir("/dev/fd"), reason="needs /dev/fd")
 def test_class_names_come_from_standard_input_and_pipes(monkeypatch):
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b"cat\npolar bear\n")))
@@ -70,7 +57,7 @@ def test_lists_that_cannot_be_read(tmp_path):
     with pytest.raises(InputError, match="is empty; write one name per line"):
         read_list(tmp_path / "list")
     for name in ("none", "."):
-        with pytest.raises(InputError, match="cannot read the list of files"):
+        with pytest.raises(InputError, match=r"list of files .* (cannot be read|does not exist)"):
             read_list(tmp_path / name)
 
 

@@ -5,24 +5,20 @@ from __future__ import annotations
 import csv
 import json
 import os
-import time
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from adte.files.claims import kind_of
-from adte.files.outputs import open_output
-from adte.files.reading import read_rows
+from adte import InputError
 from adte.files.rows import (
     COLUMNS,
     Csv,
     Lines,
     escape_cell,
     escape_name,
-    is_facts,
-    is_resaved,
-    is_rows,
+    holds_rows,
+    read_rows,
     unescape_cell,
     unescape_name,
 )
@@ -51,7 +47,9 @@ def test_every_name_is_one_line_and_comes_back(name):
         line = form.line({**ROW, "path": name, "label": name, "error": name})
         assert line.count(b"\n") == 1
         assert line.endswith(b"\n")
-        assert form.read(line)[:5] == (name, name or None, ROW["confidence"], True, name)
+        row = form.row(line)
+        assert [row[c] or "" for c in ("path", "label", "error")] == [name] * 3
+        assert (row["confidence"], row["learned"]) == (ROW["confidence"], True)
 
 
 DANGEROUS = ("=", "+", "-", "@", "\t", "\r", "\uff1d", " =")
@@ -67,7 +65,6 @@ def test_a_spreadsheet_runs_no_text_and_each_comes_back(text):
     for form in (Csv(1), Lines()):
         best = [{"class": text, "probability": -0.5}]
         line = form.line({**ROW, "path": text, "label": text, "error": text, "top": best})
-        assert form.read(line)[:5] == (text, text or None, ROW["confidence"], True, text)
         found = form.row(line)
         assert [found[c] or None for c in ("path", "label", "error")] == [text or None] * 3
         assert found["top"] == (best if text or isinstance(form, Lines) else [])
@@ -101,7 +98,8 @@ def test_csv_of_a_row():
     broken = form.line({"path": "b.jpg", "error": "cannot read it", "learned": False})
     (cells,) = csv.reader([broken.decode()])
     assert cells == ["b.jpg", "", "", "", "false", "cannot read it", "", "", "", "", "", ""]
-    assert form.read(broken) == ("b.jpg", None, None, False, "cannot read it", None)
+    row = form.row(broken)
+    assert (row["label"], row["error"], row["top"]) == (None, "cannot read it", [])
 
 
 def test_json_of_a_row():
@@ -112,59 +110,21 @@ def test_json_of_a_row():
     assert odd == {**dict.fromkeys(COLUMNS), "path": "b"}
 
 
-@pytest.mark.parametrize(
-    ("head", "ours"),
-    [
-        (Csv().head, True),
-        (Csv(2).head + Csv(2).line(ROW), True),
-        (Lines().line(ROW), True),
-        (b"[\n" + Lines().line(ROW).rstrip() + b",\n", True),
-        (b"[\n]\n", True),
-        (b'{\n  "adte": "0.2.0",\n  "rows": []\n}', True),
-        (b"path,label\nphotos/a.jpg,cat\n", False),
-        (b"path,label,confidence,index,learned,error,mine\n", False),
-        (b'{"path": "a.jpg", "label": "cat"}\n', False),
-        (b'[\n{"path": "a.jpg"}\n]', False),
-        (b'{"name": "adte"}', False),
-        (b"\xff\xd8\xff\xe0 a photo", False),
-        (b"[" * 100_000, False),
-        (b"# notes\n", False),
-        (b"\n", False),
-    ],
-)
-def test_our_outputs_are_told_from_others(head, ours):
-    assert (is_rows(head) or is_facts(head)) is ours
-
-
-@pytest.mark.parametrize("top", [0, 2])
-def test_rows_that_another_program_saved_are_told(top):
-    head = Csv(top).head.removesuffix(b"\n")
-    quoted = b";".join(b'"%s"' % c for c in head.split(b","))
-    for line in (head + b"\r", b"\xef\xbb\xbf" + head, head.replace(b",", b";") + b"\r", quoted):
-        assert is_resaved(line + b"\n")
-        assert is_resaved(line)
-    for line in (head, head[1:] + b"\r", b'{"path": "a"}\r', b"path;label\r", b"\r", b""):
-        assert not is_resaved(line + b"\n")
-
-
-@pytest.mark.parametrize("name", ["rows.jsonl", "rows.json", "rows.csv"])
-def test_an_output_is_known_however_long_its_rows_are(name, tmp_path):
-    """Its first row was cut at a megabyte, and the output disowned."""
+@pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl"])
+def test_rows_are_read_however_long_and_files_of_others_are_not(name, tmp_path):
+    path = tmp_path / name
     top = [{"class": f"class number {i} " + "x" * 100, "probability": 1e-4} for i in range(10_000)]
-    with open_output(tmp_path / name, top=len(top)) as output:
-        output.write({**ROW, "top": top})
-    assert kind_of(tmp_path / name) == "rows"
-    assert [row["path"] for row in read_rows(tmp_path / name)] == ["a.jpg"]
-
-
-@pytest.mark.parametrize("start", [b'{"info": ', b"[\n", b'{"path": 1, "x": '])
-def test_a_large_file_of_others_is_told_soon(start, tmp_path):
-    """Of a list of annotations in one line a quarter of a gigabyte was joined again and again."""
-    path = tmp_path / "coco.json"
-    with path.open("wb") as file:
-        file.write(start + b'"')
-        file.write(b"x" * (40 << 20))
-        file.write(b'"}')
-    begun = time.perf_counter()
-    assert kind_of(path) == "other"
-    assert time.perf_counter() - begun < 5
+    form = Csv(len(top)) if name == "rows.csv" else Lines()
+    whole = form.head + form.line({**ROW, "top": top})
+    path.write_bytes(whole + b"torn")
+    assert [(row["path"], row["top"]) for row in read_rows(path)] == [("a.jpg", top)]
+    assert holds_rows(path)
+    for other in (b"path,label\nphotos/a.jpg,cat\n", b'{"path": "a.jpg", "label": "cat"}\n',
+                  b"\xff\xd8\xff\xe0 a photo\n", b"[" * 100_000 + b"\n", b"# notes\n",
+                  whole.replace(b",", b";")):  # fmt: skip
+        path.write_bytes(other)
+        with pytest.raises(InputError, match="as it was written"):
+            list(read_rows(path))
+        assert not holds_rows(path)
+    with pytest.raises(InputError, match="not a file of labels by its name"):
+        list(read_rows(tmp_path / "rows.txt"))

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from adte import InputError
 from adte.cli import main
-from adte.files.claims import kind_of
+from adte.files.states import is_state
 from adte.serve import admin
 from adte.serve.service import Service
 from adte.serve.store import NAME
@@ -51,7 +51,7 @@ def test_export_writes_over_states_alone(folder, tmp_path):
         assert "2 images seen" in ran(folder, "export", "shop", str(state))
     ran(folder, "export", "shop", str(thesis), "--force")
     assert thesis.read_bytes() == state.read_bytes()
-    assert kind_of(thesis) == "state"
+    assert is_state(thesis)
 
 
 def test_export_never_writes_over_the_database(folder):

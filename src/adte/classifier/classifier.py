@@ -60,7 +60,7 @@ from adte.core.machine import as_it_is, pulled
 from adte.core.options import at_least
 from adte.core.prediction import Prediction, check_probs
 from adte.core.state import check_kept
-from adte.files.claims import kind_of
+from adte.files.claims import is_others
 from adte.files.devices import is_special
 from adte.files.order import Order
 from adte.files.states import check_path, save_state
@@ -622,7 +622,7 @@ class Classifier:
         more: dict[str, Any],
     ) -> Path:
         check_path(path)
-        if not force and not is_special(path) and kind_of(path) not in (None, "state"):
+        if not force and not is_special(path) and is_others(path, "state"):
             raise InputError(
                 f"{os.fspath(path)!r} exists and is not a state of adte; give another name, or "
                 "force=True to write over it"

@@ -257,7 +257,7 @@ def _read(
 
 @lru_cache(maxsize=1)
 def _state() -> dict[str, Fact]:
-    from adte.files.outputs import Mark
+    from adte.files.journal import Mark
     from adte.images import Preprocess, Views
     from adte.models.prompts import Prompts
 
@@ -287,7 +287,7 @@ def read_state(facts: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The facts of a classifier's state file, checked. In format 1, of adte 0.1, `seen` is None.
 
     `views` and `prompts` are ready for `Views(**…)` and `Prompts(**…)`; `outputs` has what a state
-    covers of each output, as `Ledger.covered` takes it.
+    covers of each output, as a `Mark`.
     """
     schema = _state()
     if facts.get("format") == 1:

@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 from typing import Any
 
 import click
 
 from adte.core.errors import InputError
 from adte.files.claims import Target, claim
-from adte.files.devices import StrPath, is_special
-from adte.files.rows import is_facts, is_rows
+from adte.files.devices import StrPath
 
 __all__ = ["add_force", "check_writable", "forced", "table_file", "writable"]
 
-_FORCE = "adte.force"  # in a context: whether such files may go
-
-# How the lists, tables and pages begin that we write; of facts, `is_facts` knows. Labels are none
-# of them: another command does not write over them.
-_OURS = (
-    rb'\[\n  \{\n    "(name|what|study)": ',
-    rb"\[\]\n$",
-    rb"(table,|method,protocol,)",
-    rb"% needs \\usepackage\{booktabs\}\n",
-    rb"(### [^\n]*\n\n)?\| (method| ) \|",
-    rb"## [^\n]*\n\n`[\w-]+`: ",
-    rb'\{\n "format": \d+,\n "adte": "[^"]*",\n "study": ',
-    rb'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
-    rb'content="width=device-width, initial-scale=1"><title>',
-)
+_FORCE = "adte.force"  # in a context: whether files of others may go
 
 
 def forced(ctx: click.Context) -> bool:
@@ -51,16 +35,7 @@ def check_writable(ctx: click.Context, option: str, path: StrPath) -> None:
     """The same for a file that follows from an option, or from its default."""
     if os.fspath(path) == "-":
         raise InputError(f"{option} '-' is not a file; give a file name")
-    claim([Target(option, path)], force=True)
-    if forced(ctx) or is_special(path):
-        return
-    head = _head(path)
-    if head and not is_facts(head) and not any(re.match(begin, head) for begin in _OURS):
-        what = "holds labels" if is_rows(head) else "is not an output of adte"
-        raise InputError(
-            f"{option} {os.fspath(path)!r} exists and {what}; give another name, or --force to "
-            "write over it"
-        )
+    claim([Target(option, path)], force=forced(ctx))
 
 
 def table_file(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -70,17 +45,6 @@ def table_file(ctx: click.Context, param: click.Parameter, value: str | None) ->
     if value is not None:
         check_suffix(value)
     return writable(ctx, param, value)
-
-
-def _head(path: StrPath) -> bytes:
-    """How a file begins; as none of ours does, where it cannot be read."""
-    try:
-        with open(path, "rb") as f:
-            return f.read(1 << 16)
-    except FileNotFoundError:
-        return b""
-    except OSError:
-        return b"\0"
 
 
 def add_force(params: list[click.Parameter]) -> None:

@@ -147,7 +147,7 @@ def predict(**o: Any) -> None:
         wanted = _wanted(o, inputs)
     from adte.cli._screen import Screen
     from adte.files.devices import is_standard_output
-    from adte.files.outputs import is_stream
+    from adte.files.journal import is_stream
     from adte.label import Job
 
     names = ("out", "json_to", "state", "start", "freeze", "force", "top", "min_confidence",
@@ -169,7 +169,7 @@ def predict(**o: Any) -> None:
 
 def _run(job: Any, screen: Any) -> None:
     """Run a job and sum it up; an interrupt says what the same command would do."""
-    from adte.files.outputs import is_stream
+    from adte.files.journal import is_stream
     from adte.label.report import counted
 
     try:
@@ -209,12 +209,12 @@ def _wanted(o: dict[str, Any], inputs: Sequence[str] = ()) -> Any:
 
     names = ("classes", "model", "method", "templates", "descriptions", "views", "seed", "weights",
              "tokenizer")  # fmt: skip
-    said = {name for name in names if was_given(name, own=False)}
+    explicit = {name for name in names if was_given(name, own=False)}
     if o["settings"]:
-        said.add("options")
+        explicit.add("options")
     how = Loading.among(o)
-    if "model" in said:  # files of a config belong to its own model
-        how = how.for_another(said)
+    if "model" in explicit:  # files of a config belong to its own model
+        how = how.for_another(explicit)
     return Wanted(
         classes=classes,
         model=o["model"],
@@ -226,7 +226,7 @@ def _wanted(o: dict[str, Any], inputs: Sequence[str] = ()) -> Any:
         seed=o["seed"],
         options=read_settings(o["method"], o["settings"]) if o["settings"] else {},
         **asdict(how),
-        said=frozenset(said),
+        explicit=frozenset(explicit),
     )
 
 

@@ -1,126 +1,24 @@
-"""Who may write a file: checked before any work, and locked while it is used."""
+"""Who may write a file: checked before any work."""
 
 from __future__ import annotations
 
 import os
 import stat
 import tempfile
-import time
-import warnings
 from collections.abc import Iterable
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import BinaryIO, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from adte.core.errors import InputError, LockedError
+from adte.core.errors import InputError
 from adte.files.devices import StrPath, is_special, is_standard_output, standard_output
-from adte.files.locks import try_lock, unlock
-from adte.files.rows import head_of, is_facts, is_rows
-from adte.files.whole import check_no_link, make_folder, reason, short, target_of
+from adte.files.whole import check_readable, make_folder, reason, target_of
+from adte.files.written import is_written
 
-__all__ = ["Lock", "Target", "claim", "claim_folder", "kind_of", "own_folder"]
+__all__ = ["Target", "claim", "claim_folder", "is_others", "own_folder"]
 
-
-class Lock:
-    """An exclusive lock of a file, for as long as the `with` block or the process lives.
-
-    It is advisory: those who take it keep each other out, threads as well as processes. The lock is
-    on the file `.NAME.lock`, beside the file that links lead to. It goes with the lock, and one
-    that a killed process left behind stops nobody.
-
-    Args:
-        path: the file; it need not exist.
-        timeout: seconds to wait for another process.
-    """
-
-    def __init__(self, path: StrPath, timeout: float = 5.0) -> None:
-        self.path, self.timeout = os.fspath(path), timeout
-        target = target_of(path)
-        self._beside = target.with_name(f".{short(target.name)}.lock")
-        self._file: BinaryIO | None = None
-
-    def acquire(self) -> Lock:
-        """Take the lock, or say in one sentence that another process has it."""
-        if self._file is not None:
-            raise InputError(f"this lock of {self.path!r} is taken already; release it first")
-        until, pause = time.monotonic() + self.timeout, 0.01
-        while (file := self._try()) is None:
-            left = until - time.monotonic()
-            if left <= 0:
-                raise LockedError(
-                    f"{self.path!r} is used by another process{self._who()}; wait until it is "
-                    "done, or give another file"
-                )
-            time.sleep(min(pause, left))
-            pause = min(2 * pause, 0.1)
-        self._file = file
-        return self
-
-    def _try(self) -> BinaryIO | None:
-        file: BinaryIO | None = None
-        try:
-            check_no_link(self._beside.parent, self._beside.name)  # it is emptied
-            file = open(self._beside, "a+b", 0, opener=_no_link)  # noqa: SIM115  # closed by release
-            got = try_lock(file.fileno())
-            if got is None:
-                warnings.warn(
-                    f"the file system of {self.path!r} has no locks; let no other process use it",
-                    stacklevel=4,
-                )
-            if got is not False and self._is_there(file):
-                with suppress(OSError):  # on a full disk it is a lock that does not say whose
-                    file.truncate(0)
-                    file.write(b"%d\n" % os.getpid())
-                return file
-        except OSError as error:
-            if file is not None:
-                file.close()
-            if os.name == "nt" and isinstance(error, PermissionError) and self._beside.exists():
-                return None  # the one who had it is about to remove it
-            raise InputError(f"cannot lock {self.path!r}: {reason(error)}") from error
-        file.close()
-        return None
-
-    def _is_there(self, file: BinaryIO) -> bool:
-        """The lock file is the one in the folder, not one that its last holder has removed."""
-        try:
-            return os.path.samestat(os.fstat(file.fileno()), self._beside.stat())
-        except FileNotFoundError:
-            return False
-
-    def _who(self) -> str:
-        with suppress(OSError, ValueError):
-            return f" ({int(self._beside.read_bytes()[:20])})"
-        return ""
-
-    def release(self) -> None:
-        """Let others have it."""
-        file, self._file = self._file, None
-        if file is None:
-            return
-        with file:
-            if os.name != "nt":  # Windows removes no open file
-                with suppress(OSError):
-                    self._beside.unlink()
-            with suppress(OSError):
-                unlock(file.fileno())
-        if os.name == "nt":
-            with suppress(OSError):
-                self._beside.unlink()
-
-    def __enter__(self) -> Lock:
-        return self.acquire()
-
-    def __exit__(self, *error: object) -> None:
-        self.release()
-
-
-def _no_link(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
-
-
-# --------------------------------------------------------------------------- outputs and inputs
+Kind = Literal["output", "state"]
 
 
 class Target(NamedTuple):
@@ -128,23 +26,25 @@ class Target(NamedTuple):
 
     option: str
     path: StrPath | None  # None is passed over; "-" is standard output
-    kind: Literal["rows", "facts", "state"] = "rows"
+    kind: Kind = "output"
+    ours: bool = False  # as a state says that knows its rows
+    wanted: str = "an output of adte"
 
 
 def claim(targets: Iterable[Target], inputs: Iterable[StrPath] = (), force: bool = False) -> None:
     """Refuse, before any work, outputs that cannot be written or would destroy something.
 
-    Two outputs are two files, and none is an input. The folder of each takes new files. What is
-    there already is of our making and of the same kind, or `force` says that it may go; but nothing
-    of another's making that lies in an input folder goes.
+    Two outputs are two files, and none is an input. The folder of each takes new files. A file that
+    is there already is ours (`is_others`), or `force` says that it may go; but nothing of another's
+    making that lies in an input folder goes.
     """
     read = {_identity("/dev/stdin" if os.fspath(p) == "-" else p): os.fspath(p) for p in inputs}
     folders = [p for p in read.values() if os.path.isdir(p)]
     taken: dict[object, str] = {}
-    for option, path, kind in targets:
+    for option, path, kind, ours, wanted in targets:
         if path is None:
             continue
-        said = f"{option} {os.fspath(path)!r}"
+        called = f"{option} {os.fspath(path)!r}"
         name = "/dev/stdout" if os.fspath(path) == "-" else os.fspath(path)
         streams = os.fspath(path) == "-" or is_special(name)
         if is_standard_output(name):
@@ -152,34 +52,35 @@ def claim(targets: Iterable[Target], inputs: Iterable[StrPath] = (), force: bool
         target = Path(name) if streams else target_of(name)
         who = _identity(name)
         if who in taken and not _is_sink(name):
-            raise InputError(f"{said} and {taken[who]} are the same file; give two names")
-        taken[who] = said
+            raise InputError(f"{called} and {taken[who]} are the same file; give two names")
+        taken[who] = called
         if streams:
             continue
         if who in read:
             raise InputError(
-                f"{said} is the input {read[who]!r}, and an input is never written over; give "
+                f"{called} is the input {read[who]!r}, and an input is never written over; give "
                 "another name"
             )
-        _check_ours(target, kind, said, folders, force)
-        _check_writable(target, said)
+        if not ours and is_others(target, kind):
+            wanted = "a state file of adte" if kind == "state" else wanted
+            _refuse(target, wanted, called, folders, force)
+        _check_writable(target, called)
 
 
 def claim_folder(option: str, path: StrPath) -> Path:
     """The folder that an option names, made if it is not there; it takes new files."""
-    said = f"{option} {os.fspath(path)!r}"
+    called = f"{option} {os.fspath(path)!r}"
     if not os.fspath(path):
-        raise InputError(f"{said} is empty; give the name of a folder")
+        raise InputError(f"{called} is empty; give the name of a folder")
     try:
         folder = make_folder(path)
+    except ValueError as error:  # a zero byte
+        raise InputError(f"cannot write to {called}: {error}; give the name of a folder") from error
+    try:
         with tempfile.TemporaryFile(prefix=".adte-", dir=folder):
             pass
-    except InputError:
-        raise
-    except ValueError as error:  # a zero byte
-        raise InputError(f"cannot write to {said}: {error}; give the name of a folder") from error
     except OSError as error:
-        raise InputError(f"cannot write to {said}: {reason(error)}") from error
+        raise InputError(f"cannot write to {called}: {reason(error)}") from error
     return folder
 
 
@@ -199,11 +100,28 @@ def own_folder(path: StrPath, mark: str, *names: str) -> Path:
     return folder
 
 
+def is_others(path: StrPath, kind: Kind = "output") -> bool:
+    """Whether a file is there, not empty, and neither an output nor a state of ours."""
+    try:
+        if not os.stat(path).st_size:
+            return False
+    except (OSError, ValueError):  # whoever writes it says why it cannot
+        return False
+    if os.path.isdir(path):
+        return True
+    check_readable(path)
+    if kind == "output":
+        return not is_written(path)
+    from adte.files.states import is_state  # with torch, which no name of an output needs
+
+    return not is_state(path)
+
+
 def _identity(path: StrPath) -> object:
     """Equal for two names of one file, through links too; of a file that is not there, its path."""
     try:
-        found = os.stat(path)
-        return found.st_dev, found.st_ino
+        status = os.stat(path)
+        return status.st_dev, status.st_ino
     except (OSError, ValueError):
         return os.path.realpath(os.fspath(path).replace("\0", ""))
 
@@ -215,26 +133,20 @@ def _is_sink(path: str) -> bool:
     return False
 
 
-def _check_ours(target: Path, kind: str, said: str, folders: list[str], force: bool) -> None:
-    there = kind_of(target)
-    if there in (None, kind):
-        return
+def _refuse(target: Path, wanted: str, called: str, folders: list[str], force: bool) -> None:
     for folder in folders:
-        if there == "other" and Path(os.path.realpath(folder)) in target.parents:
+        if Path(os.path.realpath(folder)) in target.parents:
             raise InputError(
-                f"{said} exists in the input folder {folder!r} and is not of our making; give "
+                f"{called} exists in the input folder {folder!r} and is not of our making; give "
                 "another name"
             )
     if not force:
-        wanted = {"state": "a state file of adte"}.get(kind, "an output of adte")
-        if there in ("rows", "facts"):
-            wanted = {"rows": "rows of adte", "facts": "facts of adte"}.get(kind, wanted)
         raise InputError(
-            f"{said} exists and is not {wanted}; give another name, or --force to write over it"
+            f"{called} exists and is not {wanted}; give another name, or --force to write over it"
         )
 
 
-def _check_writable(target: Path, said: str) -> None:
+def _check_writable(target: Path, called: str) -> None:
     try:
         if target.exists():
             with target.open("r+b"):
@@ -242,32 +154,4 @@ def _check_writable(target: Path, said: str) -> None:
         with tempfile.TemporaryFile(prefix=".adte-", dir=target.parent):
             pass
     except OSError as error:
-        raise InputError(f"cannot write {said}: {reason(error)}") from error
-
-
-def kind_of(path: StrPath) -> Literal["rows", "facts", "state", "other"] | None:
-    """What a file holds: rows of ours, facts, a state of a classifier, or something else.
-
-    None if it is empty or not there.
-    """
-    try:
-        with open(path, "rb") as f:
-            head = head_of(f)
-    except FileNotFoundError:
-        return None
-    except (IsADirectoryError, ValueError):
-        return "other"
-    except OSError as error:
-        raise InputError(
-            f"cannot read {os.fspath(path)!r}: {error.strerror}; check its permissions, or give "
-            "another name"
-        ) from error
-    if not head:
-        return None
-    if is_rows(head):
-        return "rows"
-    if is_facts(head):
-        return "facts"
-    from adte.files.states import is_state  # with torch, which no name of an output needs
-
-    return "state" if is_state(path) else "other"
+        raise InputError(f"cannot write {called}: {reason(error)}") from error

@@ -139,13 +139,13 @@ def say(text: str) -> None:
 
 @contextmanager
 def notes(show: bool = True) -> Iterator[None]:
-    """Within the block a warning is one line on standard error, said once."""
-    said: set[str] = set()
+    """Within the block a warning is one line on standard error, shown once."""
+    shown: set[str] = set()
 
     def show_once(message: Warning | str, *_: Any, **__: Any) -> None:
         text = str(message)
-        if show and text not in said:
-            said.add(text)
+        if show and text not in shown:
+            shown.add(text)
             say(f"note: {text}")
 
     with warnings.catch_warnings():

@@ -33,8 +33,8 @@ def _descriptor(path: StrPath) -> int | None:
     """The number of the open file that /dev/stdout, /dev/fd/3 and links to them stand for."""
     name = os.path.abspath(os.fspath(path))
     for _ in range(40):
-        if found := re.fullmatch(rf"/(?:dev|proc/self|proc/{os.getpid()})/fd/(\d{{1,9}})", name):
-            return int(found[1])
+        if match := re.fullmatch(rf"/(?:dev|proc/self|proc/{os.getpid()})/fd/(\d{{1,9}})", name):
+            return int(match[1])
         try:
             name = os.path.normpath(os.path.join(os.path.dirname(name), os.readlink(name)))
         except (OSError, ValueError):

@@ -137,22 +137,22 @@ def _folder(name: str) -> Iterator[Item]:
             f"({_kinds(passed)}); save photographs as JPEG or PNG",
             stacklevel=2,
         )
-    found: list[Item] = [(str(p), p) for p in (Path(name, image) for image in images)]
-    if found:
+    items: list[Item] = [(str(p), p) for p in (Path(name, image) for image in images)]
+    if items:
         packed.pop(".parquet", None)  # beside images it is a table, such as our own rows
     if packed:
         most = max(packed, key=lambda kind: packed[kind])
         mend = f"name them, as in {Path(name, '*')}{most}"
-        if found:
+        if items:
             warnings.warn(
                 f"archives in {name!r} are skipped ({_kinds(packed)}); {mend}", stacklevel=2
             )
         elif not closed:
-            said = f"the folder {name!r} holds archives and no image ({_kinds(packed)}); {mend}"
-            closed = [(name, InputError(said))]
-    if not found and not closed:
+            called = f"the folder {name!r} holds archives and no image ({_kinds(packed)}); {mend}"
+            closed = [(name, InputError(called))]
+    if not items and not closed:
         closed = [(name, no_image(name))]
-    yield from sorted([*found, *closed], key=lambda item: item[0]) if closed else found
+    yield from sorted([*items, *closed], key=lambda item: item[0]) if closed else items
 
 
 def _kinds(counts: Mapping[str, int]) -> str:
@@ -187,14 +187,14 @@ def _pipe(name: str, limit: int) -> Source:
         return InputError(f"cannot read {name!r} ({error.strerror}); check its permissions")
 
 
-def _read(file: IO[bytes], said: str, limit: int) -> Source:
+def _read(file: IO[bytes], called: str, limit: int) -> Source:
     try:
         data = file.read(limit + 1)
     except OSError as error:
-        return InputError(f"cannot read {said} ({why(error)}); send an image to it")
+        return InputError(f"cannot read {called} ({why(error)}); send an image to it")
     if len(data) > limit:
-        return InputError(f"{said} holds more than {_size(limit)}; give smaller images")
-    return data or InputError(f"{said} is empty; send an image to it")
+        return InputError(f"{called} holds more than {_size(limit)}; give smaller images")
+    return data or InputError(f"{called} is empty; send an image to it")
 
 
 def _size(limit: int) -> str:
@@ -226,8 +226,8 @@ def _archive(name: str, limit: int) -> Iterator[tuple[str, Source | Packed]]:
         lacks = f"cannot be read{after} ({why(error)}); make it again"
         if os.path.isfile(name) and not os.path.getsize(name):
             lacks = EMPTY
-        said = f"the archive {name!r} {lacks}"
-        yield name, InputError(said)
+        called = f"the archive {name!r} {lacks}"
+        yield name, InputError(called)
         return
     if not count:
         yield name, InputError(f"the archive {name!r} holds no image; check what was packed")
@@ -235,8 +235,8 @@ def _archive(name: str, limit: int) -> Iterator[tuple[str, Source | Packed]]:
 
 def why(error: Exception) -> str:
     """Why something could not be read, in a few words."""
-    said = getattr(error, "strerror", None) or " ".join(str(error).split())
-    return said or type(error).__name__
+    words = getattr(error, "strerror", None) or " ".join(str(error).split())
+    return words or type(error).__name__
 
 
 def _below(member: str) -> str:
@@ -276,15 +276,15 @@ class Packed:
     limit: int
 
     def read(self) -> Source:
-        said = f"an image in {self.archive!r}"
+        called = f"an image in {self.archive!r}"
         try:
             archive = _opened(self.archive, self.time, self.size)
             info = archive.infolist()[self.number]
-            said = f"{info.filename!r} in {self.archive!r}"
+            called = f"{info.filename!r} in {self.archive!r}"
             with archive.open(info) as file:
-                return _member(file, said, self.limit)
+                return _member(file, called, self.limit)
         except Exception as error:  # an unknown compression, a wrong checksum, …
-            return InputError(f"{said} cannot be read ({why(error)}); pack it again")
+            return InputError(f"{called} cannot be read ({why(error)}); pack it again")
 
 
 @lru_cache(maxsize=16)
@@ -299,14 +299,14 @@ def _zip(name: str, limit: int) -> Iterator[tuple[str, Source | Packed]]:
         is_folder = _slashed(info.filename).endswith("/") and not info.file_size
         if is_folder or not _wanted(info.filename):
             continue
-        said = f"{info.filename!r} in {name!r}"
+        called = f"{info.filename!r} in {name!r}"
         if info.flag_bits & 1:
-            locked = f"{said} is encrypted; unpack it with its password and give the images"
+            locked = f"{called} is encrypted; unpack it with its password and give the images"
             yield info.filename, InputError(locked)
         elif stat.S_ISLNK(info.external_attr >> 16):
-            yield info.filename, InputError(f"{said} is a link; pack the image itself")
+            yield info.filename, InputError(f"{called} is a link; pack the image itself")
         elif info.file_size > limit:
-            yield info.filename, _too_large(said, info.file_size, limit)
+            yield info.filename, _too_large(called, info.file_size, limit)
         else:
             yield (
                 info.filename,
@@ -320,28 +320,28 @@ def _tar(name: str, limit: int) -> Iterator[Item]:
         for info in members(archive, name):
             if info.isdir() or not _wanted(info.name):
                 continue
-            said = f"{info.name!r} in {name!r}"
+            called = f"{info.name!r} in {name!r}"
             source: Source
             if info.islnk():
                 mend = "pack the image itself, as tar --hard-dereference does"
-                source = InputError(f"{said} is a hard link to {info.linkname!r}; {mend}")
+                source = InputError(f"{called} is a hard link to {info.linkname!r}; {mend}")
             elif not info.isfile():
-                source = InputError(f"{said} is a link or a device; pack the image itself")
+                source = InputError(f"{called} is a link or a device; pack the image itself")
             elif info.size > limit:
-                source = _too_large(said, info.size, limit)
+                source = _too_large(called, info.size, limit)
             else:
                 file = archive.extractfile(info)
                 assert file is not None
-                source = _member(file, said, limit)
+                source = _member(file, called, limit)
             yield info.name, source
 
 
-def _member(file: IO[bytes], said: str, limit: int) -> Source:
+def _member(file: IO[bytes], called: str, limit: int) -> Source:
     data = file.read(limit + 1)
     if len(data) > limit:  # more than its entry says
-        return _too_large(said, len(data), limit)
-    return data or InputError(f"{said} is empty; pack it again")
+        return _too_large(called, len(data), limit)
+    return data or InputError(f"{called} is empty; pack it again")
 
 
-def _too_large(said: str, size: int, limit: int) -> InputError:
-    return InputError(f"{said} has {size:,} bytes, {_size(limit)} are the limit; make it smaller")
+def _too_large(called: str, size: int, limit: int) -> InputError:
+    return InputError(f"{called} has {size:,} bytes, {_size(limit)} are the limit; make it smaller")

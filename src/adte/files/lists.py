@@ -6,7 +6,7 @@ import os
 import sys
 import warnings
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from adte.core.errors import InputError
@@ -24,51 +24,40 @@ def read_list(path: StrPath) -> list[str]:
     Blank lines are passed over. Nothing else is: a name may begin with # or with a blank.
     """
     name = os.fspath(path)
+    called = f"the list of files {name!r}"
+    data = _read(name, called, "one name per line")
+    if b"\0" in data:
+        names = data.split(b"\0")
+        if (b"\n\0" in data or b"\0\n" in data) and max(map(len, names)) < 3:  # UTF-16 without mark
+            raise InputError(f"{called} is not UTF-8 text; save it as UTF-8")
+    else:
+        names = [line.removesuffix(b"\r") for line in data.split(b"\n")]
+    if not any(name.strip() for name in names):
+        raise InputError(f"{called} is empty; write one name per line")
+    return [os.fsdecode(name) for name in names if name.strip()]
+
+
+def _read(name: str, called: str, wanted: str) -> bytes:
+    """A text without its mark; UTF-16, as PowerShell and Excel write it, as UTF-8."""
     try:
-        data = _bytes_of(name)
+        if name not in STDIN:
+            data = Path(name).read_bytes()
+        elif sys.stdin is None:
+            raise ValueError("standard input is closed")
+        else:
+            data = sys.stdin.buffer.read()
+    except FileNotFoundError as error:
+        raise InputError(f"{called} does not exist; give {wanted} in a text file") from error
     except (OSError, ValueError) as error:
         raise InputError(
-            f"cannot read the list of files {name!r} ({why(error)}); check it"
+            f"{called} cannot be read ({why(error)}); give {wanted} in a text file"
         ) from error
-    data = _utf8(data, f"the list of files {name!r}")
-    if b"\0" in data:
-        lines = data.split(b"\0")
-        broken = b"\n\0" in data or b"\0\n" in data
-        if broken and max(map(len, lines)) < 3:  # UTF-16 that does not say so
-            raise InputError(f"the list of files {name!r} is not UTF-8 text; save it as UTF-8")
-    else:
-        lines = [line.removesuffix(b"\r") for line in data.split(b"\n")]
-    names = [os.fsdecode(line) for line in lines if line.strip()]
-    if not names:
-        raise InputError(f"the list of files {name!r} is empty; write one name per line")
-    return names
-
-
-def _bytes_of(name: str) -> bytes:
-    if name not in STDIN:
-        return Path(name).read_bytes()
-    if sys.stdin is None:
-        raise ValueError("standard input is closed")
-    return sys.stdin.buffer.read()
-
-
-def _utf8(data: bytes, said: str) -> bytes:
-    """Text without its mark; UTF-16, as PowerShell and Excel write it, as UTF-8."""
     if not data.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
         return data.removeprefix(BOM_UTF8)
     try:
         return data.decode("utf-16").encode()
     except UnicodeError as error:
-        raise InputError(f"{said} is broken UTF-16 text; save it as UTF-8") from error
-
-
-# What no name of a class has in every line of a file: it is a table by another suffix.
-_TABLE: dict[str, Callable[[str], bool]] = {
-    "a tab": lambda name: "\t" in name,
-    "a semicolon": lambda name: ";" in name,
-    "a comma at its end": lambda name: name.endswith(","),
-    "quotes around it": lambda name: len(name) > 1 and name[0] == name[-1] == '"',
-}
+        raise InputError(f"{called} is broken UTF-16 text; save it as UTF-8") from error
 
 
 def read_classes(text: str) -> list[str]:
@@ -81,32 +70,28 @@ def read_classes(text: str) -> list[str]:
     """
     text = text.removeprefix("\ufeff").strip()
     if text.startswith("@"):
-        names, mend = _names_in(text[1:]), "write one per line"
+        called, mend = f"the file of class names {text[1:]!r}", "write one per line"
+        if text.lower().endswith(TABLES):
+            raise InputError(
+                f"{called} is a table by its suffix; give one name per line in a text file, such "
+                "as names.txt"
+            )
+        names = _lines(text[1:], called, "name")
     else:
-        names, mend = _names_of(text), "write commas between them, as in 'cat, dog'"
+        mend = "write commas between them, as in 'cat, dog'"
+        names = [name for part in text.split(",") if (name := part.strip())]
+        if not names:
+            raise InputError(f"{text!r} names no class; {mend}")
+        if names == [text] and os.path.exists(text) and not os.path.isdir(text):
+            raise InputError(f"--classes {text!r} is a file; did you mean @{text}?")
     if len(names) == 1:
-        _note_alone(names[0], mend)
+        hint, (name,) = "", names
+        if name.lower().endswith((".txt", *TABLES)):
+            hint = f"; if it is a file of names, write @{name}"
+        elif len(name.replace(",", " ").replace(";", " ").split()) > 1:
+            hint = f"; if these are several names, {mend}"
+        warnings.warn(f"{name!r} is the only class, so every image gets it{hint}", stacklevel=2)
     return names
-
-
-def _note_alone(name: str, mend: str) -> None:
-    hint = ""
-    if name.lower().endswith((".txt", *TABLES)):
-        hint = f"; if it is a file of names, write @{name}"
-    elif len(name.replace(",", " ").replace(";", " ").split()) > 1:
-        hint = f"; if these are several names, {mend}"
-    warnings.warn(f"{name!r} is the only class, so every image gets it{hint}", stacklevel=3)
-
-
-def _names_of(text: str) -> list[str]:
-    names = [name.strip() for name in text.split(",")]
-    if not any(names):
-        raise InputError(
-            f"{text!r} names no class; write names with commas between them, as in 'cat, dog'"
-        )
-    if len(names) == 1 and os.path.exists(text) and not os.path.isdir(text):
-        raise InputError(f"--classes {text!r} is a file; did you mean @{text}?")
-    return [name for name in names if name]
 
 
 def read_templates(texts: Iterable[str]) -> list[str]:
@@ -118,50 +103,28 @@ def read_templates(texts: Iterable[str]) -> list[str]:
     out: list[str] = []
     for text in texts:
         if text.startswith("@"):
-            out += _lines_in(text[1:], f"the file of templates {text[1:]!r}", "template")
+            out += _lines(text[1:], f"the file of templates {text[1:]!r}", "template")
         else:
             out.append(text)
     return out
 
 
-def _names_in(path: str) -> list[str]:
-    mend = "give one name per line in a text file"
-    said = f"the file of class names {path!r}"
-    if path.lower().endswith(TABLES):
-        raise InputError(f"{said} is a table by its suffix; {mend}, such as names.txt")
-    names = _lines_in(path, said, "name")
-    for what, holds in _TABLE.items():
-        if len(names) > 1 and all(map(holds, names)):
-            warnings.warn(
-                f"every line of {path!r} has {what}, which is taken for part of the name, as in "
-                f"{names[0]!r}; if it is a table, {mend}",
-                stacklevel=3,
-            )
-            break
-    return names
-
-
-def _lines_in(path: str, said: str, what: str) -> list[str]:
-    """The lines of a text file that are neither empty nor comments; `said` is how it is called."""
-    mend = f"give one {what} per line in a text file"
+def _lines(path: str, called: str, what: str) -> list[str]:
+    """The lines of a text file that are neither empty nor comments."""
     try:
-        data = _bytes_of(path)
-    except (OSError, ValueError) as error:
-        missing = isinstance(error, FileNotFoundError)
-        lacks = "does not exist" if missing else f"cannot be read ({why(error)})"
-        raise InputError(f"{said} {lacks}; {mend}") from error
-    try:
-        text = _utf8(data, said).decode()
+        text = _read(path, called, f"one {what} per line").decode()
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:  # or UTF-16 that does not say so
-        raise InputError(f"{said} is not UTF-8 text; save it as UTF-8, one {what} per line")
+        raise InputError(f"{called} is not UTF-8 text; save it as UTF-8, one {what} per line")
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     written = [text for line in lines if (text := line.strip())]
     kept = [text for text in written if not text.startswith("#")]
     if not kept:
-        raise InputError(f"{said} holds no {what}; {mend}")
-    if passed := len(written) - len(kept):
-        said = f"lines of {path!r} that begin with # are comments, and skipped: {passed}"
-        warnings.warn(said, stacklevel=4)
+        raise InputError(f"{called} holds no {what}; give one {what} per line in a text file")
+    if comments := len(written) - len(kept):
+        warnings.warn(
+            f"lines of {path!r} that begin with # are comments, and skipped: {comments}",
+            stacklevel=3,
+        )
     return kept

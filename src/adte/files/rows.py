@@ -11,26 +11,27 @@ name is written as it is. `unescape_name` gives the name back, and `os.fsencode`
 
 from __future__ import annotations
 
-import codecs
 import csv
 import io
 import json
 import math
+import os
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from sys import intern
-from typing import Any, BinaryIO, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from adte.core.errors import InputError
+from adte.files.devices import StrPath
 
 __all__ = [
-    "COLUMNS", "Csv", "Done", "Lines", "Row", "escape_cell", "escape_name", "head_of", "is_facts",
-    "is_resaved", "is_rows", "unescape_cell", "unescape_name",
+    "COLUMNS", "DAMAGE", "Csv", "Lines", "Row", "escape_cell", "escape_name", "format_of",
+    "holds_rows", "read_rows", "rows_of", "unescape_cell", "unescape_name",
 ]  # fmt: skip
 
-HEAD = 1 << 20  # bytes that tell whether a file is of our making,
-LONGEST = 1 << 28  # or as many as its first row takes, if that
-BEGINS = b'{"path": '  # so
 COLUMNS = ("path", "label", "confidence", "index", "learned", "error")
+SUFFIXES = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+DAMAGE = (ValueError, KeyError, TypeError, RecursionError, csv.Error)  # of a line that is no row
 Row = Mapping[str, Any]
 
 _UNSAFE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
@@ -96,22 +97,6 @@ def _plain(value: Any) -> Any:
     return value
 
 
-class Done(NamedTuple):
-    """What is read back of a row; a label of None was unsure, or the image could not be read, of
-    which `error` tells."""
-
-    name: str
-    label: str | None
-    confidence: float | None
-    learned: bool
-    error: str
-    top: int | None = None  # classes that are listed, where the line itself says it
-
-    @property
-    def failed(self) -> bool:
-        return bool(self.error)
-
-
 class Csv:
     """A line of column names, then a line per row, with columns for the `top` best classes."""
 
@@ -119,6 +104,11 @@ class Csv:
         numbered = (f"{c}_{i + 1}" for i in range(top) for c in ("class", "probability"))
         self.top, self.columns = top, (*COLUMNS, *numbered)
         self.head = self._join(self.columns)
+
+    @classmethod
+    def of(cls, head: bytes) -> Csv:
+        """The form of a file that begins with this line."""
+        return cls(max(0, head.count(b",") + 1 - len(COLUMNS)) // 2)
 
     def _join(self, cells: Sequence[Any]) -> bytes:
         text = io.StringIO()
@@ -136,31 +126,19 @@ class Csv:
             [str(c).lower() if isinstance(c, bool) else escape_cell(c) for c in cells]
         )
 
-    def read(self, line: bytes) -> Done:
-        (cells,) = csv.reader([line.decode().removesuffix("\n")], strict=True)
-        if len(cells) != len(self.columns):
-            raise ValueError("another number of columns")
-        name, label, confidence, _, learned, error = cells[: len(COLUMNS)]
-        sure = float(confidence) if confidence else None
-        name, label, error = map(_read_cell, (name, label, error))
-        return Done(name, intern(label) or None, sure, learned == "true", error)
-
     def row(self, line: bytes) -> dict[str, Any]:
         """The row that `line` was given."""
-        (cells,) = csv.reader([line.decode()], strict=True)
-        found = dict(zip(self.columns, map(_read_cell, cells), strict=True))
-        best = ((found[f"class_{i}"], found[f"probability_{i}"]) for i in range(1, self.top + 1))
+        (cells,) = csv.reader([line.decode().removesuffix("\n")], strict=True)
+        cell = dict(zip(self.columns, map(_read_cell, cells), strict=True))
+        best = ((cell[f"class_{i}"], cell[f"probability_{i}"]) for i in range(1, self.top + 1))
         return {
-            **{c: found[c] or None for c in COLUMNS},
-            "confidence": float(found["confidence"]) if found["confidence"] else None,
-            "index": int(found["index"]) if found["index"] else None,
-            "learned": found["learned"] == "true",
+            **{c: cell[c] or None for c in COLUMNS},
+            "path": cell["path"],
+            "confidence": float(cell["confidence"]) if cell["confidence"] else None,
+            "index": int(cell["index"]) if cell["index"] else None,
+            "learned": cell["learned"] == "true",
             "top": [{"class": c, "probability": float(p)} for c, p in best if c],
         }
-
-    def is_torn(self, line: bytes) -> bool:
-        """Whether a line may be the beginning of a row; under our head any line may."""
-        return True
 
 
 class Lines:
@@ -173,79 +151,67 @@ class Lines:
         first = {c: row.get(c) for c in COLUMNS}
         return json.dumps({**first, **row}, ensure_ascii=False).encode() + b"\n"
 
-    def read(self, line: bytes) -> Done:
-        row = json.loads(line)
-        if not _is_row(row):
-            raise ValueError("not a row")
-        label, sure = row["label"], row["confidence"]
-        return Done(
-            unescape_name(row["path"]),
-            intern(unescape_name(label)) if isinstance(label, str) and label else None,
-            float(sure) if isinstance(sure, int | float) else None,
-            row["learned"] is True,
-            unescape_name(str(row["error"] or "")),
-            len(best) if isinstance(best := row.get("top"), list) else None,
-        )
-
     def row(self, line: bytes) -> dict[str, Any]:
-        """The row that `line` was given; as one of a list it ends in a comma."""
-        row = json.loads(line.removesuffix(b","))
+        """The row that `line` was given."""
+        row = json.loads(line)
+        if tuple(row)[: len(COLUMNS)] != COLUMNS:
+            raise ValueError("not a row")
         best = [{**t, "class": unescape_name(t["class"])} for t in row.get("top") or []]
-        texts = {c: unescape_name(row[c]) if row[c] else None for c in ("path", "label", "error")}
-        return {**row, **texts, "top": best}
-
-    def is_torn(self, line: bytes) -> bool:
-        """Whether a line may be the beginning of a row, or room that a crash left empty."""
-        start = b'{"%s": "' % COLUMNS[0].encode()
-        return line.startswith(start) or start.startswith(line) or not line.strip(b"\0")
+        texts = {c: unescape_name(row[c]) if row[c] else None for c in ("label", "error")}
+        return {**row, **texts, "path": unescape_name(row["path"]), "top": best}
 
 
-def _is_row(row: object) -> bool:
-    keys = tuple(row)[: len(COLUMNS)] if isinstance(row, dict) else ()
-    return keys == COLUMNS and isinstance(row["path"], str)  # type: ignore[index]
+def format_of(path: StrPath) -> str | None:
+    """The format of rows by the name of their file."""
+    return SUFFIXES.get(Path(path).suffix.lower())
 
 
-def is_facts(head: bytes) -> bool:
-    """Whether a file that begins so holds facts of ours: JSON that is marked {"adte": …}."""
-    return re.match(rb'\s*\{\s*"adte"\s*:', head) is not None
+def rows_of(out: str) -> str:
+    """The file that the rows of an output are kept in as they come: itself, or one beside it."""
+    is_table = Path(out).suffix.lower() in (".json", ".parquet")
+    return f"{out.rstrip('/')}.jsonl" if is_table else out
 
 
-def is_resaved(head: bytes) -> bool:
-    """Whether a file that begins so holds rows of ours as a spreadsheet, an editor or git saved it:
-    with a mark of its encoding, other ends of lines, semicolons, tabs or quotes.
+def holds_rows(path: StrPath) -> bool:
+    """Whether a file has rows of ours, and so labels that no person gave."""
+    try:
+        return any(True for _ in read_rows(path))
+    except InputError:
+        return False
+
+
+def read_rows(path: StrPath) -> Iterator[dict[str, Any]]:
+    """The rows of an output, in order; those of a .json or .parquet are read from beside it.
+
+    A torn last line, as a run leaves it that goes on or was killed, is no row.
     """
-    first = head.partition(b"\n")[0]
-    plain = first.removeprefix(codecs.BOM_UTF8).rstrip(b"\r").replace(b'"', b"")
-    plain = plain.replace(b";", b",").replace(b"\t", b",")
-    return plain != first and _is_head(plain)
-
-
-def _is_head(line: bytes) -> bool:
-    columns = ",".join(COLUMNS).encode()
-    return line == columns or line.startswith(columns + b",class_1,")
-
-
-def head_of(file: BinaryIO) -> bytes:
-    """The beginning of a file, which tells what it is: with its first row, however long."""
-    parts = [file.read(HEAD)]
-    first = parts[0].removeprefix(b"[\n")
-    if first.startswith(BEGINS) and b"\n" not in first:
-        for _ in range(LONGEST // HEAD):
-            parts.append(file.read(HEAD))
-            if not parts[-1] or b"\n" in parts[-1]:
-                break
-    return b"".join(parts)
-
-
-def is_rows(head: bytes) -> bool:
-    """Whether a file that begins so holds rows of ours."""
-    first, _, rest = head.partition(b"\n")
-    if _is_head(first):
-        return True
-    if first == b"[":  # a list is written with one row per line
-        first = rest.partition(b"\n")[0].removesuffix(b",")
-        if first == b"]":
-            return True
-    with suppress(ValueError, RecursionError):
-        return _is_row(json.loads(first))
-    return False
+    name = rows_of(os.fspath(path))
+    fmt = format_of(name)
+    if fmt is None:
+        raise InputError(
+            f"{name!r} is not a file of labels by its name; give the .csv, .jsonl, .json or "
+            ".parquet that `adte predict --out` wrote"
+        )
+    try:
+        with open(name, "rb") as file:
+            form: Csv | Lines = Lines()
+            if fmt == "csv":
+                form = Csv.of(head := file.readline())
+                if head not in (form.head, b""):
+                    raise InputError(
+                        f"{name!r} holds no rows of `adte predict --out`, or another program has "
+                        "saved it since; give the file as it was written"
+                    )
+            for number, line in enumerate(file, 1 + bool(form.head)):
+                if not line.endswith(b"\n"):
+                    break
+                try:
+                    row = form.row(line)
+                except DAMAGE as error:
+                    raise InputError(
+                        f"line {number} of {name!r} is damaged or no row of `adte predict --out`; "
+                        "give the file as it was written, or label anew with --force"
+                    ) from error
+                yield row
+    except OSError as error:
+        raise InputError(f"cannot read {name!r} ({error.strerror}); check the path") from error

@@ -67,11 +67,11 @@ def as_bytes(
 
 def digest_of(tensors: Mapping[str, Tensor], header: str = "") -> str:
     """What tells a state from any other: tensors with their names, types and shapes."""
-    found = blake2b(header.encode(), digest_size=16)
+    digest = blake2b(header.encode(), digest_size=16)
     for name, x in sorted(tensors.items()):
-        found.update(f"\n{name} {x.dtype} {list(x.shape)}\n".encode())
-        found.update(_raw(x))
-    return found.hexdigest()
+        digest.update(f"\n{name} {x.dtype} {list(x.shape)}\n".encode())
+        digest.update(_raw(x))
+    return digest.hexdigest()
 
 
 def _raw(x: Tensor) -> Any:
@@ -103,7 +103,7 @@ def _safetensors(tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> lis
 def load_state(path: StrPath) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read what `save_state` wrote, in this format or an older one: `facts["format"]` says which.
 
-    The facts are as they were found; `adte.classifier.facts.read_facts` checks them.
+    The facts are as they were written; `adte.classifier.facts.read_facts` checks them.
     """
     check_path(path)
     name = str(path)

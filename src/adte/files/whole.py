@@ -8,6 +8,7 @@ import secrets
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -17,7 +18,9 @@ from pathlib import Path
 
 from adte.core.errors import InputError
 from adte.files.devices import StrPath, is_special, open_through
-from adte.files.locks import try_lock
+from adte.files.written import note_written
+
+LEFT = 3600.0  # seconds after which a temporary file that nobody has touched is a dead writer's
 
 __all__ = [
     "check_no_link", "check_readable", "make_folder", "reason", "short", "sweep", "target_of",
@@ -26,31 +29,36 @@ __all__ = [
 
 
 def write_whole(
-    path: StrPath, content: str | bytes | Callable[[str], object], size: int | None = None
+    path: StrPath, content: str | Callable[[str], object], size: int | None = None
 ) -> Path:
     """Fill a temporary file, then put it in place; on any error the old file stays.
 
-    The content is a text, bytes, or what writes it to the file whose name it is told. A link stays
-    a link: its target is replaced. A FIFO, a device or /dev/stdout is written to. `size`, the bytes
-    to come where known, is named if the disk is full. What a killed writer of the same file left
-    behind goes away.
+    The content is a text, which may be written over from then on (`is_written`), or what writes it
+    to the file whose name it gets. A link stays a link: its target is replaced. A FIFO, a device or
+    /dev/stdout is written to. `size`, the bytes to come where known, is named if the disk is full.
+    What a killed writer of the same file left behind goes away, an hour later.
     """
     name = os.fspath(path)
-    write = content if callable(content) else partial(_put, content)
+    if isinstance(content, str):  # a file name in it need not be UTF-8: caf\udce9
+        data = content.encode("utf-8", "backslashreplace")
+        write: Callable[[str], object] = partial(_put, data)
+    else:
+        write = content
     try:
         if is_special(name):
             _write_through(name, write)
-        else:
-            _replace(target_of(name), write)
+            return Path(name)
+        target = target_of(name)
+        if isinstance(content, str):  # first: what is ours is known for ours, whenever it is killed
+            note_written(data)
+        _replace(target, write)
     except OSError as error:
         raise InputError(f"cannot write {name!r}: {reason(error, size)}") from error
     return Path(name)
 
 
-def _put(content: str | bytes, name: str) -> None:
-    if isinstance(content, str):  # a file name in it need not be UTF-8: caf\udce9
-        content = content.encode("utf-8", "backslashreplace")
-    Path(name).write_bytes(content)
+def _put(data: bytes, name: str) -> None:
+    Path(name).write_bytes(data)
 
 
 def write_new(target: Path, write: Callable[[str], object]) -> None:
@@ -113,17 +121,13 @@ def _replace(
     sweep(target)
     temporary = target.with_name(f".{short(target.name)}.{secrets.token_hex(4)}.part")
     try:
-        with temporary.open("xb") as f:  # with the permissions that any new file gets
-            if not try_lock(f.fileno()):  # held until the file is in place: nobody sweeps it
-                f.close()
-            write(str(temporary))
-            with temporary.open("rb") as written:
-                os.fsync(written.fileno())
-            with suppress(FileNotFoundError):  # an old file keeps its own permissions
-                os.chmod(temporary, stat.S_IMODE(target.stat().st_mode))
-            if os.name == "nt":  # which does not rename open files
-                f.close()
-            put(temporary, target)
+        temporary.open("xb").close()  # with the permissions that any new file gets
+        write(str(temporary))
+        with temporary.open("rb") as written:
+            os.fsync(written.fileno())
+        with suppress(FileNotFoundError):  # an old file keeps its own permissions
+            os.chmod(temporary, stat.S_IMODE(target.stat().st_mode))
+        put(temporary, target)
     finally:
         with suppress(OSError):
             temporary.unlink()  # gone if all went well
@@ -135,11 +139,11 @@ def short(name: str) -> str:
     return blake2b(os.fsencode(name), digest_size=16).hexdigest() if long else name
 
 
-def sweep(path: Path) -> None:
-    """Remove temporary files for `path` whose writers are dead: nobody holds their lock."""
+def sweep(path: Path, older: float = LEFT) -> None:
+    """Remove temporary files for `path` that killed writers left, untouched for some seconds."""
     for left in path.parent.glob(f".{escape(short(path.name))}.*.part"):
-        with suppress(OSError), left.open("rb") as f:
-            if try_lock(f.fileno()):
+        with suppress(OSError):
+            if time.time() - left.stat().st_ctime >= older:
                 left.unlink()
 
 
@@ -178,7 +182,7 @@ def check_readable(path: StrPath) -> None:
 
 
 def why_missing(path: StrPath) -> str:
-    """What is to be said of a path that cannot be found: it may lie in a closed folder."""
+    """Why a path cannot be opened: it may lie in a closed folder."""
     try:
         os.stat(path)
     except PermissionError as error:
@@ -189,7 +193,7 @@ def why_missing(path: StrPath) -> str:
 
 
 def reason(error: OSError, size: int | None = None) -> str:
-    """What the system said, and the mend."""
+    """The words of the system, and the mend."""
     needed = f" ({size / 1e6:,.1f} MB are needed)" if size and size >= 1e5 else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return (
@@ -203,7 +207,7 @@ def reason(error: OSError, size: int | None = None) -> str:
         )
     if error.errno in (errno.EEXIST, errno.ENOTDIR):
         return "a file is in the way; give another name"
-    said = error.strerror or str(error)
+    message = error.strerror or str(error)
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return f"{said}; choose a folder that you may write to"
-    return f"{said}; the old file, if any, is as it was"
+        return f"{message}; choose a folder that you may write to"
+    return f"{message}; the old file, if any, is as it was"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from unicodedata import normalize
 
@@ -13,7 +13,10 @@ from adte.classifier import Classifier, Unread
 from adte.classifier.calibration import Calibration
 from adte.core.errors import InputError
 from adte.data import Example, load_dataset
-from adte.files.claims import Lock, Target, claim, kind_of
+from adte.files.claims import Target, claim
+from adte.files.locks import Lock
+from adte.files.rows import holds_rows
+from adte.files.states import is_state
 from adte.label.report import counted
 from adte.label.saved import Saved, Wanted, check_file, open_classifier
 from adte.pipeline import default_workers
@@ -52,9 +55,9 @@ class Calibrating:
         self._set = load_dataset(self.data)
         examples = list(self._set)
         read = [e.source for e in examples if isinstance(e.source, str | os.PathLike)]
-        targets = Target("--state", self.state, "state"), Target("--json", self.json_to, "facts")
+        targets = Target("--state", self.state, "state"), Target("--json", self.json_to)
         claim(targets, read, self.force)
-        if kind_of(self.data.partition(":")[2]) == "rows":
+        if holds_rows(self.data.partition(":")[2]):
             warnings.warn(
                 f"{self.data!r} has the labels that adte gave, by which it seems better than it "
                 "is; give labels of a person, such as checked.csv of `adte look`",
@@ -63,8 +66,10 @@ class Calibrating:
         shuffled = random.Random(0).sample(examples, len(examples))  # as images come in use
         self.examples: list[Example] = shuffled[: self.limit]
         if (count := len(self.examples)) < FEW:
-            said = f"calibrated with {counted(count, 'image')} alone; give fifty or more"
-            warnings.warn(said, stacklevel=3)
+            warnings.warn(
+                f"calibrated with {counted(count, 'image')} alone; give fifty or more",
+                stacklevel=3,
+            )
 
     def run(self, tick: Callable[[int], object]) -> tuple[Calibration, list[Unread]]:
         """Calibrate and save the state.
@@ -77,19 +82,24 @@ class Calibrating:
         """
         saved = Saved.by_option(self.state)
         with Lock(self.state, 0):
-            if kind_of(self.state) == "state":
+            if is_state(self.state):
                 clf, outputs = open_classifier(self.wanted, saved)
             else:
                 classes = self.wanted.classes or self._set.classes
                 clf, outputs = replace(self.wanted, classes=classes).new(), {}
                 if self.wanted.classes is None:
-                    _note(f"the classes of {self.state!r} are those of the data", classes)
+                    first = ", ".join(classes[:LISTED]) + ", …" * (len(classes) > LISTED)
+                    warnings.warn(
+                        f"the classes of {self.state!r} are those of the data, {len(classes)}: "
+                        f"{first}",
+                        stacklevel=2,
+                    )
             ahead = default_workers() if self.workers is None else self.workers
             labels = self._labels(clf)
-            found = clf.calibrate([e.source for e in self.examples], labels, workers=ahead,
+            calibration = clf.calibrate([e.source for e in self.examples], labels, workers=ahead,
                                   errors="skip", tick=tick)  # fmt: skip
             clf.save(self.state, force=True, outputs=outputs)
-        return found, clf.unread
+        return calibration, clf.unread
 
     def _labels(self, clf: Classifier) -> list[str | int]:
         """By index where both have the same classes, which may share names; by name otherwise.
@@ -108,8 +118,3 @@ class Calibrating:
                 f"{os.fspath(self.state)!r}; leave them out, or name the class as the state does"
             )
         return [names[e.label] for e in self.examples]
-
-
-def _note(said: str, names: Sequence[str]) -> None:
-    more = ", …" * (len(names) > LISTED)
-    warnings.warn(f"{said}, {len(names)}: {', '.join(names[:LISTED])}{more}", stacklevel=3)

@@ -4,38 +4,40 @@ A `Job` says what to label and where the results go. Outputs are checked before 
 that are known beforehand are worked on in a shuffled order (`adte.files.order`). Rows are written
 as they come, and put into the listing's order at the end. The state that belongs to them is saved
 every few seconds and at the end, so that the same job goes on where it stopped
-(`adte.files.ledger`). Each output is finished by itself: one that fails costs no other.
+(`adte.files.journal`). Each output is finished by itself: one that fails costs no other.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import shlex
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from adte.classifier import Classifier
-from adte.classifier.fit import check_fit, read_learned, read_method
-from adte.core.errors import InputError, LockedError, StateError
+from adte.classifier.facts import read_state
+from adte.classifier.fit import check_fit, read_learned
+from adte.core.errors import InputError, LockedError
 from adte.data.places import Listing, expand, listing, local_path
-from adte.files.claims import Lock, Target, claim, kind_of
+from adte.files.claims import Target, claim
 from adte.files.devices import StrPath
 from adte.files.inputs import Item, is_archive, is_pipe
-from adte.files.ledger import Ledger, check_saved
+from adte.files.journal import Journal, Mark, Stream, form_of, is_stream
+from adte.files.locks import Lock
 from adte.files.order import Order, watched
-from adte.files.outputs import Mark, format_of, is_stream, open_output, part_of
-from adte.files.states import load_state
+from adte.files.rows import rows_of
+from adte.files.states import is_state, load_state
 from adte.files.whole import make_folder
-from adte.label.parquet import is_ours, to_parquet
+from adte.label.back import LIST, WAYS
 from adte.label.report import Listener, Report, counted
-from adte.label.run import Rows, Run, Saving
+from adte.label.run import Run, Saving
 from adte.label.saved import Saved, Wanted, check_file, open_classifier
-from adte.label.sorting import LIST, WAYS, Sorting
+from adte.label.sorting import Sorting
+from adte.label.tables import check_table, write_table
 
 __all__ = ["Job"]
 
@@ -51,8 +53,8 @@ class Job:
             standard input.
         wanted: the classifier.
         out: file for one row per image, written as images are labelled: .csv, .jsonl, .json or
-            .parquet. The rows of a .parquet are also kept beside it, in OUT.jsonl, from which an
-            interrupted job continues.
+            .parquet. The last two are made at the end, from rows beside them in OUT.jsonl, from
+            which an interrupted job continues.
         json_to: JSON file for all results of this run, written at the end.
         state: file for what is learned: loaded if it exists, then updated. With `out` and no
             `state`, it is OUT.adte.
@@ -105,20 +107,19 @@ class Job:
             InputError: if an input or output cannot be used. An image that cannot be read is no
                 error; it is listed in the report.
         """
-        if self.out and self.out.lower().endswith(".parquet") and not is_stream(self.out):
-            return self._run_to_parquet(self.out, listener)
         listener = listener or Listener()
         self._check()
         images = self._listed()
         keep = self._keep()
         self._claim(keep)
-        self._check_format()
         sorting = None
         if self.sort_into is not None:
             sorting = Sorting(self.sort_into, self.sort, self.inputs)
         with ExitStack() as stack:
             if keep is not None:
                 self._lock(keep.path, stack, listener)
+            if self._rows_file is not None:
+                stack.enter_context(Lock(self._rows_file, 0))
             clf, marks = self._classifier(keep, listener)
             was_frozen = clf.frozen
             if was_frozen and self.learn:
@@ -132,37 +133,35 @@ class Job:
             self._ready(clf, stack)
             if sorting is not None:
                 sorting.check(clf.classes)
-            rows = self._rows(clf, keep, marks, listener)
-            names, items = self._in_order(images, clf.views.seed, rows, listener)
-            saving = Saving(clf, keep.path, marks, rows.out, was_frozen) if keep else None
-            sorts = sorting is not None
-            run = Run(clf, rows, saving, self.report, self.top, self.min_confidence, sorts)
+            out = self._output(clf, keep, marks, listener)
+            names, items = self._in_order(images, clf.views.seed, listener)
+            run = Run(
+                clf, out,
+                Saving(clf, keep.path, marks, out, was_frozen) if keep else None,
+                self.report,
+                top=self.top,
+                min_confidence=self.min_confidence,
+                pipes=frozenset(filter(is_pipe, self.inputs)),
+                listing=None if images is None else images.names,
+                sorts=sorting is not None,
+            )  # fmt: skip
             listener.begin(clf, names)
             run.go(items, listener, self.batch, self.workers, self.json_to)
             if newer := self.report.newer:
-                # Rows that become Parquet have a longer name.
-                shown = re.sub(r"(\.parquet)\.jsonl$", r"\1", self.out or "", flags=re.IGNORECASE)
                 listener.note(
                     f"{counted(newer, 'image')} {'is' if newer == 1 else 'are'} newer than "
-                    f"{shown!r}, where the old labels stay; --force labels all anew"
+                    f"{self.out!r}, where the old labels stay; --force labels all anew"
                 )
+            if self.out is not None and self._rows_file not in (None, self.out):
+                self._write_table(self.out)
         if sorting is not None:
             self._sort(sorting, run.labels, clf.classes, listener)
         return self.report
 
-    def _run_to_parquet(self, out: str, listener: Listener | None) -> Report:
-        rows = replace(self, out=f"{out}.jsonl")
-        ours = is_ours(out)  # of an earlier run, and may go: its rows are in OUT.jsonl, too
-        if ours and not self.force and not os.path.exists(f"{out}.jsonl"):
-            raise InputError(
-                f"{out!r} holds rows, but {f'{out}.jsonl'!r}, from which a run continues, is gone; "
-                "put it back, give another --out, or --force to begin again"
-            )
-        read = [n for n in map(local_path, self.inputs) if not (ours and os.path.isdir(n))]
-        replace(self, inputs=read, force=self.force or ours)._claim(rows._keep())
-        rows.run(listener)
-        self.report.written.append(f"{out} ({to_parquet(f'{out}.jsonl', out)} rows)")
-        return self.report
+    @property
+    def _rows_file(self) -> str | None:
+        """The file that rows are kept in as they come, if there is one."""
+        return None if self.out is None or is_stream(self.out) else rows_of(self.out)
 
     # ------------------------------------------------------------------ before any work
 
@@ -176,10 +175,6 @@ class Job:
         if self.start is not None:  # also where it is not needed any more
             load_state(self.start)
 
-    def _check_format(self) -> None:
-        if self.out and format_of(self.out) == "json" and not is_stream(self.out):
-            part_of(self.out)  # its rows have a longer name until it is put together
-
     def _listed(self) -> Listing | None:
         """The images, where those can be known without reading them; one that is not there is
         refused.
@@ -192,13 +187,12 @@ class Job:
         return images
 
     def _in_order(
-        self, images: Listing | None, seed: int, rows: Rows, listener: Listener
+        self, images: Listing | None, seed: int, listener: Listener
     ) -> tuple[list[str] | None, Iterable[Item]]:
         """The images' names, where they are known, and the images in the order of the work."""
         if images is None:
             names = list(self.inputs) if all(map(is_pipe, self.inputs)) else None  # an image each
             return names, watched(expand(self.inputs), listener.note)
-        rows.listing = images.names
         if self.order == "listed" or not images.can_shuffle:
             return images.names, watched(images.items(None), listener.note)
         if self.out is not None and is_stream(self.out):
@@ -221,26 +215,46 @@ class Job:
     def _claim(self, keep: Saved | None) -> None:
         read: list[StrPath] = [local_path(name) for name in self.inputs]
         read += [] if self.start is None else [self.start]
-        said = "--state"
+        option, rows, known = "--state", self._rows_file, False
         if self.state is None or self.freeze:
-            said = "the state of --out"
+            option = "the state of --out"
             read += [] if self.state is None else [self.state]
-        targets = (
-            Target("--out", self.out),
-            Target("--json", self.json_to, "facts"),
-            Target(said, keep.path if keep else None, "state"),
-        )
+        if rows is not None and keep is not None and is_state(keep.path):
+            marks = read_state(load_state(keep.path)[1], keep.path)["outputs"] or {}
+            known = Mark.among(marks, rows, keep.path) is not None
+        state = "" if keep is None else keep.path
+        targets = [
+            _rows_target(rows or self.out, state, known),
+            Target("--json", self.json_to),
+            Target(option, state or None, "state"),
+        ]
+        if self.out is not None and rows not in (None, self.out):
+            check_table(self.out)
+            targets.append(Target("--out", self.out))
         if self.sort_into is not None:
             listing = os.path.join(self.sort_into, LIST)
-            for option, path, _ in targets:
+            for target in targets:
+                path = target.path
                 if path is not None and os.path.realpath(path) == os.path.realpath(listing):
                     raise InputError(
-                        f"{option} {os.fspath(path)!r} is the list that --sort-into keeps; give "
-                        "another name"
+                        f"{target.option} {os.fspath(path)!r} is the list that --sort-into keeps; "
+                        "give another name"
                     )
-        if self.out is not None and not self.force:
-            check_saved(self.out)
         claim(targets, read, self.force)
+        if self.out is not None:
+            form_of(rows or self.out, 0)  # of a name that says it
+            self._check_rows(known)
+
+    def _check_rows(self, known: bool) -> None:
+        """Refuse a table without the rows that it was made of: another run would write over it."""
+        out, rows = self.out or "", self._rows_file
+        if self.force or rows in (None, out) or not (os.path.exists(out) and os.path.getsize(out)):
+            return
+        if not (known and rows is not None and os.path.exists(rows)):
+            raise InputError(
+                f"{out!r} holds rows, but {rows!r}, from which a run continues, is gone; put it "
+                "back, give another --out, or --force to begin again"
+            )
 
     def _lock(self, path: StrPath, stack: ExitStack, listener: Listener) -> None:
         try:
@@ -255,18 +269,18 @@ class Job:
         self, keep: Saved | None, listener: Listener
     ) -> tuple[Classifier, dict[str, Any]]:
         """The classifier to begin with, and what its state knows of outputs."""
-        there = keep is not None and kind_of(keep.path) == "state"
+        there = keep is not None and is_state(keep.path)
         state = self.state
         if self.freeze and self.start is not None and not os.path.exists(state or ""):
             state = None  # it would only be read
         if state is not None and self.freeze:
             clf, _ = open_classifier(self.wanted, Saved.by_option(state))
-            self._pass_over_start(clf, state, listener)
+            self._pass_over_start(state, listener)
             marks = self._marks(clf, keep) if keep and there and not self.force else {}
             return clf, marks
         if keep and there and (state is not None or not self.force):
             clf, marks = open_classifier(self.wanted, keep)
-            self._pass_over_start(clf, keep.path, listener)
+            self._pass_over_start(keep.path, listener)
             return clf, marks
         if self.start is not None:
             clf, _ = open_classifier(self.wanted, Saved(self.start, f"--start {self.start!r}"))
@@ -274,24 +288,14 @@ class Job:
             return clf, {}
         return self.wanted.new(), {}
 
-    def _pass_over_start(self, clf: Classifier, state: str, listener: Listener) -> None:
-        """Say that a state goes on and nothing begins; refuse a start that it cannot have had."""
-        if self.start is None:
-            return
-        new = "--out" if self.state is None else "--state"
-        _, facts = read_learned(self.start)
-        options = read_method(self.start, facts).params
-        try:
-            check_fit(f"--start {self.start!r}", {**facts, "options": options}, clf.facts)
-        except StateError as error:
-            raise InputError(
-                f"{error.problem}, and {state!r} is continued; leave --start out, or give a new "
-                f"{new}"
-            ) from error
-        listener.note(
-            f"--start {self.start!r} is not used: {state!r} exists and is continued; give a new "
-            f"{new} to begin with it"
-        )
+    def _pass_over_start(self, state: str, listener: Listener) -> None:
+        """Say that a state goes on and nothing begins."""
+        if self.start is not None:
+            new = "--out" if self.state is None else "--state"
+            listener.note(
+                f"--start {self.start!r} is not used: {state!r} exists and is continued; give a "
+                f"new {new} to begin with it"
+            )
 
     def _marks(self, clf: Classifier, keep: Saved) -> dict[str, Any]:
         """What the state beside an output knows of it, if it is the state that this run has."""
@@ -306,55 +310,44 @@ class Job:
             )
         return facts["outputs"] or {}
 
-    def _rows(
+    def _output(
         self, clf: Classifier, keep: Saved | None, marks: dict[str, Any], listener: Listener
-    ) -> Rows:
+    ) -> Stream | None:
+        """Where rows go. What does not go together with earlier rows is refused, or noted."""
         if self.out is None:
-            return Rows()
-        top = min(self.top, len(clf.classes))
-        if self.force:
-            return Rows(open_output(self.out, top=top))
-        ledger = Ledger(self.out, top=top)
-        mark = Mark()
-        if keep is not None:
-            mark = ledger.covered(keep.path, marks)
-            self._check_past(ledger, clf, ledger.lost(keep.path, marks), listener)
-        return Rows(ledger.resume(mark), ledger, frozenset(filter(is_pipe, self.inputs)))
-
-    def _check_past(self, ledger: Ledger, clf: Classifier, lost: int, listener: Listener) -> None:
-        """Refuse, or say, what does not go together with what earlier runs did."""
-        good = [row for row in ledger.done if not row.failed]
-        least, top = self.min_confidence, ledger.top
-        if any(row.top not in (None, top) for row in good):
+            return None
+        top, rows = min(self.top, len(clf.classes)), self._rows_file
+        if rows is None:
+            return Stream(self.out, top)
+        assert keep is not None
+        asked = f"--top {top} --min-confidence {self.min_confidence}"
+        mark = None if self.force else Mark.among(marks, rows, keep.path)
+        if mark and mark.rows and mark.asked not in ("", asked):
             raise InputError(
-                f"{self.out!r} has rows of another --top than {top}; ask for the same number of "
-                "classes per image, give another --out, or --force to begin again"
+                f"{self.out!r} was written with {mark.asked}, not {asked}; ask for the same, give "
+                "another --out, or --force to begin again"
             )
-        if any(
-            (row.label is None) != (row.confidence < least)
-            for row in good
-            if row.confidence is not None
-        ):
-            raise InputError(
-                f"{self.out!r} has rows of another --min-confidence than {least:g}; give the "
-                "one that it was written with, another --out, or --force to begin again"
-            )
-        learned = sum(row.learned for row in good)
-        if self.freeze and learned:
-            listener.note(
-                f"{counted(learned, 'image')} of {self.out!r} {'was' if learned == 1 else 'were'} "
-                "learned from in an earlier run; --freeze applies to the others"
-            )
-        if lost and clf.seen and not clf.frozen:
-            said = f"{self.out!r} is gone or empty, but its state has seen {clf.seen} images"
+        if mark is None and not self.force:  # another process may have made it meanwhile
+            claim([_rows_target(rows, keep.path, False)])
+        journal = Journal(rows, top, mark, asked)
+        if journal.lost and clf.seen and not clf.frozen:
+            gone = f"{rows!r} is gone or empty, but its state has seen {clf.seen} images"
             if self.state is None:
                 raise InputError(
-                    f"{said}, which would be learned from again; give --force to start over, or "
-                    f"--state {self.out}.adte to continue from what was learned"
+                    f"{gone}, which would be learned from again; give --force to start over, or "
+                    f"--state {keep.path} to continue from what was learned"
                 )
-            listener.note(f"{said}; images that are given again are learned from again")
+            listener.note(f"{gone}; images that are given again are learned from again")
+        return journal
 
     # ------------------------------------------------------------------ after the work
+
+    def _write_table(self, out: str) -> None:
+        try:
+            rows = write_table(rows_of(out), out)
+            self.report.written.append(f"{out} ({counted(rows, 'row')})")
+        except InputError as error:
+            self.report.failed.append(str(error))
 
     def _sort(
         self,
@@ -380,3 +373,8 @@ class Job:
                 number = counted(sorting.count, "image")
                 how = f"{number} {WAYS[self.sort]}; `adte undo {listing}` undoes it"
                 self.report.written.append(f"{self.sort_into} ({how})")
+
+
+def _rows_target(rows: str | None, state: str, known: bool) -> Target:
+    wanted = f"an output of adte that the state {state!r} knows of"
+    return Target("--out", rows, ours=known, wanted=wanted)

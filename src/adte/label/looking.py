@@ -24,9 +24,8 @@ from adte.core.errors import InputError
 from adte.core.page import inline
 from adte.files.claims import Target, claim
 from adte.files.inputs import expand, is_archive
-from adte.files.outputs import mark_key, place_of
-from adte.files.reading import read_rows
-from adte.files.rows import escape_name
+from adte.files.journal import Mark, place_of
+from adte.files.rows import escape_name, read_rows, rows_of
 from adte.files.states import load_state
 from adte.files.whole import write_whole
 from adte.images.decode import read_picture
@@ -63,7 +62,8 @@ class Look:
     """Makes an HTML page of labelled images: what `adte look` does. Call `run`.
 
     Attributes:
-        labels: file of rows that a `Job` wrote; for a .parquet, the .jsonl beside it is read.
+        labels: file of rows that a `Job` wrote. Those of a .json or .parquet lie in the .jsonl
+            beside it.
         out: page to write; by default beside the rows, as .html.
         state: state file that belongs to the rows; by default the one beside them, if there is one.
         images: maximum number of pictures, the least sure of each label first.
@@ -81,19 +81,13 @@ class Look:
     shown: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        rows = self.labels
-        if rows.lower().endswith(".parquet"):
-            rows += ".jsonl"
-            if not os.path.exists(rows):
-                raise InputError(
-                    f"the rows of {self.labels!r} are read from {rows!r}, which is gone; put it "
-                    "back, or give a .csv or .jsonl"
-                )
+        rows = rows_of(self.labels)
         self._answers, self._unread = _settled(read_rows(rows))
         if not self._answers:
             raise InputError(f"{self.labels!r} holds no labelled image; there is nothing to see")
         self.page = self.out or str(Path(self.labels).with_suffix(".html"))
-        self._classes, self._state, folder = _known(rows, self.state)
+        state = self.state or Saved.beside(self.labels).path
+        self._classes, self._state, folder = _known(rows, state, self.state is None)
         claim([Target("--out", self.page)], [self.labels, rows, *filter(None, [self._state])], True)
         self._places = [place_of(a.name, folder) for a in self._answers]
         self._check = self._sample()
@@ -107,28 +101,28 @@ class Look:
             return escape_name(place) == place and os.path.isfile(place)
 
         places = self._places
-        found: list[int] = []
+        drawn: list[int] = []
         self._passed = 0
         for i in random.Random(0).sample(range(len(places)), len(places)):
-            if len(found) == self.check:
+            if len(drawn) == self.check:
                 break
             if fits(places[i]):
-                found.append(i)
+                drawn.append(i)
             else:
                 self._passed += 1
-        return found
+        return drawn
 
     def run(self, tick: Callable[[int], object] = lambda count: None) -> Looked:
         """Write the page; `tick` is called with the number of pictures that were just made."""
         answers, places = self._answers, self._places
-        found = self._pictures(tick)
-        cards = {i: Card(i, answers[i], places[i], found.get(i)) for i in self.shown}
+        pictures = self._pictures(tick)
+        cards = {i: Card(i, answers[i], places[i], pictures.get(i)) for i in self.shown}
         check = [cards[i] for i in self._check]
         title = escape_name(os.path.basename(self.labels))
         text = sheet(title, answers, self._unread, [*cards.values()], check, self._classes,
                      self._state)  # fmt: skip
         write_whole(self.page, text)
-        missing = len(cards) - len(found)
+        missing = len(cards) - len(pictures)
         return Looked(self.page, len(answers), len(cards), len(check), missing, self._passed)
 
     def _pictures(self, tick: Callable[[int], object]) -> dict[int, str]:
@@ -140,15 +134,15 @@ class Look:
             except InputError:
                 return item[0], None
 
-        found: dict[int, str] = {}
+        pictures: dict[int, str] = {}
         sources = _sources({i: self._places[i] for i in self.shown})
         with ThreadPoolExecutor(max(1, default_workers())) as pool:
             while some := [*islice(sources, 64)]:  # those of archives are in memory
                 for i, picture in pool.map(draw, some):
                     tick(1)
                     if picture is not None:
-                        found[i] = picture
-        return found
+                        pictures[i] = picture
+        return pictures
 
 
 def thumbnail(source: Any, side: int) -> str:
@@ -162,15 +156,13 @@ def thumbnail(source: Any, side: int) -> str:
     return inline(image)
 
 
-def _known(rows: str, given: str | None) -> tuple[Sequence[str] | None, str | None, str]:
+def _known(rows: str, state: str, may_miss: bool) -> tuple[Sequence[str] | None, str | None, str]:
     """The classes and the state of rows, where it is there, and the folder where names start."""
-    state, folder = given or Saved.beside(rows).path, os.getcwd()
-    if given is None and not os.path.exists(state):
-        return None, None, folder
+    if may_miss and not os.path.exists(state):
+        return None, None, os.getcwd()
     facts = read_state(load_state(state)[1], state)
-    if mark := (facts["outputs"] or {}).get(mark_key(rows, state)):
-        folder = os.path.join(os.path.dirname(os.path.realpath(rows)), mark["folder"])
-    return facts["classes"], state, os.path.realpath(folder)
+    mark = Mark.among(facts["outputs"] or {}, rows, state)
+    return facts["classes"], state, mark.base(rows) if mark else os.getcwd()
 
 
 def _settled(rows: Iterator[dict[str, Any]]) -> tuple[list[Answer], dict[str, str]]:

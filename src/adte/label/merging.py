@@ -11,9 +11,10 @@ from adte._version import __version__
 from adte.classifier.fit import check_fit, check_one_order, read_learned, read_method
 from adte.classifier.learned import Learned
 from adte.core.errors import InputError
-from adte.files.claims import Lock, Target, claim, kind_of
+from adte.files.claims import Target, claim
 from adte.files.devices import StrPath
-from adte.files.states import save_state
+from adte.files.locks import Lock
+from adte.files.states import is_state, save_state
 from adte.label.saved import check_file
 from adte.methods import Method
 
@@ -92,7 +93,7 @@ def _check(
 ) -> None:
     check_file("--out", out)
     claim([Target("--out", out, "state")], [*states, *([start] if start else [])], force)
-    if not force and kind_of(out) == "state":
+    if not force and is_state(out):
         raise InputError(
             f"--out {os.fspath(out)!r} holds a state already; give another name, or --force to "
             "write over it"

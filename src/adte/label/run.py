@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import count
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from adte.classifier import Classifier, Unread
@@ -25,72 +24,35 @@ from adte.core.errors import InputError
 from adte.core.machine import head_device
 from adte.core.prediction import Prediction
 from adte.files.inputs import Item
-from adte.files.ledger import Ledger
+from adte.files.journal import Journal, Stream
 from adte.files.order import put_back
-from adte.files.outputs import Output, is_stream
-from adte.files.rows import Done, escape_name
+from adte.files.rows import escape_name
 from adte.label.report import Labelled, Listener, Report, counted
 from adte.label.signals import Deferred
 from adte.pipeline import default_group, default_workers
 
-__all__ = ["Rows", "Run", "Saving", "behind"]
+__all__ = ["Run", "Saving", "behind"]
 
 EVERY = 5.0  # seconds between two saves of the state
 
 
 @dataclass
-class Rows:
-    """Where rows go, and what is there already.
+class Saving:
+    """The state of a run on its way to disk, with what it covers of the output.
 
     Attributes:
-        pipes: names of inputs that give another image each time.
-        listing: names of all images in the order that rows have at the end; None leaves them as
-            they come.
+        marks: of outputs, as the state had them.
+        frozen: as the state was, whether or not this run learns.
+        error: why the last save failed; the next may go well.
     """
-
-    out: Output | None = None
-    ledger: Ledger | None = None
-    pipes: frozenset[str] = frozenset()
-    listing: Sequence[str] | None = None
-
-    def take(self, name: str) -> Done | None:
-        """The row that an image has from an earlier run. One with an error is none."""
-        return None if self.ledger is None or name in self.pipes else self.ledger.take(name)
-
-    def is_older(self, source: object) -> bool:
-        """Whether an image was changed after its row was written, as far as that can be told."""
-        return self.ledger is not None and isinstance(source, Path) and self.ledger.is_older(source)
-
-    def found(self, name: str) -> None:
-        """An image is there: what was said of its folder or archive, that it is closed, goes."""
-        if self.out is not None and self.ledger is not None:
-            for number in self.ledger.opened(name):
-                self.out.drop(number)
-
-    def write(self, row: Mapping[str, Any]) -> None:
-        """Add a row. It takes the place of one with an error; the same error twice is one row."""
-        if self.out is None:
-            return
-        before = {} if self.ledger is None else self.ledger.failures(row["path"])
-        same = next((number for number, error in before.items() if error == row["error"]), None)
-        if same is None:
-            self.out.write(row)
-        for number in before.keys() - {same}:
-            self.out.drop(number)
-
-
-@dataclass
-class Saving:
-    """The state of a run on its way to disk, with what it covers of the output."""
 
     clf: Classifier
     path: str
     marks: Mapping[str, Any]
-    out: Output | None
-    frozen: bool  # as the state was, whether or not this run learns
+    out: Stream | None
+    frozen: bool
     error: InputError | None = None
     _due: float = 0.0
-    _seen: int = 0
 
     def __post_init__(self) -> None:
         self._seen = self.clf.seen
@@ -101,8 +63,12 @@ class Saving:
         learned = self.clf.seen != self._seen
         return not learned and self.out is None and not os.path.exists(self.path)
 
+    @property
+    def is_due(self) -> bool:
+        return time.monotonic() >= self._due
+
     def now(self) -> None:
-        """Save; a failure is kept in `error`, and the next time may go well."""
+        """Save, or keep the `error`."""
         if self.is_idle:
             return
         begin = time.monotonic()
@@ -115,16 +81,18 @@ class Saving:
         end = time.monotonic()
         self._due = end + max(EVERY, 20 * (end - begin))
 
-    @property
-    def due(self) -> bool:
-        return time.monotonic() >= self._due
+    def check(self) -> None:
+        """Save, or say why not."""
+        self.now()
+        if self.error:
+            raise self.error
 
 
 class _Learned(NamedTuple):
     """Images that were learned from, the unreadable between them, and what fetches the answers."""
 
     group: list[tuple[str, InputError | None]]
-    found: Callable[[], list[Prediction]]
+    answers: Callable[[], list[Prediction]]
 
 
 def behind(clf: Classifier) -> int:
@@ -135,24 +103,35 @@ def behind(clf: Classifier) -> int:
 class Run:
     """One run over images, once.
 
+    Args:
+        out: where rows go, not begun yet.
+        pipes: names of inputs that give another image each time.
+        listing: names of all images in the order that rows have at the end; None leaves them as
+            they come.
+        sorts: whether `labels` are asked for.
+
     Attributes:
-        labels: of the images of each name, those of earlier runs too, where `sorts` asks for them;
-            None is unsure.
+        labels: of the images of each name, those of earlier runs too; None is unsure.
     """
 
     def __init__(
         self,
         clf: Classifier,
-        rows: Rows,
-        saving: Saving | None,
-        report: Report,
-        top: int,
-        min_confidence: float,
+        out: Stream | None = None,
+        saving: Saving | None = None,
+        report: Report | None = None,
+        *,
+        top: int = 5,
+        min_confidence: float = 0.0,
+        pipes: frozenset[str] = frozenset(),
+        listing: Sequence[str] | None = None,
         sorts: bool = False,
     ) -> None:
-        self.clf, self.rows, self.saving, self.report = clf, rows, saving, report
+        self.clf, self.out, self.saving, self.report = clf, out, saving, report or Report()
         self.top, self.min_confidence, self.sorts = top, min_confidence, sorts
+        self.pipes, self.listing = pipes, listing
         self.labels: dict[str, list[str | None]] = {}
+        self._begun = False
         self._all: list[dict[str, Any]] = []  # rows, for the JSON at the end
         self._learned: deque[_Learned] = deque()  # groups whose rows are yet to be written
         self._done: list[Labelled] = []  # images whose rows were written and not shown
@@ -170,11 +149,12 @@ class Run:
         signals = Deferred()
         with signals.installed():
             try:
-                if self.saving and self.rows.out is not None:  # before the first row
+                if self.out is not None:
                     with signals:
-                        self.saving.now()
-                    if self.saving.error:
-                        raise self.saving.error
+                        if self.saving:  # a state knows of the file before there is one
+                            self.saving.check()
+                        self.out.begin()
+                        self._begun = True
                 for group, encoded in self._groups(items, listener, batch, workers):
                     with self._showing(listener), signals:
                         self._take_in(group, encoded, json_to is not None)
@@ -213,11 +193,11 @@ class Run:
 
         def todo() -> Iterator[tuple[str, Any]]:
             for name, source in items:
-                if not isinstance(source, InputError):
-                    self.rows.found(name)
-                if done := self.rows.take(name):
+                done = None if self.out is None or name in self.pipes else self.out.take(name)
+                if done is not None:
+                    assert self.out is not None
                     self.report.before += 1
-                    self.report.newer += self.rows.is_older(source)
+                    self.report.newer += self.out.is_older(source)
                     self._keep(name, done.label)
                     listener.skip(name)
                     continue
@@ -242,9 +222,9 @@ class Run:
         self, group: list[tuple[str, InputError | None]], encoded: Batch | None, keep: bool
     ) -> None:
         with self._mending("state"):
-            found = list if encoded is None else self.clf.start(encoded)
-            self._learned.append(_Learned(group, found))
-        due = self.saving is not None and self.saving.due
+            answers = list if encoded is None else self.clf.start(encoded)
+            self._learned.append(_Learned(group, answers))
+        due = self.saving is not None and self.saving.is_due
         self._catch_up(keep, 0 if due else behind(self.clf))
         if due:
             assert self.saving is not None
@@ -254,14 +234,15 @@ class Run:
         """Write the rows of what was learned, but for the last groups; none behind a failure."""
         while len(self._learned) > behind and "rows" not in self._torn:
             with self._mending("rows"):
-                group, found = self._learned.popleft()
-                predictions = iter(found())
+                group, answers = self._learned.popleft()
+                predictions = iter(answers())
                 for name, error in group:
                     image = self._labelled(name, next(predictions) if error is None else str(error))
                     self._done.append(image)
                     if keep:
                         self._all.append(image.row)
-                    self.rows.write(image.row)
+                    if self.out is not None:
+                        self.out.write(image.row)
 
     @contextmanager
     def _mending(self, what: Literal["state", "rows"]) -> Iterator[None]:
@@ -275,15 +256,15 @@ class Run:
         """Whether the state and the rows tell of the same images."""
         return not (self._torn or self._learned)
 
-    def _labelled(self, name: str, found: Prediction | str) -> Labelled:
+    def _labelled(self, name: str, answer: Prediction | str) -> Labelled:
         row: dict[str, Any] = {"path": name, "label": None, "confidence": None, "index": None,
                                "learned": False, "error": None, "top": [], "abstained": False,
                                "kept": []}  # fmt: skip
-        if isinstance(found, str):
-            row["error"] = found
-            self.report.unread.append(Unread(name, found))
+        if isinstance(answer, str):
+            row["error"] = answer
+            self.report.unread.append(Unread(name, answer))
             return Labelled(name, row, None)
-        p = replace(found, source=name)
+        p = replace(answer, source=name)
         unsure = p.confidence < self.min_confidence
         row.update(
             label=None if unsure else p.label,
@@ -310,16 +291,16 @@ class Run:
         with suppress(InputError):  # not every method estimates them
             self.report.shares = self.clf.shares
         saved = self.saving is not None and self._end(self._save, not self.saving.is_idle)
-        if self.rows.out is not None:
-            listing = self.rows.listing if saved else None  # rows change places if all are covered
-            self._end(lambda: self._close(listing), self._whole or self.rows.out.rows > 0)
+        if self.out is not None and self._begun:
+            listing = self.listing if saved else None  # rows change places if all are covered
+            self._end(lambda: self._close(listing), self._whole or self.out.rows > 0)
         if json_to is not None:
             self._end(lambda: self._write_json(json_to))
 
     def _end(self, finish: Callable[[], str], say: bool = True) -> bool:
         try:
-            said = finish()
-            self.report.written += [said] if say else []
+            written = finish()
+            self.report.written += [written] if say else []
         except (InputError, BrokenPipeError) as error:
             self.report.failed.append(str(error))
             return False
@@ -329,24 +310,22 @@ class Run:
         assert self.saving is not None
         path = self.saving.path
         if not self._whole and not self.clf.frozen:
-            goes_on = "continues from there"
-            if self.rows.out is None or is_stream(self.rows.out.path):
-                goes_on = "learns again what it had learned by then"
+            goes_on = "learns again what it had learned by then"
+            if isinstance(self.out, Journal):
+                goes_on = "continues from there"
             raise InputError(f"{path!r} is as it was at its last save; the same command {goes_on}")
-        self.saving.now()
-        if self.saving.error:
-            raise self.saving.error
+        self.saving.check()
         return f"{path} ({counted(self.clf.seen, 'image')} seen)"
 
     def _close(self, listing: Sequence[str] | None) -> str:
-        assert self.rows.out is not None
-        self.rows.out.close(listing)
-        return f"{_called(self.rows.out.path)} ({counted(self.rows.out.rows, 'row')})"
+        assert self.out is not None
+        self.out.close(listing)
+        return f"{_called(self.out.path)} ({counted(self.out.rows, 'row')})"
 
     def _write_json(self, path: str) -> str:
         from adte.files.console import emit_json
 
-        order = put_back([row["path"] for row in self._all], self.rows.listing or ())
+        order = put_back([row["path"] for row in self._all], self.listing or ())
         facts = {
             "model": self.clf.model.name,
             "method": self.clf.method.name,

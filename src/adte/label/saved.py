@@ -40,7 +40,7 @@ class Wanted(Loading):
         views: number of views per image, or "auto".
         seed: seed of the views.
         options: options of the method.
-        said: names of what was asked for explicitly. It must agree with a saved state; the rest are
+        explicit: names of what was asked for. It must agree with a saved state; the rest are
             defaults, which a saved state replaces.
     """
 
@@ -53,7 +53,7 @@ class Wanted(Loading):
     views: int | Literal["auto"] = 64
     seed: int = 0
     options: Mapping[str, Any] = field(default_factory=dict)
-    said: frozenset[str] = frozenset()
+    explicit: frozenset[str] = frozenset()
 
     def new(self) -> Classifier:
         """Make a classifier that has learned nothing yet."""
@@ -88,22 +88,22 @@ class Wanted(Loading):
             "seed": views["seed"],
         }
         ours = {name: getattr(self, name) for name in theirs if name != "template"}
-        if "templates" in self.said:
+        if "templates" in self.explicit:
             ours["template"] = list(self.prompts.templates)
         for name, there in theirs.items():
             if name == "classes" and ours[name] == facts["class_ids"]:
                 continue
-            said = "templates" if name == "template" else name
-            if said in self.said and ours[name] != there:
+            option = "templates" if name == "template" else name
+            if option in self.explicit and ours[name] != there:
                 yield name, ours[name], there
-        if "descriptions" in self.said and _table(self.prompts) != _table(prompts):
+        if "descriptions" in self.explicit and _table(self.prompts) != _table(prompts):
             yield "descriptions", self.descriptions, prompts["name"]
 
 
 def _table(prompts: Prompts | Mapping[str, Any]) -> dict[str, list[str]]:
     """The sentences of each class."""
-    found = prompts.descriptions if isinstance(prompts, Prompts) else prompts["descriptions"]
-    return {name: list(sentences) for name, sentences in (found or {}).items()}
+    descriptions = prompts.descriptions if isinstance(prompts, Prompts) else prompts["descriptions"]
+    return {name: list(sentences) for name, sentences in (descriptions or {}).items()}
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def check_file(option: str, path: StrPath) -> None:
 
 
 def open_classifier(wanted: Wanted, saved: Saved) -> tuple[Classifier, dict[str, Any]]:
-    """The classifier of a state, and what the state says of outputs, see `adte.files.ledger`."""
+    """The classifier of a state, and what the state says of outputs, see `adte.files.journal`."""
     facts = read_state(load_state(saved.path)[1], saved.path)
     for name, here, there in wanted.differences(facts):
         if name == "classes" and reordered(there, here):  # the state's own is as good
@@ -179,7 +179,7 @@ def open_classifier(wanted: Wanted, saved: Saved) -> tuple[Classifier, dict[str,
         else:
             reason = f"was saved with {name} {there!r}, not {here!r}"
         raise InputError(f"{saved.name} {reason}; leave --{name} out, or {saved.mend}")
-    if "options" in wanted.said:
+    if "options" in wanted.explicit:
         was = create_method(facts["method"], **facts["options"]).params
         wished = create_method(facts["method"], **{**facts["options"], **wanted.options}).params
         for name, here in wished.items():
@@ -189,6 +189,6 @@ def open_classifier(wanted: Wanted, saved: Saved) -> tuple[Classifier, dict[str,
                     f"out, or {saved.mend}"
                 )
     same = facts["model"] == wanted.model
-    how = wanted.loading if same else wanted.for_another(wanted.said)
+    how = wanted.loading if same else wanted.for_another(wanted.explicit)
     clf = Classifier.load(saved.path, **asdict(how))
     return clf, facts["outputs"] or {}

@@ -43,20 +43,13 @@ class Deferred:
         try:
             yield self
         finally:
-            for number in self._old:
-                if signal.getsignal(number) == self._come:
-                    signal.signal(number, self._old[number])
-            self._old = {}
+            for number, old in self._old.items():
+                signal.signal(number, old)
 
     def _come(self, number: int, frame: FrameType | None) -> None:
         if self._inside and self._held is None:
             self._held = number
-        else:
-            self._pass_on(number, frame)
-
-    def _pass_on(self, number: int, frame: FrameType | None) -> None:
-        old = self._old.get(number, signal.SIG_DFL)
-        if callable(old):
+        elif callable(old := self._old[number]):
             old(number, frame)
         else:
             signal.signal(number, signal.SIG_DFL)
@@ -70,4 +63,4 @@ class Deferred:
         self._inside = False
         held, self._held = self._held, None
         if held is not None:
-            self._pass_on(held, None)
+            self._come(held, None)

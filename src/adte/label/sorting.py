@@ -3,13 +3,8 @@
 Nothing is ever written over: a name that is taken gets a number. The list, `undo.csv` in the
 folder, has a line per image before anything is done with it, and its digest; the same command does
 what an interrupted one left undone. An image that has another label by now goes from its old folder
-to the new one. Undoing takes away or moves back only what is still as it was put there. An image
-that cannot be sorted stops no other, unless the disk or the list takes no more. Who changes a
-folder holds the lock of its list.
-
-A list may have come with a folder from elsewhere, so it is not trusted. Links in the folder are not
-followed. Images are moved back only to where this user's adte moved them from, which the seal of
-the line shows, or below a folder that the user names.
+to the new one. Undoing takes away or moves back only what is still as it was put there. Who changes
+a folder holds the lock of its list.
 """
 
 from __future__ import annotations
@@ -21,43 +16,38 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from hashlib import blake2b
 from pathlib import Path
-from typing import NamedTuple
 from unicodedata import normalize
 
 from adte.core.errors import InputError, unknown
 from adte.data.places import is_elsewhere
-from adte.files.claims import Lock, claim_folder
+from adte.files.claims import claim_folder
 from adte.files.devices import StrPath
 from adte.files.inputs import Item, is_archive, is_pipe
-from adte.files.rows import escape_cell, escape_name, unescape_cell, unescape_name
-from adte.files.whole import check_no_link, make_folder, reason, sweep, write_new, write_whole
+from adte.files.whole import check_no_link, reason, write_new
+from adte.label.back import (
+    COLUMNS,
+    LIST,
+    WAYS,
+    Entry,
+    cells,
+    digest_of,
+    move,
+    read_list,
+    stays,
+    take_back,
+)
 from adte.label.report import counted
-from adte.label.seal import is_sealed, sealed
+from adte.label.seal import seal
 
-__all__ = ["UNSURE", "Sorting", "Undone", "undo"]
+__all__ = ["UNSURE", "Sorting", "folder_names"]
 
 UNSURE = "unsure"  # the folder of images without a label
-LIST = "undo.csv"
-WAYS = {"copy": "copied", "link": "linked", "move": "moved"}
-COLUMNS = ("way", "from", "to", "digest", "seal")
-OLD = COLUMNS[:4]  # as versions before the seal wrote it
 FATAL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)  # to the next image too
 
 
-class Entry(NamedTuple):
-    """A line of the list: what was done with an image; `to` is below the folder."""
-
-    way: str
-    source: str
-    to: str
-    digest: str
-    seal: str = ""
-
-    @property
-    def is_ours(self) -> bool:
-        return is_sealed(self[:4], self.seal)
+class Ended(InputError):
+    """The disk or the list takes no more, so that no other image can be sorted."""
 
 
 class Sorting:
@@ -82,14 +72,14 @@ class Sorting:
             _check_input(name, here, way)
         self.folder = claim_folder("--sort-into", folder)
         self.path = self.folder / LIST
-        self._listed()
+        self._sorted()
 
-    def _listed(self) -> dict[str, list[Entry]]:
-        """What the list says and is there, by source, in order."""
+    def _sorted(self) -> dict[str, list[Entry]]:
+        """The images that lie in the folder, by source."""
         check_no_link(self.folder, LIST)
         there: dict[str, list[Entry]] = {}
         if self.path.exists() and self.path.stat().st_size:
-            for entry in _read(self.path)[1]:
+            for entry in read_list(self.path)[1]:
                 if os.path.lexists(self.folder / entry.to):  # else it came no further than the list
                     there.setdefault(entry.source, []).append(entry)
         return there
@@ -97,12 +87,6 @@ class Sorting:
     def check(self, classes: Sequence[str]) -> None:
         """Refuse a folder of a label that is a link to elsewhere."""
         check_no_link(self.folder, UNSURE, *folder_names(classes).values())
-
-    def _cut(self) -> None:
-        """A torn last line, as a full disk leaves it, makes room for more."""
-        data = self.path.read_bytes() if self.path.exists() else b""
-        if data and not data.endswith(b"\n"):
-            os.truncate(self.path, data.rfind(b"\n") + 1)
 
     def fill(
         self,
@@ -113,23 +97,25 @@ class Sorting:
         """Sort images by label, each once; None is unsure. Their `count`; `left` has the others.
 
         An archive may hold several images of one name, so a name has labels, in order. Images that
-        are there already, from an interrupted run, are passed over. Others wait: the caller holds
-        the lock of `path`.
+        are there already, from an interrupted run, are passed over. The caller holds the lock of
+        `path`.
         """
         self.check(classes)
-        there, folders = self._listed(), folder_names(classes)
-        self._cut()
-        left, self.count = {name: [*found] for name, found in labels.items()}, 0
+        there, folders = self._sorted(), folder_names(classes)
+        data = self.path.read_bytes() if self.path.exists() else b""
+        if data and not data.endswith(b"\n"):  # a line that a full disk has torn makes room
+            os.truncate(self.path, data.rfind(b"\n") + 1)
+        left, self.count = {name: [*some] for name, some in labels.items()}, 0
         came = set(there)
         for name, source in items:
             if not left.get(name) or isinstance(source, InputError):
                 continue
             label = left[name].pop(0)
-            place = UNSURE if label is None else folders[label]
+            place = self.folder / (UNSURE if label is None else folders[label])
             came.add(origin := os.path.abspath(name))
             try:
-                self.count += self._sort(origin, source, self.folder / place, there.get(origin, []))
-            except _Ended:
+                self.count += self._sort(origin, source, place, there.get(origin, []))
+            except Ended:
                 raise
             except InputError as error:
                 self.left.append(str(error))
@@ -143,52 +129,47 @@ class Sorting:
 
     def _sort(self, origin: str, source: Path | bytes, place: Path, there: list[Entry]) -> bool:
         """Put an image where it belongs; False if it is there. `there` loses what is its own."""
-        same = [e for e in there if _is_of(e, source, self.folder / e.to)]
-        for entry in same:
-            if Path(entry.to).parent.name == place.name:
-                there.remove(entry)
-                if entry.way == self.way == "move":
-                    _finish(entry, self.folder / entry.to)
-                return False
-        if same:
-            there.remove(same[0])
-            if same[0].way == "link" or _holds(source, same[0].digest):
-                self._withdraw(same[0])
-        self._put(origin, source, place)
-        return True
-
-    def _withdraw(self, entry: Entry) -> None:
-        """Take an image, which is at its source still, from the folder of another label."""
-        target = self.folder / entry.to
-        way = "link" if entry.way == "link" else "copy"  # a move that was cut off has left a copy
-        try:
-            _take_back(entry._replace(way=way), target)
-        except (OSError, InputError) as error:
-            self.left.append(_stays(target, error))
-        with suppress(OSError):
-            target.parent.rmdir()  # if it is empty
-
-    def _put(self, origin: str, source: Path | bytes, place: Path) -> None:
         made = not place.exists()
         try:
+            digest = digest_of(source)
+            same = [e for e in there if _is_of(e, source, digest, self.folder / e.to)]
+            same.sort(key=lambda e: (self.folder / e.to).parent != place)
+            for entry in same[:1]:
+                there.remove(entry)
+                target = self.folder / entry.to
+                if target.parent == place:
+                    if entry.way == self.way == "move":
+                        _finish(origin, target, digest)
+                    return False
+                self._withdraw(entry, target)
             place.mkdir(exist_ok=True)
-            digest = _digest(source)
             for target in _free(place, Path(origin).name):
                 line = (self.way, origin, f"{place.name}/{target.name}", digest)
-                self._note(Entry(*line, sealed(line)))
+                self._note(Entry(*line, seal(line)))
                 with suppress(FileExistsError):  # somebody took the name meanwhile
                     _do(self.way, source, target)
-                    return
+                    break
         except (OSError, InputError) as error:
-            with suppress(OSError):
-                if made:
+            if made:
+                with suppress(OSError):
                     place.rmdir()  # if it is empty
             if isinstance(error, InputError):
                 raise
-            kind = _Ended if error.errno in FATAL else InputError
+            kind = Ended if error.errno in FATAL else InputError
             raise kind(
                 f"cannot {self.way} {origin!r} into {str(place)!r}: {reason(error)}"
             ) from error
+        return True
+
+    def _withdraw(self, entry: Entry, target: Path) -> None:
+        """Take an image, which is at its source still, from the folder of another label."""
+        way = "link" if entry.way == "link" else "copy"  # a move that was cut off has left a copy
+        try:
+            take_back(entry._replace(way=way), target)
+        except (OSError, InputError) as error:
+            self.left.append(stays(target, error))
+        with suppress(OSError):
+            target.parent.rmdir()  # if it is empty
 
     def _note(self, entry: Entry) -> None:
         try:
@@ -196,47 +177,26 @@ class Sorting:
                 lines = csv.writer(file, lineterminator="\n")
                 if not file.tell():
                     lines.writerow(COLUMNS)
-                lines.writerow(_cells(entry))
+                lines.writerow(cells(entry))
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:  # the line may be torn, and must be the last one
-            raise _Ended(f"cannot write the list {str(self.path)!r}: {reason(error)}") from error
-
-
-class _Ended(InputError):
-    """The disk or the list takes no more, so that no other image can be sorted."""
+            raise Ended(f"cannot write the list {str(self.path)!r}: {reason(error)}") from error
 
 
 def _check_input(name: str, folder: Path, way: str) -> None:
-    found = Path(os.path.realpath(name.replace("\0", "")))
+    place = Path(os.path.realpath(name.replace("\0", "")))
     if is_pipe(name):
         raise InputError(f"{name!r} is read once and cannot be sorted; give files or folders")
     if is_elsewhere(name):
         raise InputError(f"the images of {name!r} are no files here; leave --sort-into out")
-    if is_archive(name) and found.is_file() and way != "copy":
+    if is_archive(name) and place.is_file() and way != "copy":
         raise InputError(f"images in the archive {name!r} cannot be {WAYS[way]}; use --sort copy")
-    if found.is_dir() and (way_in := _way_in(name, folder)) is not None:
-        by = "" if found == folder or found in folder.parents else f" by the link {way_in!r}"
+    if place.is_dir() and folder.is_relative_to(place):
         raise InputError(
-            f"the folder to sort into, {str(folder)!r}, lies in the input {name!r}{by}, and would "
-            "be labelled too; give a folder outside of it"
+            f"the folder to sort into, {str(folder)!r}, lies in the input {name!r}, and would be "
+            "labelled too; give a folder outside of it"
         )
-
-
-def _way_in(name: str, folder: Path) -> str | None:
-    """The folder of an input, or one that a link in it leads to, which the folder lies in."""
-    todo, seen = [name.replace("\0", "")], set[Path]()
-    while todo:  # no recursion: folders may be thousands deep
-        here = Path(os.path.realpath(place := todo.pop()))
-        if here == folder or here in folder.parents:
-            return place
-        if here in seen:
-            continue
-        seen.add(here)
-        with suppress(OSError), os.scandir(place) as entries:
-            shown = (e for e in entries if not e.name.startswith("."))
-            todo += [e.path for e in shown if e.is_symlink() or e.is_dir()]
-    return None
 
 
 def folder_names(classes: Iterable[str]) -> dict[str, str]:
@@ -273,240 +233,31 @@ def _free(place: Path, name: str) -> Iterator[Path]:
         number += 1
 
 
-def _digest(source: Path | bytes) -> str:
-    digest = blake2b(source if isinstance(source, bytes) else b"", digest_size=16)
-    if isinstance(source, Path):
-        with source.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-    return digest.hexdigest()
-
-
 def _do(way: str, source: Path | bytes, target: Path) -> None:
     """Put an image where nothing is; FileExistsError if something is after all."""
     if isinstance(source, bytes):
         write_new(target, lambda name: Path(name).write_bytes(source))
     elif way == "copy":
-        _copy(source, target)
+        write_new(target, lambda name: shutil.copy2(source, name))
     elif way == "link":
         os.symlink(os.path.abspath(source), target)
     else:
-        _move(source, target)
+        move(source, target)
 
 
-def _copy(source: Path, target: Path) -> None:
-    write_new(target, lambda name: shutil.copy2(source, name))
+def _finish(origin: str, target: Path, digest: str) -> None:
+    """Take away an image whose move was cut off: it is whole at its new place, and here still."""
+    if target.is_symlink() == os.path.islink(origin) and digest_of(target) == digest:
+        os.unlink(origin)
 
 
-def _move(source: Path, target: Path) -> None:
-    """A rename that writes over nothing."""
-    if source.is_symlink():  # a relative link would lead elsewhere from its new place
-        os.symlink(os.path.join(os.path.abspath(source.parent), os.readlink(source)), target)
-    else:
-        try:
-            os.link(source, target)
-        except OSError as error:
-            if isinstance(error, FileExistsError | FileNotFoundError):
-                raise
-            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
-                raise
-            _copy(source, target)  # another disk, or one without hard links
-    try:
-        source.unlink()
-    except OSError as error:
-        target.unlink()
-        raise InputError(
-            f"{str(source)!r} cannot be taken from its folder: {error.strerror}; allow it there, "
-            "or copy instead"
-        ) from error
+def _is_of(entry: Entry, source: Path | bytes, digest: str, target: Path) -> bool:
+    """Whether an image is the one that was sorted, and no other one that has its name by now.
 
-
-def _is_of(entry: Entry, source: Path | bytes, target: Path) -> bool:
-    """Whether an image is the one that was sorted, and no other one that has its name by now."""
+    A link at the source that leads to the sorted image is another one: that image is nowhere else.
+    """
     if entry.way == "link":
         return True
-    try:
-        if isinstance(source, Path):
-            here, there = source.stat(), target.stat()
-            if (here.st_size, here.st_mtime_ns) == (there.st_size, there.st_mtime_ns):
-                return True  # a copy has the time of its image
-        return _digest(source) == entry.digest
-    except OSError:
-        return False  # which is said when it is put
-
-
-def _holds(source: Path | bytes, digest: str) -> bool:
-    """Whether an image itself is at its source, by all of its bytes, and no link to elsewhere."""
-    try:
-        linked = isinstance(source, Path) and source.is_symlink()
-        return not linked and _digest(source) == digest
-    except OSError:
+    if isinstance(source, Path) and os.path.realpath(source) == os.path.realpath(target):
         return False
-
-
-def _finish(entry: Entry, target: Path) -> None:
-    """Take away an image whose move was cut off: it is whole at its new place, and here still."""
-    source = Path(entry.source)
-    with suppress(OSError):
-        if target.is_symlink() != source.is_symlink():  # which may lead to the image itself
-            return
-        if _digest(target) == entry.digest == _digest(source):
-            source.unlink()
-
-
-# --------------------------------------------------------------------------- back again
-
-
-class Undone(NamedTuple):
-    """The result of `undo`.
-
-    Attributes:
-        images: number of images that were put back, or whose copy or link was removed.
-        left: for each image that was left as it is, the reason.
-    """
-
-    images: int
-    left: list[str]
-
-
-def undo(path: StrPath, root: StrPath | None = None) -> Undone:
-    """Undo a sorting, from the list `undo.csv` that it wrote, the last image first.
-
-    What cannot be undone is left as it is, and stays in the list.
-
-    Args:
-        path: the list.
-        root: folder below which images may be moved back to, though the list does not show that it
-            was written by this user on this machine.
-    """
-    _read(Path(path))  # what is no list is not locked
-    kept: list[Entry] = []
-    said: list[str] = []
-    count = 0
-    with Lock(path):
-        where, entries = _read(Path(path))
-        for entry in entries:
-            if entry.way == "move" and os.path.lexists(where / entry.to):
-                _check_origin(entry, path, root)
-        for entry in reversed(entries):
-            target = where / entry.to
-            if not os.path.lexists(target):  # it was never put there, or is gone
-                if entry.way == "move" and not os.path.lexists(entry.source):
-                    kept.append(entry)  # nothing else knows where it came from
-                    said.append(
-                        f"{str(target)!r} is not where it was moved to, nor at {entry.source!r}; "
-                        "put it back there, and undo again"
-                    )
-                continue
-            try:
-                _take_back(entry, target)
-                count += 1
-            except (OSError, InputError) as error:
-                kept.append(entry)
-                said.append(_stays(target, error))
-        for entry in entries[-1:]:
-            sweep(where / entry.to)  # what is left of it, if who copied it was killed
-        for name in {Path(e.to).parent for e in entries}:
-            with suppress(OSError):
-                (where / name).rmdir()  # if it is empty
-        _write(Path(path), list(reversed(kept)))
-    with suppress(OSError):
-        where.rmdir()
-    return Undone(count, said)
-
-
-def _check_origin(entry: Entry, path: StrPath, root: StrPath | None) -> None:
-    """Refuse to move an image back to a place that neither the seal nor the user vouches for."""
-    if entry.is_ours:
-        return
-    said = f"the list {os.fspath(path)!r} would move an image to {entry.source!r}"
-    if root is None:
-        raise InputError(
-            f"{said}, and it cannot be seen that you moved it from there on this machine; to allow "
-            "that, name a folder above, as in --root FOLDER"
-        )
-    if not Path(os.path.realpath(Path(entry.source).parent)).is_relative_to(os.path.realpath(root)):
-        raise InputError(
-            f"{said}, which does not lie below --root {os.fspath(root)!r}; give the folder that "
-            "the images came from"
-        )
-
-
-def _stays(target: Path, error: Exception) -> str:
-    why = reason(error) if isinstance(error, OSError) else str(error)
-    return f"{str(target)!r} stays: {why}"
-
-
-def _take_back(entry: Entry, target: Path) -> None:
-    if entry.way == "link":
-        if not target.is_symlink() or os.readlink(target) != entry.source:
-            raise InputError("it is another file by now")
-        target.unlink()
-        return
-    if target.is_symlink() and not (entry.way == "move" and entry.is_ours):
-        raise InputError("it is a link, which was not sorted so")
-    if _digest(target) != entry.digest:
-        raise InputError("it was changed since it was sorted")
-    if entry.way == "move":
-        if os.path.lexists(entry.source):
-            raise InputError(f"{entry.source!r} is there again")
-        make_folder(Path(entry.source).parent)  # emptied by the move, it may be gone
-        _move(target, Path(entry.source))
-    elif not _is_there(entry.source):
-        raise InputError(f"it is the only copy, {entry.source!r} is gone")
-    else:
-        target.unlink()
-
-
-def _is_there(source: str) -> bool:
-    """Whether an image, or the archive that it came from, still exists."""
-    return os.path.lexists(source) or any(p.is_file() for p in Path(source).parents)
-
-
-def _read(path: Path) -> tuple[Path, list[Entry]]:
-    """The folder of a list and its lines, checked: no copy, link or moved image of them lies
-    outside the folder, links followed.
-    """
-    said = f"the list {str(path)!r}"
-    if path.is_symlink():
-        raise InputError(f"{said} is a link, which is not followed; give the list itself")
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            lines = list(csv.reader(file))
-    except (OSError, UnicodeDecodeError, csv.Error, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"cannot read {said} ({why}); give undo.csv of a sorted folder") from error
-    if not lines or tuple(lines[0]) not in (COLUMNS, OLD):
-        raise InputError(f"{said} is not undo.csv of a sorted folder; give that file")
-    entries: dict[str, Entry] = {}
-    for number, cells in enumerate(lines[1:], 2):
-        whole = len(cells) in (len(OLD), len(COLUMNS))
-        if not whole and number == len(lines):
-            break  # torn by a crash, before anything was done
-        entry = Entry(*(unescape_name(unescape_cell(c)) for c in cells)) if whole else None
-        to = Path(entry.to if entry else "")
-        below = len(to.parts) == 2 and not to.anchor and ".." not in to.parts
-        if entry is None or entry.way not in WAYS or not below:
-            raise InputError(f"line {number} of {said} is damaged; mend or remove it")
-        entries.pop(entry.to, None)  # a name that was free again has another image
-        entries[entry.to] = entry
-    check_no_link(path.parent, *{Path(to).parent.name for to in entries})
-    return path.absolute().parent, list(entries.values())
-
-
-def _write(path: Path, entries: Sequence[Entry]) -> None:
-    if not entries:
-        with suppress(OSError):
-            path.unlink()
-        return
-
-    def write(name: str) -> None:
-        with open(name, "w", encoding="utf-8", newline="") as file:
-            lines = csv.writer(file, lineterminator="\n")
-            lines.writerows([COLUMNS, *map(_cells, entries)])
-
-    write_whole(path, write)
-
-
-def _cells(entry: Entry) -> list[str]:
-    return [escape_cell(escape_name(text)) for text in entry]
+    return entry.digest == digest

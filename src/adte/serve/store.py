@@ -25,7 +25,8 @@ from typing import Any, NamedTuple, TypeVar
 from adte.classifier.facts import TEXT, table, whole
 from adte.core.errors import AdteError, InputError, LockedError, StateError
 from adte.core.options import MANY
-from adte.files.claims import Lock, own_folder
+from adte.files.claims import own_folder
+from adte.files.locks import Lock
 from adte.serve.packing import checksum
 from adte.serve.settings import ONCE, Event, Settings
 from adte.serve.streams import Stream

@@ -44,7 +44,8 @@ from adte.evaluate.features.recipe import (
     write_recipe,
 )
 from adte.evaluate.features.stream import FeatureStream, Image, Ints, Tick, silent
-from adte.files.claims import Lock, own_folder
+from adte.files.claims import own_folder
+from adte.files.locks import Lock
 from adte.files.states import KEY, load_state, save_state
 from adte.files.whole import check_readable
 from adte.images import Views

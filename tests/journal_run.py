@@ -1,4 +1,4 @@
-"""A run over images that is killed and goes on, for tests of the ledger."""
+"""A run over images that is killed and goes on, for tests of the journal."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from pathlib import Path
 
 import torch
 
-from adte.files.ledger import Ledger
-from adte.files.outputs import Output
+from adte.files.journal import Journal, Mark
 from adte.files.states import load_state, save_state
-from adte.label.run import Rows
 
 
 def row(name: str, error: str | None = None) -> dict[str, object]:
@@ -33,7 +31,7 @@ class Run:
     def __init__(self, path: Path, state: Path, images: list[str], every: int) -> None:
         self.path, self.state, self.images, self.every = path, state, images, every
         self.left = -1
-        self.out: Output | None = None
+        self.out: Journal | None = None
 
     def step(self) -> None:
         if self.left == 0:
@@ -53,17 +51,16 @@ class Run:
         if self.state.exists():
             facts = load_state(self.state)[1]
             learned, self.marks = facts["learned"], facts["outputs"]
-        ledger = Ledger(self.path)
-        self.out = ledger.resume(ledger.covered(self.state, self.marks))
-        rows = Rows(self.out, ledger)
+        self.out = Journal(self.path, mark=Mark.among(self.marks, self.path, self.state))
         self.step()
         self.save(learned)
+        self.out.begin()
         for name in self.images:
-            if rows.take(name):
+            if self.out.take(name):
                 continue
             learned += [] if name in self.bad else [name]
             self.step()
-            rows.write(row(name, "broken" if name in self.bad else None))
+            self.out.write(row(name, "broken" if name in self.bad else None))
             self.step()
             if self.out.rows % self.every == 0:
                 self.save(learned)
@@ -77,8 +74,8 @@ class Run:
         try:
             self.go()
         except Killed:
-            if torn and not self.out._file.closed:
+            if self.out is not None and self.out._file is not None:
                 self.out._file.write(torn)
-            self.out._file.close()
+                self.out._file.close()
             return True
         return False
