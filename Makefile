@@ -18,7 +18,7 @@ DTYPES := tests/test_classifier.py tests/models/test_registry.py tests/models/te
 	--deselect tests/evaluate/test_cache.py::test_every_byte_of_a_shard_counts
 KERNELS := tests/test_views.py tests/pipeline \
 	--deselect tests/pipeline/test_views_gpu.py::test_the_kernel_says_what_matrix_products_say
-OWN := import torch; from adte.views import Views; from adte.models.loading import default_dtype; \
+OWN := import torch; from adte.images import Views; from adte.models.loading import default_dtype; \
 	print(Views().kernel(), str(default_dtype(torch.device("cpu"))).removeprefix("torch."))
 FORCED_DTYPES := dtype-float32 dtype-bfloat16
 FORCED_KERNELS := kernel-uint8 kernel-bands kernel-float kernel-pillow

@@ -2,6 +2,6 @@
 
 import importlib.util
 
-KERNELS = ["src/adte/models/_triton.py", "src/adte/rendering/fused.py"]
+KERNELS = ["src/adte/models/_triton.py", "src/adte/images/fused.py"]
 
 collect_ignore = [] if importlib.util.find_spec("triton") else KERNELS

@@ -96,7 +96,6 @@ class OtherLetter(Right):
             InputError,
             r"torch.float32, expected \(7, 16\) torch.float64; the method its",
         ),
-        (Functional, InputError, "`update` of method 'Functional' gave dict, which nobody looks"),
         (Bare, InputError, r"`look` of method 'Bare' gave tensor.*; it returns Prediction\(probs"),
         (NoLook, NotImplementedError, "NoLook defines no look: a method that keeps a state"),
         (OtherLetter, InputError, "entry 'sum' of 'OtherLetter' has a size 'K' in its shape"),
@@ -158,6 +157,7 @@ class Remembers(Right):
         (Mutates, checks.check_leaves_images, "in place"),
         (Peeks, checks.check_needs_all, "name what it looks at in `needs`"),
         (Ignores, checks.check_order, "not equal"),
+        (Functional, checks.check_learns, "eleven more images change nothing in the state"),
         (Sleeps, checks.check_learns, "eleven more images change nothing in the state"),
         (Keeps, checks.check_merge, "nothing is taken from the second: .*'sum' say 'keep'"),
         (Averages, checks.check_merge_sums, "'sum' is declared as a sum, but where a stream"),
@@ -271,6 +271,5 @@ def test_every_image_has_features_of_unit_length():
     long = replace(second, features=7 * second.features)
     method = create_method("tda")
     method.step(first)
-    for told in (method.step, lambda image: method.step_many([image])):
-        with pytest.raises(InputError, match="no unit vectors"):
-            told(long)
+    with pytest.raises(InputError, match="no unit vectors"):
+        method.step(long)

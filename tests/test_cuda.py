@@ -13,8 +13,9 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
-from adte import Classifier, Pipeline, Sample, Views, create_method, list_methods, machine
+from adte import Classifier, Pipeline, Sample, Views, create_method, list_methods
 from adte.bench.views import photo
+from adte.core import machine
 from adte.core.batch import Batch, Context
 from adte.core.errors import InputError
 from adte.core.machine import PeakMemory

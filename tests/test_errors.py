@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import adte
-from adte import InputError, errors
+from adte import InputError
+from adte.core import errors
 from adte.core.errors import AdteError, LockedError, UnknownModel, UnreadableFile
 from adte.files.claims import Lock
 from adte.images.decode import load_image

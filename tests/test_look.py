@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from adte import InputError, console
+from adte import InputError
+from adte.files import console
 from adte.files.reading import read_rows
 from adte.files.rows import Csv
 from adte.label import Look

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from adte import list_methods, registry
+from adte import list_methods
+from adte.core import registry
 from adte.core.registry import Registry
 
 SOURCE = Path(__file__).parent / "plugin"

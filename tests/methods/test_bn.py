@@ -69,16 +69,6 @@ def test_a_single_value_has_no_variance():
         assert float(z) == pytest.approx(3, 1e-4)
 
 
-def test_the_users_model_is_not_touched():
-    net = slow.Net()
-    net.train()
-    sample, before = slow.image(net), slow.facts(net)
-    sample = Sample(sample.logits, pixels=sample.pixels, model=net)
-    got = [BN().predict(sample).probs for _ in range(2)]
-    assert torch.equal(*got)
-    assert slow.facts(net) == before
-
-
 def test_twin_shares_tensors_and_ties_and_nothing_else():
     net = slow.Net()
     net.conv2 = net.conv

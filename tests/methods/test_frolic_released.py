@@ -7,9 +7,8 @@ import pytest
 import torch
 
 import oracle
-from adte import InputError, SimulatedStream, StateError, create_method
-from adte.methods.frolic_released import FrolicReleased, debiased, proxies
-from methods.test_tda import assert_splits_equal_the_loop
+from adte import SimulatedStream, StateError
+from adte.methods.frolic import FrolicReleased, debiased, proxies
 
 STREAM = SimulatedStream(classes=5, images=40, views=2, dim=8)
 ALL = [sample for sample, _ in STREAM]
@@ -97,7 +96,7 @@ def test_two_pass_with_one_fit_is_the_whole_set():
     method = FrolicReleased(first=len(ALL), steps=60)
     for s in ALL:
         method.learn(s)
-    got = torch.stack([p.probs for p in method.predict_many(ALL)])
+    got = torch.stack([method.predict(s).probs for s in ALL])
     np.testing.assert_allclose(got, oracle.softmax(released(X, T, SCALE, 60)), atol=2e-3)
 
 
@@ -161,12 +160,6 @@ def test_before_the_first_fit_it_is_zero_shot():
     assert not torch.allclose(method.step(ALL[7]).probs, ALL[7].logits[0].softmax(-1), atol=1e-2)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("order", ["learn-first", "predict-first"])
-def test_any_split_into_batches_is_the_loop(order):
-    assert_splits_equal_the_loop(lambda: FrolicReleased(order=order, **SMALL), ALL)
-
-
 # --------------------------------------------------------------------------- state
 
 
@@ -203,16 +196,3 @@ def test_loading_is_checked_and_a_loaded_copy_continues_identically():
     copied.load_state_dict(good)
     for s in ALL[20:]:
         assert torch.equal(copied.step(s).probs, method.step(s).probs)
-
-
-def test_bad_options():
-    for name, value in (("covariance", 1.0), ("steps", -1), ("window", 0), ("growth", -0.5),
-                        ("first", 0), ("rounds", -1), ("temperature", 0.0)):  # fmt: skip
-        with pytest.raises(InputError, match=f"{name}={value}"):
-            create_method("frolic-released", **{name: value})
-
-
-def test_the_defaults_are_those_released():
-    params = FrolicReleased().params
-    want = {"covariance": 0.1, "steps": 2000, "temperature": 4.0, "rounds": 11}
-    assert {name: params[name] for name in want} == want

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -181,23 +179,3 @@ def test_bad_input():
     for options in ({"labels_per_view": 0}, {"neighbours": 0}, {"normalise": "set"}):
         with pytest.raises(InputError):
             create_method("mltta", **options)
-
-
-def test_leaves_no_trace():
-    model, samples = slow.world(2)
-    before, method = slow.trace(model), MLTTA(chunk=2)
-    method.set_captions(*captions())
-    first = [method.step(s).scores for s in samples]
-    assert slow.untouched(before, slow.trace(model))
-    for a, s in zip(first, samples, strict=True):
-        assert torch.equal(a, method.step(s).scores)
-
-
-def test_more_labels_than_classes_and_one_class():
-    _, (sample,) = slow.world(1, names=["cat"])
-    p = MLTTA(labels_per_view=3).predict(sample)
-    assert p.probs.tolist() == [1.0]
-    assert torch.isfinite(p.scores).all()
-    _, (sample,) = slow.world(1)
-    p = MLTTA(labels_per_view=9).predict(sample)  # all bound: uniform, no gradient but decay's
-    torch.testing.assert_close(p.entropy, torch.full_like(p.entropy, math.log(5)))

@@ -7,10 +7,10 @@ import math
 import pytest
 import torch
 
-from adte import InputError, Sample, bank, create_method
+from adte import InputError, Sample, create_method
 from adte.core import functional as F
 from adte.core.batch import Batch, Context
-from adte.methods import dpe
+from adte.methods import bank, dpe
 from adte.methods.parts import Adjustment, Entropy, Selection
 
 # By hand: binary logits, and a prior that gives q = (.9, .01) when released.
@@ -58,23 +58,6 @@ def test_scale_without_anything_to_scale():
     assert Entropy(kind="adaptive").scale(9, None) == 1
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"kind": "renyi"}, "renyi"),
-        ({"q": 0.0}, "must be positive"),
-        ({"alpha": 0.9, "beta": 0.5}, "0 < alpha < beta < 1"),
-        ({"rule": "rank"}, "rank"),
-        ({"direction": "up"}, "up"),
-        ({"form": "square"}, "square"),
-        ({"few": -1}, "few=-1"),
-    ],
-)
-def test_bad_options(options, message):
-    with pytest.raises(InputError, match=message):
-        Entropy(**options)
-
-
 @pytest.mark.parametrize(("classes", "low"), [(2, 0.8555), (11, 0.455), (21, 0.01), (100, 0.01)])
 def test_among_few_classes_the_interval_of_q_is_narrow(classes, low):
     """α comes near β by the share (L − 1)/20: 0.9 − 0.89·share."""
@@ -109,12 +92,6 @@ def test_adjustment_acts_in_its_place_alone():
     for bad, message in (({"place": "later"}, "later"), ({"tau": math.inf}, "tau=inf")):
         with pytest.raises(InputError, match=message):
             Adjustment(**bad)
-
-
-def test_tent_over_several_images_chooses_no_views():
-    with pytest.raises(InputError, match="there are no views to choose"):
-        create_method("tent", batch=4, ratio=0.3)
-    create_method("tent", batch=4)
 
 
 def test_weights_of_nan_are_refused_before_anything_is_learned():

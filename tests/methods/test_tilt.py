@@ -254,18 +254,6 @@ def test_what_two_streams_began_with_counts_once() -> None:
         assert_close(state[name], want[name], rtol=1e-5, atol=1e-5)
 
 
-def test_nothing_is_known_before_the_first_image() -> None:
-    method = create_method("tilt")
-    assert method.class_prior is None
-    assert method.adjustment(torch.zeros(2, 3)) is None
-    method.begin()
-    batch, _ = stream(6, 1)
-    assert_close(
-        method.step(batch).prior, torch.full((1, 6), 1 / 6, dtype=torch.float64), check_dtype=False
-    )
-    assert_close(method.class_prior.shares.share.sum(), torch.tensor(1.0).double())
-
-
 def test_shares_lie_in_their_intervals_which_unsure_answers_widen() -> None:
     batch, _ = stream(6, 60, shown=3)
     wide = []
@@ -321,17 +309,6 @@ def test_probabilities_of_nothing_are_no_trouble(classes: int) -> None:
     method = create_method("tilt", smoothing=1e-12)
     assert said(method, Batch(z), 7).isfinite().all()
     assert method.class_prior.log_prior.isfinite().all()
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"likeness": -1.0}, {"likeness": math.nan}, {"smoothing": 0.0},
-     {"frequencies": "often"}],
-    ids=str,
-)  # fmt: skip
-def test_what_makes_no_sense_is_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=next(iter(options))):
-        create_method("tilt", **options)
 
 
 # --------------------------------------------------------------------------- what it must do

@@ -18,8 +18,9 @@ from adte.bench import timing
 from adte.bench.conditions import conditions
 from adte.core.batch import Sample
 from adte.core.machine import threads
+from adte.core.state import fresh
 from adte.methods import bank, create_method
-from adte.methods.prior import ClassPrior, PriorOptions, fixed_point
+from adte.methods.prior import PriorOptions, fixed_point, rule_of
 
 __all__ = ["DEFAULT", "run"]
 
@@ -69,19 +70,20 @@ def _fixed_point(
     options = PriorOptions(
         estimator="fixed-point", smoothing=0, smoothing_total=0, clip=0, bank="fifo", size=size
     )
-    prior = ClassPrior(classes, options)
+    rule = rule_of(options)
+    state = fresh("the class prior", rule.entries(), {"L": classes})
     for n in range(classes * size):
         p = item().exp()
-        bank.insert(prior.state, "", int(p.argmax()), -float(n), {"items": p})
-    prior.state["seen"] += classes * size
-    prior.rule.refresh(prior.state)
+        bank.insert(state, "", int(p.argmax()), -float(n), {"items": p})
+    state["seen"] += classes * size
+    rule.refresh(state)
     uniform = torch.full((classes,), 1 / classes, dtype=torch.float64)
-    filled = bank.filled(prior.state)
-    items = [prior.state["items"][c, filled[c]] for c in range(classes)]
+    filled = bank.filled(state)
+    items = [state["items"][c, filled[c]] for c in range(classes)]
 
     def incremental() -> Tensor:
-        prior.observe(item())
-        return prior.prior
+        rule.observe(state, item().double())
+        return rule.log_prior(state).exp()
 
     def rebuilt() -> Tensor:
         even = torch.full_like(uniform, 1 / classes)

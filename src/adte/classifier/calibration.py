@@ -89,11 +89,10 @@ def check_temperature(value: float) -> float:
         found = float(value)
     except (TypeError, ValueError):
         found = math.nan
-    low, high = TEMPERATURES
-    if not low <= found <= high:
+    if not TEMPERATURES.hold(found):
         raise InputError(
-            f"temperature={brief(value)} cannot be used; give a number from {low:g} to {high:g}, "
-            "1 to leave confidence as it is"
+            f"temperature={brief(value)} cannot be used; give a number from {TEMPERATURES.low:g} "
+            f"to {TEMPERATURES.high:g}, 1 to leave confidence as it is"
         )
     return found
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from functools import cached_property
 from inspect import signature
 from pathlib import Path
@@ -25,13 +25,12 @@ from adte.classifier.calibration import (
     indices_of,
     tempered,
 )
-from adte.classifier.facts import check_more, plain
+from adte.classifier.facts import check_more
 from adte.classifier.fit import (
     check_fit,
     check_named,
     check_one_order,
     check_same_model,
-    damaged,
     read_learned,
     read_method,
 )
@@ -45,7 +44,7 @@ from adte.classifier.given import (
     names_given,
     views_given,
 )
-from adte.classifier.learned import Learned
+from adte.classifier.learned import Learned, Lineage
 from adte.core.batch import Batch, Context, Sample
 from adte.core.errors import (
     InputError,
@@ -66,7 +65,6 @@ from adte.files.order import Order
 from adte.files.states import check_path, save_state
 from adte.images import Preprocess, Views
 from adte.methods import Method
-from adte.methods.prior import Belief
 from adte.models import FixedClasses, Model, check_model
 from adte.models.prompts import SINGLE, Prompts, Templates
 from adte.pipeline import Pipeline, default_group
@@ -128,9 +126,7 @@ class Classifier:
         model, method, prompts, views: what the classifier was made from.
         seen: number of images learned from so far.
         frozen: whether learning is switched off.
-        begun_from: digests of the states that it goes back to: those that `begin` began from,
-            here, before that, or in what was merged; with = before them those that were loaded,
-            and gone on from; with > those that were saved, pickled or copied.
+        lineage: digests of the states that it goes back to, so that `merge` counts none twice.
         unread: images that the last call with errors="skip" left out, as (source, reason).
 
     Raises:
@@ -176,7 +172,7 @@ class Classifier:
         self.context = Context.of(self.model, vectors, self.classes)
         self.frozen = False
         self.seen = 0
-        self.begun_from: list[str] = []
+        self.lineage = Lineage()
         self.temperature = 1.0
         self.unread: list[Unread] = []
         self._lock = threading.RLock()
@@ -507,7 +503,7 @@ class Classifier:
         """
         with self._lock:
             prior = self.method.class_prior
-            found = prior.shares if isinstance(prior, Belief) else None
+            found = None if prior is None else prior.shares
         if self.seen == 0:
             raise InputError("no image was seen yet, so there are no shares; predict some")
         if found is None or len(found.share) != len(self.classes):
@@ -537,7 +533,7 @@ class Classifier:
         """Forget what was learned from images. The temperature, which comes from labels, stays."""
         with self._lock:
             self.method.reset()
-            self.seen, self.begun_from = 0, []
+            self.seen, self.lineage = 0, Lineage()
 
     def begin(self) -> None:
         """Begin another stream with what was learned from the last one.
@@ -546,7 +542,7 @@ class Classifier:
         each class came is forgotten. Other methods cannot tell these apart and keep everything.
         """
         with self._lock:
-            self._hold(self._learned.begin())
+            self._hold(self._learned.for_new_stream())
 
     @cached_property
     def fingerprint(self) -> str:
@@ -555,20 +551,21 @@ class Classifier:
 
     @property
     def _learned(self) -> Learned:
-        return Learned(self.method, self.seen, self.begun_from)
+        return Learned(self.method, self.seen, self.lineage)
 
     def _hold(self, learned: Learned) -> None:
         """Note what the method has learned by now."""
-        self.seen, self.begun_from = learned.seen, list(learned.begun_from)
+        self.seen, self.lineage = learned.seen, learned.lineage
 
     @property
     def facts(self) -> dict[str, Any]:
         """Everything but the model's weights and what was learned, as values for JSON."""
+        pixels = self.model.preprocess  # maybe of a class derived from Preprocess
         return {
             "version": __version__,
             "model": self.model.name,
             "fingerprint": self.fingerprint,
-            "preprocess": plain(self.model.preprocess, Preprocess),
+            "preprocess": {f.name: getattr(pixels, f.name) for f in fields(Preprocess)},
             "scale": self.context.scale,
             "classes": list(self.classes),
             "class_ids": list(self.model.ids) if isinstance(self.model, FixedClasses) else None,
@@ -580,7 +577,7 @@ class Classifier:
             "seen": self.seen,
             "frozen": self.frozen,
             "temperature": self.temperature,
-            "begun_from": list(self.begun_from),
+            "lineage": asdict(self.lineage),
         }
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False, **more: Any) -> Path:
@@ -601,7 +598,7 @@ class Classifier:
         """
         with self._lock:
             kept = self.method.state_dict(), self.facts
-            self._hold(self._learned.handed_on())
+            self._hold(self._learned.noted())
         return self._write(path, *kept, force, more)
 
     def checkpoint(self, path: str | os.PathLike[str], *, force: bool = False, **more: Any) -> Path:
@@ -664,10 +661,7 @@ class Classifier:
         if model is not None:
             check_named(str(path), facts, model if isinstance(model, str) else check_model(model))
         own = read_method(str(path), facts, method)
-        try:
-            prompts, views = Prompts(**facts["prompts"]), Views(**facts["views"])
-        except (TypeError, AttributeError, InputError) as error:
-            raise damaged(str(path), error) from error
+        prompts, views = Prompts(**facts["prompts"]), Views(**facts["views"])
         how = {"weights": weights, "device": device, "dtype": dtype, "tokenizer": tokenizer,
                "threads": threads}  # fmt: skip
         try:
@@ -684,7 +678,7 @@ class Classifier:
         check_same_model(str(path), facts, clf.facts)
         clf.pipeline.auto = facts["auto"]
         clf.method.load_state_dict(tensors, {"L": len(clf.classes)})
-        clf._hold(Learned(clf.method, facts["seen"], facts["begun_from"]).going_on())
+        clf._hold(Learned(clf.method, facts["seen"], facts["lineage"]).noted())
         clf.frozen, clf.temperature = facts["frozen"], facts["temperature"]
         return clf
 
@@ -700,7 +694,7 @@ class Classifier:
         order = check_fit(repr(str(path)), facts, self.facts)
         method = self.method.clone()
         method.load_state_dict(tensors, {"L": len(self.classes)})
-        learned = Learned(method, facts["seen"], facts["begun_from"]).going_on()
+        learned = Learned(method, facts["seen"], facts["lineage"]).noted()
         if order:
             learned = learned.in_order(order)
         with self._lock:
@@ -736,7 +730,7 @@ class Classifier:
             raise StateError("this classifier is frozen; call unfreeze() before merge()")
         order = check_fit("the other classifier", other.facts, self.facts)
         with other._lock:  # a copy: it may learn meanwhile, or merge this one
-            theirs = other._learned.copy().going_on()
+            theirs = other._learned.copy().noted()
         if order:
             theirs = theirs.in_order(order)
         common = None
@@ -757,7 +751,7 @@ class Classifier:
         with self._lock:
             state = self.__getstate__()
             own = {"method": deepcopy(self.method), "unread": list(self.unread)}
-            new.__setstate__(state | own | {"begun_from": list(self.begun_from)})
+            new.__setstate__(state | own)
         return new
 
     def anew(self) -> Classifier:
@@ -767,20 +761,18 @@ class Classifier:
         """
         new = object.__new__(type(self))
         fresh = {"method": self.method.clone(), "frozen": False, "seen": 0, "unread": []}
-        fresh |= {"begun_from": [], "_temperature": 1.0}
+        fresh |= {"lineage": Lineage(), "_temperature": 1.0}
         new.__setstate__(self.__dict__ | fresh)
         return new
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy is made of; it and this one go on from the same state from now on."""
         with self._lock:
-            self._hold(self._learned.handed_on())
+            self._hold(self._learned.noted())
             return {k: v for k, v in self.__dict__.copy().items() if k != "_lock"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._temperature = state.get("temperature", 1.0)  # as it was pickled before 0.2.0
-        self.begun_from = []
-        self.__dict__.update({k: v for k, v in state.items() if k not in ("temperature", "_lock")})
+        self.__dict__.update(state)
         self._lock = threading.RLock()
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -9,7 +9,6 @@ plain value given to the part itself sets its first option. So `entropy="adaptiv
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, field, fields, is_dataclass, replace
 from functools import cache
@@ -17,55 +16,14 @@ from numbers import Real
 from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from adte.core.errors import InputError, unknown
+from adte.core.schema import NONE, WORD, Bounds
 
 __all__ = [
-    "MANY", "Option", "at_least", "build", "check", "choices", "coerce", "describe", "flat",
+    "Option", "at_least", "build", "check", "choices", "coerce", "describe", "flat",
     "full_name", "option", "options", "parse", "part", "unread",
 ]  # fmt: skip
 
 T = TypeVar("T")
-
-MANY = 1 << 53  # images; no stream has had as many
-
-
-class Bounds(NamedTuple):
-    """low ≤ value ≤ high, above < value < below, where they are given.
-
-    Numbers are finite; `high=math.inf` says that this one need not be.
-
-    >>> str(Bounds(low=0, below=1)), str(Bounds(above=0)), Bounds(above=0).hold(0.0)
-    ('at least 0 and below 1', 'positive', False)
-    """
-
-    low: float | None = None
-    high: float | None = None
-    above: float | None = None
-    below: float | None = None
-
-    def hold(self, value: Any) -> bool:
-        return (
-            (self.low is None or value >= self.low)
-            and (self.high is None or value <= self.high)
-            and (self.above is None or value > self.above)
-            and (self.below is None or value < self.below)
-        )
-
-    def __str__(self) -> str:
-        if self == Bounds(above=0):
-            return "positive"
-        said = [
-            f"{word} {end}"
-            for word, end in (
-                ("at least", self.low), ("above", self.above), ("at most", self.high),
-                ("below", self.below),
-            )
-            if end not in (None, math.inf)
-        ]  # fmt: skip
-        return " and ".join(said)
-
-
-NONE = Bounds()
-LARGEST = 2**63  # no number comes near it
 
 
 def option(
@@ -334,7 +292,7 @@ def _wrong(value: Any, several: int, fractions: bool, bounds: Bounds) -> str:
     for one in value if several else (value,):
         if not isinstance(one, Real) or one != one:
             return "is not a number"
-        if one != bounds.high and not -LARGEST < one < LARGEST:  # type: ignore[operator]
+        if one != bounds.high and not -WORD < one < WORD:  # type: ignore[operator]
             return "is too large"
         if not fractions and not float(one).is_integer():
             return "is not a whole number"

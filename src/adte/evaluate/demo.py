@@ -22,7 +22,7 @@ from adte.evaluate.running.aggregate import aggregate
 from adte.evaluate.running.results import Results
 from adte.evaluate.running.tasks import LADDER, Outcome, passes, run_tasks
 from adte.methods import PriorMethod, create_method
-from adte.methods.prior import ClassPrior
+from adte.methods.prior import Belief
 from adte.models.tiny import tiny_classes
 
 __all__ = ["Demo", "estimators", "known_frequency", "learned", "length", "run_demo"]
@@ -124,7 +124,7 @@ def estimators(stream: FeatureStream, tick: Tick = silent) -> list[dict[str, Any
 
 def learned(
     stream: FeatureStream, method: str, tick: Tick = silent, **options: Any
-) -> tuple[PriorMethod, ClassPrior]:
+) -> tuple[PriorMethod, Belief]:
     """A method that has learned from the whole stream, and its class prior."""
     made = create_method(method, **options)
     assert isinstance(made, PriorMethod)

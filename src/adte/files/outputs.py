@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple
 
 from adte.core.errors import InputError, LockedError
+from adte.core.schema import Count
 from adte.files.devices import StrPath, is_special, open_through, standard_output
 from adte.files.locks import try_lock
 from adte.files.order import put_back
@@ -42,7 +43,7 @@ class Mark:
             one in which its first run was started.
     """
 
-    rows: int = 0
+    rows: Count = 0
     digest: str = ""
     folder: str = "."
 

@@ -13,9 +13,9 @@ from adte.core import functional as F
 from adte.core.errors import InputError
 from adte.core.options import option
 from adte.core.prediction import Prediction
-from adte.methods.measured import ANYWHERE, off_record
 from adte.methods.prompt_tuning import Episode, PromptMethod
 from adte.methods.registry import register
+from adte.methods.tracking import ANYWHERE, off_record
 
 __all__ = ["MLTTA", "bind"]
 

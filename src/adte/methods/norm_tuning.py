@@ -18,7 +18,7 @@ from adte.core.options import option
 from adte.core.prediction import Prediction
 from adte.core.state import Entry, State, prefixed, unprefixed
 from adte.methods.image_tower import MOMENTS, Descent, Tensors, Tower, Towers, refuse, slopes
-from adte.methods.measured import MeasuredMethod, off_record
+from adte.methods.tracking import EntropyMethod, off_record
 
 __all__ = ["NormTuner"]
 
@@ -26,7 +26,7 @@ HEAD = "parameter."
 
 
 @dataclass(kw_only=True, eq=False)
-class NormTuner(MeasuredMethod):
+class NormTuner(EntropyMethod):
     """A method that lets scale and shift of the normalisation layers follow the stream.
 
     Images come one by one, so what its paper calls a batch is one of two things.

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from adte.core.batch import Context, Sample
 from adte.core.errors import InputError
-from adte.core.functional import log_probs
-from adte.core.state import prefixed
+from adte.core.state import saved
 from adte.evaluate.features.stream import Tick, silent
 from adte.methods import create_method
 from adte.methods.norm_tuning import NormTuner
@@ -89,11 +88,11 @@ def _by_batches(method: str, options: dict[str, Any], world: Coloured) -> _Share
 
 def _join(tuner: NormTuner, logits: Tensor) -> None:
     """Take further images (N, L) into the class prior of a method."""
-    prior = tuner.class_prior
-    if prior is not None:
-        for z in logits:
-            prior.observe(log_probs(z))
-        tuner.load_state_dict(tuner.state_dict() | prefixed(prior.state_dict()))
+    state = tuner.state_dict()
+    if state and tuner.tracks:
+        tuner.refresh(state)
+        tuner.track(state, logits[:, None])
+        tuner.load_state_dict(saved(tuner.entries(), state))
 
 
 DRAWS = "digits, networks and order"

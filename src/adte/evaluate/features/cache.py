@@ -27,8 +27,8 @@ import torch
 from numpy.typing import NDArray
 from safetensors import safe_open
 
-from adte.classifier.facts import before
 from adte.core.errors import InputError, StateError
+from adte.core.schema import before
 from adte.data.base import Skipped
 from adte.data.streams import other_images
 from adte.evaluate.features import shards

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
 
-from adte.classifier.facts import instance, whole, written
 from adte.core.errors import StateError
+from adte.core.schema import Count, Positive, read, read_fields, written
 from adte.images import Preprocess, Views
 
 __all__ = ["FORMAT", "Recipe"]
@@ -95,11 +95,8 @@ class Recipe:
                 f"{FORMAT}; make it again with `adte extract`"
             )
         try:
-            recipe: Recipe = instance(
-                cls, more=True, shard=whole(1), views=instance(Views),
-                preprocess=instance(Preprocess),
-            ).read(facts, "")  # fmt: skip
-            whole(0).read(recipe.data.get("images"), "data.images")
+            recipe = cls(**read_fields(cls, facts, more=True, shard=Positive))
+            read(Count, recipe.data.get("images"), "data.images")
         except ValueError as error:
             raise StateError(
                 f"the recipe of the cache {where} is damaged ({error}); delete recipe.json and run "

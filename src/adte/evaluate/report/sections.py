@@ -16,8 +16,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from adte.classifier.facts import written
 from adte.core.errors import InputError, unknown
+from adte.core.schema import written
 from adte.data import StreamOptions
 from adte.data.corruptions import CORRUPTIONS
 from adte.data.streams import other_images

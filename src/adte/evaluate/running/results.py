@@ -12,30 +12,18 @@ from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from adte._version import __version__
-from adte.classifier.facts import (
-    ANY,
-    NUMBER,
-    SCALAR,
-    TEXT,
-    Fact,
-    instance,
-    many,
-    maybe,
-    one_of,
-    table,
-    whole,
-)
 from adte.core.errors import InputError, StateError, brief
+from adte.core.schema import Positive, Scalar, read, read_fields
 from adte.data.streams import other_images
 from adte.evaluate.running.metrics import Metric, list_metrics
-from adte.evaluate.running.protocol import PROTOCOLS, Run
+from adte.evaluate.running.protocol import Protocol, Run
 from adte.files import make_folder, write_whole
 from adte.files.states import load_state, save_state
 from adte.files.whole import check_readable
@@ -177,46 +165,54 @@ class Record:
     @classmethod
     def from_json(cls, facts: Mapping[str, Any], path: Path | None = None) -> Record:
         """Checked: what is missing or of the wrong kind is named in a ValueError."""
-        read = _RECORD.read(facts, "")
-        if path is not None and read["key"] != path.stem:
-            raise ValueError(f"key is {brief(read['key'])}, not the file's name")
+        found = read(_Record, facts)
+        if path is not None and found["key"] != path.stem:
+            raise ValueError(f"key is {brief(found['key'])}, not the file's name")
         for name in ("accuracy", "seconds", "images"):
-            NUMBER.read(read["metrics"].get(name), f"metrics.{name}")
+            read(float, found["metrics"].get(name), f"metrics.{name}")
         for m in list_metrics():
             try:
-                _checked(m, read["metrics"].get(m.name))
+                _checked(m, found["metrics"].get(m.name))
             except TypeError as error:
                 raise ValueError(f"metrics.{m.name}: {error}") from error
-        return cls(read["title"], read["metrics"], read["protocol"], read["key"], path)
+        about = read_fields(Conditions, found["protocol"], "protocol", more=True, **READ)
+        return cls(found["title"], found["metrics"], Conditions(**about), found["key"], path)
 
 
-def _read(default: Any, **facts: Fact) -> Fact:
-    """A table of which tables and pages read these facts, if they are there; kept as it is."""
-    known = table({k: Fact(f.read, None) for k, f in facts.items()}, more=True)
-
-    def checked(value: Any, place: str) -> Any:
-        known.read(value, place)
-        return value
-
-    return Fact(checked, default)
+class _Named(TypedDict):
+    name: str
 
 
-_CONDITIONS = instance(
-    Conditions,
-    more=True,
-    protocol=one_of(*PROTOCOLS),
-    prompts=_read({}, templates=maybe(many(TEXT))),
-    views=_read({}, count=maybe(whole(1))),
-    data=_read(
-        {}, datasets=many(table({"name": TEXT}, more=True)), domain_counts=table(ANY), seed=SCALAR
-    ),
-    skipped=Fact(many(_read({}, id=TEXT)).read, []),
-    images=whole(1),
-    classes=whole(1),
-)
-_RECORD = table(
-    {"title": TEXT, "metrics": table(ANY), "protocol": _CONDITIONS, "key": TEXT}, more=True
-)
+class _Data(TypedDict, total=False):
+    datasets: list[_Named]
+    domain_counts: dict[str, Any]
+    seed: Scalar
+
+
+class _Prompts(TypedDict, total=False):
+    templates: list[str] | None
+
+
+class _Views(TypedDict, total=False):
+    count: Positive | None
+
+
+class _Skipped(TypedDict, total=False):
+    id: str
+
+
+class _Record(TypedDict):
+    title: str
+    metrics: dict[str, Any]
+    protocol: dict[str, Any]
+    key: str
+
+
+# What tables and pages read of the conditions; whatever else a table holds is kept as it is.
+READ: dict[str, Any] = {
+    "protocol": Protocol, "prompts": _Prompts, "views": _Views, "data": _Data,
+    "skipped": list[_Skipped], "images": Positive, "classes": Positive,
+}  # fmt: skip
 
 
 class Results:

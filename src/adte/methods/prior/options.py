@@ -88,14 +88,7 @@ class PriorOptions:
         "matrix column of a class without predictions: uniform, or zero as released",
         only=FIXED,
     )
-    noise: float = option(
-        0.0,
-        "share of pseudo-labels that are replaced by random ones, for studies of noise",
-        low=0,
-        high=1,
-        only=FIXED,
-    )
-    seed: int = option(0, "seed of the reservoir and of the noise", only=FIXED)
+    seed: int = option(0, "seed of the reservoir", only=("bank", "reservoir"))
 
     def __post_init__(self) -> None:
         check(self, "the class prior")
