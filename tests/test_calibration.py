@@ -234,7 +234,7 @@ def test_calibrating_keeps_what_a_state_knows_of_its_outputs(labelled, tmp_path)
     assert facts(done)["images"] == 6
     tensors, header = load_state(state)
     changed = {k for k in header if header[k] != before[1].get(k)}
-    assert changed == {"temperature", "begun_from"}  # it went on from what it was
+    assert changed == {"temperature", "lineage"}  # it went on from what it was
     assert header["temperature"] == facts(done)["temperature"]
     assert all(torch.equal(v, tensors[k]) for k, v in before[0].items())
     lines = out.read_text()

@@ -50,10 +50,11 @@ def read_state(facts: object, name: str) -> dict[str, Any]:
 
     In format 1, of adte 0.1, `seen` is 0.
     """
+    if isinstance(facts, dict) and facts.get("format") == 1:
+        facts = {"seen": 0, **facts}
     try:
-        older = {"seen": 0} if isinstance(facts, dict) and facts.get("format") == 1 else {}
-        known = StateFacts(**(older | read_fields(StateFacts, older | facts, more=True)))  # type: ignore[operator]
-    except (InputError, ValueError, TypeError) as error:
+        known = StateFacts(**read_fields(StateFacts, facts, more=True))
+    except ValueError as error:
         raise StateError(f"the header of {name!r} is damaged: {error}; save it again") from None
     return asdict(known) | {"lineage": known.lineage}
 

@@ -171,7 +171,8 @@ def check_needs(name: str) -> None:
         "class weights": replace(sample, class_weights=None),
     }
     for need in method.needs & lacking.keys():
-        for call in (method.step, method.predict, *([method.learn] if method.stateful else [])):
+        calls: list[Callable[[Sample], object]] = [method.step, method.predict]
+        for call in calls + ([method.learn] if method.stateful else []):
             with refused(InputError, f"needs {need}"):
                 call(lacking[need])
     assert not method.state_dict()
