@@ -177,21 +177,6 @@ def test_one_call_may_learn_nothing(model, photos):
     assert clf.seen == 1
 
 
-def test_learn_and_freeze(model, photos):
-    clf = make(model)
-    clf.learn(photos / "00.png")
-    assert clf.method.class_prior.seen == 1
-    clf.freeze()
-    clf.predict(photos / "01.png")
-    assert clf.method.class_prior.seen == 1
-    with pytest.raises(InputError, match="frozen"):
-        clf.learn(photos / "01.png")
-    clf.unfreeze().predict(photos / "01.png")
-    assert clf.method.class_prior.seen == 2
-    clf.reset()
-    assert clf.method.class_prior is None
-
-
 @pytest.mark.parametrize("method", ["tilt", "adte", "adte-released", "se"])
 def test_saved_and_loaded_it_goes_on_identically(model, photos, tmp_path, method):
     paths = sorted(photos.iterdir())
@@ -393,18 +378,6 @@ def test_facts_of_ones_own_beside_those_of_a_state(model, tmp_path):
         with pytest.raises(InputError, match=sentence):
             clf.save(file, **more)
     assert file.read_bytes() == before
-
-
-@pytest.mark.parametrize("method", ["tilt", "tda"])
-def test_a_copy_shares_the_weights_and_learns_by_itself(model, photos, method):
-    clf = make(model, method=method)
-    clf.predict(photos / "00.png")
-    twin = copy(clf)
-    assert twin.model is clf.model
-    ahead = [clf.predict(p).probs for p in sorted(photos.iterdir())[:3]]
-    assert (clf.seen, twin.seen) == (4, 1)
-    again = [twin.predict(p).probs for p in sorted(photos.iterdir())[:3]]
-    assert all(torch.equal(a, b) for a, b in zip(ahead, again, strict=True))
 
 
 @pytest.mark.parametrize("method", ["tilt", "tda"])

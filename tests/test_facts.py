@@ -109,7 +109,7 @@ def deep(depth: int) -> Any:
         ("version", {}, "version is {}, not a text"),
         ("frozen", 0, "frozen is 0, not true or false"),
         ("frozen", "no", "frozen is 'no'"),
-        ("seen", -1, "seen is -1, not a whole number at least 0"),
+        ("seen", -1, "seen is -1, not a whole number, at least 0"),
         ("seen", True, "seen is True"),
         ("seen", 1e3, "seen is 1000.0"),
         ("seen", 10**30, "seen is 1000"),
@@ -118,7 +118,7 @@ def deep(depth: int) -> Any:
         (
             "views/count",
             10**12,
-            "views.count is 1000000000000, not a whole number at",
+            "views.count is 1000000000000, not a whole number, at",
         ),
         ("views/count", 0, "views.count is 0"),
         ("views/count", "64", "views.count is '64'"),
@@ -247,7 +247,7 @@ def test_a_dataclass_is_a_schema():
         (Box, {"size": {"width": 1, "extra": 1}}, "does not know it.size.extra"),
         (Box, {"size": {"width": 3}, "at": [1, "x"]}, r"it.at\[1\] is 'x', not a number"),
         (list[Size], [{"width": 1}, {"width": "x"}], r"it\[1\].width is 'x', not a whole number"),
-        (Named, {"count": 0}, "it.count is 0, not a whole number at least 1"),
+        (Named, {"count": 0}, "it.count is 0, not a whole number, at least 1"),
         (dict[str, Scalar], {"a": []}, "it.a is"),
     ):
         with pytest.raises(ValueError, match=said):

@@ -197,13 +197,6 @@ def test_batched_equals_looped(lead: tuple[int, ...]) -> None:
         assert_close(batched, want.reshape(*lead, *want.shape[1:]))
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_q_rules_are_batched(rule: str) -> None:
-    rows = torch.stack([torch.from_numpy(random_log_prior(6, s)) for s in range(4)])
-    want = torch.stack([F.q_from_prior(row, rule=rule) for row in rows]).reshape(2, 2, 6)
-    assert_close(F.q_from_prior(rows.reshape(2, 2, 6), rule=rule), want)
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_is_widened(dtype: torch.dtype) -> None:
     """What comes out is float32, and is the float32 result of the rounded input."""
@@ -307,26 +300,6 @@ def test_tsallis_tends_to_shannon_from_both_sides(z: np.ndarray) -> None:
             last = difference
 
 
-@quick
-@given(z=stacks(max_views=3))
-def test_tsallis_is_continuous_at_one(z: np.ndarray) -> None:
-    lp = log_p(z)
-    assert_close(F.tsallis(lp, 1.0), F.shannon(lp), rtol=1e-12, atol=1e-12)
-    for q in (math.nextafter(1, 0), math.nextafter(1, 2)):
-        assert_close(F.tsallis(lp, q), F.shannon(lp), rtol=1e-9, atol=1e-12)
-
-
-@quick
-@given(classes=st.integers(1, 60), q=st.sampled_from(QS))
-def test_the_uniform_distribution_has_the_largest_entropy(classes: int, q: float) -> None:
-    flat = torch.full((classes,), -math.log(classes), dtype=torch.float64)
-    largest = math.log(classes) if q == 1 else (classes ** (1 - q) - 1) / (1 - q)
-    assert float(F.tsallis(flat, q)) == pytest.approx(largest, rel=1e-6, abs=1e-9)
-    other = F.tsallis(log_p(random_logits(20, classes)), q)
-    assert (other <= largest + 1e-9).all()
-    assert (other >= -1e-12).all()
-
-
 # --------------------------------------------------------------------------- invariants
 
 
@@ -384,13 +357,6 @@ def test_minus_infinity_gives_finite_results(dtype: torch.dtype) -> None:
                  rtol=2e-2, atol=1e-6)  # fmt: skip
 
 
-def test_small_q_is_computed_in_the_log_domain() -> None:
-    """At q = 0.01 a probability of e^−200, zero in float32, still contributes e^−2/(1 − q)."""
-    lp = torch.tensor([0.0, -200.0])
-    want = (1 + math.exp(-2)) / 0.99
-    assert float(F.adaptive_tsallis(lp, torch.tensor([0.01, 0.01]))) == pytest.approx(want)
-
-
 # --------------------------------------------------------------------------- q from the prior
 
 
@@ -412,12 +378,6 @@ def test_q_stays_inside_its_interval_and_follows_its_direction(
     both = [F.q_from_prior(log_prior, 0.05, 0.8, rule, d) for d in DIRECTIONS]
     # The directions mirror each other: u and 1 − u.
     assert_close(both[0] + both[1], torch.full_like(log_prior, 0.85), rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize("direction", DIRECTIONS)
-def test_a_flat_prior_gives_alpha_by_minmax(direction: str) -> None:
-    flat = torch.full((4,), -math.log(4))
-    assert_close(F.q_from_prior(flat, direction=direction), torch.full((4,), 0.01))
 
 
 # --------------------------------------------------------------------------- selection and votes

@@ -42,7 +42,7 @@ def test_states_are_merged_without_their_model(tmp_path, monkeypatch):
         whole.merge(adte.Classifier.load(part))
     whole.save("loop.adte")
     before = [Path(part).read_bytes() for part in parts]
-    monkeypatch.setattr("adte.classifier.given.load_model", None)
+    monkeypatch.setattr("adte.classifier.arguments.load_model", None)
     result = call("merge", *parts, "--out", "all.adte")
     assert result.exit_code == 0, result.output
     assert result.output == "wrote all.adte: 3 states, 6 images\n"

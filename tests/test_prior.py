@@ -332,29 +332,6 @@ def test_the_incremental_matrix_equals_the_rebuilt_one(
     np.testing.assert_allclose(prior.matrix, want, atol=1e-9)
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1, 1e-3, 7.7])
-def test_columns_sum_to_one(smoothing: float) -> None:
-    """In float64, as the docstring says; a column that leaks biases the fixed point."""
-    prior = observed(stream(5, 12), 5, smoothing=smoothing)
-    ones = torch.ones(5, dtype=torch.float64)
-    assert_close(prior.matrix.sum(0), ones, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.slow
-@quick
-@given(seed=seeds, n=st.integers(1, 80), size=st.integers(1, 5), bank=st.sampled_from(BANKS[1:]))
-def test_a_bank_holds_at_most_size_items_of_its_own_class(
-    seed: int, n: int, size: int, bank: str
-) -> None:
-    rows = np.exp(stream(4, n, seed))
-    offered = [rows[rows.argmax(1) == label] for label in range(4)]
-    held = bank_of(observed(np.log(rows), 4, bank=bank, size=size))
-    for label, items in enumerate(held):
-        assert len(items) == min(size, len(offered[label]))
-        for item in items:
-            assert np.isclose(offered[label], item, atol=1e-7).all(1).any()
-
-
 @pytest.mark.parametrize("bank", BANKS[1:])
 def test_certain_predictions_are_items_too(bank: str) -> None:
     """Their gap is infinite, and a slot that holds one is not empty."""

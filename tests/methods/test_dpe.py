@@ -84,25 +84,6 @@ def test_against_plain_loops(lr, align, threshold, answer):
     assert max(sizes) == 3
 
 
-def test_without_residuals_it_is_a_cache_of_means():
-    """lr = 0, nothing admitted: text logits and the exponential of the likeness to class means."""
-    method = DPE(lr=0.0, threshold=0.0)
-    items = {}
-    for s in ALL:
-        got = method.step(s)
-        kept = slow.surest(s.logits.numpy(), 0.1)
-        queue = items.setdefault(int(s.logits[kept].mean(0).argmax()), [])
-        queue.append((slow.marginal_entropy(s.logits[kept].double().numpy()), s.features[kept][0]))
-        queue.sort(key=lambda item: item[0])
-        del queue[3:]
-        z = s.logits[0].clone()
-        for c, queue in items.items():
-            v = torch.nn.functional.normalize(torch.stack([k for _, k in queue]).mean(0), dim=-1)
-            z[c] += 6 * torch.exp(-5 * (1 - s.features[0] @ v))
-        torch.testing.assert_close(got.probs, z.softmax(-1), atol=1e-5, rtol=1e-4)
-    assert int(method.state_dict()["admitted"]) == 0
-
-
 # --------------------------------------------------------------------------- state
 
 

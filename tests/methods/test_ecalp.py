@@ -167,16 +167,6 @@ def test_merged_graphs_are_those_of_one_stream(size):
     torch.testing.assert_close(a.predict(NEW[1]).probs, whole.predict(NEW[1]).probs)
 
 
-def test_merge_keeps_the_labels_of_both():
-    a, b = ECALP(), ECALP()
-    for i, s in enumerate(ALL):
-        (a if i < 25 else b).learn(s)
-    scores = [m.state_dict()["score"] for m in (a, b)]
-    a.merge(b)
-    merged = a.state_dict()["score"]
-    assert float(merged.sum()) == pytest.approx(sum(float(s.sum()) for s in scores))
-
-
 def test_merge_refuses_other_classes():
     """Also the same in another order, which the variance does not tell apart."""
     a = ECALP()

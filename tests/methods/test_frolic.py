@@ -149,29 +149,3 @@ def test_online_gaussian_is_that_of_the_images_so_far(share):
     tau = match_temperature(grid, sums["gaussian"] / 30, float(sums["text"] / 30)) / ALL[0].scale
     want = (ALL[41].logits[0] + g / tau).softmax(-1)
     torch.testing.assert_close(method.predict(ALL[41]).probs, want, atol=1e-5, rtol=1e-4)
-
-
-# --------------------------------------------------------------------------- state
-
-
-def test_state_does_not_grow_and_sums_add():
-    def size(method):
-        return sum(v.numel() for v in method.state_dict().values())
-
-    whole, a, b = Frolic(), Frolic(), Frolic()
-    for i, s in enumerate(ALL):
-        whole.learn(s)
-        (a if i < 25 else b).learn(s)
-    assert size(whole) == size(a)
-    empty = Frolic()
-    empty.merge(b)
-    torch.testing.assert_close(empty.predict(ALL[0]).probs, b.predict(ALL[0]).probs)
-    a.merge(b)
-    mine, one = a.state_dict(), whole.state_dict()
-    for key in ("count", "total", "square", "text", "class_total", "class_square"):
-        torch.testing.assert_close(mine[key], one[key])
-    assert int(mine["prior.seen"]) == 60
-    assert a.class_prior.seen == 60
-    torch.testing.assert_close(
-        a.predict(ALL[0]).probs, whole.predict(ALL[0]).probs, atol=0.03, rtol=0
-    )

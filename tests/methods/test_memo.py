@@ -10,7 +10,6 @@ import torch
 
 import oracle
 import tower_oracle as slow
-from adte.methods.bn import BN
 from adte.methods.memo import MEMO
 from adte.methods.tracking import marginal
 
@@ -68,16 +67,3 @@ def test_an_episode_by_hand(options, views):
         got = method.step(sample)
         torch.testing.assert_close(got.probs, episode(net, sample.pixels, options))
         assert sorted(got.kept.tolist()) == (list(range(1, views)) or [0])
-
-
-def test_marginal_entropy_falls():
-    net = slow.Net()
-    sample = slow.image(net, 9)
-    tuned = MEMO(lr=1e-2, steps=10, parameters="all")
-    plain = MEMO(steps=0)
-    assert torch.equal(plain.predict(sample).probs, BN().predict(sample).probs)
-    h = [
-        float(-(p.log() * p).sum())
-        for p in (plain.predict(sample).probs, tuned.predict(sample).probs)
-    ]
-    assert h[1] < h[0]

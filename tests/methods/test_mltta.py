@@ -137,20 +137,6 @@ def test_captions_against_plain_loops(normalise):
 # --------------------------------------------------------------------------- scores and captions
 
 
-def test_scores_rank_the_classes_as_the_probabilities_do():
-    _, samples = slow.world(5)
-    for sample in samples:
-        p = MLTTA(labels_per_view=2).predict(sample)
-        assert p.scores.argsort().tolist() == p.probs.argsort().tolist()
-        assert (float(p.scores.min()), float(p.scores.max())) == (0, 1)
-        assert float(p.probs.sum()) == pytest.approx(1)
-    method = MLTTA(adjust="after")
-    for sample in samples:
-        method.learn(sample)
-    p = method.predict(samples[0])
-    assert p.scores.argsort().tolist() == p.probs.argsort().tolist()
-
-
 def test_captions_are_given_not_learned():
     _, (sample,) = slow.world(1)
     method, (bank, counts) = MLTTA(), captions()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -78,16 +77,6 @@ def test_before_anything_is_learned_the_text_decides():
     both = OnZeta(length=1).predict(ALL[0]).probs
     torch.testing.assert_close(both, 0.8 * (z / 4).softmax(-1) + 0.2 * z.softmax(-1))
     assert not method.state_dict()
-
-
-def test_a_class_that_keeps_coming_loses_its_lead_unless_balance_is_off():
-    """What it takes for the model's fault is the stream's: the same image, over and over."""
-    even, free = OnZeta(proxy_weight=0.0), OnZeta(proxy_weight=0.0, balance=0.0)
-    mild = replace(ALL[0], logits=ALL[0].logits / 10)
-    said = {m: [m.step(mild).probs for _ in range(30)] for m in (even, free)}
-    assert {int(p.argmax()) for p in said[even]} != {int(said[even][0].argmax())}
-    for p in said[free]:
-        torch.testing.assert_close(p, said[free][0])
 
 
 def test_a_bonus_of_any_size_does_not_overflow():

@@ -53,21 +53,6 @@ def test_scaled_thresholds_mean_the_same_for_every_measure(name, classes):
     assert (scale == 1) == (name == "shannon")
 
 
-def test_scale_without_anything_to_scale():
-    assert Entropy(kind="tsallis").scale(1) == 1
-    assert Entropy(kind="adaptive").scale(9, None) == 1
-
-
-@pytest.mark.parametrize(("classes", "low"), [(2, 0.8555), (11, 0.455), (21, 0.01), (100, 0.01)])
-def test_among_few_classes_the_interval_of_q_is_narrow(classes, low):
-    """α comes near β by the share (L − 1)/20: 0.9 − 0.89·share."""
-    q = Entropy(kind="adaptive").class_q(torch.linspace(-1, 0, classes).double())
-    assert float(q.max()) == pytest.approx(0.9)
-    assert float(q.min()) == pytest.approx(low)
-    wide = Entropy(kind="adaptive", few=0).class_q(torch.linspace(-1, 0, classes).double())
-    assert float(wide.min()) == pytest.approx(0.01)
-
-
 # --------------------------------------------------------------------------- views, adjustment
 
 

@@ -112,25 +112,6 @@ def test_against_plain_loops(ratio, views, keep):
 # --------------------------------------------------------------------------- options
 
 
-def test_base_key_ignores_the_other_views():
-    alone, many = TDA(), TDA(key="base")
-    for s in ALL[:20]:
-        one = replace(s, logits=s.logits[:1], features=s.features[:1])
-        torch.testing.assert_close(many.step(s).probs, alone.step(one).probs)
-
-
-def test_a_full_cache_is_displaced_only_by_a_surer_image():
-    f, w = torch.eye(2)[:1], torch.eye(2)
-    method = TDA(positive_size=1)
-    for gap, want in ((1.0, 1.0), (0.5, 1.0), (1.0, 1.0), (2.0, 2.0)):
-        z = torch.tensor([[gap, 0.0]])
-        method.learn(Sample(z, f, w))
-        p = torch.tensor([[want, 0.0]]).softmax(-1)
-        assert method.state_dict()["positive.rank"][0, 0] == pytest.approx(
-            float(-(p * p.log()).sum()), abs=1e-6
-        )
-
-
 @pytest.mark.parametrize("entropy", ["tsallis", "adaptive"])
 def test_the_measure_enters_caches_and_choice(entropy):
     """Entropy of the views is the measure's; ranks are it over its scale, comparable with nats."""

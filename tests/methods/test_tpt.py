@@ -42,16 +42,6 @@ def test_card_4_adamw():
     near(adamw(x, lambda _: g.double(), 1, 5e-3, 0.01), [0.294985, -0.19499], 6)
 
 
-def test_gradient_of_the_marginal_entropy():
-    """Card 0: ∂ME/∂z_ij = −(1/n)·P_ij·(ln p̄_j − Σ_k P_ik ln p̄_k)."""
-    z = Z.clone().requires_grad_()
-    (got,) = torch.autograd.grad(TPT().loss(z), z)
-    P = oracle.softmax(oracle.F_LOGITS)
-    log_mean = np.log(P.mean(0))
-    want = -P * (log_mean - (P * log_mean).sum(1, keepdims=True)) / len(P)
-    np.testing.assert_allclose(got, want, atol=1e-12)
-
-
 # --------------------------------------------------------------------------- the oracle
 
 
@@ -74,16 +64,6 @@ def test_against_plain_loops(steps):
         np.testing.assert_allclose(got.probs, want, atol=1e-7)
         if not steps:  # no step: the zero-shot answer of the base view
             np.testing.assert_allclose(got.probs, oracle.softmax(sample.logits[0]), atol=1e-9)
-
-
-def test_tuning_makes_the_kept_views_surer():
-    _, samples = slow.world(10)
-    method = TPT(keep=0.5)
-    for sample in samples:
-        e = method.episode(sample.batch)
-        weights, _, kept = method.tune(e)
-        before = method.loss(e.take(kept).logits(e.learner.initial_weights))
-        assert method.loss(e.take(kept).logits(weights)) < before
 
 
 # --------------------------------------------------------------------------- the drop-in entropy
@@ -302,13 +282,6 @@ def test_the_context_is_found(kind, start, end, names):
         torch.testing.assert_close(learner.initial_weights, want)
         moved = learner.class_weights(learner.initial + 0.1)
     assert not torch.allclose(moved, want, atol=1e-3)
-
-
-def test_other_contexts():
-    assert PromptLearner(Started(), slow.NAMES, "art of the").initial.shape == (3, 10)
-    assert PromptLearner(SmallModel(), slow.NAMES, "dog 7").initial.shape == (2, 10)
-    with pytest.raises(InputError, match="context=''"):
-        PromptLearner(Started(), slow.NAMES, "")
 
 
 # --------------------------------------------------------------------------- input

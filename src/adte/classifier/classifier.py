@@ -18,6 +18,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adte._version import __version__
+from adte.classifier.arguments import (
+    checked_names,
+    is_flow,
+    make_classes,
+    make_method,
+    make_model,
+    make_views,
+    name_of,
+    named_images,
+)
 from adte.classifier.calibration import (
     Calibration,
     calibrate,
@@ -33,16 +43,6 @@ from adte.classifier.fit import (
     check_same_model,
     read_learned,
     read_method,
-)
-from adte.classifier.given import (
-    classes_given,
-    is_flow,
-    method_given,
-    model_given,
-    name_of,
-    named_images,
-    names_given,
-    views_given,
 )
 from adte.classifier.learned import Learned, Lineage
 from adte.core.batch import Batch, Context, Sample
@@ -155,16 +155,16 @@ class Classifier:
         threads: int | None = None,
         **options: Any,
     ) -> None:
-        names = names_given(classes)  # before a model is loaded
+        names = checked_names(classes)  # before a model is loaded
         self.prompts = Prompts.of(templates)
-        self.views = views_given(views, seed)
+        self.views = make_views(views, seed)
         own = [*signature(Classifier).parameters][:-1]  # but for **options
-        self.method = method_given(method, options, own)
+        self.method = make_method(method, options, own)
         how = {"weights": weights, "device": device, "dtype": dtype, "tokenizer": tokenizer,
                "threads": threads}  # fmt: skip
-        towers = model_given(model, runtime, **how)
+        towers = make_model(model, runtime, **how)
         with as_it_is(towers.device):
-            self.model, self.classes, vectors = classes_given(towers, names, self.prompts)
+            self.model, self.classes, vectors = make_classes(towers, names, self.prompts)
         self.model.require(self.method.needs, by=f"method {self.method.name!r}")
         keep = "pixels" in self.method.needs
         auto = isinstance(views, str)
@@ -665,7 +665,7 @@ class Classifier:
         how = {"weights": weights, "device": device, "dtype": dtype, "tokenizer": tokenizer,
                "threads": threads}  # fmt: skip
         try:
-            towers = model_given(model or facts["model"], runtime, **how)
+            towers = make_model(model or facts["model"], runtime, **how)
         except UnknownModel as error:
             raise UnknownModel(
                 f"{error}; {str(path)!r} was saved with this model: where its name is not known, "

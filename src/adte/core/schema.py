@@ -119,7 +119,7 @@ def read(hint: Any, value: Any, place: str = "", bounds: Bounds = NONE) -> Any:
     if hint in _SIMPLE:
         wanted, fits = _SIMPLE[hint]
         if not (fits(value) and (bounds == NONE or bounds.hold(value))):
-            raise Mismatch(place, value, f"{wanted} {'' if bounds == NONE else bounds}".strip())
+            raise Mismatch(place, value, wanted if bounds == NONE else f"{wanted}, {bounds}")
         return value
     if origin in (Union, types.UnionType):
         return _read_union(args, value, place, bounds)
