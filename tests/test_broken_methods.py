@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from adte import Classifier, InputError, Sample, StateError, create_method
+from adte import Classifier, InputError, StateError
 from adte.core.prediction import Prediction
 from adte.core.state import Entry
 from adte.methods import Method
@@ -107,11 +107,6 @@ def test_a_mistake_is_refused_in_words_and_nothing_is_learned(kind, error, said)
     with pytest.raises(error, match=said):
         method.step(sample)
     assert not method.state_dict()
-
-
-def test_what_an_image_lacks_is_named_before_a_state_is_made():
-    with pytest.raises(InputError, match="needs class weights, but the sample has none"):
-        Right().step(Sample(torch.zeros(4, 3)))
 
 
 class Peeks(Right):
@@ -256,20 +251,3 @@ def test_a_state_that_its_declaration_allows_is_no_mistake():
     with pytest.raises(StateError, match="'step' holds a negative count"):
         again.load_state_dict(method.state_dict())
     assert method.entries()["ring"].shape == (3, "D")
-
-
-def test_features_are_of_unit_length_where_a_method_looks_at_them():
-    sample = samples(1)[0]
-    raw = replace(sample, features=0.9 * torch.ones_like(sample.features))
-    create_method("zero-shot").step(raw)
-    with pytest.raises(InputError, match=r"features of lengths 3\.6 to 3\.6 are no unit vectors"):
-        create_method("tda").step(raw)
-
-
-def test_every_image_has_features_of_unit_length():
-    first, second = samples(2)
-    long = replace(second, features=7 * second.features)
-    method = create_method("tda")
-    method.step(first)
-    with pytest.raises(InputError, match="no unit vectors"):
-        method.step(long)

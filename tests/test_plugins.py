@@ -17,7 +17,6 @@ from pathlib import Path
 
 import pytest
 
-from adte import list_methods
 from adte.core import registry
 from adte.core.registry import Registry
 
@@ -107,12 +106,6 @@ def test_another_thread_waits_for_the_plug_ins(monkeypatch: pytest.MonkeyPatch) 
             second.result(0.1)
         point.go.set()
         assert (first.result(60), second.result(60), point.count) == (1, 1, 1)
-
-
-@pytest.mark.slow
-def test_the_package_is_not_here_by_itself() -> None:
-    assert "zero-shot" in list_methods()
-    assert not set(METHODS) & set(list_methods())
 
 
 @pytest.mark.slow

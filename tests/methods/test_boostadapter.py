@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -67,10 +65,3 @@ def test_against_plain_loops(boost):
         torch.testing.assert_close(got, torch.tensor(loops.step(s)), atol=1e-5, rtol=1e-4)
         differs += not torch.allclose(got, tda.step(s).probs, atol=1e-3)
     assert differs > 30
-
-
-def test_one_view_is_tda():
-    method, tda = BoostAdapter(boost=3), TDA(negative_keep="newest")
-    for s in ALL[:30]:
-        s = replace(s, logits=s.logits[:1], features=s.features[:1])
-        torch.testing.assert_close(method.step(s).probs, tda.step(s).probs, rtol=0, atol=0)

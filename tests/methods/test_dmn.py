@@ -69,14 +69,6 @@ def test_against_plain_loops(ratio, views, size, weight):
     assert (max(filled) == size) == (size < 50)  # some memory ran over
 
 
-def test_without_weight_it_is_zero_shot_and_cold_it_reads_the_text():
-    none, cold = DMN(weight=0.0), DMN()
-    plain = ALL[0].logits[0].softmax(-1)
-    torch.testing.assert_close(none.step(ALL[0]).probs, plain)
-    torch.testing.assert_close(cold.predict(ALL[0]).probs, plain)  # a is t itself
-    assert not cold.state_dict()
-
-
 # --------------------------------------------------------------------------- state
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from adte import Sample, SimulatedStream
+from adte import SimulatedStream
 from adte.methods.mta import MTA, find_mode
 
 STREAM = SimulatedStream(classes=6, images=12, views=12, dim=8)
@@ -93,12 +93,6 @@ def test_few_views_and_duplicates_stay_finite(views):
     few = find_mode(VIEWS[-views:], (10 * VIEWS[-views:]).softmax(-1))
     assert few.point.isfinite().all()
     assert few.point.norm() == pytest.approx(1)
-
-
-def test_one_view_is_zero_shot():
-    f, w = VIEWS[2:3].float(), torch.eye(2)
-    sample = Sample(7 * f @ w.T, f, w, 7.0)
-    torch.testing.assert_close(MTA().predict(sample).probs, sample.logits[0].softmax(-1))
 
 
 def test_where_views_are_the_same_the_mode_is_among_them():

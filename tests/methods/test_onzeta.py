@@ -71,14 +71,6 @@ def test_against_plain_loops(options, n):
     near(method.state_dict()["proxies"], loops.w, atol=1e-3)
 
 
-def test_before_anything_is_learned_the_text_decides():
-    method, z = OnZeta(length=10**12), ALL[0].logits[0]
-    torch.testing.assert_close(method.predict(ALL[0]).probs, z.softmax(-1), atol=1e-5, rtol=0)
-    both = OnZeta(length=1).predict(ALL[0]).probs
-    torch.testing.assert_close(both, 0.8 * (z / 4).softmax(-1) + 0.2 * z.softmax(-1))
-    assert not method.state_dict()
-
-
 def test_a_bonus_of_any_size_does_not_overflow():
     method = OnZeta(bonus_rate=1e4)
     for s in ALL[:20]:

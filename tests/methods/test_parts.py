@@ -11,7 +11,7 @@ from adte import InputError, Sample, create_method
 from adte.core import functional as F
 from adte.core.batch import Batch, Context
 from adte.methods import bank, dpe
-from adte.methods.parts import Adjustment, Entropy, Selection
+from adte.methods.parts import Adjustment, Entropy
 
 # By hand: binary logits, and a prior that gives q = (.9, .01) when released.
 LOG_P = torch.tensor([[2.0, 0.0], [0.3, 0.0], [1.5, 0.0]], dtype=torch.float64).log_softmax(-1)
@@ -54,17 +54,6 @@ def test_scaled_thresholds_mean_the_same_for_every_measure(name, classes):
 
 
 # --------------------------------------------------------------------------- views, adjustment
-
-
-def test_selection_takes_the_surest_and_ties_go_to_the_first():
-    entropy = torch.tensor([[0.5, 0.1, 0.1, 0.9], [0.2, 0.2, 0.2, 0.2]])
-    assert Selection(ratio=0.5)(entropy).tolist() == [[1, 2], [0, 1]]
-    assert Selection(count=3)(entropy).tolist() == [[1, 2, 0], [0, 1, 2]]
-    assert Selection(ratio=0.1).number(4) == 1
-    with pytest.raises(InputError, match="ratio=0"):
-        Selection(ratio=0.0)
-    with pytest.raises(InputError, match="count=5"):
-        Selection(count=5)(entropy)
 
 
 def test_adjustment_acts_in_its_place_alone():
@@ -126,9 +115,3 @@ def test_dpe_holds_an_image_once():
         method.learn(batch)
         method.predict(batch)
     assert counted == [1, 1]
-
-
-def test_any_alpha_that_is_accepted_can_be_used():
-    """Of 0.9 − (0.9 − 1e-30) nothing was left, and the first image was refused."""
-    q = Entropy(kind="adaptive", alpha=1e-30, few=0).class_q(torch.tensor([0.2, 0.8]).log())
-    assert q.tolist() == pytest.approx([1e-30, 0.9])

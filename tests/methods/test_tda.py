@@ -132,23 +132,6 @@ def test_the_measure_enters_caches_and_choice(entropy):
     assert share.max() < 0.5
 
 
-@pytest.mark.parametrize("place", ["before", "per-view", "after"])
-def test_logit_adjustment(place):
-    """Where it happens shows in what is adjusted: the views' entropy, or the outcome alone."""
-    plain, adjusted = TDA(keep=0.25), create_method("tda", ratio=0.25, adjust=place, tau=0.7)
-    for s in ALL[:40]:
-        plain.learn(s)
-        adjusted.learn(s)
-    a, b = plain.predict(ALL[41]), adjusted.predict(ALL[41])
-    shift = 0.7 * adjusted.class_prior.log_prior.float()
-    moved = (a.probs.log() - shift).softmax(-1)
-    if place == "after":
-        torch.testing.assert_close(b.probs, moved, rtol=1e-4, atol=1e-6)
-    else:  # the keys differ as well
-        assert not torch.allclose(b.probs, moved, atol=1e-4)
-    assert torch.allclose(a.entropy, b.entropy) == (place != "before")
-
-
 # --------------------------------------------------------------------------- state
 
 
