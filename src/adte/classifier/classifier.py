@@ -284,9 +284,9 @@ class Classifier:
             raise InputError("this classifier is frozen; call unfreeze() before learn()")
         several = isinstance(images, (list, tuple)) or getattr(images, "ndim", 0) == 4
         flow = is_flow(images)
-        found = self._batches(images if several or flow else [images], 16, 0, errors, order)
+        encoded = self._batches(images if several or flow else [images], 16, 0, errors, order)
         done = 0
-        with nullcontext(found) if flow else self._whole(found) as batches:
+        with nullcontext(encoded) if flow else self._whole(encoded) as batches:
             for batch in batches:
                 with self._lock, as_it_is(self.model.device):
                     self.method.learn(batch)
@@ -337,7 +337,7 @@ class Classifier:
     def _failing(
         self, errors: str, name: Callable[[str], str] = str
     ) -> Callable[[str, InputError], None]:
-        """What is done about an image that cannot be read; `name` is said for its key."""
+        """The handler of images that cannot be read; `name` gives the name of a key."""
         _check_way(errors)
         unread: list[Unread] = []
         if errors == "skip":
@@ -373,7 +373,7 @@ class Classifier:
         return pulled(batches, self.model.device)
 
     def _adjustment(self, logits: Tensor) -> Tensor | None:
-        """What the method takes off an image's logits (V, L) now."""
+        """The bias that the method takes off an image's logits (V, L) now."""
         with self._lock:
             method = self.method
             return method.adjustment(logits)
@@ -414,14 +414,14 @@ class Classifier:
         far = out.probs.device.type != "cpu"
 
         def fetch() -> list[Prediction]:
-            found = sent()
+            out = sent()
             if far:
-                check_probs(self.method.name, found.probs, (len(keys), len(self.classes)))
+                check_probs(self.method.name, out.probs, (len(keys), len(self.classes)))
             if temperature != 1:
-                found = replace(found, probs=tempered(found.probs, temperature))
+                out = replace(out, probs=tempered(out.probs, temperature))
             return [
                 replace(p, label=self.classes[p.index], source=key, classes=self.classes)
-                for p, key in zip(found, keys, strict=True)
+                for p, key in zip(out, keys, strict=True)
             ]
 
         return fetch
@@ -448,7 +448,7 @@ class Classifier:
             tick: called with the number of images that were just read.
 
         Returns:
-            What was found: the temperature, the accuracy and the confidence before and after.
+            The temperature, the accuracy and the confidence before and after.
 
         Raises:
             InputError: if a label is not one of the classes, or no image can be read.
@@ -469,9 +469,9 @@ class Classifier:
             raise InputError("there is no image to calibrate with; give some that can be read")
         known = [truths[int(key)] for batch in batches for key in batch.keys]
         with self._lock, as_it_is(self.model.device):
-            found = calibrate(self.method, batches, known, learn=not self.frozen)
-            self.temperature = found.temperature
-        return found
+            result = calibrate(self.method, batches, known, learn=not self.frozen)
+            self.temperature = result.temperature
+        return result
 
     @property
     def auto(self) -> bool:
@@ -503,14 +503,14 @@ class Classifier:
         """
         with self._lock:
             prior = self.method.class_prior
-            found = None if prior is None else prior.shares
+            shares = None if prior is None else prior.shares
         if self.seen == 0:
             raise InputError("no image was seen yet, so there are no shares; predict some")
-        if found is None or len(found.share) != len(self.classes):
+        if shares is None or len(shares.share) != len(self.classes):
             raise InputError(
                 f"method {self.method.name!r} estimates no shares; use method='tilt', the default"
             )
-        rows = zip(self.classes, *(x.tolist() for x in found), strict=True)
+        rows = zip(self.classes, *(x.tolist() for x in shares), strict=True)
         return sorted((Share(*row) for row in rows), key=lambda s: -s.share)
 
     # ------------------------------------------------------------------ state
@@ -766,7 +766,7 @@ class Classifier:
         return new
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy is made of; it and this one go on from the same state from now on."""
+        """The parts of a copy; it and this one hold the same state from now on."""
         with self._lock:
             self._hold(self._learned.noted())
             return {k: v for k, v in self.__dict__.copy().items() if k != "_lock"}

@@ -1,4 +1,4 @@
-"""What the header of a classifier's state file says, beside the tensors."""
+"""The header of a classifier's state file, beside the tensors."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ def check_one_order(*orders: list[int] | None) -> None:
 
 
 def note_order(what: str) -> str:
-    """What is said where classes come in another order."""
+    """The note where classes come in another order."""
     return f"{what} has the same classes in another order; they are matched by name"
 
 

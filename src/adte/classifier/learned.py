@@ -1,4 +1,4 @@
-"""What was learned, and the states that it goes back to, so that merging counts nothing twice.
+"""The outcome of learning, and the states that it goes back to: merging counts nothing twice.
 
 A state is known by the digest of its tensors. A stream that *begins* with a state keeps what that
 says of the model, and counts its images no more. One that was loaded, copied or merged from a state
@@ -53,7 +53,7 @@ class Lineage:
 
 
 class Learned(NamedTuple):
-    """What a classifier has learned.
+    """The outcome of a classifier's learning.
 
     Attributes:
         method: it holds the state.

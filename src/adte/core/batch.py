@@ -1,4 +1,4 @@
-"""What a method sees of images; what it says of them is in `adte.core.prediction`.
+"""The input of a method; its output is in `adte.core.prediction`.
 
 A `Batch` is what the way of an image ends in. A `Sample` is one image of a person who brings logits
 of their own; it is a batch of one.
@@ -33,7 +33,7 @@ LONG = 1.02  # of what should have length 1, with the errors of half precision
 
 @dataclass(frozen=True, eq=False, init=False)
 class Context:
-    """What all images of a stream have in common: the model and its class weights.
+    """The common ground of all images of a stream: the model and its class weights.
 
     The logits of an image are scale · features · class_weightsᵀ + bias.
 

@@ -111,7 +111,7 @@ def flat(thing: Any) -> dict[str, Any]:
 
 
 def choices(hint: Any) -> list[Any] | None:
-    """What a Literal allows, None in it left out; None for other types."""
+    """The values of a Literal, None in it left out; None for other types."""
     kinds = [k for k in (get_args(hint) or (hint,)) if k is not type(None)]
     inner = hint if _is_literal(hint) else kinds[0] if len(kinds) == 1 else None
     return list(get_args(inner)) if _is_literal(inner) else None
@@ -152,7 +152,7 @@ def unread(thing: Any, names: Iterable[str], within: str = "") -> dict[str, str]
     names, own = set(names), {f.name: f for f in _options(type(thing))}
 
     def lacks(name: str) -> list[str]:
-        """What an option is not read without."""
+        """The settings without which an option has no effect."""
         if not (only := own[name].metadata.get("only", ())):
             return []
         set_so = getattr(thing, only[0]) in only[1:]
@@ -286,7 +286,7 @@ def at_least(name: str, value: Any, low: int) -> int:
 
 
 def _wrong(value: Any, several: int, fractions: bool, bounds: Bounds) -> str:
-    """What is wrong with a number, or with several as a tuple; nothing, if they may be so."""
+    """The fault of a number, or of several as a tuple; empty if they have none."""
     if several and not (isinstance(value, tuple | list) and len(value) == several):
         return f"is not {several} numbers"
     for one in value if several else (value,):

@@ -90,13 +90,13 @@ def figure(
     }
     with plt.rc_context(style):
         fig, axes = plt.subplots(figsize=(width, height), layout="constrained")
-        said = draw(axes)
+        title = draw(axes)
         tall = ' class="tall"' if fig.get_figheight() > 1.4 * HEIGHT else ""
         buffer = io.StringIO()
         facts = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         fig.savefig(buffer, format="svg", metadata=facts)
         plt.close(fig)
-    caption = said if isinstance(said, str) else caption
+    caption = title if isinstance(title, str) else caption
     label = html.escape(caption or "plot", quote=True)
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :]

@@ -1,4 +1,4 @@
-"""Declared state: what a method keeps of a stream, entry by entry.
+"""Declared state: the memory that a method has of a stream, entry by entry.
 
 A method says of every entry its shape, its dtype and how two of them become one. Reset, copy,
 device moves, checked loading, merging and a limit on its size follow from that, here, once. A
@@ -75,7 +75,7 @@ class Entry:
 
 
 def _wrong(e: Any) -> str:
-    """What is wrong with a declaration, and what would be right; nothing, if it may be so."""
+    """The fault of a declaration, and its mend; empty if it has none."""
     sizes = e.shape
     if sizes is not None and not (
         isinstance(sizes, tuple | list)
@@ -261,7 +261,7 @@ def in_order(owner: str, entries: Entries, state: State, order: Sequence[int]) -
 
 
 def _impossible(e: Entry, value: Tensor) -> str:
-    """What no stream could have left in an entry, in words; nothing where all is well."""
+    """The values of an entry that no stream could have left, in words; empty if there are none."""
     if value.is_floating_point():
         if not math.isnan(e.fill) and bool(value.isnan().any()):
             return "NaN"

@@ -1,4 +1,4 @@
-"""What methods on features share: features, class weights and the base view."""
+"""Features and class weights of a batch, and its base view."""
 
 from __future__ import annotations
 

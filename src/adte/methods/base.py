@@ -120,11 +120,11 @@ class Method:
 
     @property
     def class_prior(self) -> Belief | None:
-        """What was learned of the classes; None if nothing, or not yet."""
+        """The prior and the shares of the classes; None if none is estimated, or not yet."""
         return None
 
     def adjustment(self, logits: Tensor) -> Tensor | None:
-        """What comes off the next image's logits (V, L), in float64 (L,); None if nothing does."""
+        """The bias (L,), float64, taken off the next image's logits (V, L); None if none is."""
         return None
 
     def evidence(self, batch: Batch) -> Any:

@@ -67,7 +67,7 @@ def match_temperature(log2_tau: Tensor, confidence: Tensor, target: float) -> fl
 
 @dataclass(kw_only=True, eq=False)
 class _Gaussian(Method):
-    """What both forms have in common."""
+    """The options that both forms share."""
 
     reference = (
         "Zhu et al., Enhancing Zero-Shot Vision Models by Label-Free Prompt Distribution "
@@ -236,7 +236,7 @@ def proxies(x: Tensor, start: Tensor, labels: Tensor, temperature: float, steps:
 
 
 def debiased(logits: Tensor, rounds: int = 11) -> Tensor:
-    """What is taken off logits in so many rounds of debiasing, all in all.  (N, L) → (L,)
+    """The sum of the biases that rounds of debiasing take off logits.  (N, L) → (L,)
 
     Of the images whose two highest logits differ by more than 1/L, the mean prediction per
     predicted class makes a column of A, zero where there is none; p = A p by power iteration, the

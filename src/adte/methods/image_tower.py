@@ -1,4 +1,4 @@
-"""What methods on the image tower share: a twin of the model, batch statistics, and descent.
+"""The shared part of methods on the image tower: a twin of the model, batch statistics, descent.
 
 The user's model is read only. A method works on a twin: the same modules over the same tensors, in
 evaluation mode, into which adapted parameters are put for the time of a call. So the model's

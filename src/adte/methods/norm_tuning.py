@@ -1,4 +1,4 @@
-"""What Tent and DeYO share: normalisation layers that follow a stream of single images."""
+"""The base of Tent and DeYO: normalisation layers that follow a stream of single images."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class NormTuner(EntropyMethod):
 
     @abstractmethod
     def loss(self, run: Callable[[Tensor], Tensor], pixels: Tensor, state: State) -> Tensor | None:
-        """What a step minimises; `run` takes pixels to logits. None: there is nothing to learn."""
+        """The loss of a step, of which `run` takes pixels to logits; None if nothing is learned."""
 
     def layers(self, norms: list[list[str]]) -> list[list[str]]:
         """Which of the normalisation layers are tuned; they come in the order of the pass."""

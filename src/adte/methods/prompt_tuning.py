@@ -1,4 +1,4 @@
-"""What prompt tuners share: a context in embedding space, its class weights, and its descent."""
+"""The base of prompt tuners: a context in embedding space, its class weights and its descent."""
 
 from __future__ import annotations
 
@@ -286,7 +286,7 @@ class PromptMethod(EntropyMethod):
         return self.entropy(marginal(log_p), log_prior)
 
     def penalty(self, weights: Tensor) -> Tensor | float:
-        """What class weights (L, D) add to the loss by themselves; nothing, unless said."""
+        """The part of the loss that class weights (L, D) have by themselves; by default none."""
         return 0.0
 
     def descend(
@@ -307,7 +307,7 @@ class PromptMethod(EntropyMethod):
         lr: float | None = None,
         change: Callable[[Tensor, Tensor], Tensor] = lambda logits, views: logits,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Class weights (L, D) of the tuned context, and what `select` said of the first ones.
+        """Class weights (L, D) of the tuned context; uncertainty and views by the initial ones.
 
         `change(logits (K, L), views (K,))` is done to logits before they are measured.
         """

@@ -28,7 +28,7 @@ _MASK = {"masks": (("L",), torch.bool)}
 
 
 class Query(NamedTuple):
-    """What the caches see of an image."""
+    """One image as the caches read it."""
 
     feature: Tensor  # (D,)
     logits: Tensor  # (L,)

@@ -26,7 +26,7 @@ NEAREST = 16  # classes that an image may be of; further down answers are noise
 
 
 class Readout(NamedTuple):
-    """What images read of the state; B images, L classes, K nearest classes."""
+    """The numbers that images read of the state; B images, L classes, K nearest classes."""
 
     log_w: Tensor  # (B, L), float64: added to the log-probabilities of every view
     strength: Tensor  # (B,): how far the likeness counts where an image is in full doubt
@@ -146,7 +146,7 @@ class Tilt(Method):
         return Predictions(probs, entropy, F.rank_views(entropy), prior=prior)
 
     def _step(self, state: State, log_p: Tensor, x: Tensor, learn: bool = True) -> Readout:
-        """What images read of the state at their turn; with `learn` it takes them in, in place."""
+        """The readouts of images at their turn; with `learn` the state takes them in, in place."""
         images, p = len(log_p), log_p.exp()
         number = torch.arange(images, device=p.device) * learn + int(state["seen"])  # (B,)
         sums: State = {}  # before each image
@@ -237,7 +237,7 @@ class Tilt(Method):
 
     @property
     def class_prior(self) -> Belief | None:
-        """What the stream so far says of its classes; None before the first image."""
+        """The estimate from the stream so far; None before the first image."""
         if (state := self._state) is None:
             return None
         log_prior, n = torch.log_softmax(-self._now(state)[0][0], -1), int(state["seen"])

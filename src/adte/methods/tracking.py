@@ -1,4 +1,4 @@
-"""What methods share that hold a class prior, and a measure of uncertainty beside it."""
+"""The bases of methods that hold a class prior, and a measure of uncertainty beside it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a method knows of the classes of a stream: their prior, and their shares."""
+"""The knowledge of a stream's classes: their prior, and their shares."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Shares(NamedTuple):
 
 
 class Belief(NamedTuple):
-    """What a method knows of the classes after some images.
+    """The knowledge that a method has of the classes after some images.
 
     Attributes:
         seen: number of images.

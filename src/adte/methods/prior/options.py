@@ -1,4 +1,4 @@
-"""What decides how the class prior is estimated."""
+"""The options of the class prior."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class PriorOptions:
         check(self, "the class prior")
 
     def evidence(self, logits: Tensor) -> Tensor:
-        """What the prior learns from images, as float64 log-probabilities.  (B, V, L) → (B, L)"""
+        """The items that the prior learns: float64 log-probabilities.  (B, V, L) → (B, L)"""
         logits = logits.detach()
         z = logits[:, 0] if self.item == "base" else F.wide(logits).mean(1)
         return F.log_probs(z).double()

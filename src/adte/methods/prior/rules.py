@@ -63,7 +63,7 @@ class Rule:
         self.options = options
 
     def entries(self) -> dict[str, Entry]:
-        """What is kept. A rule adds its own to the number of images."""
+        """The declared state: the number of images, and the entries of the rule."""
         return {"seen": Entry((), torch.int64)}
 
     def observe(self, state: State, log_p: Tensor, label: int | None = None) -> bool:
@@ -84,12 +84,12 @@ class Rule:
             self.observe(state, item)
 
     def scan(self, state: State, items: Tensor, learn_first: bool = False) -> Reading:
-        """Take in items (B, L) in order, in place; what each image reads of the prior."""
+        """Take in items (B, L) in order, in place; the prior that each image reads."""
         early = max(self.options.warmup, 1) - int(state["seen"]) - learn_first
         return Reading(self.rows(state, items, learn_first), max(0, early))
 
     def read(self, state: State) -> Reading:
-        """What every image reads of a state that does not change."""
+        """The prior that every image reads of a state that does not change."""
         early = int(state["seen"]) < max(self.options.warmup, 1)
         return Reading(self.log_prior(state)[None], NEVER if early else 0)
 
