@@ -48,15 +48,6 @@ def adaptive_vanishing(p: Sequence[float], q: Sequence[float]) -> float:
     return sum((x**k - x) / (1 - k) for x, k in zip(p, q, strict=True))
 
 
-def correction(p: float, q: float) -> float:
-    """F(p, q), the share of one class under Tsallis minus its share under Shannon."""
-    return p**q / (1 - q) - (-p * math.log(p))
-
-
-def tcr(similarities: Sequence[float], k: int) -> float:
-    return sum(sorted(similarities, reverse=True)[:k])
-
-
 # --------------------------------------------------------------------------- q from the prior
 
 

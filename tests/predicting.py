@@ -12,7 +12,7 @@ import numpy as np
 from click.testing import CliRunner, Result
 from PIL import Image
 
-import adte.classifier.given
+import adte.classifier.arguments
 from adte.cli import main
 from adte.files.states import load_state
 
@@ -59,7 +59,7 @@ def mixed(folder: Path) -> Path:
 
 def settle(monkeypatch, folder: Path) -> None:
     """Work in a folder, with one loaded model and no defaults of the person who runs the tests."""
-    monkeypatch.setattr(adte.classifier.given, "load_model", one_model())
+    monkeypatch.setattr(adte.classifier.arguments, "load_model", one_model())
     monkeypatch.chdir(folder)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
     for name in ("ADTE_MODEL", "ADTE_DEVICE"):
@@ -84,7 +84,7 @@ def facts(result: Result) -> dict[str, object]:
 @functools.lru_cache(maxsize=1)
 def one_model():
     """The real `load_model`, which loads `tiny` once for all who ask in the same way."""
-    load = adte.classifier.given.load_model
+    load = adte.classifier.arguments.load_model
 
     @functools.cache
     def kept(name, device, dtype, forced):

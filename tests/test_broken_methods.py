@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from adte import Classifier, InputError, Sample, StateError, create_method
+from adte import Classifier, InputError, StateError
 from adte.core.prediction import Prediction
 from adte.core.state import Entry
 from adte.methods import Method
@@ -96,7 +96,6 @@ class OtherLetter(Right):
             InputError,
             r"torch.float32, expected \(7, 16\) torch.float64; the method its",
         ),
-        (Functional, InputError, "`update` of method 'Functional' gave dict, which nobody looks"),
         (Bare, InputError, r"`look` of method 'Bare' gave tensor.*; it returns Prediction\(probs"),
         (NoLook, NotImplementedError, "NoLook defines no look: a method that keeps a state"),
         (OtherLetter, InputError, "entry 'sum' of 'OtherLetter' has a size 'K' in its shape"),
@@ -108,11 +107,6 @@ def test_a_mistake_is_refused_in_words_and_nothing_is_learned(kind, error, said)
     with pytest.raises(error, match=said):
         method.step(sample)
     assert not method.state_dict()
-
-
-def test_what_an_image_lacks_is_named_before_a_state_is_made():
-    with pytest.raises(InputError, match="needs class weights, but the sample has none"):
-        Right().step(Sample(torch.zeros(4, 3)))
 
 
 class Peeks(Right):
@@ -158,6 +152,7 @@ class Remembers(Right):
         (Mutates, checks.check_leaves_images, "in place"),
         (Peeks, checks.check_needs_all, "name what it looks at in `needs`"),
         (Ignores, checks.check_order, "not equal"),
+        (Functional, checks.check_learns, "eleven more images change nothing in the state"),
         (Sleeps, checks.check_learns, "eleven more images change nothing in the state"),
         (Keeps, checks.check_merge, "nothing is taken from the second: .*'sum' say 'keep'"),
         (Averages, checks.check_merge_sums, "'sum' is declared as a sum, but where a stream"),
@@ -256,21 +251,3 @@ def test_a_state_that_its_declaration_allows_is_no_mistake():
     with pytest.raises(StateError, match="'step' holds a negative count"):
         again.load_state_dict(method.state_dict())
     assert method.entries()["ring"].shape == (3, "D")
-
-
-def test_features_are_of_unit_length_where_a_method_looks_at_them():
-    sample = samples(1)[0]
-    raw = replace(sample, features=0.9 * torch.ones_like(sample.features))
-    create_method("zero-shot").step(raw)
-    with pytest.raises(InputError, match=r"features of lengths 3\.6 to 3\.6 are no unit vectors"):
-        create_method("tda").step(raw)
-
-
-def test_every_image_has_features_of_unit_length():
-    first, second = samples(2)
-    long = replace(second, features=7 * second.features)
-    method = create_method("tda")
-    method.step(first)
-    for told in (method.step, lambda image: method.step_many([image])):
-        with pytest.raises(InputError, match="no unit vectors"):
-            told(long)

@@ -89,11 +89,6 @@ def test_few_labels_move_it_little():
     assert one > torch.tensor(-SPREAD).exp()
 
 
-def test_images_that_are_never_sure_leave_it_at_one():
-    batch = Batch(torch.zeros(8, 2, 5))
-    assert calibrate(create_method("zero-shot"), [batch], [0] * 8, learn=False).temperature == 1
-
-
 def test_labels_are_names_or_indices():
     assert indices_of(["dog", 0, torch.tensor(2)], NAMES, 3) == [1, 0, 2]
     for label, why in (
@@ -234,31 +229,12 @@ def test_calibrating_keeps_what_a_state_knows_of_its_outputs(labelled, tmp_path)
     assert facts(done)["images"] == 6
     tensors, header = load_state(state)
     changed = {k for k in header if header[k] != before[1].get(k)}
-    assert changed == {"temperature", "begun_from"}  # it went on from what it was
+    assert changed == {"temperature", "lineage"}  # it went on from what it was
     assert header["temperature"] == facts(done)["temperature"]
     assert all(torch.equal(v, tensors[k]) for k, v in before[0].items())
     lines = out.read_text()
     assert call("predict", photo, "--out", out).exit_code == 0  # it goes on from there
     assert out.read_text() == lines
-
-
-def test_what_a_state_is_made_of_is_said(labelled, tmp_path):
-    """A mistyped label is a class from then on, and seven images say little."""
-    done = call("calibrate", f"folder:{labelled}", "--state", tmp_path / "s.adte", "--views", 4)
-    assert done.exit_code == 0, done.output
-    names = sorted(p.name for p in labelled.iterdir())
-    assert f"those of the data, {len(names)}: {', '.join(names)}" in done.stderr
-    assert "calibrated with 12 images alone; give fifty or more" in done.stderr
-
-
-def test_without_classes_those_of_the_data_are_taken(labelled, tmp_path):
-    (labelled / "cat" / "bad.jpg").write_bytes(b"no image")
-    state = tmp_path / "s.adte"
-    done = call("calibrate", f"folder:{labelled}", "--state", state, "--views", 4, "-q")
-    assert done.exit_code == 2
-    assert is_clean(done)
-    assert "bad.jpg" in done.stderr
-    assert load_state(state)[1]["classes"] == ["car", "cat", "dog"]
 
 
 def test_labels_that_nobody_checked_are_noted(labelled, tmp_path):

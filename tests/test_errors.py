@@ -12,7 +12,7 @@ import pytest
 import adte
 from adte import InputError
 from adte.core import errors
-from adte.core.errors import AdteError, LockedError, UnknownModel, UnreadableFile
+from adte.core.errors import AdteError, LockedError, UnreadableFile
 from adte.files.locks import Lock
 from adte.images.decode import load_image
 
@@ -105,12 +105,6 @@ def test_a_file_that_cannot_be_read_names_itself_and_bytes_do_not(tmp_path):
         clf.predict([str(tmp_path / "a.png")])
     with pytest.raises(InputError, match=r"^image 0: cannot read these 8 bytes"):
         clf.predict([b"no image"])
-
-
-def test_a_model_that_is_not_known_here_is_an_error_of_its_own():
-    for name in ("wrapped:Mine", "tiniy"):
-        with pytest.raises(UnknownModel):
-            adte.load_model(name)
 
 
 @pytest.mark.parametrize("name", sorted(OURS - {"MissingExtra"}))

@@ -57,15 +57,6 @@ def test_all_classes_of_the_model_unless_some_are_named():
         Classifier(model(), ["cat", "bird"])
 
 
-def test_answers_are_those_of_its_logits():
-    net, clf = Net().eval(), Classifier(model(), views=1, method="zero-shot")
-    for colour in COLOURS:
-        (batch,) = clf.encode([(colour, image(colour))])
-        pixels = clf.pipeline.render(image(colour))
-        with torch.no_grad():
-            torch.testing.assert_close(batch.logits[0], net(pixels), rtol=2e-3, atol=2e-3)
-
-
 @pytest.mark.parametrize("method", ["tilt", "adte", "se", "zero", "tent", "memo"])
 def test_methods_without_features_learn_and_are_saved(method, tmp_path):
     clf = Classifier(model(), views=4, method=method)
@@ -152,13 +143,6 @@ def test_names_that_are_numbers_are_names(tmp_path):
     assert torch.equal(a.probs, b.probs)
 
 
-def test_many_classes_take_no_matrix_of_them():
-    many = model([f"class {i}" for i in range(3000)])
-    clf = Classifier(many, views=2)
-    assert clf.context.class_weights is None
-    assert clf.predict(image("red")).probs.shape == (3000,)
-
-
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -174,19 +158,6 @@ def test_many_classes_take_no_matrix_of_them():
 def test_bad_wraps(given, said):
     with pytest.raises(InputError, match=said):
         adte.wrap(Net(), **given)
-
-
-def test_what_is_no_classifier_of_images_is_not_wrapped():
-    with pytest.raises(InputError, match="function is no module of torch"):
-        adte.wrap(lambda x: x, preprocess=PIXELS, classes=NAMES)
-
-
-def test_the_held_network_stays_as_it_is():
-    net = Net().train()
-    wrapped = adte.wrap(net, preprocess=PIXELS, classes=NAMES)
-    assert net.training
-    assert not wrapped.training
-    assert wrapped.net.head.weight.data_ptr() == net.head.weight.data_ptr()
 
 
 def test_whether_classes_may_be_left_out_is_known_before_a_model_is_loaded():

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-import adte.classifier.given
+import adte.classifier.arguments
 from hunting import HEADERS, place
 from predicting import call, is_clean, one_model, settle
 
@@ -457,7 +457,7 @@ hunt(
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(adte.classifier.given, "load_model", one_model())
+        patch.setattr(adte.classifier.arguments, "load_model", one_model())
         yield place(tmp_path_factory.mktemp("hunt"))
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import adte
-from adte.classifier.learned import MOST, Learned
+from adte.classifier.learned import MOST, Learned, Lineage
 from adte.files.states import digest_of, load_state, save_state
 from adte.testing.samples import world
 from predicting import CLASSES, call, is_clean, picture, settle
@@ -42,7 +42,7 @@ def test_states_are_merged_without_their_model(tmp_path, monkeypatch):
         whole.merge(adte.Classifier.load(part))
     whole.save("loop.adte")
     before = [Path(part).read_bytes() for part in parts]
-    monkeypatch.setattr("adte.classifier.given.load_model", None)
+    monkeypatch.setattr("adte.classifier.arguments.load_model", None)
     result = call("merge", *parts, "--out", "all.adte")
     assert result.exit_code == 0, result.output
     assert result.output == "wrote all.adte: 3 states, 6 images\n"
@@ -165,9 +165,9 @@ def test_merging_with_a_start_is_adding_what_came_after_it(tmp_path):
     for name, merged in streams[0].method.state_dict().items():
         torch.testing.assert_close(merged, one[name] + two[name] - common[name])
     assert streams[0].seen == 4
-    assert set(streams[0].begun_from) - {*streams[1].begun_from} == {"=" + digest_of(two)}
+    assert streams[0].lineage.all - streams[1].lineage.all == {digest_of(two)}
     streams[0].reset()
-    assert streams[0].begun_from == []
+    assert not streams[0].lineage.all
 
 
 @pytest.mark.parametrize("way", ["saved", "pickled", "copied", "deep-copied"])
@@ -197,7 +197,7 @@ def test_what_was_begun_with_is_remembered_however_often_it_is_saved(tmp_path):
     for i in range(MOST + 2):
         one.learn(torch.full((8, 8, 3), i, dtype=torch.uint8))
         one.save("one.adte")
-    assert len(one.begun_from) == 1 + MOST
+    assert len(one.lineage.held) == 1 + MOST + 2
     two.learn(str(picture(tmp_path / "own.png", 9)))
     with pytest.warns(UserWarning, match="counts twice"):
         copy(one).merge(two)
@@ -288,16 +288,17 @@ def test_what_is_merged_twice_or_with_the_wrong_start_is_noticed(tmp_path):
         whole.merge(part)
 
 
-def test_a_state_remembers_the_last_states_that_it_went_on_from():
+def test_a_state_remembers_the_first_and_the_last_states_that_it_holds():
     method = adte.create_method("tilt", likeness=0)
-    now = Learned(method, 0, ["what it began from"])
-    assert now.going_on() == now  # nothing was learned yet
-    for day in world(MOST + 3, views=2):
+    now = Learned(method, 0, Lineage(begun_from=("that",)))
+    assert now.noted() == now  # nothing was learned yet
+    held = []
+    for day in world(2 * MOST + 3, views=2):
         method.learn(day)
-        now = now.going_on()
-        assert now.going_on() == now
-    assert len(now.begun_from) == 1 + MOST
-    assert now.begun_from[0] == "what it began from"
+        now = now.noted()
+        assert now.noted() == now
+        held.append(now.digest)
+    assert now.lineage == Lineage((*held[:MOST], *held[-MOST:]), ("that",))
 
 
 def test_a_start_that_cannot_be_taken_out_is_refused(tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from contextlib import nullcontext
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import pytest
@@ -22,18 +22,16 @@ from adte import (
     list_methods,
 )
 from adte.core import functional as F
+from adte.core.options import choices
+from adte.core.options import options as options_of
 from adte.core.prediction import Prediction, Predictions
+from adte.core.schema import NONE
 from adte.core.state import Entry
 from adte.evaluate import predictions, run
 from adte.methods import Method, method_info, register
-from adte.methods.prior import ClassPrior, PriorOptions
 from adte.testing import METHOD_CHECKS as CHECKS
-from adte.testing.methods import (
-    check_merge_sums,
-    check_names_say_nothing,
-    check_nothing_hidden,
-    check_options,
-)
+from adte.testing import methods as checks
+from adte.testing.methods import check_merge_sums, check_names_say_nothing, check_nothing_hidden
 
 LA = [
     (name, place)
@@ -44,29 +42,106 @@ LA = [
 OLD = {"entropy": "adaptive", "adjust": "before"}  # of "se": the default of release 0.1
 
 
-def cases() -> list:
+QUICK = ("zero-shot", "se", "zero", "adte", "tilt", "tda")  # one of each kind
+
+# How a method learns or is adjusted with other options than its own
+FIFO = {"adjust": "before", "estimator": "fixed-point", "bank": "fifo", "size": 3}
+OTHERS = [
+    ("zero-shot", FIFO),
+    ("zero-shot", {**FIFO, "bank": "gap", "threshold": 1.0, "warmup": 5}),
+    ("zero-shot", {**FIFO, "bank": "reservoir", "adjust": "after"}),
+    ("se", {"entropy": "adaptive", "adjust": "per-view", "estimator": "fixed-point"}),
+    ("tilt", {"likeness": 0.0, "frequencies": "as-they-come"}),
+    ("tda", {"negative_keep": "newest", "key": "base"}),
+    ("tda", {"entropy": "adaptive", "warmup": 5, "ratio": 0.3}),
+    ("tda", {"order": "predict-first", **FIFO}),
+    ("boostadapter", {"ratio": 0.3, "key": "base"}),
+    ("bca", {"ratio": 0.3, "centre_count": 20}),
+    ("dmn-zs", {"ratio": 0.3, "size": 4, "order": "predict-first"}),
+    ("dpe", {"threshold": 0.3, "order": "learn-first"}),
+    ("ecalp", {"size": 15, "images": 4}),
+    ("ecalp", {"size": 50, "carry": 0.0, "order": "predict-first"}),
+    ("frolic", {"warmup": 10, "order": "predict-first"}),
+    ("frolic-released", {"steps": 20, "first": 8, "order": "predict-first"}),
+    ("onzeta", {"length": 30}),
+    ("tps", {"entropy": "adaptive", "adjust": "after"}),
+    ("tpt", {"entropy": "adaptive", "adjust": "before", "steps": 2}),
+    ("dynaprompt", {"prompts": 3, "choice": "released", "entropy": "adaptive"}),
+    ("mltta", {"adjust": "after", "labels_per_view": 9}),
+    ("tent", {"batch": 4, "optimiser": "adam"}),
+    ("tent", {"entropy": "adaptive", "estimator": "fixed-point"}),
+    ("deyo", {"batch": 3, "entropy": "adaptive", "tau_ent": 1.1, "tau_plpd": -1.0}),
+    ("memo", {"entropy": "adaptive", "parameters": "norm", "optimiser": "sgd"}),
+    ("bn", {"adjust": "after"}),
+]
+
+
+def cases():
     """Every check on every method; the long ones are quick tests for one of each kind alone."""
-    long = {"check_batches", "check_batches_bfloat16", "check_many", "check_dtypes"}
-    quick = {
-        "zero-shot",
-        "se",
-        "zero",
-        "adte",
-        "tilt",
-        "tda",
-    }  # one of each kind in the quick tests
-    out = []
     for name in list_methods():
         for check in CHECKS:
-            slow = name not in quick and check.__name__ in long
+            slow = name not in QUICK and check in (checks.check_batches, checks.check_contract)
             marks = [pytest.mark.slow] if slow else []
-            out.append(pytest.param(name, check, marks=marks, id=f"{name}-{check.__name__}"))
-    return out
+            yield pytest.param(name, check, marks=marks, id=f"{name}-{check.__name__}")
 
 
-@pytest.mark.parametrize(("name", "check"), cases())
+@pytest.mark.parametrize(("name", "check"), list(cases()))
 def test_conformance(name, check):
     check(name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "options"), OTHERS, ids=str)
+def test_conformance_with_other_options(name, options, monkeypatch):
+    def create(asked, **more):
+        return create_method(asked, **{**(options if asked == name else {}), **more})
+
+    monkeypatch.setattr(checks, "create_method", create)
+    for check in (checks.check_batches, checks.check_save_load, checks.check_load_rejects,
+                  checks.check_fresh_start, checks.check_merge, checks.check_contract):  # fmt: skip
+        check(name)
+
+
+def limits(cls, prefix=""):
+    """Every option with a bound or choices, and a value that it must not have."""
+    for f in fields(cls):
+        if "part" in f.metadata:
+            yield from limits(f.metadata["part"], f"{f.name}.")
+        elif (b := f.metadata.get("bounds")) not in (None, NONE):
+            low, high = (b.above, b.below) if b.low is b.high is None else (b.low, b.high)
+            edge = 0 if (b.low, b.high) == (None, None) else 1
+            if low is not None:
+                yield prefix + f.name, low - edge
+            if high not in (None, math.inf):
+                yield prefix + f.name, high + edge
+    for o in options_of(cls):
+        if choices(o.hint):
+            yield o.name, "sideways"
+
+
+@pytest.mark.parametrize("name", list_methods())
+def test_what_no_option_may_be_is_refused_by_name(name):
+    refused = list(limits(method_info(name).cls))
+    assert refused
+    for option, value in refused:
+        with pytest.raises(InputError, match=option.rpartition(".")[2]):
+            create_method(name, **{option: value})
+
+
+PUBLISHED = {
+    "frolic": {"estimator": "fixed-point", "smoothing": 0, "clip": 0, "eps": 1e-3, "max_iter": 100},
+    "frolic-released": {"covariance": 0.1, "steps": 2000, "temperature": 4.0, "rounds": 11},
+    "ecalp": {"images": 8, "classes": 3, "power": 10.0, "rounds": 3, "carry": 0.2},
+    "onzeta": {"balance": 1.0, "bonus_rate": 20.0, "proxy_rate": 0.5, "proxy_weight": 0.8},
+    "adte": {"direction": "paper", "bank": "fifo", "size": 10, "norm": "l1", "place": "after"},
+    "adte-released": {"direction": "released", "bank": "gap", "size": 20, "norm": "l2"},
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_defaults_are_those_published(name):
+    params = {k.rpartition(".")[2]: v for k, v in create_method(name).params.items()}
+    assert params.items() >= PUBLISHED[name].items()
 
 
 @dataclass(kw_only=True, eq=False)
@@ -120,16 +195,12 @@ def test_registry_lists_and_explains():
         ("adte", {"betta": 0.5}, "did you mean 'beta'"),
         ("adte", {"alpha": 0.9, "beta": 0.1}, "0 < alpha < beta < 1"),
         ("adte", {"beta": 1.0}, "0 < alpha < beta < 1"),
-        ("adte", {"alpha": 0.0}, "0 < alpha < beta < 1"),
-        ("se", {"ratio": 0.0}, r"outside \(0, 1\]"),
         ("se", {"ratio": 1.5}, r"outside \(0, 1\]"),
         ("se", {"count": 0}, "count=0"),
         ("te", {"q": -1.0}, "must be positive"),
-        ("se", {"adjust": "sideways"}, "sideways"),
-        ("adte", {"direction": "up"}, "up"),
-        ("adte", {"bank": "savings"}, "savings"),
-        ("adte", {"damping": 2.0}, "damping=2.0"),
-        ("adte", {"size": 0}, "size=0"),
+        ("tent", {"batch": 4, "ratio": 0.3}, "there are no views to choose"),
+        ("ecalp", {"images": 9, "size": 8}, "images=9"),
+        ("frolic", {"item": "mean-logits"}, "mean-logits"),
     ],
 )
 def test_bad_options_name_the_input_and_the_mend(name, options, message):
@@ -164,7 +235,7 @@ def test_a_field_that_is_no_option_is_found(monkeypatch):
     """A state of it came back with the default."""
     monkeypatch.setattr("adte.testing.methods.create_method", lambda name: Running(way="last"))
     with pytest.raises(AssertionError, match="field 'way' is no option; declare it as option"):
-        check_options("running")
+        checks.check_declared("running")
 
 
 class Peeking(Method):
@@ -291,33 +362,6 @@ def test_adjustment_happens_where_it_says(name, place):
     assert got.kept.tolist() == order[:keep].tolist()
 
 
-def test_warmup_is_shannon_then_adaptive():
-    stream = SimulatedStream(classes=6, images=8, views=8, dim=16)
-    method = create_method("adte", warmup=4)
-    seen = [method.step(sample) for sample, _ in stream]
-    for p, (sample, _) in list(zip(seen, stream, strict=True))[:4]:
-        assert p.q is None
-        torch.testing.assert_close(p.entropy, F.shannon(F.log_probs(sample.logits)))
-    assert all(p.q is not None for p in seen[4:])
-
-
-def test_order_learn_first_sees_the_image():
-    stream = SimulatedStream(classes=6, images=1, views=8, dim=16)
-    assert create_method("adte", order="learn-first").step(stream[0][0]).prior is not None
-    assert create_method("adte", order="predict-first").step(stream[0][0]).prior is None
-
-
-def test_direction_decides_which_classes_get_the_large_q():
-    stream = SimulatedStream(classes=20, images=300, views=4)
-    for direction, sign in (("released", 1), ("paper", -1)):
-        method = create_method("adte", direction=direction)
-        for sample, _ in stream:
-            method.learn(sample)
-        q = method.predict(stream[0][0]).q
-        together = torch.stack([q.double(), method.class_prior.log_prior])
-        assert sign * torch.corrcoef(together)[0, 1] > 0.99
-
-
 @pytest.mark.slow
 def test_the_papers_ladder_on_a_stream_of_known_prior():
     """zero-shot < SE < ADTE < ADTE + LA on the simulated long-tailed model."""
@@ -331,35 +375,6 @@ def test_the_papers_ladder_on_a_stream_of_known_prior():
     ):
         share[title] = run(create_method(name, **options), stream, "two-pass").correct.mean()
     assert share["zero-shot"] < share["se"] < share["adte"] < share["adte+la"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("estimator", ["fixed-point", "marginal"])
-def test_estimators_find_the_true_prior(estimator):
-    from scipy.stats import spearmanr
-
-    stream = SimulatedStream(images=1000, views=1)
-    method = create_method("zero-shot", adjust="after", estimator=estimator)
-    for sample, _ in stream:
-        method.learn(sample)
-    assert spearmanr(method.class_prior.log_prior, stream.prior.log()).statistic > 0.9
-
-
-@pytest.mark.slow
-def test_real_clip_logits_gain_from_adjustment(shared_data):
-    """OpenAI CLIP ViT-B/32 on ImageNet: 61 ± 1 % zero-shot, more with the estimated prior."""
-    import numpy as np
-
-    data = np.load(shared_data / "clip-vit-b32-imagenet.npz")
-    image, text = torch.from_numpy(data["image"]).float(), torch.from_numpy(data["text"]).float()
-    logits = 100 * image @ torch.nn.functional.normalize(text, dim=-1).T
-    stream = [(Sample(z[None]), int(y)) for z, y in zip(logits, data["label"], strict=True)]
-    plain = run(create_method("zero-shot"), stream).correct.mean()
-    assert plain == pytest.approx(0.61, abs=0.01)
-    for estimator, part in (("fixed-point", stream[::4]), ("marginal", stream)):
-        method = create_method("zero-shot", adjust="after", estimator=estimator)
-        plain = run(create_method("zero-shot"), part).correct.mean()
-        assert run(method, part, "two-pass").correct.mean() > plain + 0.005
 
 
 def test_among_few_classes_no_class_decides_by_its_q_alone():
@@ -384,21 +399,6 @@ def test_among_few_classes_no_class_decides_by_its_q_alone():
     for _ in range(2):
         q = many.step(Sample(torch.randn(8, 30, generator=g))).q
     assert float(q.max() - q.min()) == pytest.approx(0.9 - 0.01, rel=1e-4)
-
-
-def test_few_classes_need_as_many_images_as_many_do():
-    prior = ClassPrior(2, PriorOptions(estimator="marginal", smoothing=1.0, smoothing_total=20.0))
-    prior.observe(torch.tensor([1.0, 1e-9]).log())
-    assert float(prior.prior[0]) == pytest.approx(11 / 21)
-    wide = ClassPrior(50, PriorOptions(estimator="marginal", smoothing=1.0, smoothing_total=20.0))
-    wide.observe(torch.full((50,), 1 / 50).log())
-    assert float(wide.prior[0]) == pytest.approx(1 / 50)
-
-
-@pytest.mark.parametrize("weights", [torch.tensor(1.0), torch.ones(3), torch.ones(2, 4)])
-def test_class_weights_of_any_other_shape_are_named(weights):
-    with pytest.raises(InputError, match=r"pass them as \(classes, dimensions\) = \(3, dimensions"):
-        create_method("se").step(Sample(torch.zeros(2, 3), class_weights=weights))
 
 
 @pytest.mark.parametrize("wrong", [None, "100", math.nan, math.inf, torch.ones(2)])
@@ -482,10 +482,3 @@ def test_a_start_of_other_classes_is_not_taken_out():
         method.learn(Batch(torch.randn(2, 3, classes)))
     with pytest.raises(StateError, match=r"is \(5,\) here and \(6,\) there"):
         one.merge(two, start)
-
-
-def test_predictions_are_cut_like_a_list():
-    found = Predictions(torch.eye(5), entropy=torch.arange(10.0).view(5, 2))
-    for cut in (slice(None, None, -1), slice(1, 4, 2), slice(4, None, -2), slice(3, 3)):
-        assert [p.index for p in found[cut]] == [0, 1, 2, 3, 4][cut]
-        assert [float(p.entropy[0]) for p in found[cut]] == [0.0, 2.0, 4.0, 6.0, 8.0][cut]

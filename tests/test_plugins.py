@@ -17,7 +17,6 @@ from pathlib import Path
 
 import pytest
 
-from adte import list_methods
 from adte.core import registry
 from adte.core.registry import Registry
 
@@ -98,8 +97,7 @@ def test_another_thread_waits_for_the_plug_ins(monkeypatch: pytest.MonkeyPatch) 
     things = Registry[int]("thing")
     point = Point(things)
     monkeypatch.setattr(registry, "entry_points", lambda group: [point])
-    monkeypatch.setattr(registry, "_searched", [])
-    monkeypatch.setattr(registry, "_loaded", set())
+    monkeypatch.setattr(registry, "_started", False)
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(things.__getitem__, "mine")
         assert point.begun.wait(60)
@@ -108,12 +106,6 @@ def test_another_thread_waits_for_the_plug_ins(monkeypatch: pytest.MonkeyPatch) 
             second.result(0.1)
         point.go.set()
         assert (first.result(60), second.result(60), point.count) == (1, 1, 1)
-
-
-@pytest.mark.slow
-def test_the_package_is_not_here_by_itself() -> None:
-    assert "zero-shot" in list_methods()
-    assert not set(METHODS) & set(list_methods())
 
 
 @pytest.mark.slow
@@ -129,21 +121,6 @@ def test_lists_name_what_it_brings(site: Path) -> None:
     assert [r["name"] for r in json.loads(models)] == ["example"]
     (row,) = [r for r in json.loads(sets) if r["name"] == "example"]
     assert [o["name"] for o in row["options"]] == ["complete", "side"]
-
-
-@pytest.mark.slow
-def test_a_package_that_comes_while_it_runs_is_found(site: Path, tmp_path: Path) -> None:
-    """A folder of packages is read once, and again when it has changed."""
-    later = tmp_path / "later"
-    later.mkdir()
-    code = f"""
-import shutil
-import adte
-assert not set({METHODS}) & set(adte.list_methods())
-shutil.copytree({str(site)!r}, {str(later)!r}, dirs_exist_ok=True)
-assert set({METHODS}) < set(adte.list_methods())
-"""
-    python(later, "-W", "error", "-c", code)
 
 
 @pytest.mark.slow

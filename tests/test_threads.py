@@ -140,14 +140,3 @@ def test_a_worker_of_one_thread_and_this_process_agree_to_the_last_bit(shared_da
     assert torch.equal(near(1), far)
     assert torch.equal(near(None), far)  # small work: one thread by default
     assert (places(near(2)) - places(far)).abs().max() <= 1
-
-
-def test_labels_are_the_same_with_one_and_two_threads(shared_data):
-    folder = shared_data / "cifar10-test"
-    names = sorted(p.name for p in folder.iterdir() if p.is_dir())
-    paths = sorted(folder.rglob("*.jpg"))[::100]
-    labels = [
-        [p.label for p in Classifier("tiny", names, views=4, threads=n).stream(paths)]
-        for n in (1, 2)
-    ]
-    assert labels[0] == labels[1]

@@ -16,7 +16,8 @@ from torch import Tensor
 
 import oracle
 from adte.core import functional as F
-from adte.methods.prior import ClassPrior, PriorOptions, fixed_point
+from adte.core.state import fresh
+from adte.methods.prior import PriorOptions, fixed_point, rule_of
 
 Z = torch.from_numpy(oracle.F_LOGITS)
 LP = F.log_probs(Z)
@@ -123,10 +124,6 @@ def test_ranking_needs_only_the_sum() -> None:
         assert best(F.tsallis(LP, q), 4) == best(total if q < 1 else -total, 4)
 
 
-def test_tcr() -> None:
-    check(F.tcr(Z, 2), [2.5, 3.2, 2.1, 3.0])
-
-
 # --------------------------------------------------------------------------- q from the prior
 
 
@@ -162,7 +159,6 @@ def test_bounds_of_the_mean_logarithm() -> None:
     flat = torch.full((1000,), 1e-3, dtype=torch.float64)
     check(flat.log().mean(), -6.91, digits=2)
     check((flat / flat.norm()).log().mean(), -3.45, digits=2)
-    check(ClassPrior(1000).log_prior.mean(), -6.91, digits=2)
 
 
 def test_one_hot_scores() -> None:
@@ -204,18 +200,18 @@ def test_as_adte_releases_it() -> None:
 
 def test_from_a_bank() -> None:
     """The same answers when the columns come in as predictions, the empty class included."""
-    prior = ClassPrior(
-        3,
+    rule = rule_of(
         PriorOptions(
             estimator="fixed-point", smoothing=0, smoothing_total=0, clip=0, empty="zero", eps=1e-9
-        ),
+        )
     )
+    state = fresh("prior", rule.entries(), {"L": 3})
     for column in COLUMNS[:2]:
-        assert prior.observe(torch.tensor(column, dtype=torch.float64).log())
-    check(prior.prior, [0.6452, 0.2893, 0.0655])
-    prior.observe(torch.tensor(COLUMNS[2], dtype=torch.float64).log())
-    check(prior.matrix, A)
-    check(prior.prior, [0.5641, 0.2564, 0.1795])
+        assert rule.observe(state, torch.tensor(column, dtype=torch.float64).log())
+    check(rule.log_prior(state).exp(), [0.6452, 0.2893, 0.0655])
+    rule.observe(state, torch.tensor(COLUMNS[2], dtype=torch.float64).log())
+    check(rule.matrix(state), A)
+    check(rule.log_prior(state).exp(), [0.5641, 0.2564, 0.1795])
 
 
 def test_placement() -> None:

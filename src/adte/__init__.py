@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from adte.images import Preprocess, Views
     from adte.images.decode import load_image
     from adte.methods import Method, create_method, list_methods
-    from adte.methods.prior import ClassPrior, PriorOptions, fixed_point
+    from adte.methods.prior import PriorOptions, fixed_point
     from adte.models import Model, list_models, load_model, wrap
     from adte.pipeline import Pipeline
     from adte.serve.client import Client
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 __all__ = [
     "AdteError",
     "Batch",
-    "ClassPrior",
     "Classifier",
     "Client",
     "Context",
@@ -66,7 +65,7 @@ _HOMES = {
     "models": ("Model", "list_models", "load_model", "wrap"),
     "pipeline": ("Pipeline",),
     "core.prediction": ("Prediction", "Predictions"),
-    "methods.prior": ("ClassPrior", "PriorOptions", "fixed_point"),
+    "methods.prior": ("PriorOptions", "fixed_point"),
     "serve.client": ("Client",),
     "evaluate.simulate": ("SimulatedStream",),
 }

@@ -277,7 +277,7 @@ def test_damage_beside_the_shards_is_named_and_mended(tmp_path):
     del facts["checksum"]  # as in 0.1
     for name, value, said in (
         ("views", None, "views is None, not a table"),
-        ("shard", 0, "shard is 0, not a whole number from 1"),
+        ("shard", 0, "shard is 0, not a whole number, at least 1"),
         ("data", {}, r"data.images is None, not a whole number"),
         ("classes", ["cat", 3], r"classes\[1\] is 3, not a text"),
         ("views", {"count": 0}, "count=0"),

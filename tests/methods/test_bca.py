@@ -8,9 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from adte import InputError, Sample, SimulatedStream, StateError, create_method
+from adte import Sample, SimulatedStream
 from adte.methods.bca import BCA
-from methods.test_tda import assert_splits_equal_the_loop
 
 STREAM = SimulatedStream(classes=6, images=60, views=12, dim=8)
 ALL = [sample for sample, _ in STREAM]
@@ -95,17 +94,6 @@ def test_against_plain_loops(ratio, views, c1):
     assert sum(loops.c2) > 12  # the rows were at work
 
 
-def test_before_anything_is_learned_it_is_zero_shot():
-    one = replace(ALL[0], logits=ALL[0].logits[:1], features=ALL[0].features[:1])
-    method = BCA()
-    torch.testing.assert_close(method.predict(one).probs, one.logits[0].softmax(-1))
-    assert not method.state_dict()
-
-
-def test_any_split_into_batches_is_the_loop():
-    assert_splits_equal_the_loop(lambda: BCA(keep=0.3, centre_count=20), ALL[:40])
-
-
 # --------------------------------------------------------------------------- state
 
 
@@ -145,19 +133,3 @@ def test_merged_centres_move_by_both_shares():
     torch.testing.assert_close(empty.state_dict(), b.state_dict(), rtol=0, atol=0)
     b.learn(ALL[0])  # what was merged in is a copy
     assert int(empty.state_dict()["centre_seen"].sum()) == 35
-
-
-def test_merge_refuses_other_counts():
-    a, b = BCA(), BCA(centre_count=7)
-    a.learn(ALL[0])
-    b.learn(ALL[0])
-    before = a.state_dict()
-    with pytest.raises(StateError, match="centre_count=20000 and 7"):
-        a.merge(b)
-    torch.testing.assert_close(a.state_dict(), before, rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("options", [{"centre_count": -1}, {"row_count": -1}, {"ratio": 2.0}])
-def test_bad_options(options):
-    with pytest.raises(InputError, match=str(next(iter(options.values())))):
-        create_method("bca", **options)

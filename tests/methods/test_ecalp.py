@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from adte import InputError, Sample, SimulatedStream, StateError, create_method
+from adte import Sample, SimulatedStream, StateError
 from adte.methods.ecalp import ECALP
-from methods.test_tda import assert_splits_equal_the_loop, card_samples
+from methods.test_tda import card_samples
 
 STREAM = SimulatedStream(classes=6, images=60, views=2, dim=8)
 ALL = [sample for sample, _ in STREAM]
@@ -114,18 +114,6 @@ def test_the_window_keeps_the_latest_and_their_graph():
         torch.testing.assert_close(method.predict(s).probs, fresh.predict(s).probs)
 
 
-def test_the_state_does_not_grow_and_classes_add_next_to_nothing():
-    def size(stream: SimulatedStream, images: int) -> int:
-        method = ECALP(size=30)
-        for i in range(images):
-            method.learn(stream[i][0])
-        return sum(v.numel() for v in method.state_dict().values())
-
-    assert size(STREAM, 5) == size(STREAM, 60)
-    wide = SimulatedStream(classes=50, images=2, views=1, dim=8)
-    assert size(wide, 2) == size(STREAM, 2) + 44
-
-
 def test_alone_it_has_the_nearest_classes_to_go_by():
     """One image, asked before anything is learned: (s_c)^10 over the root of the class's degree."""
     got = ECALP(rounds=1).predict(ALL[0])
@@ -160,19 +148,6 @@ def test_an_image_without_a_channel_that_tells_classes_apart():
         torch.testing.assert_close(got.probs, torch.tensor([0.5, 0.5]))
 
 
-def test_other_views_are_not_looked_at():
-    one, many = ECALP(), ECALP()
-    for s in ALL[:10]:
-        alone = replace(s, logits=s.logits[:1], features=s.features[:1])
-        assert torch.equal(one.step(alone).probs, many.step(s).probs)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, {"size": 15, "images": 4}, {"order": "predict-first"}])
-def test_any_split_into_batches_is_the_loop(options):
-    assert_splits_equal_the_loop(lambda: ECALP(**{"size": 50, **options}), ALL[:40])
-
-
 # --------------------------------------------------------------------------- state
 
 
@@ -192,16 +167,6 @@ def test_merged_graphs_are_those_of_one_stream(size):
     torch.testing.assert_close(a.predict(NEW[1]).probs, whole.predict(NEW[1]).probs)
 
 
-def test_merge_keeps_the_labels_of_both():
-    a, b = ECALP(), ECALP()
-    for i, s in enumerate(ALL):
-        (a if i < 25 else b).learn(s)
-    scores = [m.state_dict()["score"] for m in (a, b)]
-    a.merge(b)
-    merged = a.state_dict()["score"]
-    assert float(merged.sum()) == pytest.approx(sum(float(s.sum()) for s in scores))
-
-
 def test_merge_refuses_other_classes():
     """Also the same in another order, which the variance does not tell apart."""
     a = ECALP()
@@ -211,16 +176,6 @@ def test_merge_refuses_other_classes():
         b.learn(replace(ALL[0], class_weights=weights))
         with pytest.raises(StateError, match="different class weights"):
             a.merge(b)
-
-
-def test_a_loaded_copy_continues_identically():
-    method, copied = ECALP(size=25), ECALP(size=25)
-    for s in ALL[:30]:
-        method.learn(s)
-    copied.load_state_dict(method.state_dict())
-    for s in ALL[30:40]:
-        assert torch.equal(copied.step(s).probs, method.step(s).probs)
-    torch.testing.assert_close(copied.state_dict(), method.state_dict(), rtol=0, atol=0)
 
 
 def test_a_graph_that_points_outside_is_refused():
@@ -236,25 +191,3 @@ def test_a_graph_that_points_outside_is_refused():
         with pytest.raises(StateError):
             method.load_state_dict(bad)
         torch.testing.assert_close(method.state_dict(), good, rtol=0, atol=0)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"size": 0}, "size=0"),
-        ({"images": 0}, "images=0"),
-        ({"classes": 0}, "classes=0"),
-        ({"rounds": 0}, "rounds=0"),
-        ({"images": 9, "size": 8}, "images=9"),
-        ({"power": 0.0}, "power=0.0"),
-        ({"carry": 1.5}, "carry=1.5"),
-    ],
-)
-def test_bad_options(options, message):
-    with pytest.raises(InputError, match=message):
-        create_method("ecalp", **options)
-
-
-def test_the_defaults_are_those_released():
-    want = {"images": 8, "classes": 3, "power": 10.0, "rounds": 3, "carry": 0.2}
-    assert ECALP().params.items() >= want.items()

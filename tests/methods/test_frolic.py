@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
 
-from adte import InputError, Sample, SimulatedStream
+from adte import Sample, SimulatedStream
 from adte.core.prediction import Prediction
 from adte.methods import Method, create_method
 from adte.methods.frolic import Frolic, gaussian_logits, match_temperature, shrunk_variance
-from methods.test_tda import assert_splits_equal_the_loop
 
 STREAM = SimulatedStream(classes=6, images=60, views=3, dim=8)
 ALL = [sample for sample, _ in STREAM]
@@ -30,7 +28,7 @@ def card_variance() -> torch.Tensor:
 def two_pass(method: Method, samples: list[Sample]) -> list[Prediction]:
     for s in samples:
         method.learn(s)
-    return method.predict_many(samples)
+    return [method.predict(s) for s in samples]
 
 
 def confidence(logits: torch.Tensor) -> float:
@@ -151,86 +149,3 @@ def test_online_gaussian_is_that_of_the_images_so_far(share):
     tau = match_temperature(grid, sums["gaussian"] / 30, float(sums["text"] / 30)) / ALL[0].scale
     want = (ALL[41].logits[0] + g / tau).softmax(-1)
     torch.testing.assert_close(method.predict(ALL[41]).probs, want, atol=1e-5, rtol=1e-4)
-
-
-@pytest.mark.slow
-def test_it_corrects_a_known_bias():
-    stream = SimulatedStream(images=500, classes=30, views=1)
-    samples = [s for s, _ in stream]
-    plain, ours = (
-        sum(p.index == y for p, y in zip(two_pass(m, samples), stream.targets, strict=True)) / 500
-        for m in (create_method("zero-shot"), Frolic())
-    )
-    assert ours > plain + 0.01
-
-
-def test_cold_is_zero_shot_and_other_views_are_not_looked_at():
-    method = Frolic()
-    torch.testing.assert_close(method.predict(ALL[0]).probs, ALL[0].logits[0].softmax(-1))
-    assert not method.state_dict()
-    one, many = Frolic(), Frolic()
-    for s in ALL[:10]:
-        alone = replace(s, logits=s.logits[:1], features=s.features[:1])
-        torch.testing.assert_close(one.step(alone).probs, many.step(s).probs, rtol=0, atol=0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("order", ["learn-first", "predict-first"])
-def test_any_split_into_batches_is_the_loop(order):
-    assert_splits_equal_the_loop(lambda: Frolic(order=order), ALL[:40])
-
-
-def test_the_prior_waits_for_its_warmup():
-    """Until then the fused logits stand as they are."""
-    method, plain = create_method("frolic", warmup=10), Frolic(tau=0)
-    for i, s in enumerate(ALL[:20]):
-        a, b = method.step(s), plain.step(s)
-        assert (a.prior is None) == (i + 1 < 10)
-        assert torch.equal(a.probs, b.probs) == (i + 1 < 10)
-
-
-# --------------------------------------------------------------------------- state
-
-
-def test_state_does_not_grow_and_sums_add():
-    def size(method):
-        return sum(v.numel() for v in method.state_dict().values())
-
-    whole, a, b = Frolic(), Frolic(), Frolic()
-    for i, s in enumerate(ALL):
-        whole.learn(s)
-        (a if i < 25 else b).learn(s)
-    assert size(whole) == size(a)
-    empty = Frolic()
-    empty.merge(b)
-    torch.testing.assert_close(empty.predict(ALL[0]).probs, b.predict(ALL[0]).probs)
-    a.merge(b)
-    mine, one = a.state_dict(), whole.state_dict()
-    for key in ("count", "total", "square", "text", "class_total", "class_square"):
-        torch.testing.assert_close(mine[key], one[key])
-    assert int(mine["prior.seen"]) == 60
-    assert a.class_prior.seen == 60
-    torch.testing.assert_close(
-        a.predict(ALL[0]).probs, whole.predict(ALL[0]).probs, atol=0.03, rtol=0
-    )
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"covariance": 1.0}, "covariance=1.0"),
-        ({"bank": "piggy"}, "piggy"),
-        ({"eps": -1}, "eps"),
-        ({"item": "mean-logits"}, "mean-logits"),
-    ],
-)
-def test_bad_options(options, message):
-    with pytest.raises(InputError, match=message):
-        create_method("frolic", **options)
-
-
-def test_the_defaults_are_those_published():
-    params = Frolic().params
-    want = {"estimator": "fixed-point", "smoothing": 0, "smoothing_total": 0, "clip": 0,
-            "eps": 1e-3, "max_iter": 100}  # fmt: skip
-    assert {name: params[f"prior.{name}"] for name in want} == want

@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from adte import InputError, Sample, SimulatedStream
+from adte import SimulatedStream
 from adte.methods.mta import MTA, find_mode
-from methods.test_tda import assert_splits_equal_the_loop
 
 STREAM = SimulatedStream(classes=6, images=12, views=12, dim=8)
 
@@ -84,14 +83,6 @@ def test_against_plain_loops():
         torch.testing.assert_close(got.double(), z.softmax(-1), atol=1e-3, rtol=1e-3)
 
 
-def test_an_outlier_has_no_say_and_order_of_the_rest_does_not_matter():
-    probs = (10 * VIEWS).softmax(-1)
-    all_, without = find_mode(VIEWS, probs), find_mode(VIEWS[:4], probs[:4])
-    torch.testing.assert_close(all_.point, without.point, atol=2e-3, rtol=0)
-    turn = torch.tensor([0, 3, 4, 1, 2])
-    torch.testing.assert_close(find_mode(VIEWS[turn], probs[turn]).point, all_.point)
-
-
 @pytest.mark.parametrize("views", [1, 2, 3, 4])
 def test_few_views_and_duplicates_stay_finite(views):
     """Fewer than five views have no neighbours by the formula; duplicates have no bandwidth."""
@@ -102,40 +93,6 @@ def test_few_views_and_duplicates_stay_finite(views):
     few = find_mode(VIEWS[-views:], (10 * VIEWS[-views:]).softmax(-1))
     assert few.point.isfinite().all()
     assert few.point.norm() == pytest.approx(1)
-
-
-def test_one_view_is_zero_shot():
-    f, w = VIEWS[2:3].float(), torch.eye(2)
-    sample = Sample(7 * f @ w.T, f, w, 7.0)
-    torch.testing.assert_close(MTA().predict(sample).probs, sample.logits[0].softmax(-1))
-
-
-def test_half_precision():
-    for sample, _ in STREAM:
-        half = Sample(
-            sample.logits.bfloat16(), sample.features.bfloat16(),
-            sample.class_weights.bfloat16(), sample.scale,
-        )  # fmt: skip
-        p = MTA().predict(half)
-        assert p.probs.dtype == torch.float32
-        torch.testing.assert_close(p.probs, MTA().predict(sample).probs, atol=0.15, rtol=0)
-
-
-def test_any_split_into_batches_is_the_loop():
-    assert_splits_equal_the_loop(MTA, [sample for sample, _ in STREAM])
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"neighbours": 0.0}, "neighbours=0.0"),
-        ({"spread": 0.0}, "spread=0.0"),
-        ({"rounds": 0}, "rounds=0"),
-    ],
-)
-def test_bad_options(options, message):
-    with pytest.raises(InputError, match=message):
-        MTA(**options)
 
 
 def test_where_views_are_the_same_the_mode_is_among_them():

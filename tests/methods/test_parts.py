@@ -11,7 +11,7 @@ from adte import InputError, Sample, create_method
 from adte.core import functional as F
 from adte.core.batch import Batch, Context
 from adte.methods import bank, dpe
-from adte.methods.parts import Adjustment, Entropy, Selection
+from adte.methods.parts import Adjustment, Entropy
 
 # By hand: binary logits, and a prior that gives q = (.9, .01) when released.
 LOG_P = torch.tensor([[2.0, 0.0], [0.3, 0.0], [1.5, 0.0]], dtype=torch.float64).log_softmax(-1)
@@ -53,50 +53,7 @@ def test_scaled_thresholds_mean_the_same_for_every_measure(name, classes):
     assert (scale == 1) == (name == "shannon")
 
 
-def test_scale_without_anything_to_scale():
-    assert Entropy(kind="tsallis").scale(1) == 1
-    assert Entropy(kind="adaptive").scale(9, None) == 1
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"kind": "renyi"}, "renyi"),
-        ({"q": 0.0}, "must be positive"),
-        ({"alpha": 0.9, "beta": 0.5}, "0 < alpha < beta < 1"),
-        ({"rule": "rank"}, "rank"),
-        ({"direction": "up"}, "up"),
-        ({"form": "square"}, "square"),
-        ({"few": -1}, "few=-1"),
-    ],
-)
-def test_bad_options(options, message):
-    with pytest.raises(InputError, match=message):
-        Entropy(**options)
-
-
-@pytest.mark.parametrize(("classes", "low"), [(2, 0.8555), (11, 0.455), (21, 0.01), (100, 0.01)])
-def test_among_few_classes_the_interval_of_q_is_narrow(classes, low):
-    """α comes near β by the share (L − 1)/20: 0.9 − 0.89·share."""
-    q = Entropy(kind="adaptive").class_q(torch.linspace(-1, 0, classes).double())
-    assert float(q.max()) == pytest.approx(0.9)
-    assert float(q.min()) == pytest.approx(low)
-    wide = Entropy(kind="adaptive", few=0).class_q(torch.linspace(-1, 0, classes).double())
-    assert float(wide.min()) == pytest.approx(0.01)
-
-
 # --------------------------------------------------------------------------- views, adjustment
-
-
-def test_selection_takes_the_surest_and_ties_go_to_the_first():
-    entropy = torch.tensor([[0.5, 0.1, 0.1, 0.9], [0.2, 0.2, 0.2, 0.2]])
-    assert Selection(ratio=0.5)(entropy).tolist() == [[1, 2], [0, 1]]
-    assert Selection(count=3)(entropy).tolist() == [[1, 2, 0], [0, 1, 2]]
-    assert Selection(ratio=0.1).number(4) == 1
-    with pytest.raises(InputError, match="ratio=0"):
-        Selection(ratio=0.0)
-    with pytest.raises(InputError, match="count=5"):
-        Selection(count=5)(entropy)
 
 
 def test_adjustment_acts_in_its_place_alone():
@@ -109,12 +66,6 @@ def test_adjustment_acts_in_its_place_alone():
     for bad, message in (({"place": "later"}, "later"), ({"tau": math.inf}, "tau=inf")):
         with pytest.raises(InputError, match=message):
             Adjustment(**bad)
-
-
-def test_tent_over_several_images_chooses_no_views():
-    with pytest.raises(InputError, match="there are no views to choose"):
-        create_method("tent", batch=4, ratio=0.3)
-    create_method("tent", batch=4)
 
 
 def test_weights_of_nan_are_refused_before_anything_is_learned():
@@ -164,9 +115,3 @@ def test_dpe_holds_an_image_once():
         method.learn(batch)
         method.predict(batch)
     assert counted == [1, 1]
-
-
-def test_any_alpha_that_is_accepted_can_be_used():
-    """Of 0.9 − (0.9 − 1e-30) nothing was left, and the first image was refused."""
-    q = Entropy(kind="adaptive", alpha=1e-30, few=0).class_q(torch.tensor([0.2, 0.8]).log())
-    assert q.tolist() == pytest.approx([1e-30, 0.9])

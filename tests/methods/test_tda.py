@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
 
-from adte import InputError, Sample, SimulatedStream, StateError, create_method
-from adte.core.batch import Batch
-from adte.core.prediction import Prediction
-from adte.methods.base import Method
+from adte import Sample, SimulatedStream, create_method
 from adte.methods.parts import Entropy, Selection
 from adte.methods.tda import TDA
 
@@ -116,25 +112,6 @@ def test_against_plain_loops(ratio, views, keep):
 # --------------------------------------------------------------------------- options
 
 
-def test_base_key_ignores_the_other_views():
-    alone, many = TDA(), TDA(key="base")
-    for s in ALL[:20]:
-        one = replace(s, logits=s.logits[:1], features=s.features[:1])
-        torch.testing.assert_close(many.step(s).probs, alone.step(one).probs)
-
-
-def test_a_full_cache_is_displaced_only_by_a_surer_image():
-    f, w = torch.eye(2)[:1], torch.eye(2)
-    method = TDA(positive_size=1)
-    for gap, want in ((1.0, 1.0), (0.5, 1.0), (1.0, 1.0), (2.0, 2.0)):
-        z = torch.tensor([[gap, 0.0]])
-        method.learn(Sample(z, f, w))
-        p = torch.tensor([[want, 0.0]]).softmax(-1)
-        assert method.state_dict()["positive.rank"][0, 0] == pytest.approx(
-            float(-(p * p.log()).sum()), abs=1e-6
-        )
-
-
 @pytest.mark.parametrize("entropy", ["tsallis", "adaptive"])
 def test_the_measure_enters_caches_and_choice(entropy):
     """Entropy of the views is the measure's; ranks are it over its scale, comparable with nats."""
@@ -153,81 +130,6 @@ def test_the_measure_enters_caches_and_choice(entropy):
     assert len(share) > 3
     assert share.min() > 0.2
     assert share.max() < 0.5
-
-
-@pytest.mark.parametrize("place", ["before", "per-view", "after"])
-def test_logit_adjustment(place):
-    """Where it happens shows in what is adjusted: the views' entropy, or the outcome alone."""
-    plain, adjusted = TDA(keep=0.25), create_method("tda", ratio=0.25, adjust=place, tau=0.7)
-    for s in ALL[:40]:
-        plain.learn(s)
-        adjusted.learn(s)
-    a, b = plain.predict(ALL[41]), adjusted.predict(ALL[41])
-    shift = 0.7 * adjusted.class_prior.log_prior.float()
-    moved = (a.probs.log() - shift).softmax(-1)
-    if place == "after":
-        torch.testing.assert_close(b.probs, moved, rtol=1e-4, atol=1e-6)
-    else:  # the keys differ as well
-        assert not torch.allclose(b.probs, moved, atol=1e-4)
-    assert torch.allclose(a.entropy, b.entropy) == (place != "before")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"positive_size": 0}, "positive_size=0"),
-        ({"negative_size": 0}, "negative_size=0"),
-        ({"key": "first"}, "first"),
-        ({"negative_keep": "oldest"}, "oldest"),
-        ({"ratio": 0.0}, r"outside \(0, 1\]"),
-        ({"entropy": "gini"}, "gini"),
-    ],
-)
-def test_bad_options(options, message):
-    with pytest.raises(InputError, match=message):
-        create_method("tda", **options)
-
-
-# --------------------------------------------------------------------------- batches
-
-
-def outcome(p: Prediction) -> dict[str, torch.Tensor]:
-    named = {n: getattr(p, n) for n in ("probs", "entropy", "kept", "q", "prior")}
-    return {n: x for n, x in named.items() if x is not None}
-
-
-def assert_splits_equal_the_loop(make: Callable[[], Method], samples: list[Sample]) -> None:
-    """Online, and only learning: however the stream is cut, nothing differs from one by one."""
-    loop = make()
-    want = [outcome(loop.step(s)) for s in samples]
-    whole = Batch.join([replace(s.batch, context=samples[0].batch.context) for s in samples])
-    for size in (1, 3, 16, len(samples)):
-        method, learner = make(), make()
-        got = []
-        for start in range(0, len(samples), size):
-            part = whole[start : start + size]
-            got += [outcome(p) for p in method.step(part)]
-            learner.learn(part)
-        torch.testing.assert_close(got, want, rtol=0, atol=0)
-        for other in (method, learner):
-            torch.testing.assert_close(other.state_dict(), loop.state_dict(), rtol=0, atol=0)
-        read = [outcome(p) for p in method.predict(whole)]
-        alone = [outcome(loop.predict(s)) for s in samples]
-        torch.testing.assert_close(read, alone, rtol=0, atol=0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"negative_keep": "newest", "key": "base"},
-        {"entropy": "adaptive", "warmup": 5, "ratio": 0.3},
-        {"order": "predict-first", "adjust": "before", "estimator": "fixed-point", "bank": "fifo"},
-    ],
-)
-def test_any_split_into_batches_is_the_loop(options):
-    assert_splits_equal_the_loop(lambda: create_method("tda", **options), ALL[:40])
 
 
 # --------------------------------------------------------------------------- state
@@ -251,36 +153,3 @@ def test_merged_caches_are_those_of_one_stream(options):
             torch.testing.assert_close(first.state_dict()[key], value)
     probs = first.predict(ALL[0]).probs
     torch.testing.assert_close(probs, whole.predict(ALL[0]).probs, atol=1e-3, rtol=0)
-
-
-def test_merge_refuses_other_sizes_and_policies():
-    a = TDA()
-    a.learn(ALL[0])
-    for other in (TDA(positive_size=4), TDA(negative_keep="newest")):
-        other.learn(ALL[1])
-        before = a.state_dict()
-        with pytest.raises(StateError):
-            a.merge(other)
-        torch.testing.assert_close(a.state_dict(), before, rtol=0, atol=0)
-
-
-def test_a_state_with_a_prior_is_not_one_without():
-    plain, adaptive = TDA(), TDA(entropy="adaptive")
-    for method in (plain, adaptive):
-        method.learn(ALL[0])
-    for method, other in ((plain, adaptive), (adaptive, plain)):
-        before = method.state_dict()
-        with pytest.raises(StateError, match="other options"):
-            method.load_state_dict(other.state_dict())
-        torch.testing.assert_close(method.state_dict(), before, rtol=0, atol=0)
-
-
-def test_a_loaded_copy_continues_identically():
-    method, copied = (TDA(negative_keep="newest", entropy="adaptive") for _ in range(2))
-    for s in ALL[:30]:
-        method.learn(s)
-    copied.load_state_dict(method.state_dict())
-    for s in ALL[30:]:
-        got, want = copied.step(s), method.step(s)
-        torch.testing.assert_close(outcome(got), outcome(want), rtol=0, atol=0)
-    torch.testing.assert_close(copied.state_dict(), method.state_dict(), rtol=0, atol=0)

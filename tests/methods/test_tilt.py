@@ -196,20 +196,6 @@ def test_images_that_go_together_read_what_they_read_one_by_one(learn: bool) -> 
     assert_close(together, loop, rtol=1e-5, atol=1e-6)
 
 
-def test_however_a_stream_is_cut_and_wherever_another_begins_it_says_the_same() -> None:
-    batch, _ = stream(40, 60, shown=5)
-    whole = None
-    for size in (1, 7, 64):
-        method = create_method("tilt")
-        parts = [said(method, batch[:25], size)]
-        method.begin()
-        parts.append(said(method, batch[25:], size))
-        found = [*parts, *method.state_dict().values()]
-        for a, b in zip(whole or found, found, strict=True):
-            assert torch.equal(a, b)
-        whole = found
-
-
 # --------------------------------------------------------------------------- the state
 
 
@@ -254,39 +240,6 @@ def test_what_two_streams_began_with_counts_once() -> None:
         assert_close(state[name], want[name], rtol=1e-5, atol=1e-5)
 
 
-def test_nothing_is_known_before_the_first_image() -> None:
-    method = create_method("tilt")
-    assert method.class_prior is None
-    assert method.adjustment(torch.zeros(2, 3)) is None
-    method.begin()
-    batch, _ = stream(6, 1)
-    assert_close(
-        method.step(batch).prior, torch.full((1, 6), 1 / 6, dtype=torch.float64), check_dtype=False
-    )
-    assert_close(method.class_prior.shares.share.sum(), torch.tensor(1.0).double())
-
-
-def test_shares_lie_in_their_intervals_which_unsure_answers_widen() -> None:
-    batch, _ = stream(6, 60, shown=3)
-    wide = []
-    for scale in (1.0, 0.2):
-        method = create_method("tilt", likeness=0)
-        method.learn(Batch(scale * batch.logits))
-        found = method.class_prior.shares
-        assert bool((found.low <= found.share).all() and (found.share <= found.high).all())
-        wide.append(float((found.high - found.low).mean()))
-    assert wide[1] > wide[0]
-
-
-def test_what_comes_off_the_logits_is_what_it_reads() -> None:
-    batch, _ = stream(9, 40, shown=3, views=1)
-    method = create_method("tilt", likeness=0)
-    method.learn(batch[:39])
-    z = batch.logits[39]
-    want = (z.double() - method.adjustment(z)).softmax(-1)[0]
-    assert_close(method.predict(batch[39:]).probs[0].double(), want, rtol=1e-4, atol=1e-6)
-
-
 def test_logits_alone_are_predicted_without_likeness() -> None:
     batch, _ = stream(20, 40, shown=2)
     alone, without, fixed = (create_method("tilt", likeness=x) for x in (0.5, 0.0, 0.5))
@@ -323,17 +276,6 @@ def test_probabilities_of_nothing_are_no_trouble(classes: int) -> None:
     assert method.class_prior.log_prior.isfinite().all()
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"likeness": -1.0}, {"likeness": math.nan}, {"smoothing": 0.0},
-     {"frequencies": "often"}],
-    ids=str,
-)  # fmt: skip
-def test_what_makes_no_sense_is_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=next(iter(options))):
-        create_method("tilt", **options)
-
-
 # --------------------------------------------------------------------------- what it must do
 
 
@@ -362,15 +304,6 @@ def test_what_the_user_knows_of_the_frequencies_decides() -> None:
     assert equal[:2].min() > np.median(equal[2:])
     assert auto[:2].max() < auto[2:].min()
     assert come[:2].max() < come[2:].min()
-
-
-def test_equal_frequencies_leave_the_bias_alone() -> None:
-    found = log_prior(biased(20, 800, shown=20))
-    assert np.corrcoef(found, bias_of(20))[0, 1] > 0.9
-
-
-def test_a_few_images_change_little() -> None:
-    assert np.abs(log_prior(biased(1000, 3, shown=3, own=5.0)) + math.log(1000)).max() < 0.5
 
 
 def test_what_a_model_favours_in_all_images_is_no_frequency() -> None:
@@ -436,10 +369,3 @@ def test_images_tell_like_names_apart(of_stream: dict[str, Any], options: dict[s
             probs = said(create_method("tilt", likeness=likeness, **options), batch)
             right[i] += np.mean(probs.argmax(1).numpy() == labels) / 2
     assert right[1] > right[0] + 0.01
-
-
-def test_where_all_classes_are_shown_and_answers_unsure_likeness_is_next_to_nothing() -> None:
-    batch, _ = stream(6, 80, scale=10.0)
-    apart = said(create_method("tilt"), batch) - said(create_method("tilt", likeness=0), batch)
-    assert apart[0].abs().max() < 1e-6  # there is nothing to be like
-    assert apart.abs().amax(1).mean() < 0.02

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,9 +10,8 @@ import torch
 
 import oracle
 import prompt_oracle as slow
-from adte import InputError, Sample, SimulatedStream, create_method
+from adte import Sample, SimulatedStream
 from adte.methods.tps import TPS
-from methods.test_tda import assert_splits_equal_the_loop
 
 STREAM = SimulatedStream(classes=4, images=12, views=10, dim=5)
 ALL = [
@@ -53,44 +51,3 @@ def test_against_plain_loops(steps, lr):
         assert got.kept.tolist() == slow.surest(s.logits.numpy(), 0.3)
         if not steps:
             np.testing.assert_allclose(got.probs, oracle.softmax(s.logits[0]), atol=1e-5)
-
-
-def test_a_small_step_makes_a_lone_view_surer():
-    for s in ALL:
-        one = replace(s, logits=s.logits[:1], features=s.features[:1])
-        got = TPS(lr=1e-4).predict(one)
-        assert oracle.shannon(got.probs.tolist()) < float(got.entropy[0])
-
-
-def test_another_measure_ranks_and_is_the_loss():
-    changed = 0
-    for s in ALL:
-        a, b = (create_method("tps", entropy=e, q=0.3, lr=0.05).predict(s)
-                for e in ("shannon", "tsallis"))  # fmt: skip
-        want = [oracle.tsallis(p, 0.3) for p in oracle.softmax(s.logits.numpy())]
-        np.testing.assert_allclose(b.entropy, want, rtol=1e-6)
-        changed += not torch.allclose(a.probs, b.probs)
-    assert changed
-
-
-@pytest.mark.slow
-def test_any_split_into_batches_is_the_loop():
-    """With a prior; without one the conformance suite does it."""
-    options = {"entropy": "adaptive", "adjust": "after"}
-    assert_splits_equal_the_loop(lambda: create_method("tps", **options), ALL[:7])
-
-
-def test_it_keeps_nothing_unless_something_reads_the_prior():
-    plain, adaptive = TPS(), create_method("tps", entropy="adaptive")
-    for s in ALL:
-        plain.step(s)
-        adaptive.step(s)
-    assert not plain.state_dict()
-    assert int(adaptive.state_dict()["prior.seen"]) == 12
-    assert adaptive.predict(ALL[0]).q is not None
-
-
-def test_bad_options():
-    for name in ("lr", "decay", "steps"):
-        with pytest.raises(InputError, match=f"{name}=-1"):
-            create_method("tps", **{name: -1})

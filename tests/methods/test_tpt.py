@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -12,12 +10,12 @@ import torch
 
 import oracle
 import prompt_oracle as slow
-from adte import InputError, Sample, create_method
+from adte import InputError, create_method
 from adte.core import functional as F
 from adte.methods import prompt_tuning
-from adte.methods.measured import marginal
 from adte.methods.prompt_tuning import PromptLearner, adamw
 from adte.methods.tpt import TPT
+from adte.methods.tracking import marginal
 from adte.testing.small import LENGTH, WORDS, SmallModel
 
 Z = torch.from_numpy(oracle.F_LOGITS)
@@ -44,29 +42,6 @@ def test_card_4_adamw():
     near(adamw(x, lambda _: g.double(), 1, 5e-3, 0.01), [0.294985, -0.19499], 6)
 
 
-def test_adamw_is_the_one_of_torch():
-    g = torch.Generator().manual_seed(0)
-    start, slopes = torch.randn(4, 6, generator=g), torch.randn(5, 4, 6, generator=g)
-    x = start.clone().requires_grad_()
-    theirs = torch.optim.AdamW([x], lr=3e-2, weight_decay=0.1)
-    for s in slopes:
-        x.grad = s.clone()
-        theirs.step()
-    come = iter(slopes)
-    ours = adamw(start, lambda _: next(come), 5, 3e-2, 0.1)
-    torch.testing.assert_close(ours, x.detach(), rtol=1e-6, atol=1e-7)
-
-
-def test_gradient_of_the_marginal_entropy():
-    """Card 0: ∂ME/∂z_ij = −(1/n)·P_ij·(ln p̄_j − Σ_k P_ik ln p̄_k)."""
-    z = Z.clone().requires_grad_()
-    (got,) = torch.autograd.grad(TPT().loss(z), z)
-    P = oracle.softmax(oracle.F_LOGITS)
-    log_mean = np.log(P.mean(0))
-    want = -P * (log_mean - (P * log_mean).sum(1, keepdims=True)) / len(P)
-    np.testing.assert_allclose(got, want, atol=1e-12)
-
-
 # --------------------------------------------------------------------------- the oracle
 
 
@@ -89,16 +64,6 @@ def test_against_plain_loops(steps):
         np.testing.assert_allclose(got.probs, want, atol=1e-7)
         if not steps:  # no step: the zero-shot answer of the base view
             np.testing.assert_allclose(got.probs, oracle.softmax(sample.logits[0]), atol=1e-9)
-
-
-def test_tuning_makes_the_kept_views_surer():
-    _, samples = slow.world(10)
-    method = TPT(keep=0.5)
-    for sample in samples:
-        e = method.episode(sample.batch)
-        weights, _, kept = method.tune(e)
-        before = method.loss(e.take(kept).logits(e.learner.initial_weights))
-        assert method.loss(e.take(kept).logits(weights)) < before
 
 
 # --------------------------------------------------------------------------- the drop-in entropy
@@ -130,24 +95,6 @@ def test_measure_ranks_the_views_and_is_the_loss(entropy):
     assert not torch.equal(p.probs, TPT(keep=0.5).predict(samples[0]).probs)
 
 
-def test_adaptive_means_what_it_means_where_views_are_selected():
-    """The same prior, the same safe defaults, the same q."""
-    _, samples = slow.world(12)
-    tpt = create_method("tpt", entropy="adaptive")
-    adte = create_method("se", entropy="adaptive")
-    for sample in samples:
-        a, b = tpt.step(sample), adte.step(sample)
-    torch.testing.assert_close(a.q, b.q)
-    torch.testing.assert_close(a.prior, b.prior)
-    assert float(a.q.max() - a.q.min()) == pytest.approx(0.89 * 4 / 20)  # narrow: five classes
-
-
-def test_adaptive_is_shannon_until_the_prior_is_known():
-    _, (sample,) = slow.world(1)
-    a, b = TPT(entropy="adaptive").predict(sample), TPT().predict(sample)
-    assert torch.equal(a.probs, b.probs)
-
-
 def test_adjustment_acts_from_its_place_on():
     _, samples = slow.world(8)
     z, tau = samples[0].logits, 0.7
@@ -164,43 +111,6 @@ def test_adjustment_acts_from_its_place_on():
 
 
 # --------------------------------------------------------------------------- nothing is left behind
-
-
-@pytest.mark.parametrize("options", [{}, {"chunk": 2}, {"steps": 3}])
-def test_an_episode_leaves_no_trace(options):
-    model, samples = slow.world(3)
-    model.positions.requires_grad_(False)
-    model.mix.weight.grad = torch.ones_like(model.mix.weight)
-    before, method = slow.trace(model), TPT(**options)
-    first = [method.step(s) for s in samples]
-    assert slow.untouched(before, slow.trace(model))
-    again = [method.step(s) for s in samples]
-    for a, b in zip(first, again, strict=True):
-        assert torch.equal(a.probs, b.probs)
-    assert not method.state_dict()
-    assert not any(t.requires_grad for p in again for t in (p.probs, p.entropy))
-
-
-def test_works_where_gradients_are_switched_off():
-    _, (sample,) = slow.world(1)
-    want = TPT().predict(sample).probs
-    with torch.no_grad():
-        assert torch.equal(TPT().predict(sample).probs, want)
-    with torch.inference_mode():
-        frozen = replace(sample, features=sample.features.clone(), logits=sample.logits.clone())
-        assert frozen.features.is_inference()
-        assert torch.equal(TPT().predict(frozen).probs, want)
-    assert torch.equal(TPT().predict(frozen).probs, want)
-
-
-def test_copies_do_not_carry_the_model():
-    _, (sample,) = slow.world(1)
-    method = TPT()
-    want = method.predict(sample).probs
-    assert method._learner is not None
-    for twin in (copy.deepcopy(method), pickle.loads(pickle.dumps(method)), method.clone()):
-        assert twin._learner is None
-        assert torch.equal(twin.predict(sample).probs, want)
 
 
 def test_learner_follows_model_and_classes():
@@ -327,16 +237,6 @@ def test_the_first_pass_is_recalled_with_its_gradient():
     assert rows == [5]
 
 
-def test_the_twin_shares_the_weights_and_wants_no_gradient():
-    model = SmallModel()
-    twin = PromptLearner(model, ["cat"]).twin
-    for (name, p), q in zip(model.named_parameters(), twin.parameters(), strict=True):
-        assert p.data_ptr() == q.data_ptr(), name
-        assert p.requires_grad
-        assert not q.requires_grad
-    assert isinstance(twin, SmallModel)
-
-
 # --------------------------------------------------------------------------- any tokeniser
 
 
@@ -384,13 +284,6 @@ def test_the_context_is_found(kind, start, end, names):
     assert not torch.allclose(moved, want, atol=1e-3)
 
 
-def test_other_contexts():
-    assert PromptLearner(Started(), slow.NAMES, "art of the").initial.shape == (3, 10)
-    assert PromptLearner(SmallModel(), slow.NAMES, "dog 7").initial.shape == (2, 10)
-    with pytest.raises(InputError, match="context=''"):
-        PromptLearner(Started(), slow.NAMES, "")
-
-
 # --------------------------------------------------------------------------- input
 
 
@@ -408,26 +301,3 @@ def test_bad_input():
             create_method("tpt", **{option: -1})
     with pytest.raises(InputError, match="outside"):
         create_method("tpt", ratio=0.0)
-
-
-def test_half_precision_is_widened():
-    model, (sample,) = slow.world(1)
-    half = replace(
-        sample,
-        logits=sample.logits.bfloat16(),
-        features=sample.features.bfloat16(),
-        model=SmallModel().bfloat16(),
-    )
-    p = TPT().predict(half)
-    assert p.probs.dtype == torch.float32
-    near(p.probs, TPT().predict(sample).probs, digits=1)
-    assert model.dtype == torch.float64
-
-
-def test_one_class_and_one_view():
-    _, (sample,) = slow.world(1, views=1, names=["cat"])
-    for steps in (1, 4):
-        p = TPT(steps=steps).predict(sample)
-        assert p.probs.tolist() == [1.0]
-        assert p.kept.tolist() == [0]
-    assert isinstance(sample, Sample)

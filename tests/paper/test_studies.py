@@ -23,11 +23,10 @@ from adte.evaluate.running.tasks import Outcome, Task, key_of
 from adte.evaluate.source import Source
 from adte.images import Views
 from adte.methods import create_method
-from adte.methods.prior import ClassPrior
+from adte.methods.prior import FixedPoint
 from adte.models import load_model
 from adte.models.prompts import class_weights
 from adte.paper import Finding, Lab, Row, Settings, find_study, studies, study
-from adte.paper.bias import learned
 from adte.paper.comparisons import prior_options
 from adte.paper.lab import OURS, PAPER, RELEASED, interleaved
 from adte.paper.ours import streams_of, verdict
@@ -35,7 +34,7 @@ from adte.paper.published import list_published, published
 from adte.paper.render import findings_page, grids, to_markdown
 from adte.paper.sources import prepare
 from adte.paper.study import STUDIES, chosen, conduct
-from adte.paper.tables import FIXED_POINT, family_like, over_se, table
+from adte.paper.tables import family_like, over_se, table
 from adte.testing.small import SmallModel
 
 NAMES = ("red", "green", "blue")
@@ -175,22 +174,6 @@ def test_a_run_is_done_once(lab):
     assert mine.run(stream, "adte", beta=0.5) is not a
 
 
-def test_noise_free_labels_fill_the_bank_they_name():
-    lab = Lab(TINY)
-    prior = learned(lab, lab.main().first(6))
-    before = prior.state["counts"].clone()
-    prior.observe(prior.log_prior.float(), label=3)
-    assert (prior.state["counts"] - before).tolist()[3] == 1
-
-
-def test_the_published_estimator_is_what_the_studies_of_it_look_at():
-    lab = Lab(TINY)
-    options = learned(lab, lab.main().first(2)).options
-    assert {k: getattr(options, k) for k in FIXED_POINT} == FIXED_POINT
-    mean = learned(lab, lab.main().first(2), estimator="marginal").options
-    assert (mean.estimator, mean.smoothing, mean.clip) == ("marginal", 0, 0)
-
-
 def test_se_of_the_ablation_has_the_prior_of_its_variant():
     theirs = create_method(PAPER)
     se = create_method("se", **prior_options(PAPER))
@@ -322,13 +305,13 @@ def test_runs_of_other_streams_and_defaults_have_other_names(lab):
 
 def test_true_labels_alone_fill_the_bank_of_the_noise_study(monkeypatch):
     seen = []
-    observe = ClassPrior.observe
+    observe = FixedPoint.observe
 
-    def counted(self, log_p, label=None):
+    def counted(self, state, log_p, label=None):
         seen.append(label)
-        return observe(self, log_p, label)
+        return observe(self, state, log_p, label)
 
-    monkeypatch.setattr(ClassPrior, "observe", counted)
+    monkeypatch.setattr(FixedPoint, "observe", counted)
     lab = Lab(Settings(images=7))
     find_study("label-noise").run(lab)
     labels = lab.main().labels.tolist()

@@ -254,7 +254,7 @@ def test_an_export_is_the_same_to_the_byte_whatever_happens_to_the_service(tmp_p
     (tmp_path / "shop.adte").write_bytes(export)
     clf = classifier()
     clf.load_state(tmp_path / "shop.adte")
-    assert clf.begun_from
+    assert clf.lineage.all
 
 
 def test_a_calibrated_state_keeps_its_temperature(tmp_path):

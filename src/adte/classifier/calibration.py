@@ -39,7 +39,7 @@ SURE = 1e-6  # no answer is taken to be surer than 1 less this
 
 
 class Threshold(NamedTuple):
-    """What a threshold on confidence would do to the labelled images.
+    """The effect of a threshold on confidence on the labelled images.
 
     Attributes:
         min_confidence: the threshold.
@@ -89,11 +89,10 @@ def check_temperature(value: float) -> float:
         found = float(value)
     except (TypeError, ValueError):
         found = math.nan
-    low, high = TEMPERATURES
-    if not low <= found <= high:
+    if not TEMPERATURES.hold(found):
         raise InputError(
-            f"temperature={brief(value)} cannot be used; give a number from {low:g} to {high:g}, "
-            "1 to leave confidence as it is"
+            f"temperature={brief(value)} cannot be used; give a number from {TEMPERATURES.low:g} "
+            f"to {TEMPERATURES.high:g}, 1 to leave confidence as it is"
         )
     return found
 
@@ -134,7 +133,7 @@ def indices_of(labels: Iterable[str | int], classes: Sequence[str], images: int)
 def calibrate(
     method: Method, batches: Sequence[Batch], labels: Sequence[int], learn: bool
 ) -> Calibration:
-    """What images with known labels, in their order, say of a method's confidence.
+    """The calibration of a method by images with known labels, in their order.
 
     The method stays as it is. A copy answers as the images come and, once it has learned from all
     of them, answers again: a stream has early images and late ones. One that may not learn answers
@@ -142,15 +141,15 @@ def calibrate(
     """
     twin = method.clone()
     twin.load_state_dict(method.state_dict())
-    said = [twin.step(batch).probs for batch in batches] if learn else []
-    said += [twin.predict(batch).probs for batch in batches]
+    probs = [twin.step(batch).probs for batch in batches] if learn else []
+    probs += [twin.predict(batch).probs for batch in batches]
     base = torch.cat([batch.logits[:, 0].argmax(-1).cpu() for batch in batches])
     plain = float((base == torch.tensor(labels)).double().mean())
-    return fitted(torch.cat(said), labels)._replace(zero_shot=plain)
+    return fitted(torch.cat(probs), labels)._replace(zero_shot=plain)
 
 
 def fitted(probs: Tensor, labels: Sequence[int]) -> Calibration:
-    """What answers to images with known labels say: (N, L), or those of several passes, stacked."""
+    """The calibration by answers (N, L) to images with known labels, of several passes stacked."""
     probs, passes = probs.double().cpu(), len(probs) // len(labels)
     right = probs.argmax(-1) == torch.tensor(labels).repeat(passes)
 
@@ -169,9 +168,9 @@ def fitted(probs: Tensor, labels: Sequence[int]) -> Calibration:
 
 
 def _threshold(least: float, confidences: Tensor, right: Tensor) -> Threshold:
-    given = confidences >= least
-    wrong = float((~right[given]).double().mean()) if given.any() else None
-    return Threshold(least, float(given.double().mean()), wrong)
+    labelled = confidences >= least
+    wrong = float((~right[labelled]).double().mean()) if labelled.any() else None
+    return Threshold(least, float(labelled.double().mean()), wrong)
 
 
 def _temperatures() -> Iterator[float]:

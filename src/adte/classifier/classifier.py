@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from functools import cached_property
 from inspect import signature
 from pathlib import Path
@@ -18,6 +18,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adte._version import __version__
+from adte.classifier.arguments import (
+    checked_names,
+    is_flow,
+    make_classes,
+    make_method,
+    make_model,
+    make_views,
+    name_of,
+    named_images,
+)
 from adte.classifier.calibration import (
     Calibration,
     calibrate,
@@ -25,27 +35,16 @@ from adte.classifier.calibration import (
     indices_of,
     tempered,
 )
-from adte.classifier.facts import check_more, plain
+from adte.classifier.facts import check_more
 from adte.classifier.fit import (
     check_fit,
     check_named,
     check_one_order,
     check_same_model,
-    damaged,
     read_learned,
     read_method,
 )
-from adte.classifier.given import (
-    classes_given,
-    is_flow,
-    method_given,
-    model_given,
-    name_of,
-    named_images,
-    names_given,
-    views_given,
-)
-from adte.classifier.learned import Learned
+from adte.classifier.learned import Learned, Lineage
 from adte.core.batch import Batch, Context, Sample
 from adte.core.errors import (
     InputError,
@@ -66,7 +65,6 @@ from adte.files.order import Order
 from adte.files.states import check_path, save_state
 from adte.images import Preprocess, Views
 from adte.methods import Method
-from adte.methods.prior import Belief
 from adte.models import FixedClasses, Model, check_model
 from adte.models.prompts import SINGLE, Prompts, Templates
 from adte.pipeline import Pipeline, default_group
@@ -128,9 +126,7 @@ class Classifier:
         model, method, prompts, views: what the classifier was made from.
         seen: number of images learned from so far.
         frozen: whether learning is switched off.
-        begun_from: digests of the states that it goes back to: those that `begin` began from,
-            here, before that, or in what was merged; with = before them those that were loaded,
-            and gone on from; with > those that were saved, pickled or copied.
+        lineage: digests of the states that it goes back to, so that `merge` counts none twice.
         unread: images that the last call with errors="skip" left out, as (source, reason).
 
     Raises:
@@ -159,16 +155,16 @@ class Classifier:
         threads: int | None = None,
         **options: Any,
     ) -> None:
-        names = names_given(classes)  # before a model is loaded
+        names = checked_names(classes)  # before a model is loaded
         self.prompts = Prompts.of(templates)
-        self.views = views_given(views, seed)
+        self.views = make_views(views, seed)
         own = [*signature(Classifier).parameters][:-1]  # but for **options
-        self.method = method_given(method, options, own)
+        self.method = make_method(method, options, own)
         how = {"weights": weights, "device": device, "dtype": dtype, "tokenizer": tokenizer,
                "threads": threads}  # fmt: skip
-        towers = model_given(model, runtime, **how)
+        towers = make_model(model, runtime, **how)
         with as_it_is(towers.device):
-            self.model, self.classes, vectors = classes_given(towers, names, self.prompts)
+            self.model, self.classes, vectors = make_classes(towers, names, self.prompts)
         self.model.require(self.method.needs, by=f"method {self.method.name!r}")
         keep = "pixels" in self.method.needs
         auto = isinstance(views, str)
@@ -176,7 +172,7 @@ class Classifier:
         self.context = Context.of(self.model, vectors, self.classes)
         self.frozen = False
         self.seen = 0
-        self.begun_from: list[str] = []
+        self.lineage = Lineage()
         self.temperature = 1.0
         self.unread: list[Unread] = []
         self._lock = threading.RLock()
@@ -288,9 +284,9 @@ class Classifier:
             raise InputError("this classifier is frozen; call unfreeze() before learn()")
         several = isinstance(images, (list, tuple)) or getattr(images, "ndim", 0) == 4
         flow = is_flow(images)
-        found = self._batches(images if several or flow else [images], 16, 0, errors, order)
+        encoded = self._batches(images if several or flow else [images], 16, 0, errors, order)
         done = 0
-        with nullcontext(found) if flow else self._whole(found) as batches:
+        with nullcontext(encoded) if flow else self._whole(encoded) as batches:
             for batch in batches:
                 with self._lock, as_it_is(self.model.device):
                     self.method.learn(batch)
@@ -341,7 +337,7 @@ class Classifier:
     def _failing(
         self, errors: str, name: Callable[[str], str] = str
     ) -> Callable[[str, InputError], None]:
-        """What is done about an image that cannot be read; `name` is said for its key."""
+        """The handler of images that cannot be read; `name` gives the name of a key."""
         _check_way(errors)
         unread: list[Unread] = []
         if errors == "skip":
@@ -377,7 +373,7 @@ class Classifier:
         return pulled(batches, self.model.device)
 
     def _adjustment(self, logits: Tensor) -> Tensor | None:
-        """What the method takes off an image's logits (V, L) now."""
+        """The bias that the method takes off an image's logits (V, L) now."""
         with self._lock:
             method = self.method
             return method.adjustment(logits)
@@ -418,14 +414,14 @@ class Classifier:
         far = out.probs.device.type != "cpu"
 
         def fetch() -> list[Prediction]:
-            found = sent()
+            out = sent()
             if far:
-                check_probs(self.method.name, found.probs, (len(keys), len(self.classes)))
+                check_probs(self.method.name, out.probs, (len(keys), len(self.classes)))
             if temperature != 1:
-                found = replace(found, probs=tempered(found.probs, temperature))
+                out = replace(out, probs=tempered(out.probs, temperature))
             return [
                 replace(p, label=self.classes[p.index], source=key, classes=self.classes)
-                for p, key in zip(found, keys, strict=True)
+                for p, key in zip(out, keys, strict=True)
             ]
 
         return fetch
@@ -452,7 +448,7 @@ class Classifier:
             tick: called with the number of images that were just read.
 
         Returns:
-            What was found: the temperature, the accuracy and the confidence before and after.
+            The temperature, the accuracy and the confidence before and after.
 
         Raises:
             InputError: if a label is not one of the classes, or no image can be read.
@@ -473,9 +469,9 @@ class Classifier:
             raise InputError("there is no image to calibrate with; give some that can be read")
         known = [truths[int(key)] for batch in batches for key in batch.keys]
         with self._lock, as_it_is(self.model.device):
-            found = calibrate(self.method, batches, known, learn=not self.frozen)
-            self.temperature = found.temperature
-        return found
+            result = calibrate(self.method, batches, known, learn=not self.frozen)
+            self.temperature = result.temperature
+        return result
 
     @property
     def auto(self) -> bool:
@@ -507,14 +503,14 @@ class Classifier:
         """
         with self._lock:
             prior = self.method.class_prior
-            found = prior.shares if isinstance(prior, Belief) else None
+            shares = None if prior is None else prior.shares
         if self.seen == 0:
             raise InputError("no image was seen yet, so there are no shares; predict some")
-        if found is None or len(found.share) != len(self.classes):
+        if shares is None or len(shares.share) != len(self.classes):
             raise InputError(
                 f"method {self.method.name!r} estimates no shares; use method='tilt', the default"
             )
-        rows = zip(self.classes, *(x.tolist() for x in found), strict=True)
+        rows = zip(self.classes, *(x.tolist() for x in shares), strict=True)
         return sorted((Share(*row) for row in rows), key=lambda s: -s.share)
 
     # ------------------------------------------------------------------ state
@@ -537,7 +533,7 @@ class Classifier:
         """Forget what was learned from images. The temperature, which comes from labels, stays."""
         with self._lock:
             self.method.reset()
-            self.seen, self.begun_from = 0, []
+            self.seen, self.lineage = 0, Lineage()
 
     def begin(self) -> None:
         """Begin another stream with what was learned from the last one.
@@ -546,7 +542,7 @@ class Classifier:
         each class came is forgotten. Other methods cannot tell these apart and keep everything.
         """
         with self._lock:
-            self._hold(self._learned.begin())
+            self._hold(self._learned.for_new_stream())
 
     @cached_property
     def fingerprint(self) -> str:
@@ -555,20 +551,21 @@ class Classifier:
 
     @property
     def _learned(self) -> Learned:
-        return Learned(self.method, self.seen, self.begun_from)
+        return Learned(self.method, self.seen, self.lineage)
 
     def _hold(self, learned: Learned) -> None:
         """Note what the method has learned by now."""
-        self.seen, self.begun_from = learned.seen, list(learned.begun_from)
+        self.seen, self.lineage = learned.seen, learned.lineage
 
     @property
     def facts(self) -> dict[str, Any]:
         """Everything but the model's weights and what was learned, as values for JSON."""
+        pixels = self.model.preprocess  # maybe of a class derived from Preprocess
         return {
             "version": __version__,
             "model": self.model.name,
             "fingerprint": self.fingerprint,
-            "preprocess": plain(self.model.preprocess, Preprocess),
+            "preprocess": {f.name: getattr(pixels, f.name) for f in fields(Preprocess)},
             "scale": self.context.scale,
             "classes": list(self.classes),
             "class_ids": list(self.model.ids) if isinstance(self.model, FixedClasses) else None,
@@ -580,7 +577,7 @@ class Classifier:
             "seen": self.seen,
             "frozen": self.frozen,
             "temperature": self.temperature,
-            "begun_from": list(self.begun_from),
+            "lineage": asdict(self.lineage),
         }
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False, **more: Any) -> Path:
@@ -601,7 +598,7 @@ class Classifier:
         """
         with self._lock:
             kept = self.method.state_dict(), self.facts
-            self._hold(self._learned.handed_on())
+            self._hold(self._learned.noted())
         return self._write(path, *kept, force, more)
 
     def checkpoint(self, path: str | os.PathLike[str], *, force: bool = False, **more: Any) -> Path:
@@ -664,14 +661,11 @@ class Classifier:
         if model is not None:
             check_named(str(path), facts, model if isinstance(model, str) else check_model(model))
         own = read_method(str(path), facts, method)
-        try:
-            prompts, views = Prompts(**facts["prompts"]), Views(**facts["views"])
-        except (TypeError, AttributeError, InputError) as error:
-            raise damaged(str(path), error) from error
+        prompts, views = Prompts(**facts["prompts"]), Views(**facts["views"])
         how = {"weights": weights, "device": device, "dtype": dtype, "tokenizer": tokenizer,
                "threads": threads}  # fmt: skip
         try:
-            towers = model_given(model or facts["model"], runtime, **how)
+            towers = make_model(model or facts["model"], runtime, **how)
         except UnknownModel as error:
             raise UnknownModel(
                 f"{error}; {str(path)!r} was saved with this model: where its name is not known, "
@@ -684,7 +678,7 @@ class Classifier:
         check_same_model(str(path), facts, clf.facts)
         clf.pipeline.auto = facts["auto"]
         clf.method.load_state_dict(tensors, {"L": len(clf.classes)})
-        clf._hold(Learned(clf.method, facts["seen"], facts["begun_from"]).going_on())
+        clf._hold(Learned(clf.method, facts["seen"], facts["lineage"]).noted())
         clf.frozen, clf.temperature = facts["frozen"], facts["temperature"]
         return clf
 
@@ -700,7 +694,7 @@ class Classifier:
         order = check_fit(repr(str(path)), facts, self.facts)
         method = self.method.clone()
         method.load_state_dict(tensors, {"L": len(self.classes)})
-        learned = Learned(method, facts["seen"], facts["begun_from"]).going_on()
+        learned = Learned(method, facts["seen"], facts["lineage"]).noted()
         if order:
             learned = learned.in_order(order)
         with self._lock:
@@ -736,7 +730,7 @@ class Classifier:
             raise StateError("this classifier is frozen; call unfreeze() before merge()")
         order = check_fit("the other classifier", other.facts, self.facts)
         with other._lock:  # a copy: it may learn meanwhile, or merge this one
-            theirs = other._learned.copy().going_on()
+            theirs = other._learned.copy().noted()
         if order:
             theirs = theirs.in_order(order)
         common = None
@@ -757,7 +751,7 @@ class Classifier:
         with self._lock:
             state = self.__getstate__()
             own = {"method": deepcopy(self.method), "unread": list(self.unread)}
-            new.__setstate__(state | own | {"begun_from": list(self.begun_from)})
+            new.__setstate__(state | own)
         return new
 
     def anew(self) -> Classifier:
@@ -767,20 +761,18 @@ class Classifier:
         """
         new = object.__new__(type(self))
         fresh = {"method": self.method.clone(), "frozen": False, "seen": 0, "unread": []}
-        fresh |= {"begun_from": [], "_temperature": 1.0}
+        fresh |= {"lineage": Lineage(), "_temperature": 1.0}
         new.__setstate__(self.__dict__ | fresh)
         return new
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy is made of; it and this one go on from the same state from now on."""
+        """The parts of a copy; it and this one hold the same state from now on."""
         with self._lock:
-            self._hold(self._learned.handed_on())
+            self._hold(self._learned.noted())
             return {k: v for k, v in self.__dict__.copy().items() if k != "_lock"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._temperature = state.get("temperature", 1.0)  # as it was pickled before 0.2.0
-        self.begun_from = []
-        self.__dict__.update({k: v for k, v in state.items() if k not in ("temperature", "_lock")})
+        self.__dict__.update(state)
         self._lock = threading.RLock()
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from adte.classifier.facts import read_state
+from adte.classifier.facts import Facts, read_state
 from adte.core.errors import InputError, StateError, brief
 from adte.core.options import build
 from adte.files.states import load_state
@@ -17,16 +17,12 @@ from adte.methods.registry import method_info
 from adte.models import Model
 
 __all__ = [
-    "check_fit", "check_named", "check_one_order", "check_same_model", "damaged", "note_order",
-    "read_learned", "read_method", "reordered",
+    "check_fit", "check_named", "check_one_order", "check_same_model", "note_order", "read_learned",
+    "read_method", "reordered",
 ]  # fmt: skip
-
-Facts = Mapping[str, Any]  # as `Classifier.facts` has them
 
 # What may differ: what prompts are called, which numbers are drawn, how small images are cropped.
 ALIKE = ("name", "prior.seed", "enlarge")
-NOTHING = "e4a6a0577479b2b4"  # the digest of no tensors at all, which once was a fingerprint
-NAMELESS = ""  # what a method that is not registered was called before it had its class's name
 
 
 def read_learned(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -37,7 +33,8 @@ def read_learned(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str
         return tensors, facts
     if facts.get("method") in ("adte", "se", "zero-shot", "average", "te", "zero"):
         info = method_info(facts["method"])
-        method = build(info.cls, {**info.defaults, **facts["options"]})
+        own = {k: v for k, v in facts["options"].items() if k != "noise"}  # of no effect
+        method = build(info.cls, {**info.defaults, **own})
         known = method.entries()
         if "prior.total" in known or not known:
             kept = {k: v for k, v in tensors.items() if k in known}
@@ -55,7 +52,7 @@ def read_method(path: str, facts: Facts, given: Method | None = None) -> Method:
     if given is not None:
         if not isinstance(given, Method):
             raise InputError(f"{brief(given)} is no method; pass that which {path!r} was saved by")
-        if name not in (given.name, NAMELESS):
+        if name != given.name:
             raise StateError(
                 f"{path!r} was saved with method {name!r}, but {given.name!r} was passed; pass the "
                 "same method"
@@ -74,12 +71,7 @@ def read_method(path: str, facts: Facts, given: Method | None = None) -> Method:
     try:
         return create_method(name, **facts["options"])
     except (TypeError, AttributeError, InputError) as error:
-        raise damaged(path, error) from error
-
-
-def damaged(path: str, error: Exception) -> StateError:
-    """What is said of a header that nothing can be made of."""
-    return StateError(f"the header of {path!r} is damaged ({error}); save it again")
+        raise StateError(f"the header of {path!r} is damaged ({error}); save it again") from error
 
 
 def check_named(path: str, facts: Facts, model: Model | str) -> None:
@@ -96,7 +88,7 @@ def check_named(path: str, facts: Facts, model: Model | str) -> None:
 def check_same_model(what: str, theirs: Facts, ours: Facts) -> None:
     """Refuse what was learned with other weights of the model, input or scale, as far as known."""
     there, here = theirs.get("fingerprint"), ours["fingerprint"]
-    if there not in (None, NOTHING, here):
+    if there not in (None, here):
         raise StateError(
             f"{what} was saved with other weights of model {theirs['model']!r} (fingerprint "
             f"{there}, here {here}); use the weights that it was saved with"
@@ -151,10 +143,8 @@ def check_fit(what: str, theirs: Facts, ours: Facts) -> list[int] | None:
             "as `adte learn` does"
         )
     weights = theirs.get("fingerprint")
-    for key, same in (
-        ("model", weights is not None and weights == ours["fingerprint"]),
-        ("method", theirs["method"] == NAMELESS),
-    ):
+    for key in ("model", "method"):
+        same = key == "model" and weights is not None and weights == ours["fingerprint"]
         if theirs[key] != ours[key] and not same:
             raise StateError(
                 f"{what} has {key} {theirs[key]!r}, here it is {ours[key]!r}; use the same {key}"
@@ -185,7 +175,7 @@ def check_one_order(*orders: list[int] | None) -> None:
 
 
 def note_order(what: str) -> str:
-    """What is said where classes come in another order."""
+    """The note where classes come in another order."""
     return f"{what} has the same classes in another order; they are matched by name"
 
 

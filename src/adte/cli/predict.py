@@ -10,13 +10,13 @@ from typing import Any
 
 import click
 
-from adte.classifier.facts import VIEWS, WORD
 from adte.cli._group import AGAIN, COUNT, JSON, SET, main, read_settings
 from adte.cli._options import FINITE, Count, Engine, OptionsOf, Section, was_given
 from adte.cli._outputs import check_writable, writable
 from adte.cli._prompts import ALLOW_MISSING, DESCRIPTIONS, check_missing
 from adte.core.errors import InputError
 from adte.core.loading import DEFAULT_MODEL, EMBEDDED, Loading
+from adte.core.schema import VIEWS, WORD
 from adte.files import console
 
 CLASSIFIER = Section(

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from adte.classifier.given import refusing
+from adte.classifier.arguments import refusing
 from adte.core.errors import AdteError, InputError
 from adte.core.loading import Loading
 from adte.images import Preprocess, Views

@@ -1,4 +1,4 @@
-"""What a method sees of images; what it says of them is in `adte.core.prediction`.
+"""The input of a method; its output is in `adte.core.prediction`.
 
 A `Batch` is what the way of an image ends in. A `Sample` is one image of a person who brings logits
 of their own; it is a batch of one.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from operator import index
 from typing import TYPE_CHECKING, Any, SupportsFloat
 
@@ -27,12 +27,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Batch", "Context", "Sample", "check_unit"]
 
+PARTS = ("logits", "features", "pixels")  # of a batch, by image and view
 LONG = 1.02  # of what should have length 1, with the errors of half precision
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class Context:
-    """What all images of a stream have in common: the model and its class weights.
+    """The common ground of all images of a stream: the model and its class weights.
 
     The logits of an image are scale · features · class_weightsᵀ + bias.
 
@@ -46,38 +47,30 @@ class Context:
             they are its logits.
     """
 
-    class_weights: Tensor | None = None
-    scale: float = 1.0
-    model: Model | None = None
-    classes: Sequence[str] | None = None
-    bias: float = 0.0
-    unit: bool = True
+    class_weights: Tensor | None
+    scale: float
+    model: Model | None
+    classes: Sequence[str] | None
+    bias: float
+    unit: bool
 
-    if TYPE_CHECKING:  # what is given may be an array or lists; what is kept is a tensor
-
-        def __init__(
-            self,
-            class_weights: Numbers | None = None,
-            scale: SupportsFloat = 1.0,
-            model: Model | None = None,
-            classes: Sequence[str] | None = None,
-            bias: SupportsFloat = 0.0,
-            unit: bool = True,
-        ) -> None: ...
-
-    def __post_init__(self) -> None:
-        _read(self, "class_weights")
-        for name in ("scale", "bias"):
-            value = getattr(self, name)
-            try:
-                known = math.nan if isinstance(value, str) else float(value)
-            except (TypeError, ValueError, RuntimeError):
-                known = math.nan
-            if not math.isfinite(known):
-                raise InputError(f"{name}={brief(value)} of a context is no finite number")
-            object.__setattr__(self, name, known)
-        if self.classes is not None:
-            object.__setattr__(self, "classes", tuple(self.classes))
+    def __init__(
+        self,
+        class_weights: Numbers | None = None,
+        scale: SupportsFloat = 1.0,
+        model: Model | None = None,
+        classes: Sequence[str] | None = None,
+        bias: SupportsFloat = 0.0,
+        unit: bool = True,
+    ) -> None:
+        self.__dict__.update(
+            class_weights=_maybe(class_weights, "class_weights"),
+            scale=_finite(scale, "scale"),
+            model=model,
+            classes=None if classes is None else tuple(classes),
+            bias=_finite(bias, "bias"),
+            unit=unit,
+        )
 
     @staticmethod
     def of(model: Model, class_weights: Tensor | None, classes: Sequence[str]) -> Context:
@@ -155,7 +148,7 @@ class Context:
         return Batch(logits, x, pixels, self, keys)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class Batch:
     """Some encoded images of a stream, in order: what a method sees of them, without labels.
 
@@ -171,43 +164,46 @@ class Batch:
     """
 
     logits: Tensor
-    features: Tensor | None = None
-    pixels: Tensor | None = None
-    context: Context = field(default_factory=Context)
-    keys: tuple[str, ...] = ()
+    features: Tensor | None
+    pixels: Tensor | None
+    context: Context
+    keys: tuple[str, ...]
 
-    if TYPE_CHECKING:
-
-        def __init__(
-            self,
-            logits: Numbers,
-            features: Numbers | None = None,
-            pixels: Numbers | None = None,
-            context: Context = ...,
-            keys: Sequence[str] = (),
-        ) -> None: ...
-
-    def __post_init__(self) -> None:
-        _read(self, "logits", "features", "pixels")
-        if self.logits.ndim != 3 or 0 in self.logits.shape:
+    def __init__(
+        self,
+        logits: Numbers,
+        features: Numbers | None = None,
+        pixels: Numbers | None = None,
+        context: Context | None = None,
+        keys: Sequence[str] = (),
+    ) -> None:
+        z = _tensor(logits, "logits")
+        if z.ndim != 3 or 0 in z.shape:
             raise InputError(
-                f"logits of shape {tuple(self.logits.shape)} are not (images, views, classes); "
+                f"logits of shape {tuple(z.shape)} are not (images, views, classes); "
                 "pass at least one of each"
             )
-        for name, x in (("features", self.features), ("pixels", self.pixels)):
-            if x is not None and x.shape[:2] != self.logits.shape[:2]:
+        x, views = _maybe(features, "features"), _maybe(pixels, "pixels")
+        for name, rows, like in (
+            ("features", x, "views, dimensions"),
+            ("pixels", views, "views, 3, height, width"),
+        ):
+            if rows is not None and (
+                rows.ndim != like.count(",") + 2 or rows.shape[:2] != z.shape[:2]
+            ):
                 raise InputError(
-                    f"{name} of shape {tuple(x.shape[1:])} do not go with logits of shape "
-                    f"{tuple(self.logits.shape[1:])}; pass one row a view"
+                    f"{name} of shape {tuple(rows.shape[1:])} do not go with logits of shape "
+                    f"{tuple(z.shape[1:])}; pass ({like}), one row a view"
                 )
-        keys: Any = self.keys
-        if isinstance(keys, str) or len(keys) not in (0, len(self)):
+        if isinstance(keys, str) or len(keys) not in (0, len(z)):
             raise InputError(
-                f"keys={brief(keys)} do not name {len(self)} images; give a name for every "
+                f"keys={brief(keys)} do not name {len(z)} images; give a name for every "
                 "one, or none"
             )
-        object.__setattr__(self, "keys", tuple(keys))
-        weights, x = self.context.class_weights, self.features
+        self.__dict__.update(
+            logits=z, features=x, pixels=views, context=context or Context(), keys=tuple(keys)
+        )
+        weights = self.context.class_weights
         if weights is None:
             return
         fits = weights.ndim == 2 and len(weights) == self.classes
@@ -229,8 +225,7 @@ class Batch:
                 raise IndexError(f"image {i} of a batch of {len(self)}")
             rows = slice(i, i + 1 or None)
         cut: dict[str, Any] = {
-            name: None if (x := getattr(self, name)) is None else x[rows]
-            for name in ("logits", "features", "pixels")
+            name: None if (x := getattr(self, name)) is None else x[rows] for name in PARTS
         }
         return replace(self, keys=self.keys[rows], **cut)
 
@@ -265,7 +260,7 @@ class Batch:
         ]
         if bool(torch.isfinite(torch.cat([e.to(self.logits.device) for e in ends])).all()):
             return
-        for name in ("logits", "features", "pixels"):
+        for name in PARTS:
             x = getattr(self, name)
             if x is None or bool((fine := torch.isfinite(x).flatten(1).all(1)).all()):
                 continue
@@ -285,7 +280,7 @@ class Batch:
         joined: dict[str, Any] = {
             name: None if getattr(first, name) is None
             else torch.cat([getattr(p, name) for p in parts])
-            for name in ("logits", "features", "pixels")
+            for name in PARTS
         }  # fmt: skip
         keys = tuple(k for p in parts for k in p.keys) if all(p.keys for p in parts) else ()
         return replace(first, keys=keys, **joined)
@@ -304,7 +299,7 @@ class Batch:
 
 
 def _alike(a: Batch, b: Batch) -> bool:
-    for name in ("logits", "features", "pixels"):
+    for name in PARTS:
         x, y = getattr(a, name), getattr(b, name)
         if (x is None) != (y is None):
             return False
@@ -348,14 +343,22 @@ def _tensor(x: Any, name: str) -> Tensor:
     return out if out.is_floating_point() and out.dtype.itemsize > 1 else out.float()
 
 
-def _read(owner: Batch | Context | Sample, *names: str) -> None:
-    """Make tensors of what a person brought under these names."""
-    for name in names:
-        if (x := getattr(owner, name)) is not None or name == "logits":
-            object.__setattr__(owner, name, _tensor(x, name))
+def _maybe(x: Any, name: str) -> Tensor | None:
+    return None if x is None else _tensor(x, name)
 
 
-@dataclass(frozen=True, eq=False)
+def _finite(x: Any, name: str) -> float:
+    """A number of a context."""
+    try:
+        value = math.nan if isinstance(x, str) else float(x)
+    except (TypeError, ValueError, RuntimeError):
+        value = math.nan
+    if not math.isfinite(value):
+        raise InputError(f"{name}={brief(x)} of a context is no finite number")
+    return value
+
+
+@dataclass(frozen=True, eq=False, init=False)
 class Sample:
     """One image, given by logits of your own; what it holds may be tensors, arrays or nested lists.
 
@@ -375,57 +378,53 @@ class Sample:
     """
 
     logits: Tensor
-    features: Tensor | None = None
-    class_weights: Tensor | None = None
-    scale: float = 1.0
-    pixels: Tensor | None = None
-    model: Model | None = None
-    classes: Sequence[str] | None = None
-    bias: float = 0.0
-    unit: bool = True
+    features: Tensor | None
+    class_weights: Tensor | None
+    scale: float
+    pixels: Tensor | None
+    model: Model | None
+    classes: Sequence[str] | None
+    bias: float
+    unit: bool
 
-    if TYPE_CHECKING:  # what is given may be an array or lists; what is kept is a tensor
-
-        def __init__(
-            self,
-            logits: Numbers,
-            features: Numbers | None = None,
-            class_weights: Numbers | None = None,
-            scale: SupportsFloat = 1.0,
-            pixels: Numbers | None = None,
-            model: Model | None = None,
-            classes: Sequence[str] | None = None,
-            bias: SupportsFloat = 0.0,
-            unit: bool = True,
-        ) -> None: ...
-
-    def __post_init__(self) -> None:
-        _read(self, "logits", "features", "class_weights", "pixels")
-        if self.logits.ndim != 2 or 0 in self.logits.shape:
+    def __init__(
+        self,
+        logits: Numbers,
+        features: Numbers | None = None,
+        class_weights: Numbers | None = None,
+        scale: SupportsFloat = 1.0,
+        pixels: Numbers | None = None,
+        model: Model | None = None,
+        classes: Sequence[str] | None = None,
+        bias: SupportsFloat = 0.0,
+        unit: bool = True,
+    ) -> None:
+        z = _tensor(logits, "logits")
+        if z.ndim != 2 or 0 in z.shape:
             raise InputError(
-                f"logits of shape {tuple(self.logits.shape)} are not (views, classes); "
+                f"logits of shape {tuple(z.shape)} are not (views, classes); "
                 "pass one row a view and at least one of each"
             )
+        self.__dict__.update(
+            logits=z, features=_maybe(features, "features"),
+            class_weights=_maybe(class_weights, "class_weights"), scale=scale,
+            pixels=_maybe(pixels, "pixels"), model=model, classes=classes, bias=bias, unit=unit,
+        )  # fmt: skip
 
     @property
     def batch(self) -> Batch:
         """The image as a batch of one."""
-        lone = (None if x is None else x[None] for x in (self.logits, self.features, self.pixels))
-        logits, features, pixels = lone
-        assert logits is not None
+        features, pixels = (None if x is None else x[None] for x in (self.features, self.pixels))
         context = Context(
-            class_weights=self.class_weights, scale=self.scale, model=self.model,
-            classes=self.classes, bias=self.bias, unit=self.unit,
-        )  # fmt: skip
-        return Batch(logits, features, pixels, context)
+            self.class_weights, self.scale, self.model, self.classes, self.bias, self.unit
+        )
+        return Batch(self.logits[None], features, pixels, context)
 
     @staticmethod
     def of(batch: Batch, i: int = 0) -> Sample:
         """One image of a batch."""
-        c = batch.context
-        features = None if batch.features is None else batch.features[i]
-        pixels = None if batch.pixels is None else batch.pixels[i]
+        c, features, pixels = batch.context, batch.features, batch.pixels
         return Sample(
-            batch.logits[i], features, class_weights=c.class_weights, scale=c.scale, pixels=pixels,
-            model=c.model, classes=c.classes, bias=c.bias, unit=c.unit,
+            batch.logits[i], None if features is None else features[i], c.class_weights, c.scale,
+            None if pixels is None else pixels[i], c.model, c.classes, c.bias, c.unit,
         )  # fmt: skip

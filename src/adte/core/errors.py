@@ -63,9 +63,9 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> InputError:
     """The error for a name that is not in a registry; it suggests and lists what is."""
     names = sorted(known)
     close = get_close_matches(name, names, n=1) if isinstance(name, str) else []
-    said = repr(name) if isinstance(name, str) else brief(name)
+    shown = repr(name) if isinstance(name, str) else brief(name)
     hint = f" (did you mean {close[0]!r}?)" if close else ""
-    return InputError(f"unknown {kind} {said}{hint}; choose one of: {', '.join(names)}")
+    return InputError(f"unknown {kind} {shown}{hint}; choose one of: {', '.join(names)}")
 
 
 def brief(value: object) -> str:

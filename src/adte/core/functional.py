@@ -23,7 +23,6 @@ __all__ = [
     "QRule",
     "adaptive_tsallis",
     "adjust",
-    "correction",
     "keep_count",
     "log_probs",
     "mean_logits",
@@ -35,7 +34,6 @@ __all__ = [
     "soft_mean",
     "soft_weights",
     "take_views",
-    "tcr",
     "tsallis",
     "vote",
     "weighed_sum",
@@ -147,24 +145,6 @@ def adaptive_tsallis(
         terms = terms - log_p.exp()
     # A sum of each row by itself: the same numbers in whatever batch a view comes.
     return (terms * (1 / (1 - q))).sum(-1)
-
-
-def correction(p: Tensor, q: float | Tensor) -> Tensor:
-    """F(p, q) = p^q/(1 − q) + p log p: how much a class adds to the Tsallis entropy (in the paper's
-    form) beyond what it adds to Shannon's.
-    """
-    log_p = wide(p).log().clamp_min(_LOG_ZERO)
-    return (q * log_p).exp() / (1 - q) + log_p.exp() * log_p
-
-
-def tcr(similarities: Tensor, k: int) -> Tensor:
-    """Tcr_K, top-K cumulative reliability: the sum of the K highest similarities.  (…, L) → (…)"""
-    if not 1 <= k <= similarities.shape[-1]:
-        raise InputError(
-            f"k={k} is not between 1 and the number of classes, "
-            f"{similarities.shape[-1]}; choose another k"
-        )
-    return wide(similarities).topk(k, dim=-1).values.sum(-1)
 
 
 # --------------------------------------------------------------------------- q from the prior

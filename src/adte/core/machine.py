@@ -1,4 +1,4 @@
-"""What the machine gives: threads, kernels, memory held, and the peak memory of a block of code.
+"""The machine: threads, kernels, memory held, and the peak memory of a block of code.
 
     with PeakMemory() as peak:
         work()

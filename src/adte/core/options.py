@@ -9,7 +9,6 @@ plain value given to the part itself sets its first option. So `entropy="adaptiv
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, field, fields, is_dataclass, replace
 from functools import cache
@@ -17,55 +16,14 @@ from numbers import Real
 from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from adte.core.errors import InputError, unknown
+from adte.core.schema import NONE, WORD, Bounds
 
 __all__ = [
-    "MANY", "Option", "at_least", "build", "check", "choices", "coerce", "describe", "flat",
+    "Option", "at_least", "build", "check", "choices", "coerce", "describe", "flat",
     "full_name", "option", "options", "parse", "part", "unread",
 ]  # fmt: skip
 
 T = TypeVar("T")
-
-MANY = 1 << 53  # images; no stream has had as many
-
-
-class Bounds(NamedTuple):
-    """low ≤ value ≤ high, above < value < below, where they are given.
-
-    Numbers are finite; `high=math.inf` says that this one need not be.
-
-    >>> str(Bounds(low=0, below=1)), str(Bounds(above=0)), Bounds(above=0).hold(0.0)
-    ('at least 0 and below 1', 'positive', False)
-    """
-
-    low: float | None = None
-    high: float | None = None
-    above: float | None = None
-    below: float | None = None
-
-    def hold(self, value: Any) -> bool:
-        return (
-            (self.low is None or value >= self.low)
-            and (self.high is None or value <= self.high)
-            and (self.above is None or value > self.above)
-            and (self.below is None or value < self.below)
-        )
-
-    def __str__(self) -> str:
-        if self == Bounds(above=0):
-            return "positive"
-        said = [
-            f"{word} {end}"
-            for word, end in (
-                ("at least", self.low), ("above", self.above), ("at most", self.high),
-                ("below", self.below),
-            )
-            if end not in (None, math.inf)
-        ]  # fmt: skip
-        return " and ".join(said)
-
-
-NONE = Bounds()
-LARGEST = 2**63  # no number comes near it
 
 
 def option(
@@ -153,7 +111,7 @@ def flat(thing: Any) -> dict[str, Any]:
 
 
 def choices(hint: Any) -> list[Any] | None:
-    """What a Literal allows, None in it left out; None for other types."""
+    """The values of a Literal, None in it left out; None for other types."""
     kinds = [k for k in (get_args(hint) or (hint,)) if k is not type(None)]
     inner = hint if _is_literal(hint) else kinds[0] if len(kinds) == 1 else None
     return list(get_args(inner)) if _is_literal(inner) else None
@@ -194,7 +152,7 @@ def unread(thing: Any, names: Iterable[str], within: str = "") -> dict[str, str]
     names, own = set(names), {f.name: f for f in _options(type(thing))}
 
     def lacks(name: str) -> list[str]:
-        """What an option is not read without."""
+        """The settings without which an option has no effect."""
         if not (only := own[name].metadata.get("only", ())):
             return []
         set_so = getattr(thing, only[0]) in only[1:]
@@ -328,13 +286,13 @@ def at_least(name: str, value: Any, low: int) -> int:
 
 
 def _wrong(value: Any, several: int, fractions: bool, bounds: Bounds) -> str:
-    """What is wrong with a number, or with several as a tuple; nothing, if they may be so."""
+    """The fault of a number, or of several as a tuple; empty if they have none."""
     if several and not (isinstance(value, tuple | list) and len(value) == several):
         return f"is not {several} numbers"
     for one in value if several else (value,):
         if not isinstance(one, Real) or one != one:
             return "is not a number"
-        if one != bounds.high and not -LARGEST < one < LARGEST:  # type: ignore[operator]
+        if one != bounds.high and not -WORD < one < WORD:  # type: ignore[operator]
             return "is too large"
         if not fractions and not float(one).is_integer():
             return "is not a whole number"

@@ -1,4 +1,4 @@
-"""What a method says of images: a `Prediction` of one, `Predictions` of a batch."""
+"""The output of a method: a `Prediction` of one image, `Predictions` of a batch."""
 
 from __future__ import annotations
 
@@ -107,8 +107,8 @@ class Prediction:
             f'background:#2a6fbb"></div></td><td>{100 * x:.1f} %</td></tr>'
             for name, x in self.top()
         )
-        said = (self.source or "").encode("utf-8", "backslashreplace").decode()
-        head = f"<caption>{escape(said)}</caption>" if said else ""
+        title = (self.source or "").encode("utf-8", "backslashreplace").decode()
+        head = f"<caption>{escape(title)}</caption>" if title else ""
         return f"<table>{head}{rows}</table>"
 
 
@@ -226,9 +226,7 @@ def check_probs(owner: str, probs: Tensor, shape: tuple[int, int]) -> None:
 
 
 def _wrong(probs: Tensor, shape: tuple[int, int]) -> str:
-    """What is wrong with the answers of a method, and what would be right; nothing, if they may be
-    so.
-    """
+    """The fault of a method's probabilities, and its mend; empty if they have none."""
     if tuple(probs.shape) != shape:
         return (
             f"an array {tuple(probs.shape)} for {shape[0]} images of {shape[1]} classes; "

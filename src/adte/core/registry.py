@@ -12,8 +12,6 @@ import is named in a warning and left out; everything else goes on.
 
 from __future__ import annotations
 
-import os
-import sys
 import warnings
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint, entry_points
@@ -28,42 +26,22 @@ GROUP = "adte.plugins"
 
 T = TypeVar("T")
 
-_loaded: set[EntryPoint] = set()
-_searched: list[tuple[str, int]] = []
 _lock = RLock()
-_importing: list[EntryPoint] = []  # by the thread that has the lock
-
-
-def _places() -> list[tuple[str, int]]:
-    """The folders where packages are found, and when each was last changed."""
-    found = []
-    for place in sys.path:
-        try:
-            found.append((place, os.stat(place or ".").st_mtime_ns))
-        except OSError:  # not there, so nothing is installed in it
-            found.append((place, 0))
-    return found
+_started = False  # importing plug-ins
 
 
 def load_plugins() -> None:
-    """Import every plug-in that is installed and not imported yet.
+    """Import every plug-in that is installed, once.
 
-    The folders of packages are read again only when one of them has changed. Another thread waits
-    until all are imported; a plug-in that looks something up as it is imported does not.
+    Another thread waits until all are imported; a plug-in that looks something up as it is imported
+    does not.
     """
+    global _started
     with _lock:
-        places = _places()
-        if _importing or places == _searched:
-            return
-        try:
+        if not _started:
+            _started = True
             for point in entry_points(group=GROUP):
-                if point not in _loaded:
-                    _importing[:] = [point]
-                    _load(point)
-                    _loaded.add(point)
-        finally:
-            _importing.clear()
-        _searched[:] = places
+                _load(point)
 
 
 def _load(point: EntryPoint) -> None:

@@ -1,4 +1,4 @@
-"""Declared state: what a method keeps of a stream, entry by entry.
+"""Declared state: the memory that a method has of a stream, entry by entry.
 
 A method says of every entry its shape, its dtype and how two of them become one. Reset, copy,
 device moves, checked loading, merging and a limit on its size follow from that, here, once. A
@@ -20,11 +20,11 @@ import torch
 from torch import Tensor
 
 from adte.core.errors import InputError, StateError, brief
-from adte.core.options import MANY
+from adte.core.schema import MANY
 
 __all__ = [
     "MANY", "Entry", "State", "alike", "check", "check_kept", "copy", "entry_of", "fresh",
-    "in_order", "merge", "move", "nbytes", "part_of", "prefixed", "unprefixed",
+    "in_order", "merge", "move", "nbytes", "part_of", "prefixed", "saved", "unprefixed",
 ]  # fmt: skip
 
 State = dict[str, Tensor]
@@ -75,7 +75,7 @@ class Entry:
 
 
 def _wrong(e: Any) -> str:
-    """What is wrong with a declaration, and what would be right; nothing, if it may be so."""
+    """The fault of a declaration, and its mend; empty if it has none."""
     sizes = e.shape
     if sizes is not None and not (
         isinstance(sizes, tuple | list)
@@ -103,6 +103,14 @@ def entry_of(entries: Entries, name: str) -> Entry | None:
     return next(
         (e for pattern, e in entries.items() if "*" in pattern and fnmatchcase(name, pattern)), None
     )
+
+
+def saved(entries: Entries, state: State) -> State:
+    """The entries of a state that are saved: all but derived ones. Undeclared ones stay, for
+    `check` to refuse.
+    """
+    derived = {n for n in state if (e := entry_of(entries, n)) and e.reduce == "derived"}
+    return {name: value for name, value in state.items() if name not in derived}
 
 
 def _shape(entry: Entry, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -220,13 +228,8 @@ def check_kept(
     live: bool = False,
 ) -> None:
     """Refuse what a method has made of its own state, if it could not be loaded again."""
-    lasting = {
-        k: v
-        for k, v in state.items()
-        if (e := entry_of(entries, k)) is None or e.reduce != "derived"
-    }
     try:
-        check(owner, entries, lasting, sizes, live)
+        check(owner, entries, saved(entries, state), sizes, live)
     except StateError as error:
         raise InputError(
             f"{error.problem}; the method itself made it so: let it keep what `entries` declares"
@@ -258,7 +261,7 @@ def in_order(owner: str, entries: Entries, state: State, order: Sequence[int]) -
 
 
 def _impossible(e: Entry, value: Tensor) -> str:
-    """What no stream could have left in an entry, in words; nothing where all is well."""
+    """The values of an entry that no stream could have left, in words; empty if there are none."""
     if value.is_floating_point():
         if not math.isnan(e.fill) and bool(value.isnan().any()):
             return "NaN"

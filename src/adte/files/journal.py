@@ -29,6 +29,7 @@ from sys import intern
 from typing import Any, BinaryIO, NamedTuple
 
 from adte.core.errors import InputError
+from adte.core.schema import Count
 from adte.files.devices import StrPath, is_special, open_through, standard_output
 from adte.files.inputs import is_newer
 from adte.files.order import put_back
@@ -53,7 +54,7 @@ class Mark:
         asked: options that the rows follow from, as on the command line.
     """
 
-    rows: int = 0
+    rows: Count = 0
     digest: str = ""
     folder: str = "."
     asked: str = ""

@@ -13,6 +13,7 @@ import numpy as np
 
 from adte.core.errors import InputError, unknown
 from adte.core.options import check, option
+from adte.core.schema import VIEWS
 from adte.images.boxes import Crop, coarsest, placed, unit
 from adte.images.decode import Picture, read_picture
 from adte.images.preprocess import Preprocess
@@ -39,7 +40,7 @@ class Views:
     torch.Size([4, 3, 8, 8])
     """
 
-    count: int = option(64, "views per image, the base view included", low=1)
+    count: int = option(64, "views per image, the base view included", low=1, high=VIEWS)
     scale: tuple[float, float] = option(
         (0.08, 1.0), "smallest and largest area of a crop, as a share of the image", above=0, high=1
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from adte._version import __version__
@@ -66,7 +67,7 @@ def merge_states(
     new: Facts = {k: v for k, v in facts.items() if k != "outputs"}
     for fact in ("preprocess", "scale"):  # older files have none
         new[fact] = next((each[fact] for each in known if each[fact] is not None), None)
-    new |= {"version": __version__, "seen": whole.seen, "begun_from": whole.begun_from}
+    new |= {"version": __version__, "seen": whole.seen, "lineage": asdict(whole.lineage)}
     new["frozen"] = all(each["frozen"] for each in known)
     with Lock(out, 0):
         save_state(out, whole.method.state_dict(), new)
@@ -85,7 +86,7 @@ def _held(method: Method, tensors: dict[str, Any], facts: Facts) -> Learned:
     """What a file has learned, in a copy of the method."""
     own = method.clone()
     own.load_state_dict(tensors, {"L": len(facts["classes"])})
-    return Learned(own, facts["seen"], facts["begun_from"]).going_on()
+    return Learned(own, facts["seen"], facts["lineage"]).noted()
 
 
 def _check(

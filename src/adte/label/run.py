@@ -18,7 +18,7 @@ from itertools import count
 from typing import Any, Literal, NamedTuple
 
 from adte.classifier import Classifier, Unread
-from adte.classifier.given import refusing
+from adte.classifier.arguments import refusing
 from adte.core.batch import Batch
 from adte.core.errors import InputError
 from adte.core.machine import head_device

@@ -20,7 +20,6 @@ from adte.core.loading import DEFAULT_MODEL, Loading
 from adte.files.devices import StrPath, is_special
 from adte.files.states import load_state
 from adte.methods import create_method
-from adte.methods.prior import Belief
 from adte.models.prompts import SINGLE, Prompts
 from adte.models.registry import may_have_classes
 
@@ -143,7 +142,7 @@ def state_facts(path: StrPath) -> dict[str, Any]:
     if prior is not None and prior.seen:
         for row, p in zip(by_class, prior.log_prior.exp().tolist(), strict=True):
             row["bias"] = p * len(classes)
-    if isinstance(prior, Belief) and prior.seen:
+    if prior is not None and prior.shares is not None and prior.seen:
         for row, *share in zip(by_class, *(x.tolist() for x in prior.shares), strict=True):
             row |= zip(("share", "low", "high"), share, strict=True)
     names = ("model", "fingerprint", "method", "seen", "frozen", "temperature")

@@ -1,10 +1,8 @@
 """Methods: what turns the views of an image into a prediction. Importing registers them."""
 
 # ruff: noqa: I001  # registered in this order
-from adte.methods import zero_shot, tilt, selector, adte, tda, boostadapter, bca  # noqa: F401
-from adte.methods import frolic, mta  # noqa: F401
-from adte.methods import tpt, difftpt, dynaprompt, mltta, bn, tent, memo, deyo  # noqa: F401
-from adte.methods import frolic_released, tps, dpe, ctpt  # noqa: F401
+from adte.methods import zero_shot, tilt, selector, adte, tda, bca, frolic, mta  # noqa: F401
+from adte.methods import tpt, dynaprompt, mltta, bn, tent, memo, deyo, tps, dpe  # noqa: F401
 from adte.methods import onzeta, dmn, ecalp  # noqa: F401
 from adte.core.batch import Batch, Sample
 from adte.core.prediction import Prediction, Predictions

@@ -33,6 +33,7 @@ from adte.core.machine import as_it_is, threads
 from adte.core.options import check, coerce, flat, option
 from adte.core.prediction import Prediction, Predictions, check_probs
 from adte.core.state import Entry, State
+from adte.methods.prior import Belief
 
 __all__ = ["ORDER", "AdaptingMethod", "Method"]
 
@@ -43,7 +44,6 @@ GIVEN = {
 }  # fmt: skip
 _TOWERS = {"image tower", "text tower", "embeddings"}
 NEEDS = frozenset({"logits", *GIVEN})
-MANY = 64  # images that `step_many` and `predict_many` put together
 
 ORDER = "whether an image is predicted before it is learned from, or after"
 
@@ -114,21 +114,18 @@ class Method:
     def refresh(self, state: State) -> None:
         """Compute the derived entries of a state again, in place, after loading or merging."""
 
-    def begun(self, state: State) -> State:
-        """Turn a copy of the state into what another stream begins with; by default all of it."""
+    def for_new_stream(self, state: State) -> State:
+        """Turn a copy of the state into that with which another stream begins; by default all."""
         return state
 
     @property
-    def class_prior(self) -> Any:
-        """What was learned of the classes, with a `log_prior` (L,); None if nothing, or not yet."""
+    def class_prior(self) -> Belief | None:
+        """The prior and the shares of the classes; None if none is estimated, or not yet."""
         return None
 
     def adjustment(self, logits: Tensor) -> Tensor | None:
-        """What comes off the next image's logits (V, L), in float64 (L,); None if nothing does."""
+        """The bias (L,), float64, taken off the next image's logits (V, L); None if none is."""
         return None
-
-    def bind(self, context: Context) -> None:
-        """Prepare for a stream; called when model, classes or class weights have changed."""
 
     def evidence(self, batch: Batch) -> Any:
         """Compute what is needed of each image, before any order matters.
@@ -152,7 +149,7 @@ class Method:
     def look_and_update(self, state: State, image: Any) -> Prediction:
         """Do `look`, then `update`; for methods that can do both at the cost of one."""
         prediction = self.look(state, image)
-        self._update(state, image)
+        self.update(state, image)
         return prediction
 
     def scan(self, state: State, evidence: Any) -> tuple[Any, State]:
@@ -162,14 +159,14 @@ class Method:
             if self.order == "predict-first":
                 readouts.append(self.look_and_update(state, image))
             else:
-                self._update(state, image)
+                self.update(state, image)
                 readouts.append(self.look(state, image))
         return readouts, state
 
     def absorb(self, state: State, evidence: Any) -> State:
         """Do the same as `scan` without readouts: only learn."""
         for image in _images(evidence):
-            self._update(state, image)
+            self.update(state, image)
         return state
 
     def read(self, state: State, evidence: Any) -> Any:
@@ -246,16 +243,6 @@ class Method:
             draft = self.absorb(declared.copy(self._fitting(batch)), self.evidence(batch))
         self._state = self._kept(draft)
 
-    def step_many(self, samples: Iterable[Sample]) -> list[Prediction]:
-        """Do `step` for each sample, in order; neighbours of the same shape go together."""
-        runs = Batch.runs(map(_batch, samples), MANY)
-        return [p for batch in runs for p in self.step(batch)]
-
-    def predict_many(self, samples: Iterable[Sample]) -> list[Prediction]:
-        """Do `predict` for each sample; neighbours of the same shape go together."""
-        runs = Batch.runs(map(_batch, samples), MANY)
-        return [p for batch in runs for p in self.predict(batch)]
-
     # ------------------------------------------------------------------ state
 
     def reset(self) -> None:
@@ -268,16 +255,12 @@ class Method:
         Methods that cannot tell the two apart keep everything.
         """
         if self._state is not None:
-            self._state = self.begun(declared.copy(self._state))
+            self._state = self.for_new_stream(declared.copy(self._state))
 
     def state_dict(self) -> State:
         """A copy of what was learned, as tensors by name; empty before the first image."""
-        entries = self.entries()
-        return {
-            k: v.detach().clone()
-            for k, v in (self._state or {}).items()
-            if (e := declared.entry_of(entries, k)) is not None and e.reduce != "derived"
-        }
+        kept = declared.saved(self.entries(), self._state or {})
+        return {name: value.detach().clone() for name, value in kept.items()}
 
     def load_state_dict(
         self, state: Mapping[str, Tensor], sizes: Mapping[str, int] | None = None
@@ -391,7 +374,6 @@ class Method:
             check_unit(batch.require("features"))
         if self._context is None or not self._context.same(batch.context):
             batch.context.check()
-            self.bind(batch.context)
             self._context = batch.context
         return batch
 
@@ -408,13 +390,6 @@ class Method:
         if out.probs.shape != shape or out.probs.device.type == "cpu":  # a GPU is not waited for
             check_probs(self.name, out.probs, shape)
         return out
-
-    def _update(self, state: State, image: Any) -> None:
-        if (got := self.update(state, image)) is not None:  # type: ignore[func-returns-value]
-            raise InputError(
-                f"`update` of method {self.name!r} gave {type(got).__name__}, which nobody looks "
-                "at; it changes the state that it is given, and returns nothing"
-            )
 
     def _kept(self, draft: State) -> State:
         """The state that a draft becomes, without the graph of logits that have one: it would hold

@@ -12,10 +12,9 @@ from adte.core.batch import Batch
 from adte.core.options import option
 from adte.core.prediction import Prediction, Predictions
 from adte.methods.image_tower import Towers
-from adte.methods.measured import ANYWHERE, images, off_record
 from adte.methods.prior import Reading
 from adte.methods.registry import register
-from adte.methods.tracking import PriorMethod
+from adte.methods.tracking import ANYWHERE, PriorMethod, images, off_record
 
 __all__ = ["BN"]
 

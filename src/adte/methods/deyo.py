@@ -42,7 +42,7 @@ def _resize(x: Tensor, size: list[int]) -> Tensor:
 
 
 class Verdict(NamedTuple):
-    """What a step makes of a batch: the loss, and who counts with which weight."""
+    """The outcome of a step: the loss of a batch, and which images count with which weight."""
 
     loss: Tensor | None
     kept: Tensor  # (K,) indices of those that pass both filters

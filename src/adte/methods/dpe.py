@@ -19,9 +19,9 @@ from adte.core.state import Entry, State
 from adte.methods import bank
 from adte.methods._features import class_weights_of, features_of
 from adte.methods.base import AdaptingMethod
-from adte.methods.measured import off_record
 from adte.methods.parts import Selection
 from adte.methods.registry import register
+from adte.methods.tracking import off_record
 
 __all__ = ["DPE", "alignment"]
 

@@ -16,9 +16,9 @@ from adte.core.options import option
 from adte.core.prediction import Prediction, Predictions
 from adte.core.state import Entry, State
 from adte.methods.base import AdaptingMethod
-from adte.methods.measured import off_record
 from adte.methods.prompt_tuning import PromptLearner, PromptMethod
 from adte.methods.registry import register
+from adte.methods.tracking import off_record
 
 __all__ = ["DynaPrompt", "choose"]
 
@@ -136,7 +136,7 @@ class DynaPrompt(AdaptingMethod, PromptMethod):
     @off_record
     def adapted(self, state: State, image: Batch) -> tuple[Prediction, State]:
         """The prediction, and the buffer after it."""
-        e = self.episode(image, self.read_prior(state, image))
+        e = self.episode(image, self.log_prior(state, image.logits.double()))
         initial, weights_of = e.learner.initial, e.learner.class_weights
         deltas, order, uses = self._buffer(state, initial)
         first = order[0]  # the slot of v₀: an unused one; if there is none, the oldest is freed

@@ -1,4 +1,4 @@
-"""What methods on the image tower share: a twin of the model, batch statistics, and descent.
+"""The shared part of methods on the image tower: a twin of the model, batch statistics, descent.
 
 The user's model is read only. A method works on a twin: the same modules over the same tensors, in
 evaluation mode, into which adapted parameters are put for the time of a call. So the model's
@@ -136,13 +136,7 @@ class Tower(nn.Module):
 
     def views(self, image: Batch) -> Tensor:
         """Pixels (V, 3, H, W) of an image, a batch of one, on the model's device in its dtype."""
-        pixels: Tensor = image.require("pixels")
-        if pixels.ndim != 5:
-            raise InputError(
-                f"pixels of shape {tuple(pixels.shape[1:])} do not go with logits of shape "
-                f"{tuple(image.logits.shape[1:])}; pass (views, 3, height, width)"
-            )
-        return _plain(pixels[0]).to(self.like)
+        return _plain(image.require("pixels")[0]).to(self.like)
 
     def forward(self, pixels: Tensor) -> Tensor:
         f = F.wide(self.model.encode_image(pixels))  # logits, where classes are fixed
@@ -217,7 +211,8 @@ class Towers:
 class Descent:
     """SGD with momentum, or Adam (β 0.9 and 0.999, ε 1e-8), as a function of named tensors.
 
-    Decay is decoupled: x ← x·(1 − lr·decay) before the step, so Adam with decay is AdamW.
+    It is spelled out because torch.optim takes seconds to import its compiler. Decay is decoupled:
+    x ← x·(1 − lr·decay) before the step, so Adam with decay is AdamW.
     """
 
     kind: Literal["sgd", "adam"]

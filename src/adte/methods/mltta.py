@@ -13,9 +13,9 @@ from adte.core import functional as F
 from adte.core.errors import InputError
 from adte.core.options import option
 from adte.core.prediction import Prediction
-from adte.methods.measured import ANYWHERE, off_record
 from adte.methods.prompt_tuning import Episode, PromptMethod
 from adte.methods.registry import register
+from adte.methods.tracking import ANYWHERE, off_record
 
 __all__ = ["MLTTA", "bind"]
 
@@ -93,20 +93,20 @@ class MLTTA(PromptMethod):
         return copy
 
     def adapt(self, e: Episode) -> Prediction:
-        z, said = [], []
+        z, first = [], []
         for side, k, lr in self._sides(e):
             weights, *rest = self.tune(side, lr, partial(_bind_views, k))
             z.append(e.take([0]).logits(weights)[0])
-            said.append(rest)
+            first.append(rest)
         scores = self.adjust(torch.stack(z), e.log_prior, *ANYWHERE) / e.scale  # (1 or 2, L)
         if self.normalise == "image":
             low, high = scores.aminmax(dim=-1, keepdim=True)
             scores = (scores - low) / torch.where(high > low, high - low, 1.0)
-        entropy, kept = said[0]
+        entropy, kept = first[0]
         return self.answer(torch.stack(z).mean(0), e.log_prior, entropy, kept, scores.mean(0))
 
     def _sides(self, e: Episode) -> list[tuple[Episode, Tensor, float]]:
-        """What is tuned on, how many labels each has, and the learning rate: views, captions."""
+        """The sides to tune, views and captions: rows, labels of each row, and learning rate."""
         device = e.features.device
         if self._captions is None:
             return [(e, torch.full((len(e.features),), self.labels_per_view).to(device), self.lr)]

@@ -1,4 +1,4 @@
-"""What Tent and DeYO share: normalisation layers that follow a stream of single images."""
+"""The base of Tent and DeYO: normalisation layers that follow a stream of single images."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from adte.core.options import option
 from adte.core.prediction import Prediction
 from adte.core.state import Entry, State, prefixed, unprefixed
 from adte.methods.image_tower import MOMENTS, Descent, Tensors, Tower, Towers, refuse, slopes
-from adte.methods.measured import MeasuredMethod, off_record
+from adte.methods.tracking import EntropyMethod, off_record
 
 __all__ = ["NormTuner"]
 
@@ -26,7 +26,7 @@ HEAD = "parameter."
 
 
 @dataclass(kw_only=True, eq=False)
-class NormTuner(MeasuredMethod):
+class NormTuner(EntropyMethod):
     """A method that lets scale and shift of the normalisation layers follow the stream.
 
     Images come one by one, so what its paper calls a batch is one of two things.
@@ -61,7 +61,7 @@ class NormTuner(MeasuredMethod):
 
     @abstractmethod
     def loss(self, run: Callable[[Tensor], Tensor], pixels: Tensor, state: State) -> Tensor | None:
-        """What a step minimises; `run` takes pixels to logits. None: there is nothing to learn."""
+        """The loss of a step, of which `run` takes pixels to logits; None if nothing is learned."""
 
     def layers(self, norms: list[list[str]]) -> list[list[str]]:
         """Which of the normalisation layers are tuned; they come in the order of the pass."""

@@ -1,4 +1,4 @@
-"""What prompt tuners share: a context in embedding space, its class weights, and its descent."""
+"""The base of prompt tuners: a context in embedding space, its class weights and its descent."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from adte.core.errors import InputError
 from adte.core.options import option, part
 from adte.core.prediction import Prediction, Predictions
 from adte.methods._features import features_of
-from adte.methods.image_tower import stamp, twin
-from adte.methods.measured import MeasuredMethod, images, marginal, off_record
+from adte.methods.image_tower import Descent, stamp, twin
 from adte.methods.parts import Selection
+from adte.methods.tracking import EntropyMethod, images, marginal, off_record
 from adte.models._towers import text_lengths
 from adte.models.base import Model
 
@@ -40,20 +40,16 @@ def adamw(
 ) -> Tensor:
     """x after `steps` of AdamW (β 0.9 and 0.999, ε 1e-8) along gradient(x), without moments left.
 
-    The first step is x·(1 − lr·decay) − lr·g/(|g| + ε): only the sign of g matters. It is spelled
-    out because torch.optim takes seconds to import its compiler and would be used for one step.
+    The first step is x·(1 − lr·decay) − lr·g/(|g| + ε): only the sign of g matters.
 
     >>> adamw(torch.tensor([0.3, -0.2]), lambda x: torch.tensor([4.0, -0.001]), 1, 5e-3, 0.01)
     tensor([ 0.2950, -0.1950])
     """
-    first, second = torch.zeros_like(x), torch.zeros_like(x)
+    descent, now = Descent("adam", lr, decay=decay), {"x": x}
+    moments = descent.start(now)
     for step in range(1, steps + 1):
-        g = gradient(x)
-        first = 0.9 * first + 0.1 * g
-        second = 0.999 * second + 0.001 * g.square()
-        size = (second / (1 - 0.999**step)).sqrt() + 1e-8
-        x = x * (1 - lr * decay) - lr / (1 - 0.9**step) * first / size
-    return x
+        now, moments = descent.step(now, {"x": gradient(now["x"])}, moments, step)
+    return now["x"]
 
 
 def _shared(ids: Tensor) -> int:
@@ -220,7 +216,7 @@ class Episode(NamedTuple):
 
 
 @dataclass(kw_only=True, eq=False)
-class PromptMethod(MeasuredMethod):
+class PromptMethod(EntropyMethod):
     """A method that tunes the context of the prompts on each image, by features and text alone.
 
     The measure of uncertainty serves twice: it ranks the views, and the loss is its value on the
@@ -290,7 +286,7 @@ class PromptMethod(MeasuredMethod):
         return self.entropy(marginal(log_p), log_prior)
 
     def penalty(self, weights: Tensor) -> Tensor | float:
-        """What class weights (L, D) add to the loss by themselves; nothing, unless said."""
+        """The part of the loss that class weights (L, D) have by themselves; by default none."""
         return 0.0
 
     def descend(
@@ -311,7 +307,7 @@ class PromptMethod(MeasuredMethod):
         lr: float | None = None,
         change: Callable[[Tensor, Tensor], Tensor] = lambda logits, views: logits,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Class weights (L, D) of the tuned context, and what `select` said of the first ones.
+        """Class weights (L, D) of the tuned context; uncertainty and views by the initial ones.
 
         `change(logits (K, L), views (K,))` is done to logits before they are measured.
         """

@@ -19,7 +19,7 @@ M = TypeVar("M", bound=type[Method])
 
 @dataclass(frozen=True)
 class MethodInfo:
-    """What a name stands for: a class, and the options that the name sets.
+    """The entry of a name: a class, and the options that the name sets.
 
     `by` is the module that set them; without it the class is what tells one source from another.
     `protocol` is that under which it was published.

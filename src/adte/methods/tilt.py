@@ -26,7 +26,7 @@ NEAREST = 16  # classes that an image may be of; further down answers are noise
 
 
 class Readout(NamedTuple):
-    """What images read of the state; B images, L classes, K nearest classes."""
+    """The numbers that images read of the state; B images, L classes, K nearest classes."""
 
     log_w: Tensor  # (B, L), float64: added to the log-probabilities of every view
     strength: Tensor  # (B,): how far the likeness counts where an image is in full doubt
@@ -58,9 +58,10 @@ class Tilt(Method):
 
            log y + ½·scale·max(g, s²)²·(1 − y*)·(S_l − N_l m)/(N_l + ½)·(x − m)
 
-    Only sums over images are kept. A stream that begins with the state of another (`begun`) knows
-    its bias, A ∝ exp(0.6 E[bias]), and what classes look like, but no frequencies. If the images of
-    the other make a share k, E[bias] = (1 − g (1 − k))·b, and E[frequency] = g·(log M − k b).
+    Only sums over images are kept. A stream that begins with the state of another
+    (`for_new_stream`) knows its bias, A ∝ exp(0.6 E[bias]), and what classes look like, but no
+    frequencies. If the images of the other make a share k, E[bias] = (1 − g (1 − k))·b, and
+    E[frequency] = g·(log M − k b).
 
     >>> from adte import Sample, create_method
     >>> method = create_method("tilt")
@@ -94,16 +95,16 @@ class Tilt(Method):
         return {**kept, **like, "total": Entry(("D",))}
 
     def sizes(self, batch: Batch) -> dict[str, int]:
-        return super().sizes(batch) | ({} if self._likens(batch) else {"D": 0})
+        return super().sizes(batch) | ({} if self._uses_similarity(batch) else {"D": 0})
 
-    def _likens(self, batch: Batch) -> bool:
+    def _uses_similarity(self, batch: Batch) -> bool:
         return self.likeness > 0 and batch.context.unit and batch.features is not None
 
     def evidence(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """log p (B, L), float64, and x (B, D); D is 0 without features."""
         means = [F.soft_mean(batch.logits[rows].detach()) for rows in F.pieces(batch.logits)]
         log_p, weights = (torch.cat(parts) for parts in zip(*means, strict=True))
-        if not self._likens(batch):
+        if not self._uses_similarity(batch):
             return log_p.double(), log_p.new_zeros(len(log_p), 0, dtype=torch.float32)
         x = features_of(batch).detach()
         x = (weights.to(x)[..., None] * x).sum(1)
@@ -136,7 +137,7 @@ class Tilt(Method):
         p = log_p.exp()
         entropy = F.shannon(log_p, p)  # (B, V)
         probs = F.weighed_sum(F.soft_weights(entropy), p)
-        if self._likens(batch):
+        if self._uses_similarity(batch):
             doubt = 1 - probs.amax(-1, keepdim=True)
             added = self.likeness * batch.context.scale * strength[:, None].to(probs) * doubt
             z = probs.clamp_min(torch.finfo(probs.dtype).tiny).log()
@@ -145,7 +146,7 @@ class Tilt(Method):
         return Predictions(probs, entropy, F.rank_views(entropy), prior=prior)
 
     def _step(self, state: State, log_p: Tensor, x: Tensor, learn: bool = True) -> Readout:
-        """What images read of the state at their turn; with `learn` it takes them in, in place."""
+        """The readouts of images at their turn; with `learn` the state takes them in, in place."""
         images, p = len(log_p), log_p.exp()
         number = torch.arange(images, device=p.device) * learn + int(state["seen"])  # (B,)
         sums: State = {}  # before each image
@@ -222,7 +223,7 @@ class Tilt(Method):
         n = torch.full((1, 1), int(state["seen"]), device=state["probs"].device)
         return self._estimate(sums, n, int(state["before"]))
 
-    def begun(self, state: State) -> State:
+    def for_new_stream(self, state: State) -> State:
         if int(state["seen"]):
             spread = torch.softmax(ROOT * self._now(state)[2][0], -1)
             state["roots"] = spread * state["roots"].sum()
@@ -236,7 +237,7 @@ class Tilt(Method):
 
     @property
     def class_prior(self) -> Belief | None:
-        """What the stream so far says of its classes; None before the first image."""
+        """The estimate from the stream so far; None before the first image."""
         if (state := self._state) is None:
             return None
         log_prior, n = torch.log_softmax(-self._now(state)[0][0], -1), int(state["seen"])

@@ -13,17 +13,17 @@ from adte.core.batch import Batch
 from adte.core.options import option, part
 from adte.core.prediction import Prediction, Predictions
 from adte.methods._features import class_weights_of, features_of
-from adte.methods.measured import MeasuredMethod, images, marginal, off_record
 from adte.methods.parts import Selection
 from adte.methods.prompt_tuning import adamw
 from adte.methods.registry import register
+from adte.methods.tracking import EntropyMethod, images, marginal, off_record
 
 __all__ = ["TPS"]
 
 
 @register("tps")
 @dataclass(kw_only=True, eq=False)
-class TPS(MeasuredMethod):
+class TPS(EntropyMethod):
     """The base view, with class weights shifted to suit the image's surest views.
 
     A shift S (L, D), one vector per class, starts at zero; T(S) = normalise(T + S).

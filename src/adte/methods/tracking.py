@@ -1,22 +1,62 @@
-"""Methods that hold a class prior."""
+"""The bases of methods that hold a class prior, and a measure of uncertainty beside it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, ClassVar
+from functools import cached_property, wraps
+from typing import Any, ClassVar, ParamSpec, TypeVar
 
+import torch
 from torch import Tensor
 
+from adte.core import functional as F
 from adte.core.batch import Batch
 from adte.core.options import part
+from adte.core.prediction import Prediction
 from adte.core.state import Entry, State, part_of, prefixed, unprefixed
 from adte.methods.base import Method
 from adte.methods.parts import Adjustment, Entropy
-from adte.methods.prior import ClassPrior, PriorOptions, Reading, Rule, rule_of
+from adte.methods.prior import Belief, PriorOptions, Reading, Rule, rule_of
 
-__all__ = ["EntropyMethod", "PriorMethod", "runs"]
+__all__ = [
+    "ANYWHERE", "EntropyMethod", "PriorMethod", "images", "marginal", "off_record", "runs",
+]  # fmt: skip
+
+ANYWHERE = ("before", "per-view", "after")  # an adjustment that began at any place acts
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def off_record(work: Callable[P, R]) -> Callable[P, R]:
+    """Do it without gradients, and not in inference mode, whose tensors no gradient may meet."""
+
+    @wraps(work)
+    def done(*args: P.args, **kwargs: P.kwargs) -> R:
+        with torch.inference_mode(False), torch.no_grad():
+            return work(*args, **kwargs)
+
+    return done
+
+
+def marginal(log_p: Tensor) -> Tensor:
+    """Log of the mean distribution of the views, logsumexp(log P) − log K.  (…, K, L) → (…, L)"""
+    return log_p.logsumexp(-2) - math.log(log_p.shape[-2])
+
+
+def images(batch: Batch, readouts: Reading | None) -> Iterator[tuple[Batch, Tensor | None]]:
+    """Each image as a batch of one, with the log prior (L,) that it reads."""
+    for i, image in enumerate(batch):
+        yield image, None if readouts is None else readouts.row(i)
+
+
+def runs(batch: Batch, readouts: Reading | None) -> Sequence[tuple[slice, Tensor | None]]:
+    """The images of a batch by whether a prior is in force: (which, log p̃ (n or 1, L) or None)."""
+    if readouts is None:
+        return [(slice(0, len(batch)), None)]
+    return readouts.runs(len(batch))
 
 
 @dataclass(kw_only=True, eq=False)
@@ -43,11 +83,12 @@ class PriorMethod(Method):
         return rule_of(self.prior)
 
     @property
-    def class_prior(self) -> ClassPrior | None:
+    def class_prior(self) -> Belief | None:
         """The estimate so far; None before the first image, or if none is kept."""
         if self._state is None or not self.tracks:
             return None
-        return ClassPrior.of(self.prior, unprefixed(self._state))
+        state = unprefixed(self._state)
+        return Belief(int(state["seen"]), self._rule.log_prior(state))
 
     def entries(self) -> dict[str, Entry]:
         return prefixed(self._rule.entries()) if self.tracks else {}
@@ -102,17 +143,36 @@ class PriorMethod(Method):
 
 @dataclass(kw_only=True, eq=False)
 class EntropyMethod(PriorMethod):
-    """A method with a measure of uncertainty of its choice, which may read the class prior."""
+    """A method with a measure of uncertainty of its choice, which may read the class prior.
 
-    entropy: Entropy = part(Entropy(), "the measure of uncertainty")
+    Logit adjustment acts from its place on: `before` on the ranking of views, the loss and the
+    answer, `per-view` on the loss and the answer, `after` on the answer.
+    """
+
+    entropy: Entropy = part(Entropy(), "the measure of uncertainty: of the ranking and of the loss")
 
     @property
     def tracks(self) -> bool:
         return self.adjust.active or self.entropy.adaptive
 
+    def log_probs(self, logits: Tensor, log_prior: Tensor | None, *places: str) -> Tensor:
+        """Log-probabilities, adjusted if the adjustment has begun at one of the places."""
+        return F.log_probs(self.adjust(logits, log_prior, *places))
 
-def runs(batch: Batch, readouts: Reading | None) -> Sequence[tuple[slice, Tensor | None]]:
-    """The images of a batch by whether a prior is in force: (which, log p̃ (n or 1, L) or None)."""
-    if readouts is None:
-        return [(slice(0, len(batch)), None)]
-    return readouts.runs(len(batch))
+    def answer(
+        self,
+        logits: Tensor,
+        log_prior: Tensor | None,
+        entropy: Tensor | None = None,
+        kept: Tensor | None = None,
+        scores: Tensor | None = None,
+    ) -> Prediction:
+        """The prediction from the base view's logits (L,)."""
+        return Prediction(
+            probs=self.log_probs(logits, log_prior, *ANYWHERE).exp(),
+            entropy=entropy,
+            kept=kept,
+            q=self.entropy.class_q(log_prior),
+            prior=None if log_prior is None else log_prior.exp(),
+            scores=scores,
+        )

@@ -84,7 +84,8 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = x if isinstance(self.up, nn.Identity) else F.relu6(self.up(x), inplace=True)
         y = self.down(F.relu6(self.spatial(y), inplace=True))
-        return x + y if self.shortcut else y
+        z: Tensor = x + y if self.shortcut else y
+        return z
 
 
 class ImageTower(nn.Module):

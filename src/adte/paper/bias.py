@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from adte.core.state import prefixed
+from adte.core.state import State, fresh, prefixed, saved
 from adte.evaluate.features.stream import FeatureStream
 from adte.evaluate.running import figures, protocol
 from adte.evaluate.running.protocol import BATCH, Run, run
 from adte.methods import PriorMethod, create_method
-from adte.methods.prior import ClassPrior
+from adte.methods.prior import Belief, rule_of
 from adte.paper.lab import ADTE, OURS, PAPER, Lab, Rival, require
 from adte.paper.study import Cell, Finding, Plot, Row, study
 from adte.paper.tables import FIXED_POINT, STAND_INS, family_like, rows_of
@@ -22,7 +22,7 @@ from adte.paper.tables import FIXED_POINT, STAND_INS, family_like, rows_of
 __all__ = ["learned"]
 
 
-def learned(lab: Lab, stream: FeatureStream, **options: Any) -> ClassPrior:
+def learned(lab: Lab, stream: FeatureStream, **options: Any) -> Belief:
     """The class prior after one pass: the published estimator, the fixed point over every item,
     unless options say otherwise.
     """
@@ -204,20 +204,21 @@ def bias_stability(lab: Lab) -> Finding:
     )
 
 
-def filled(lab: Lab, stream: FeatureStream, method: PriorMethod, noise: float | None) -> ClassPrior:
-    """A method's prior after one pass whose bank is filled by true labels, a share of them wrong;
-    for None by the pseudo-labels that it would use by itself.
+def filled(lab: Lab, stream: FeatureStream, method: PriorMethod, noise: float | None) -> State:
+    """The state of a method's prior after one pass whose bank is filled by true labels, a share of
+    them wrong; for None by the pseudo-labels that it would use by itself.
     """
     rng = np.random.default_rng(lab.seed)
     classes = len(stream.classes)
-    prior = ClassPrior(classes, method.prior)
+    rule = rule_of(method.prior)
+    state = fresh("the class prior", rule.entries(), {"L": classes})
     for batch, images in stream.shuffled(lab.seed).batches(BATCH):
         for item, image in zip(method.prior.evidence(batch.logits), images, strict=True):
             wrong = (image.label + 1 + int(rng.integers(classes - 1))) % classes
             label = None if noise is None else wrong if rng.random() < noise else image.label
-            prior.observe(item, label)
+            rule.observe(state, item.cpu(), label)
             lab.tick(1)
-    return prior
+    return saved(rule.entries(), state)
 
 
 @study("label-noise", "The bank filled by wrong labels")
@@ -232,8 +233,7 @@ def label_noise(lab: Lab) -> Finding:
         for noise in (0.0, None, 0.2, 0.4, 0.6, 0.8, 1.0):
             made = create_method(method)
             assert isinstance(made, PriorMethod)
-            prior = filled(lab, stream, made, noise)
-            made.load_state_dict(prefixed(prior.state_dict()))
+            made.load_state_dict(prefixed(filled(lab, stream, made, noise)))
             cells.append(float(run(made, stream, "frozen", lab.tick).correct.mean()))
         rows.append(Row(name, tuple(cells), method=method))
     return Finding(

@@ -16,8 +16,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from adte._version import __version__
-from adte.classifier.facts import instance
 from adte.core.page import COLOURS, figure, legend, page
+from adte.core.schema import read
 from adte.evaluate.report.tables import Column, Grid
 from adte.files import make_folder, write_whole
 from adte.paper.study import Cell, Finding, Plot, Row, Study, studies
@@ -201,7 +201,7 @@ def kept_findings(folder: Path, ours: bool) -> Kept:
             facts = json.loads(path.read_text("utf-8"))
             if facts["format"] != FORMAT:
                 raise ValueError(f"it has format {facts['format']}, not {FORMAT}")
-            finding = instance(Finding).read(facts["finding"], "finding")
+            finding = read(Finding, facts["finding"], "finding")
             if facts["adte"] != __version__:
                 finding.setting += f", adte {facts['adte']}"
             leads[str(facts["lead"])] = None

@@ -118,7 +118,7 @@ def successors(lab: Lab) -> Finding:
 def low_bias(lab: Lab) -> Finding:
     """CLIP, SE, TE and ADTE in five label spaces, by how far a class's bias is from the mean."""
     stream = lab.main()
-    bias = learned(lab, stream, estimator="marginal").bias.cpu().numpy()
+    bias = -learned(lab, stream, estimator="marginal").log_prior.cpu().numpy()
     order = np.argsort(-np.abs(bias - bias.mean()), kind="stable")
     fifths = {
         f"s{i}": Narrowed(stream, np.sort(c).tolist(), f"bias fifth {i}")

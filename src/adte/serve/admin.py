@@ -216,8 +216,8 @@ def merge_(folder: StrPath, id: str, other: str, **model: Any) -> dict[str, Any]
         raise InputError(f"cannot merge a stream into itself; name another one than {id!r}")
     with _open(folder, reading=False) as store:
         stream, theirs = (_recovered(store, name, **model) for name in (id, other))
-        ours, its = (Learned(s.clf.method, s.clf.seen, s.clf.begun_from) for s in (stream, theirs))
-        if ours.origin.shared(its.going_on().origin):
+        ours, its = (Learned(s.clf.method, s.clf.seen, s.clf.lineage) for s in (stream, theirs))
+        if ours.shared(its):
             raise StateError(
                 f"streams {id!r} and {other!r} go back to the same state, which would count twice; "
                 "export both, merge the files with `adte merge --start FILE`, and import the result"

@@ -95,7 +95,7 @@ def _newest_good(store: Store, stream: Stream) -> list[str]:
         if not why:
             stream.clf.seen, stream.clf.frozen = s.seen, s.frozen
             stream.clf.temperature = facts["temperature"]
-            stream.clf.begun_from = facts["begun_from"]
+            stream.clf.lineage = facts["lineage"]
             stream.seq = stream.kept = s.seq
             break
         notes.append(f"the snapshot at event {s.seq} was dropped ({why})")

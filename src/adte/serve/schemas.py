@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
-from adte.classifier.facts import MOST
+from adte.core.schema import MOST
 from adte.models.prompts import SINGLE
 
 __all__ = ["Answer", "Error", "Facts", "Health", "History", "Info", "Made", "New", "State", "Token"]

@@ -6,9 +6,9 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from adte.classifier.facts import facts_of, instance, table
 from adte.core.errors import InputError
 from adte.core.options import parse
+from adte.core.schema import read, read_fields
 from adte.images import Views
 from adte.methods import method_info
 from adte.models.prompts import Prompts
@@ -64,8 +64,8 @@ class Settings:
     @staticmethod
     def read(data: bytes) -> Settings:
         """As they were written down, in JSON; what is not like that raises a ValueError."""
-        found: Settings = instance(Settings).read(json.loads(data), "")
-        table(facts_of(Prompts)).read(found.prompts, "prompts")
+        found: Settings = read(Settings, json.loads(data))
+        read_fields(Prompts, found.prompts, "prompts")
         return found
 
 

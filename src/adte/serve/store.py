@@ -20,11 +20,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypedDict, TypeVar
 
-from adte.classifier.facts import TEXT, table, whole
 from adte.core.errors import AdteError, InputError, LockedError, StateError
-from adte.core.options import MANY
+from adte.core.schema import MANY, Count, read
 from adte.files.claims import own_folder
 from adte.files.locks import Lock
 from adte.serve.packing import checksum
@@ -84,13 +83,18 @@ class Stored(NamedTuple):
     origin: bytes | None
 
 
+class _Model(TypedDict):
+    name: str
+    fingerprint: str
+
+
 def _model(text: str) -> dict[str, Any]:
-    found: dict[str, Any] = table({"name": TEXT, "fingerprint": TEXT}).read(json.loads(text), "")
+    found: dict[str, Any] = read(_Model, json.loads(text))
     return found
 
 
 def _number(text: object) -> int:
-    found: int = whole(0, MANY).read(int(str(text)), "")
+    found: int = read(Count, int(str(text)))
     return found
 
 

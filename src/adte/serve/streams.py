@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from adte.classifier import Classifier
+from adte.classifier.learned import Lineage
 from adte.core import state as declared
 from adte.core.batch import Batch
 from adte.core.errors import InputError, StateError
@@ -48,7 +49,7 @@ class Kept:
     seen: int
     frozen: bool
     temperature: float
-    begun_from: list[str]
+    lineage: Lineage
     seq: int
     origin: Tensor | None
     drift: float | None
@@ -265,7 +266,7 @@ class Stream:
             load_into(self.clf, data)
             facts = learned_in(data)[1]
             if trusted:  # it went on from nothing new
-                self.clf.begun_from = facts["begun_from"]
+                self.clf.lineage = facts["lineage"]
                 return
             self._check_room()
             self.try_out()
@@ -320,14 +321,14 @@ class Stream:
     def mark(self) -> Kept:
         """Where the stream stands."""
         clf = self.clf
-        return Kept(clf.method.state_dict(), clf.seen, clf.frozen, clf.temperature, clf.begun_from,
+        return Kept(clf.method.state_dict(), clf.seen, clf.frozen, clf.temperature, clf.lineage,
                     self.seq, self.origin, self.drift)  # fmt: skip
 
     def back_to(self, kept: Kept) -> None:
         """Stand there again."""
         self.clf.method.load_state_dict(kept.tensors)
         self.clf.seen, self.clf.frozen = kept.seen, kept.frozen
-        self.clf.temperature, self.clf.begun_from = kept.temperature, kept.begun_from
+        self.clf.temperature, self.clf.lineage = kept.temperature, kept.lineage
         self.seq, self.origin, self.drift = kept.seq, kept.origin, kept.drift
 
     def dump(self) -> bytes:

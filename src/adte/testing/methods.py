@@ -26,13 +26,14 @@ __all__ = ["CHECKS", "loop"]
 SPLITS = (1, 3, 16, 64)
 GROWS = 1.5  # times that a sum is larger, at least, where its stream comes a second time
 MANY, SOME = 70, 20  # images of a stream; fewer where each of them goes through a tower
+TOWERS = frozenset({"image tower", "text tower", "embeddings"})
 
 
 def same(a: Prediction, b: Prediction) -> None:
     """The same to the last bit."""
     for name in ("probs", "entropy", "kept", "q", "prior", "scores"):
         x, y = getattr(a, name), getattr(b, name)
-        assert (x is None) == (y is None), f"{name} is there in one alone"
+        assert (x is None) == (y is None), f"one prediction alone has {name}"
         if x is not None and not torch.equal(x, y):
             torch.testing.assert_close(x, y, rtol=0, atol=0)  # says where they differ
 
@@ -43,10 +44,10 @@ def refused(kind: type[Exception], word: str = "") -> Iterator[None]:
     try:
         yield
     except kind as error:
-        said = str(error)
+        sentence = str(error)
     else:
         raise AssertionError(f"no {kind.__name__} was raised")
-    assert word in said, f"{word!r} is not in {said!r}"
+    assert word in sentence, f"{word!r} is not in {sentence!r}"
 
 
 def loop(method: Method, stream: list[Sample]) -> list[Prediction]:
@@ -64,6 +65,14 @@ def loop(method: Method, stream: list[Sample]) -> list[Prediction]:
     return out
 
 
+def _learned(name: str, count: int = 12) -> Method:
+    """A method that has learned from the first images."""
+    method = create_method(name)
+    for sample in samples(count):
+        method.step(sample)
+    return method
+
+
 def _batches(stream: list[Sample], size: int) -> Iterator[Batch]:
     return Batch.runs((s.batch for s in stream), size)
 
@@ -75,18 +84,177 @@ def _unchanged(method: Method, state: State) -> None:
         torch.testing.assert_close(value, state[key], rtol=0, atol=0)
 
 
-def _equal(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return torch.equal(a, b) or (a.shape == b.shape and bool(a.isclose(b, equal_nan=True).all()))
+# --------------------------------------------------------------------------- answers
 
 
-def _unfit(entry: Entry, value: torch.Tensor, sizes: dict[str, int]) -> Iterator[torch.Tensor]:
-    """The value of an entry in another dtype and in other shapes, where those are declared."""
-    if entry.dtype is not None:
-        yield value.to(torch.float16)
-    if entry.shape is not None:
-        yield value[None]
-    if entry.shape and (isinstance(entry.shape[-1], int) or entry.shape[-1] in sizes):
-        yield value[..., 1:]
+def check_contract(name: str) -> None:
+    """Probabilities, indices and what explains the decision, for logits of every dtype."""
+    assert create_method(name).name == name
+    assert create_method(name).needs
+    for dtype in (torch.float32, torch.bfloat16, torch.float64):
+        method = create_method(name)
+        for sample in samples(12):
+            p = method.step(replace(sample, logits=sample.logits.to(dtype)))
+            assert p.probs.shape == (7,)
+            assert p.probs.dtype in (torch.float32, torch.float64)
+            assert math.isclose(p.probs.sum().item(), 1, abs_tol=1e-5)
+            assert (p.probs >= 0).all()
+            assert p.index == int(p.probs.argmax())
+            assert p.entropy is None or torch.isfinite(p.entropy).all()
+            assert p.kept is None or len(set(p.kept.tolist())) == len(p.kept) >= 1
+
+
+def check_one_class_or_view(name: str) -> None:
+    """A single class is certain; a single view is the one that is kept."""
+    method = create_method(name)
+    for sample in world(3, classes=1):
+        p = method.step(sample)
+        assert p.index == 0
+        assert math.isclose(p.confidence, 1, rel_tol=1e-6)
+    method = create_method(name)
+    for sample in samples(8):
+        p = method.step(one_view(sample))
+        assert p.kept is None or p.kept.tolist() == [0]
+
+
+def check_permutation(name: str) -> None:
+    """Renaming the classes permutes the answer: no class is special by its index."""
+    order = torch.randperm(7, generator=torch.Generator().manual_seed(3))
+    a, b = create_method(name), create_method(name)
+    for s in samples():
+        p = a.step(s)
+        r = b.step(permuted(s, order))
+        torch.testing.assert_close(p.probs[order], r.probs, rtol=1e-4, atol=1e-5)
+
+
+def check_names_say_nothing(name: str) -> None:
+    """What an image is called changes no answer: its folder often has the name of its class."""
+    first, second = create_method(name), create_method(name)
+    for i, sample in enumerate(samples(12)):
+        label, batch = CLASSES[i % len(CLASSES)], sample.batch
+        named = replace(batch, keys=(f"{label}/{label}_{i}.jpg",))
+        for a, b in zip(first.step(batch), second.step(named), strict=True):
+            same(a, b)
+
+
+def check_leaves_images(name: str) -> None:
+    """Logits, features, pixels and class weights stay as they are: others look at the same."""
+    method, names = create_method(name), ("logits", "features", "class_weights", "pixels")
+    for sample in samples(3):
+        before = {k: v.clone() for k in names if (v := getattr(sample, k)) is not None}
+        for call in (method.predict, method.learn, method.step):
+            call(sample)
+            for key, value in before.items():
+                changed = not torch.equal(getattr(sample, key), value)
+                assert not changed, f"{call.__name__} changes {key} in place"
+
+
+# --------------------------------------------------------------------------- what it looks at
+
+
+def check_nan(name: str) -> None:
+    """NaN or infinite logits never get in, and the state stays as it was."""
+    method = create_method(name)
+    for bad in (float("nan"), float("inf"), float("-inf")):
+        logits = torch.zeros(4, 3)
+        logits[1, 2] = bad
+        with refused(InputError, "NaN or infinite"):
+            method.step(Sample(logits))
+    assert not method.state_dict()
+
+
+def check_needs(name: str) -> None:
+    """What it needs and an image lacks is named, and nothing is learned."""
+    method, sample = create_method(name), samples(1)[0]
+    lacking = {
+        "features": replace(sample, features=None, pixels=None),
+        "class weights": replace(sample, class_weights=None),
+    }
+    for need in method.needs & lacking.keys():
+        calls: list[Callable[[Sample], object]] = [method.step, method.predict]
+        for call in calls + ([method.learn] if method.stateful else []):
+            with refused(InputError, f"needs {need}"):
+                call(lacking[need])
+    assert not method.state_dict()
+
+
+def check_needs_all(name: str) -> None:
+    """It works with what it says that it needs, and nothing else: what it looks at is declared."""
+    method = create_method(name)
+    parts = {"features": "features", "class weights": "class_weights", "pixels": "pixels"}
+    needs = set(method.needs)
+    if "image tower" in needs:  # its features lead to logits by them alone
+        needs.add("class weights")
+    less: dict[str, Any] = {v: None for k, v in parts.items() if k not in needs}
+    if needs.isdisjoint(TOWERS):
+        less |= {"model": None}
+    for sample in samples(3):
+        for call in (method.step, method.predict, method.learn):
+            try:
+                call(replace(sample, **less))
+            except Exception as error:
+                raise AssertionError(
+                    f"{call.__name__} fails where an image has no {' and no '.join(less)} "
+                    f"({type(error).__name__}: {error}); name what it looks at in `needs`"
+                ) from error
+
+
+def check_other_sizes(name: str) -> None:
+    """What has learned from some classes or dimensions refuses others, and stays as it was."""
+    method = _learned(name, 6)
+    if not method.stateful:
+        return
+    before, odd = method.state_dict(), [world(3, classes=3)[0]]
+    if "features" in method.needs:
+        odd.append(narrow(samples(1)[0]))
+    for sample in odd:
+        for call in (method.step, method.predict, method.learn):
+            with refused(InputError, "has learned from"):
+                call(sample)
+    _unchanged(method, before)
+
+
+# --------------------------------------------------------------------------- what it keeps
+
+
+def check_declared(name: str) -> None:
+    """Fields are options, so that they are saved and compared; the state has what is declared."""
+    method = create_method(name)
+    known = {option.partition(".")[0] for option in method.params}
+    lost = [f.name for f in fields(method) if f.init and f.name not in known]
+    assert not lost, f"field {lost[0]!r} is no option; declare it as option(DEFAULT, HELP)"
+    entries = method.entries()
+    assert method.stateful == bool(entries)
+    due = {k for k, e in entries.items() if "*" not in k and e.reduce != "derived"}
+    state = _learned(name, 6).state_dict()
+    assert due <= state.keys()
+    assert entries or not state
+
+
+def check_fresh_start(name: str) -> None:
+    """Another instance, a clone and what was reset say what the first one said."""
+    method = create_method(name)
+    first = [method.step(s) for s in samples()]
+    fresh = method.clone()
+    assert (fresh.name, fresh.params, fresh.state_dict()) == (method.name, method.params, {})
+    method.reset()
+    for other in (create_method(name), fresh, method):
+        for a, s in zip(first, samples(), strict=True):
+            same(a, other.step(s))
+
+
+def check_nothing_hidden(name: str) -> None:
+    """What it keeps of a stream is declared in `entries`: else a reset does not forget it, and no
+    file has it.
+    """
+    found = []
+    for count in (1, 12, 12):
+        method = _learned(name, count)
+        method.reset()
+        found.append(_kept(method))
+    one, many, again = found
+    hidden = sorted(k for k, v in many.items() if one.get(k) != v and again.get(k) == v)
+    assert not hidden, f"{hidden[0]!r} is kept of the stream; declare it in `entries`"
 
 
 def _kept(method: Method) -> dict[str, object]:
@@ -113,65 +281,12 @@ class _ByValue(pickle.Pickler):
         return NotImplemented
 
 
-def _held(sample: Sample) -> dict[str, torch.Tensor]:
-    """A copy of all tensors that an image and its context bring."""
-    names = ("logits", "features", "class_weights", "pixels")
-    return {k: v.clone() for k in names if (v := getattr(sample, k)) is not None}
-
-
-# --------------------------------------------------------------------------- the checks
-
-
-def check_contract(name: str) -> None:
-    """Probabilities, indices, and what explains the decision."""
-    method = create_method(name)
-    assert method.name == name
-    assert method.needs
-    for sample in samples(12):
-        p = method.step(sample)
-        assert p.probs.shape == (7,)
-        assert math.isclose(p.probs.sum().item(), 1, abs_tol=1e-5)
-        assert (p.probs >= 0).all()
-        assert p.index == int(p.probs.argmax())
-        assert p.entropy is None or torch.isfinite(p.entropy).all()
-        assert p.kept is None or len(set(p.kept.tolist())) == len(p.kept) >= 1
-
-
-def check_options(name: str) -> None:
-    """Every field that can be given is an option: what is none is neither saved nor compared."""
-    method = create_method(name)
-    known = {option.partition(".")[0] for option in method.params}
-    lost = [f.name for f in fields(method) if f.init and f.name not in known]
-    assert not lost, f"field {lost[0]!r} is no option; declare it as option(DEFAULT, HELP)"
-
-
-def check_determinism(name: str) -> None:
-    first, second = create_method(name), create_method(name)
-    for sample in samples():
-        same(first.step(sample), second.step(sample))
-
-
 def check_predict_leaves_state(name: str) -> None:
     """`predict` is pure: not a bit of the state changes."""
-    method = create_method(name)
-    for sample in samples(12):
-        method.step(sample)
-    probe = samples(13)[12]
+    method, probe = _learned(name), samples(13)[12]
     before = method.state_dict()
-    first = method.predict(probe)
-    same(first, method.predict(probe))
+    same(method.predict(probe), method.predict(probe))
     _unchanged(method, before)
-
-
-def check_leaves_images(name: str) -> None:
-    """Logits, features, pixels and class weights are as they were: others are given the same."""
-    method = create_method(name)
-    for sample in samples(3):
-        before = _held(sample)
-        for call in (method.predict, method.learn, method.step):
-            call(sample)
-            for key, value in _held(sample).items():
-                assert torch.equal(value, before[key]), f"{call.__name__} changes {key} in place"
 
 
 def check_learns(name: str) -> None:
@@ -188,57 +303,9 @@ def check_learns(name: str) -> None:
     assert not all(same), "eleven more images change nothing in the state"
 
 
-def check_clone(name: str) -> None:
-    method = create_method(name)
-    for sample in samples(12):
-        method.step(sample)
-    fresh = method.clone()
-    assert fresh.name == method.name
-    assert fresh.params == method.params
-    assert not fresh.state_dict()
-    same(fresh.step(samples(1)[0]), create_method(name).step(samples(1)[0]))
-
-
-def check_reset(name: str) -> None:
-    method = create_method(name)
-    first = [method.step(s) for s in samples()]
-    method.reset()
-    for a, s in zip(first, samples(), strict=True):
-        same(a, method.step(s))
-
-
-def check_nothing_hidden(name: str) -> None:
-    """What it keeps of a stream is declared in `entries`: else a reset does not forget it, and no
-    file has it.
-    """
-    found = []
-    for count in (1, 12, 12):
-        method = create_method(name)
-        for sample in samples(count):
-            method.step(sample)
-        method.reset()
-        found.append(_kept(method))
-    one, many, again = found
-    hidden = sorted(k for k, v in many.items() if one.get(k) != v and again.get(k) == v)
-    assert not hidden, f"{hidden[0]!r} is kept of the stream; declare it in `entries`"
-
-
-def check_names_say_nothing(name: str) -> None:
-    """What an image is called changes no answer: its folder often has the name of its class."""
-    first, second = create_method(name), create_method(name)
-    plain = [s.batch for s in samples(12)]
-    for i, batch in enumerate(plain):
-        said = CLASSES[i % len(CLASSES)]
-        named = replace(batch, keys=(f"{said}/{said}_{i}.jpg",))
-        for a, b in zip(first.step(batch), second.step(named), strict=True):
-            same(a, b)
-
-
 def check_save_load(name: str) -> None:
-    """A saved and reloaded state continues with identical predictions; another stream begins so."""
-    method, twin = create_method(name), create_method(name)
-    for sample in samples(12):
-        method.step(sample)
+    """A saved and reloaded state goes on with identical predictions; another stream begins so."""
+    method, twin = _learned(name), create_method(name)
     twin.load_state_dict(copy.deepcopy(method.state_dict()))
     for i, sample in enumerate(samples()[12:]):
         if i == 4:
@@ -252,21 +319,16 @@ def check_load_rejects(name: str) -> None:
 
     Something else: an entry is missing, has another name, dtype or shape, or is one too many.
     """
-    method = create_method(name)
-    for sample in samples(12):
-        method.step(sample)
-    probe = samples(13)[12]
+    method, probe = _learned(name), samples(13)[12]
     before = method.predict(probe)
-    state, sizes = method.state_dict(), method.sizes(probe.batch)
+    state, sizes, entries = method.state_dict(), method.sizes(probe.batch), method.entries()
     bad = [{"nonsense": torch.zeros(3)}, state | {"odd": torch.zeros(3)}]
     for key, value in state.items():
         rest = {k: v for k, v in state.items() if k != key}
         bad.append(rest | {"odd": value})
-        if key in (entries := method.entries()):
-            bad += [
-                *([rest] if rest else []),
-                *(rest | {key: other} for other in _unfit(entries[key], value, sizes)),
-            ]
+        if key in entries:
+            bad += [rest] if rest else []
+            bad += [rest | {key: other} for other in _unfit(entries[key], value, sizes)]
     for other in bad:
         with refused(StateError):
             method.load_state_dict(other, sizes)
@@ -276,45 +338,45 @@ def check_load_rejects(name: str) -> None:
     assert not method.state_dict()
 
 
-def check_declared(name: str) -> None:
-    """Every entry of the state is declared, and none that is declared is missing."""
-    method = create_method(name)
-    assert method.stateful == bool(method.entries())
-    for sample in samples(6):
-        method.step(sample)
-    state = method.state_dict()
-    if not method.stateful:
-        assert not state
-        return
-    plain = {k for k, e in method.entries().items() if "*" not in k and e.reduce != "derived"}
-    assert plain <= state.keys()
+def _unfit(entry: Entry, value: torch.Tensor, sizes: dict[str, int]) -> Iterator[torch.Tensor]:
+    """The value of an entry in another dtype and in other shapes, where those are declared."""
+    if entry.dtype is not None:
+        yield value.to(torch.float16)
+    if entry.shape is not None:
+        yield value[None]
+    if entry.shape and (isinstance(entry.shape[-1], int) or entry.shape[-1] in sizes):
+        yield value[..., 1:]
+
+
+# --------------------------------------------------------------------------- merging
 
 
 def check_merge(name: str) -> None:
-    """Merging keeps the count of what was seen and leaves the other side alone."""
+    """Merging takes something from the other side, counts all images, and leaves it alone."""
     a, b = create_method(name), create_method(name)
-    for sample in samples()[:12]:
-        a.learn(sample)
-    for sample in samples()[12:]:
-        b.learn(sample)
+    for i, sample in enumerate(samples()):
+        (a if i < 12 else b).learn(sample)
     ours, theirs = a.state_dict(), b.state_dict()
     a.merge(b)
     _unchanged(b, theirs)
     merged = a.state_dict()
-    if "prior.seen" in merged:
-        assert int(merged["prior.seen"]) == 24
-    lost = {k: e.reduce for k, e in a.entries().items() if e.reduce == "keep" and k in ours}
+    assert int(merged.get("prior.seen", 24)) == 24
+    kept = [k for k, e in a.entries().items() if e.reduce == "keep" and k in ours]
     differ = [k for k, v in ours.items() if k in theirs and not _equal(v, theirs[k])]
     moved = [k for k in differ if not _equal(ours[k], merged[k])]
     assert moved or not differ, (
         "two streams that differ are merged, and nothing is taken from the second: no entry has a "
-        f"reduction that does ({', '.join(map(repr, lost))} say 'keep')"
+        f"reduction that does ({', '.join(map(repr, kept))} say 'keep')"
     )
     a.predict(samples(1)[0])
     with refused(StateError):
         a.merge(create_method("zero-shot" if name != "zero-shot" else "se"))
     with refused(StateError, "itself"):
         a.merge(a)
+
+
+def _equal(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return torch.equal(a, b) or (a.shape == b.shape and bool(a.isclose(b, equal_nan=True).all()))
 
 
 def check_merge_sums(name: str) -> None:
@@ -324,11 +386,10 @@ def check_merge_sums(name: str) -> None:
     one. An honest sum of what depends on earlier images, as how many were let in, need not be
     doubled, but grows.
     """
-    method = create_method(name)
+    method, states = create_method(name), []
     sums = [key for key, entry in method.entries().items() if entry.reduce == "sum"]
     if not sums:
         return
-    states = []
     for _ in range(2):
         for sample in samples():
             method.learn(sample)
@@ -358,125 +419,29 @@ def check_merge_other_weights(name: str) -> None:
     _unchanged(a, before)
 
 
-def _splits(name: str, dtype: torch.dtype, count: int) -> None:
-    if any("tower" in need for need in create_method(name).needs):
-        count = min(count, SOME)
-    stream = [replace(s, logits=s.logits.to(dtype)) for s in samples(count)]
-    one = create_method(name)
-    online = loop(one, stream)
-    frozen = [one.predict(s) for s in stream]  # by what the whole stream taught
-    for size in (*(s for s in SPLITS if s < count), count):
-        many = create_method(name)
-        batched = [p for batch in _batches(stream, size) for p in many.step(batch)]
-        for a, b in zip(online, batched, strict=True):
-            same(a, b)
-        still = [p for batch in _batches(stream, size) for p in many.predict(batch)]
-        for a, b in zip(frozen, still, strict=True):
-            same(a, b)
-        learned = create_method(name)
-        for batch in _batches(stream, size):
-            learned.learn(batch)
-        for key, value in one.state_dict().items():
-            torch.testing.assert_close(value, learned.state_dict()[key], rtol=0, atol=0)
-            torch.testing.assert_close(value, many.state_dict()[key], rtol=0, atol=0)
+# --------------------------------------------------------------------------- the stream
 
 
 def check_batches(name: str) -> None:
     """However a stream is cut, predictions and state are those of a loop: online, after a first
-    pass, and frozen.
+    pass, and frozen; for logits in float32 and in bfloat16.
     """
-    _splits(name, torch.float32, MANY)
-
-
-def check_batches_bfloat16(name: str) -> None:
-    """The same for logits in bfloat16."""
-    _splits(name, torch.bfloat16, SOME)
-
-
-def check_many(name: str) -> None:
-    """`step_many` and `predict_many` say what a loop says, image by image."""
-    one, many = create_method(name), create_method(name)
-    for a, b in zip(loop(one, samples()), many.step_many(samples()), strict=True):
-        same(a, b)
-    for a, b in zip([one.predict(s) for s in samples()], one.predict_many(samples()), strict=True):
-        same(a, b)
-
-
-def check_dtypes(name: str) -> None:
-    """bfloat16 and float32 logits both work; results are float32 or wider."""
-    for dtype in (torch.float32, torch.bfloat16, torch.float64):
-        method = create_method(name)
-        for sample in samples(12):
-            p = method.step(replace(sample, logits=sample.logits.to(dtype)))
-            assert p.probs.dtype in (torch.float32, torch.float64)
-            assert torch.isfinite(p.probs).all()
-
-
-def check_one_class(name: str) -> None:
-    method = create_method(name)
-    for sample in world(3, classes=1):
-        p = method.step(sample)
-        assert p.index == 0
-        assert math.isclose(p.confidence, 1, rel_tol=1e-6)
-
-
-def check_one_view(name: str) -> None:
-    method = create_method(name)
-    for sample in samples(8):
-        p = method.step(one_view(sample))
-        assert p.kept is None or p.kept.tolist() == [0]
-
-
-def check_nan(name: str) -> None:
-    """NaN or infinite logits never get in, and the state is as it was."""
-    method = create_method(name)
-    for bad in (float("nan"), float("inf"), float("-inf")):
-        logits = torch.zeros(4, 3)
-        logits[1, 2] = bad
-        with refused(InputError, "NaN or infinite"):
-            method.step(Sample(logits))
-    assert not method.state_dict()
-
-
-def check_needs(name: str) -> None:
-    """What it needs and an image lacks is named, and nothing is learned."""
-    method, sample = create_method(name), samples(1)[0]
-    lacking = {
-        "features": replace(sample, features=None, pixels=None),
-        "class weights": replace(sample, class_weights=None),
-    }
-    for need, less in lacking.items():
-        if need in method.needs:
-            with refused(InputError, f"needs {need}"):
-                method.step(less)
-            with refused(InputError, f"needs {need}"):
-                method.predict(less)
-            if method.stateful:
-                with refused(InputError, f"needs {need}"):
-                    method.learn(less)
-    assert not method.state_dict()
-
-
-def check_needs_all(name: str) -> None:
-    """It works with what it says that it needs, and nothing else: what it looks at is declared."""
-    method, whole = create_method(name), samples(3)
-    parts = {"features": "features", "class weights": "class_weights", "pixels": "pixels"}
-    needs = set(method.needs)
-    if "image tower" in needs:  # its features lead to logits by them alone
-        needs.add("class weights")
-    less: dict[str, Any] = {v: None for k, v in parts.items() if k not in needs}
-    if needs.isdisjoint({"image tower", "text tower", "embeddings"}):
-        less |= {"model": None}
-    for sample in whole:
-        bare = replace(sample, **less)
-        for call in (method.step, method.predict, method.learn):
-            try:
-                call(bare)
-            except Exception as error:
-                raise AssertionError(
-                    f"{call.__name__} fails where an image has no {' and no '.join(less)} "
-                    f"({type(error).__name__}: {error}); name what it looks at in `needs`"
-                ) from error
+    for dtype, count in ((torch.float32, MANY), (torch.bfloat16, SOME)):
+        count = count if create_method(name).needs.isdisjoint(TOWERS) else SOME
+        stream = [replace(s, logits=s.logits.to(dtype)) for s in samples(count)]
+        one = create_method(name)
+        online = loop(one, stream)
+        frozen = [one.predict(s) for s in stream]  # by what the whole stream taught
+        for size in (*(s for s in SPLITS if s < count), count):
+            many, learner = create_method(name), create_method(name)
+            batched = [p for batch in _batches(stream, size) for p in many.step(batch)]
+            still = [p for batch in _batches(stream, size) for p in many.predict(batch)]
+            for a, b in zip(online + frozen, batched + still, strict=True):
+                same(a, b)
+            for batch in _batches(stream, size):
+                learner.learn(batch)
+            for other in (many, learner):
+                _unchanged(other, one.state_dict())
 
 
 def check_order(name: str) -> None:
@@ -486,23 +451,6 @@ def check_order(name: str) -> None:
     batched = [p for batch in _batches(stream, 7) for p in many.step(batch)]
     for a, b in zip(loop(one, stream), batched, strict=True):
         same(a, b)
-
-
-def check_other_sizes(name: str) -> None:
-    """What has learned from some classes or dimensions refuses others, and stays as it was."""
-    method = create_method(name)
-    if not method.stateful:
-        return
-    for sample in samples(6):
-        method.step(sample)
-    before, odd = method.state_dict(), [world(3, classes=3)[0]]
-    if "features" in method.needs:
-        odd.append(narrow(samples(1)[0]))
-    for sample in odd:
-        for call in (method.step, method.predict, method.learn):
-            with refused(InputError, "has learned from"):
-                call(sample)
-    _unchanged(method, before)
 
 
 def check_protocols(name: str) -> None:
@@ -519,16 +467,6 @@ def check_protocols(name: str) -> None:
     backward = list(predictions(two, samples()[::-1], "frozen"))[::-1]
     for a, b in zip(forward, backward, strict=True):
         torch.testing.assert_close(a.probs, b.probs)
-
-
-def check_permutation(name: str) -> None:
-    """Renaming the classes permutes the answer: no class is special by its index."""
-    order = torch.randperm(7, generator=torch.Generator().manual_seed(3))
-    a, b = create_method(name), create_method(name)
-    for s in samples():
-        p = a.step(s)
-        r = b.step(permuted(s, order))
-        torch.testing.assert_close(p.probs[order], r.probs, rtol=1e-4, atol=1e-5)
 
 
 CHECKS: list[Callable[[str], None]] = [

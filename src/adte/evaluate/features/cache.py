@@ -31,8 +31,8 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from adte.classifier.facts import before
 from adte.core.errors import InputError, LockedError, StateError
+from adte.core.schema import before
 from adte.data.base import Skipped
 from adte.evaluate.features.live import Live
 from adte.evaluate.features.recipe import (

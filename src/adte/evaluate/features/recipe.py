@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from adte.classifier.facts import instance, whole, written
 from adte.core.errors import InputError, StateError, brief
+from adte.core.schema import Count, Positive, read, read_fields, written
 from adte.data.streams import other_images
 from adte.evaluate.stored import digest_of, read_json, write_json
 from adte.files.whole import check_readable
@@ -115,12 +115,9 @@ def read_recipe(folder: Path) -> Recipe:
         )
     mend = "delete it and run the same `adte extract` again, finished shards stay"
     facts = read_json(path, (1, FORMAT), mend)
-    schema = instance(
-        Recipe, more=True, shard=whole(1), views=instance(Views), preprocess=instance(Preprocess)
-    )
     try:
-        recipe: Recipe = schema.read(facts, "")
-        whole(0).read(recipe.data.get("images"), "data.images")
+        recipe = Recipe(**read_fields(Recipe, facts, more=True, shard=Positive))
+        read(Count, recipe.data.get("images"), "data.images")
     except ValueError as error:
         raise StateError(f"{str(path)!r} is damaged ({error}); {mend}") from error
     return recipe

@@ -20,7 +20,7 @@ from adte.core.prediction import Prediction, Predictions, check_probs
 from adte.evaluate.features.recipe import Recipe
 from adte.evaluate.features.stream import FeatureStream, Image, Samples, Tick, silent
 from adte.methods import Method, PriorMethod, create_method
-from adte.methods.prior import ClassPrior
+from adte.methods.prior import Belief
 
 __all__ = ["BATCH", "PROTOCOLS", "Protocol", "Run", "learned", "predictions", "run"]
 
@@ -228,7 +228,7 @@ def run(
 
 def learned(
     stream: FeatureStream, method: str, tick: Tick = silent, **options: Any
-) -> tuple[PriorMethod, ClassPrior]:
+) -> tuple[PriorMethod, Belief]:
     """A method that has learned from the whole stream, and its class prior."""
     made = create_method(method, **options)
     assert isinstance(made, PriorMethod)

@@ -17,10 +17,10 @@ from uuid import uuid4
 import numpy as np
 
 from adte._version import __version__
-from adte.classifier.facts import written
 from adte.core.errors import InputError, brief, unknown
 from adte.core.machine import PeakMemory, threads
 from adte.core.options import parse
+from adte.core.schema import written
 from adte.data.streams import order_digest
 from adte.evaluate.features.cache import extract
 from adte.evaluate.features.live import Live

@@ -1,4 +1,4 @@
-"""What decides how the class prior is estimated."""
+"""The options of the class prior."""
 
 from __future__ import annotations
 
@@ -88,20 +88,13 @@ class PriorOptions:
         "matrix column of a class without predictions: uniform, or zero as released",
         only=FIXED,
     )
-    noise: float = option(
-        0.0,
-        "share of pseudo-labels that are replaced by random ones, for studies of noise",
-        low=0,
-        high=1,
-        only=FIXED,
-    )
-    seed: int = option(0, "seed of the reservoir and of the noise", only=FIXED)
+    seed: int = option(0, "seed of the reservoir", only=("bank", "reservoir"))
 
     def __post_init__(self) -> None:
         check(self, "the class prior")
 
     def evidence(self, logits: Tensor) -> Tensor:
-        """What the prior learns from images, as float64 log-probabilities.  (B, V, L) → (B, L)"""
+        """The items that the prior learns: float64 log-probabilities.  (B, V, L) → (B, L)"""
         logits = logits.detach()
         z = logits[:, 0] if self.item == "base" else F.wide(logits).mean(1)
         return F.log_probs(z).double()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from functools import partial
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,13 +19,37 @@ from adte.core.errors import unknown
 from adte.core.state import Entry, State
 from adte.methods import bank
 from adte.methods.prior.options import PriorOptions
-from adte.methods.prior.reading import Reading
 
-__all__ = ["FixedPoint", "Marginal", "Rule", "clipped", "fixed_point", "rule_of"]
+__all__ = ["FixedPoint", "Marginal", "Reading", "Rule", "clipped", "fixed_point", "rule_of"]
 
 FLOOR = 1e-300  # no estimated prior is smaller, so that its logarithm is finite
 NEVER = 1 << 62  # images
 STEPS = 20  # of the iteration at once: the test for its end costs as much as several
+
+
+class Reading(NamedTuple):
+    """The prior that images of a batch read.
+
+    Attributes:
+        log_prior: log p̃, float64, a row per image (B, L), or (1, L) for all of them.
+        since: the first image for which it is in force; those before came too early.
+    """
+
+    log_prior: Tensor
+    since: int = 0
+
+    def runs(self, images: int) -> list[tuple[slice, Tensor | None]]:
+        """The images without a prior, and those with theirs; an empty run is left out."""
+        early = min(self.since, images)
+        rows = self.log_prior if len(self.log_prior) == 1 else self.log_prior[early:]
+        runs = [(slice(0, early), None), (slice(early, images), rows)]
+        return [(run, prior) for run, prior in runs if run.stop > run.start]
+
+    def row(self, i: int) -> Tensor | None:
+        """log p̃ (L,) of one image, if it is in force."""
+        if i < self.since:
+            return None
+        return self.log_prior[i if len(self.log_prior) > 1 else 0]
 
 
 class Rule:
@@ -39,7 +63,7 @@ class Rule:
         self.options = options
 
     def entries(self) -> dict[str, Entry]:
-        """What is kept. A rule adds its own to the number of images."""
+        """The declared state: the number of images, and the entries of the rule."""
         return {"seen": Entry((), torch.int64)}
 
     def observe(self, state: State, log_p: Tensor, label: int | None = None) -> bool:
@@ -60,12 +84,12 @@ class Rule:
             self.observe(state, item)
 
     def scan(self, state: State, items: Tensor, learn_first: bool = False) -> Reading:
-        """Take in items (B, L) in order, in place; what each image reads of the prior."""
+        """Take in items (B, L) in order, in place; the prior that each image reads."""
         early = max(self.options.warmup, 1) - int(state["seen"]) - learn_first
         return Reading(self.rows(state, items, learn_first), max(0, early))
 
     def read(self, state: State) -> Reading:
-        """What every image reads of a state that does not change."""
+        """The prior that every image reads of a state that does not change."""
         early = int(state["seen"]) < max(self.options.warmup, 1)
         return Reading(self.log_prior(state)[None], NEVER if early else 0)
 
@@ -143,8 +167,6 @@ class FixedPoint(Rule):
         top = log_p.detach().topk(min(2, L)).values
         gap = float(top[0] - top[1]) if L > 1 else float("inf")
         draw = random.Random(f"{o.seed}/{int(state['seen'])}")
-        if o.noise and draw.random() < o.noise:
-            label = draw.randrange(L)
         state["seen"] += 1
         return gap >= o.threshold and self._admit(state, label, log_p.exp(), gap, draw)
 
@@ -195,12 +217,9 @@ class FixedPoint(Rule):
         return (state["sums"].T * inverse + even).contiguous()
 
 
-RULES: dict[str, type[Rule]] = {"fixed-point": FixedPoint, "marginal": Marginal}
-
-
 def rule_of(options: PriorOptions) -> Rule:
     """The estimate that the options choose."""
-    return RULES[options.estimator](options)
+    return (FixedPoint if options.estimator == "fixed-point" else Marginal)(options)
 
 
 def fixed_point(

@@ -1,5 +1,7 @@
-"""What a program gives a classifier: for images a folder, an archive, Parquet files, the address of
-an object store, one path, or any iterable; a model and a method by name or ready made; views.
+"""The arguments of a classifier, checked and made ready.
+
+Images are a folder, an archive, Parquet files, the address of an object store, one path, or any
+iterable; a model and a method come by name or as they are; views as a number or with their options.
 """
 
 from __future__ import annotations
@@ -26,8 +28,16 @@ from adte.models.base import no_prompts
 from adte.models.prompts import SINGLE, Prompts, check_classes, class_weights
 
 __all__ = [
-    "classes_given", "is_collection", "is_flow", "method_given", "model_given", "name_of",
-    "named_images", "names_given", "refusing", "views_given",
+    "checked_names",
+    "is_collection",
+    "is_flow",
+    "make_classes",
+    "make_method",
+    "make_model",
+    "make_views",
+    "name_of",
+    "named_images",
+    "refusing",
 ]  # fmt: skip
 
 
@@ -51,30 +61,30 @@ def named_images(
         ) from error
 
 
-def is_collection(given: Any) -> bool:
+def is_collection(images: Any) -> bool:
     """Whether it names a folder, an archive or the like, and not one image."""
-    if not isinstance(given, (str, os.PathLike)):
+    if not isinstance(images, (str, os.PathLike)):
         return False
     from adte.data.places import is_elsewhere  # all readers come with it
 
     return (
-        is_elsewhere(os.fspath(given))
-        or Path(given).is_dir()
-        or (is_archive(given) and Path(given).is_file())
+        is_elsewhere(os.fspath(images))
+        or Path(images).is_dir()
+        or (is_archive(images) and Path(images).is_file())
     )
 
 
-def is_flow(given: Any) -> bool:
+def is_flow(images: Any) -> bool:
     """Whether images come out of it one after the other: it is neither one image nor a list."""
-    if isinstance(given, (str, os.PathLike)):
-        return is_collection(given)
-    if isinstance(given, (bytes, bytearray, memoryview, list, tuple)):
+    if isinstance(images, (str, os.PathLike)):
+        return is_collection(images)
+    if isinstance(images, (bytes, bytearray, memoryview, list, tuple)):
         return False
-    return isinstance(given, Iterable) and getattr(given, "ndim", 1) == 1
+    return isinstance(images, Iterable) and getattr(images, "ndim", 1) == 1
 
 
 def name_of(number: int, image: Any) -> str:
-    """What a prediction says of where it came from: the path, or its place in the list."""
+    """The source of a prediction: the path of its image, or its place in the list."""
     return os.fspath(image) if isinstance(image, (str, os.PathLike)) else f"image {number}"
 
 
@@ -120,7 +130,7 @@ def _is_whole(images: Any) -> bool:
 # --------------------------------------------------------------------------- views, method, model
 
 
-def views_given(views: int | str | Views, seed: int) -> Views:
+def make_views(views: int | str | Views, seed: int) -> Views:
     """The views of a number of them, of "auto", or as they are."""
     if isinstance(views, str):
         if views != "auto":
@@ -136,7 +146,7 @@ def views_given(views: int | str | Views, seed: int) -> Views:
     return views
 
 
-def method_given(
+def make_method(
     method: str | Method, options: Mapping[str, Any], arguments: Collection[str]
 ) -> Method:
     """The method of a name with its options, or as it is; `arguments` are the classifier's own, of
@@ -165,7 +175,7 @@ def method_given(
         raise
 
 
-def model_given(model: str | Model, runtime: str, **how: Any) -> Model:
+def make_model(model: str | Model, runtime: str, **how: Any) -> Model:
     """The model of a name, loaded as it is said how, or as it is."""
     if isinstance(model, str):
         model = load_model(model, runtime=runtime, **how)
@@ -180,7 +190,7 @@ def model_given(model: str | Model, runtime: str, **how: Any) -> Model:
     return model
 
 
-def classes_given(
+def make_classes(
     model: Model, names: Sequence[str] | None, prompts: Prompts
 ) -> tuple[Model, tuple[str, ...], Tensor | None]:
     """The model for classes of these names, if any were given, their names, and their weights.
@@ -195,11 +205,11 @@ def classes_given(
     if prompts.descriptions or prompts.templates != Prompts.of(SINGLE).templates:
         raise no_prompts(model)
     if names is not None:
-        model = _chosen(model, tuple(names))
+        model = _narrowed(model, tuple(names))
     return model, model.classes, None
 
 
-def _chosen(model: FixedClasses, wanted: tuple[str, ...]) -> FixedClasses:
+def _narrowed(model: FixedClasses, wanted: tuple[str, ...]) -> FixedClasses:
     if set(wanted) <= set(model.classes):
         return model.choose(wanted)
     if set(wanted) <= set(model.ids):
@@ -209,7 +219,7 @@ def _chosen(model: FixedClasses, wanted: tuple[str, ...]) -> FixedClasses:
     return model.choose(wanted)
 
 
-def names_given(classes: Any) -> list[str] | None:
+def checked_names(classes: Any) -> list[str] | None:
     """The names of classes, checked; None if there are none: a model that has its own takes all."""
     nothing = isinstance(classes, (list, tuple)) and not classes
     return None if nothing else check_classes(classes)

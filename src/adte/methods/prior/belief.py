@@ -1,4 +1,4 @@
-"""What is read of the prior: by images, and by those who ask what a stream is made of."""
+"""The knowledge of a stream's classes: their prior, and their shares."""
 
 from __future__ import annotations
 
@@ -7,32 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["Belief", "Reading", "Shares", "shares"]
-
-
-class Reading(NamedTuple):
-    """What images of a batch read of the prior.
-
-    Attributes:
-        log_prior: log p̃, float64, a row per image (B, L), or (1, L) for all of them.
-        since: the first image for which it is in force; those before came too early.
-    """
-
-    log_prior: Tensor
-    since: int = 0
-
-    def runs(self, images: int) -> list[tuple[slice, Tensor | None]]:
-        """The images without a prior, and those with theirs; an empty run is left out."""
-        early = min(self.since, images)
-        rows = self.log_prior if len(self.log_prior) == 1 else self.log_prior[early:]
-        runs = [(slice(0, early), None), (slice(early, images), rows)]
-        return [(run, prior) for run, prior in runs if run.stop > run.start]
-
-    def row(self, i: int) -> Tensor | None:
-        """log p̃ (L,) of one image, if it is in force."""
-        if i < self.since:
-            return None
-        return self.log_prior[i if len(self.log_prior) > 1 else 0]
+__all__ = ["Belief", "Shares", "shares"]
 
 
 class Shares(NamedTuple):
@@ -44,11 +19,22 @@ class Shares(NamedTuple):
 
 
 class Belief(NamedTuple):
-    """What a method knows of the classes after some images."""
+    """The knowledge that a method has of the classes after some images.
+
+    Attributes:
+        seen: number of images.
+        log_prior: what logits are divided by, as log-probabilities (L,), float64, always finite.
+        shares: the shares of the classes, of methods that estimate them.
+    """
 
     seen: int
-    log_prior: Tensor  # (L,): what logits are divided by, as log-probabilities
-    shares: Shares
+    log_prior: Tensor
+    shares: Shares | None = None
+
+    @property
+    def prior(self) -> Tensor:
+        """The class prior p̃ (L,), which sums to one."""
+        return self.log_prior.exp()
 
 
 def shares(answers: Tensor, squares: Tensor, n: int, deviations: float = 1.96) -> Shares:
