@@ -1,14 +1,12 @@
-"""`adte serve` and `adte bench serve` on the command line, in real processes."""
+"""`adte serve` on the command line, in real processes."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-import time
 from contextlib import suppress
 
 import pytest
@@ -131,17 +129,3 @@ def test_the_whole_command(tmp_path):
         assert "ended" in process.stderr.read()
         process.stderr.close()
     assert seen == [1, 2]
-
-
-@pytest.mark.slow
-def test_bench_serve(tmp_path):
-    file, start = tmp_path / "out.json", time.monotonic()
-    few = ["--images", "6", "--turns", "1", "--clients", "3", "--views", "4"]
-    done = CliRunner().invoke(main, ["bench", "serve", *few, "--json", str(file)])
-    assert done.exit_code == 0, done.output
-    result = json.loads(file.read_text())
-    assert [r["name"] for r in result["rows"]] == [
-        "bare pipeline", "service, 3 clients", "service, 1 client"
-    ]  # fmt: skip
-    assert result["ratio"] > 0
-    assert 0 < result["rows"][1]["p50"] <= result["rows"][1]["p99"] < time.monotonic() - start

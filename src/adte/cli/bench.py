@@ -15,7 +15,6 @@ from adte.core.errors import InputError
 from adte.core.loading import DEFAULT_MODEL
 from adte.evaluate.source import Source
 from adte.files import console
-from adte.serve import load
 
 MODEL = OptionsOf(
     Source, only=("model", "weights", "device", "dtype"), model=DEFAULT_MODEL,
@@ -91,7 +90,6 @@ def bench() -> None:
     adte bench encode     images per second through the image tower, by batch size
     adte bench pipeline   decode, views, encode, method: where the time goes
     adte bench cost       zero-shot, Zero, ADTE and TPT: seconds and peak memory
-    adte bench serve      the service under load, compared with the bare pipeline
     """
 
 
@@ -289,30 +287,6 @@ def bench_cost(json_to: str | None, **options: Any) -> None:
             console.table("TPT's gradient", ("", "s", "ratio", "MB"), cells)
     if json_to:
         console.emit_json(result, json_to)
-
-
-@bench.command("serve")
-@MODEL
-@flags(
-    load.run, "views", clients="Clients that ask at the same time.",
-    streams="Streams that they ask.",
-    images="Images per turn.", turns="Turns to take the median of.",
-)  # fmt: skip
-@click.option("--soak", "minutes", type=float,
-              help="Run for this many minutes, and watch the memory.")  # fmt: skip
-@JSON
-def bench_serve(json_to: str | None, minutes: float | None, **options: Any) -> None:
-    """Measure the service under load, in turns with the bare pipeline: latencies p50, p95, p99."""
-    if minutes is None:
-        result = load.run(**options)
-        _show(f"{_title(result)}, {result['streams']} streams", result, json_to)
-        return
-    del options["turns"], options["images"]
-    result = load.soak(minutes, report=lambda text: click.echo(text, err=True), **options)
-    if console.told(result, json_to):
-        click.echo(f"{result['images']} images, p99 {1e3 * result['p99']:,.0f} ms, memory of the "
-                   f"last half over the one before {result['growth']:+.1%}, "
-                   f"{result['errors']:.0f} errors")  # fmt: skip
 
 
 def _title(result: dict[str, Any]) -> str:

@@ -7,7 +7,6 @@ extract   a cache by Ray Data: workers encode, the driver alone writes, in order
 label     `predict`: workers encode, one owner learns, in key order
 tasks     methods × seeds × settings, as tasks over shared features
 deploy    the service on Ray Serve: replicas of the tower, one owner of the streams
-cost      what a large job takes: time, price and bytes, from figures of one machine
 
 A worker runs `Pipeline` and nothing else. Whatever has an order (writing shards, learning, a
 stream's log) has one owner, which takes results in the order of their keys. What a

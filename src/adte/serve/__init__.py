@@ -17,5 +17,4 @@ routes     the routes of /v1; app: the application around them; run: the process
 metrics    figures for Prometheus
 admin      what `adte state` does
 client     `adte.Client`
-load       a load generator, for `adte bench serve`
 """

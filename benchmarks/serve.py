@@ -1,4 +1,7 @@
-"""A load generator: clients in processes of their own, beside the bare pipeline in the same run.
+"""The service under load, beside the bare pipeline in the same run: rates and latencies.
+
+    python benchmarks/serve.py [--model tiny] [--clients 16] [--images 64] [--json FILE]
+    python benchmarks/serve.py --soak 10 --views 8     # ten minutes, and the memory meanwhile
 
 The service and the bare pipeline take turns, so that a busy machine hurts both alike; figures are
 medians over the turns. `bare` is `Classifier.stream`, decoding ahead in threads, one after the
@@ -8,6 +11,8 @@ without HTTP and without a disk.
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import signal
 import statistics
@@ -250,3 +255,33 @@ def soak(
 
 def _value(text: str, name: str) -> float:
     return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(name))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name, value in (("model", "tiny"), ("weights", None), ("device", None), ("dtype", None)):
+        parser.add_argument(f"--{name}", default=value)
+    for name, value in (
+        ("clients", 16),
+        ("streams", 4),
+        ("images", 64),
+        ("views", 64),
+        ("turns", 3),
+    ):
+        parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--soak", type=float, metavar="MINUTES")
+    parser.add_argument("--json", metavar="FILE")
+    options = vars(parser.parse_args())
+    file, minutes = options.pop("json"), options.pop("soak")
+    if minutes is None:
+        result = run(**options)
+    else:
+        del options["images"], options["turns"]
+        result = soak(minutes, report=print, **options)
+    print(json.dumps(result, indent=1))
+    if file:
+        Path(file).write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
