@@ -67,8 +67,6 @@ class Load:
                 self.answers[id].append((found[0].seq, numbers, [p.probs for p in found]))
         except BaseException as error:
             self.errors.append(error)
-        finally:
-            self.client.close()
 
     def _insist(self, stream: RemoteStream, images: list[bytes], key: str) -> list[Answer]:
         """The same request until it is answered, whatever happens to the server."""
@@ -93,6 +91,7 @@ class Load:
         self.stop.set()
         for t in self.threads:
             t.join(PATIENCE)
+        self.client.close()
         assert not self.errors, self.errors
 
     def check(self, folder: Path) -> int:
@@ -161,8 +160,6 @@ def test_a_polite_end_answers_what_is_under_way(forge, tmp_path):
             done.append(stream.predict_many([jpeg(i) for i in range(16)])[0].seq)
         except adte.AdteError as error:
             failed.append(error)
-        finally:
-            client.close()
 
     threads = [threading.Thread(target=work) for _ in range(3)]
     for t in threads:

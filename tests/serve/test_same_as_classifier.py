@@ -31,12 +31,12 @@ ASKED = {"classes": CLASSES, "templates": "single", "views": 6, "seed": 0, "opti
 def open_stream(service: Service, method: str, protocol: str = "online") -> Stream:
     plan = Settings.of({**ASKED, "method": method, "protocol": protocol}, service.limits)
     stream = Stream.make("one", plan, service.model, "now", None, service.limits)
-    service.engine.ask(lambda keeper: keeper.create(stream)).result(60)
+    service.engine.ask(lambda: service.writer.create(stream)).result(60)
     return stream
 
 
 def ask(service: Service, *images: bytes, learn: bool = True) -> list[list[float]]:
-    stream = service.keeper.streams["one"]
+    stream = service.writer.streams["one"]
     job = Predict(stream=stream, images=list(images), learn=learn, probs=True)
     return [p["probs"] for p in service.engine.submit(job).result(30)["predictions"]]
 
@@ -64,7 +64,7 @@ def test_any_method_with_restarts_and_crashes(method, tmp_path):
     found += after
     for image in IMAGES[9:]:
         found += ask(service, image)
-    assert service.keeper.streams["one"].clf.seen == len(IMAGES)
+    assert service.writer.streams["one"].clf.seen == len(IMAGES)
     service.close()
     assert found == expected
 
@@ -243,7 +243,7 @@ def test_an_export_is_the_same_to_the_byte_whatever_happens_to_the_service(tmp_p
         stream.predict(IMAGES[3])
         export = stream.export()
         with monkeypatch.context() as patch:
-            patch.setattr(service.keeper.store, "renew", lambda *_: 1 / 0)
+            patch.setattr(service.writer.store, "renew", lambda *_: 1 / 0)
             with pytest.raises(ServiceError):
                 stream.reset()
         assert stream.export() == export
@@ -395,10 +395,10 @@ def test_images_of_several_streams_go_through_the_tower_together(tmp_path):
         plan = Settings.of({**ASKED, "views": views, "method": "tilt", "protocol": "online"},
                            service.limits)  # fmt: skip
         stream = Stream.make(id, plan, model, "now", None, service.limits)
-        service.engine.ask(lambda keeper, stream=stream: keeper.create(stream)).result(60)
+        service.engine.ask(lambda stream=stream: service.writer.create(stream)).result(60)
     order = ["one", "two", "one", "two", "odd", "one", "odd", "odd", "two"]
     jobs = [
-        Predict(stream=service.keeper.streams[id], images=[IMAGES[i]], probs=True)
+        Predict(stream=service.writer.streams[id], images=[IMAGES[i]], probs=True)
         for i, id in enumerate(order)
     ]
     found = [f.result(30) for f in [service.engine.submit(job) for job in jobs]]

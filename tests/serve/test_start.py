@@ -129,7 +129,7 @@ def test_streams_of_the_same_settings_are_encoded_once(tmp_path):
         made(client, "frozen", protocol="frozen")
         client.stream("s0").freeze()
         made(client, "s4").predict(jpeg(1))
-        for id in service.keeper.streams:
+        for id in service.writer.streams:
             answers[id] = client.stream(id).predict(image, learn=False, probs=True).probs
         assert model.texts == 2 * len(client.stream("s0").facts()["classes"])
         looks = model.looks

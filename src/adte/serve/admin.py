@@ -1,10 +1,10 @@
-"""What `adte state` does: list, verify, backup, export, import, merge, … Without HTTP."""
+"""The actions of `adte state`: list, verify, backup, export, import, merge, … Without HTTP."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from adte.serve.packing import learned_in
 from adte.serve.recovery import check_model, recover
 from adte.serve.store import Store, Stored, trouble
 from adte.serve.streams import Stream
-from adte.serve.telling import read_kept, read_making, sound
 
 __all__ = ["backup", "delete_", "export_", "import_", "listing", "merge_", "prune", "verify"]
 
@@ -46,78 +45,65 @@ def listing(folder: StrPath) -> list[dict[str, Any]]:
     rows = []
     with _open(folder) as store:
         for s in store.streams():
-            shots = store.snapshots(s.id)
-            newest = next((x for x in shots if x.good), None)
-            base = 0 if newest is None else newest.seq
-            seen, seq, events = 0 if newest is None else newest.seen, base, 0
-            for number, event in store.log(s.id):
-                events += 1
-                if number <= base or (seq == 0 and number > 1):  # in the snapshot, or cut off
-                    continue
-                seq = number
-                if event is None:
-                    continue
-                if event.kind in ("learn", "image", "count"):
+            snapshots, events = store.snapshots(s.id), dict(store.log(s.id))
+            seq = seen = 0
+            if newest := next((x for x in snapshots if x.good), None):
+                seq, seen = newest.seq, learned_in(newest.data)[1]["seen"]
+            for number in [n for n in events if n > seq]:
+                if seq == 0 and number > 1:  # the log was cut off
+                    break
+                seq, event = number, events[number]
+                if event is not None and event.kind in ("reset", "state"):
+                    seen = learned_in(event.data)[1]["seen"] if event.data else 0
+                elif event is not None and event.kind != "look":
                     seen += event.images
-                elif event.kind in ("reset", "state"):
-                    seen = 0 if event.kind == "reset" else learned_in(event.data)[1]["seen"]
             if seq < (last := store.last(s.id)):  # damaged
                 seen, seq = 0, last
             rows.append({
                 "id": s.id, "method": s.settings.method, "classes": len(s.settings.classes),
                 "views": s.settings.views, "created": s.created, "seen": seen, "seq": seq,
-                "log": events, "snapshots": len(shots),
+                "log": len(events), "snapshots": len(snapshots),
             })  # fmt: skip
     return rows
 
 
 def verify(folder: StrPath) -> list[str]:
     """Everything that is wrong, in sentences; nothing if all is well."""
-    found = []
+    faults = []
     with _open(folder) as store:
         for (text,) in store.db.execute("PRAGMA integrity_check"):
             if text != "ok":
-                found.append(f"the database: {text}")
+                faults.append(f"the database: {text}")
         if store.lost:
-            found.append(
+            faults.append(
                 f"{store.lost} acknowledged events are missing: the tail of the log was cut"
             )
         for s in store.streams():
-            if count := store.unnumbered(s.id):
-                found.append(f"stream {s.id!r}: {count} rows have the number of no event")
-            good = [0]
-            for shot in store.snapshots(s.id):
-                if shot.good:
-                    good.append(shot.seq)
-                else:
-                    found.append(f"stream {s.id!r}: the snapshot at event {shot.seq} is damaged")
-            last = -1
-            for seq, event in store.log(s.id):
-                if last < 0:  # the log reaches back to a snapshot, or beyond
-                    last = min(seq - 1, max(good))
-                if seq != last + 1:
-                    found.append(f"stream {s.id!r}: events {last + 1} to {seq - 1} are missing")
-                if event is None:
-                    found.append(f"stream {s.id!r}: event {seq} is damaged")
-                last = seq
-            for key, answer in store.answers(s.id):
-                if _fails(read_kept, answer):
-                    found.append(f"stream {s.id!r}: the answer kept for key {key!r} is damaged")
-            for row in store.history(s.id, -1):
-                if not sound(row, len(s.settings.classes)):
-                    found.append(f"stream {s.id!r}: the history of event {row[0]} is damaged")
-        for key, answer in store.answers(""):
-            if key.startswith(" ") and _fails(read_making, answer):  # others are of deletions
-                found.append(f"the answer kept for key {key[1:]!r} is damaged")
-    return found
+            faults += [f"stream {s.id!r}: {text}" for text in _faults(store, s.id)]
+    return faults
 
 
-def _fails(read: Callable[[bytes | str], object], data: bytes | str) -> bool:
-    try:
-        read(data)
-    except ValueError:
-        return True
-    return False
+def _faults(store: Store, id: str) -> Iterator[str]:
+    """The rows of a stream that are damaged or missing."""
+    snapshots = store.snapshots(id)
+    for snapshot in snapshots:
+        if not snapshot.good:
+            yield f"the snapshot at event {snapshot.seq} is damaged"
+    last = -1
+    for seq, event in store.log(id):
+        if last < 0:  # the log reaches back to a snapshot, or beyond
+            last = min(seq - 1, max([0, *(x.seq for x in snapshots if x.good)]))
+        if seq != last + 1:
+            yield f"events {last + 1} to {seq - 1} are missing"
+        if event is None:
+            yield f"event {seq} is damaged"
+        last = seq
+    for key, good in store.answers(id):
+        if not good:
+            yield f"the answer kept for key {key!r} is damaged"
+    for row, good in store.history(id, -1):
+        if not good:
+            yield f"the history of event {row.seq} is damaged"
 
 
 def backup(folder: StrPath, file: str) -> dict[str, Any]:

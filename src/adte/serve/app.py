@@ -25,7 +25,7 @@ from adte.serve.access import Access
 from adte.serve.limits import Refused, clipped, stopping
 from adte.serve.log import log, request_id, request_name, requests
 from adte.serve.metrics import Metrics
-from adte.serve.routes import health, open_router, router, tell
+from adte.serve.routes import as_json, health, open_router, router
 from adte.serve.service import Service
 
 __all__ = ["Door", "make_app"]
@@ -92,9 +92,9 @@ def error(status: int, code: str, message: str, headers: dict[str, str] | None =
 def refuse(metrics: Metrics, refusal: Refused, headers: dict[str, str] | None = None) -> Response:
     """Every refusal is told and counted here."""
     if refusal.status == 500:  # a fault of our own, on another machine
-        metrics.count("errors_total")
+        metrics.errors.inc()
     else:
-        metrics.count("refused_total", code=refusal.code)
+        metrics.refused.labels(code=refusal.code).inc()
     headers = dict(headers or {})
     if refusal.retry_after:
         headers["Retry-After"] = str(refusal.retry_after)
@@ -174,14 +174,14 @@ class Shell:
             await refuse(self.metrics, stopping())(scope, receive, add_headers)
         except Exception:
             log.exception("request %s failed", id)
-            self.metrics.count("errors_total")
+            self.metrics.errors.inc()
             if status:
                 raise
             said = "something went wrong here; the log of the server has it"
             await error(500, "server", said)(scope, receive, add_headers)
         finally:
             route = getattr(scope.get("route"), "path", "other")
-            self.metrics.count("requests_total", route=route, status=status)
+            self.metrics.requests.labels(route=route, status=status).inc()
             _tell_request(scope, status, time.perf_counter() - start)
 
 
@@ -215,7 +215,7 @@ async def _loading(scope: Scope, receive: Receive, send: Send) -> None:
     if scope["path"] == "/health":
         said = await health()
     elif scope["path"] == "/ready":
-        said = tell({"status": "loading", "version": __version__}, 503)
+        said = as_json({"status": "loading", "version": __version__}, 503)
     else:
         why = "the model and the streams are being loaded; try again soon"
         raise Refused(503, "loading", why, retry_after=1)

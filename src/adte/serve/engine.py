@@ -1,13 +1,13 @@
 """Threads: some that open pictures, one that encodes, one that awaits it, one that writes.
 
-    accepted ─→ pictures (several, in order) ─→ tower ─→ landing ─→ keeper ─→ answered
+    accepted ─→ pictures (several, in order) ─→ tower ─→ landing ─→ writer ─→ answered
 
 Images go through the tower in the order in which they were accepted, and so do the changes of each
 stream. On a CPU one image goes at a time, and the threads make its views. A GPU makes the views
-itself, and does what it is told while the tower's thread goes on: one pass is under way, and one
-more is told, when it is full or the first nearly done. So images that come meanwhile gather, up to
-16 of all streams, and go together; where the GPU is idle, the first waits for others no longer than
-`window`. Few images are held in memory at a time, however many wait.
+itself, and works on a pass while the tower's thread prepares the next: one pass is under way, and
+one more is queued, when it is full or the first nearly done. So images that come meanwhile gather,
+up to 16 of all streams, and go together; where the GPU is idle, the first waits for others no
+longer than `window`. Few images are held in memory at a time, however many wait.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from adte.images.boxes import of_base
 from adte.images.decode import decoding_bytes
 from adte.pipeline import Encoded, Pipeline, default_group, default_workers
 from adte.pipeline.way import Prepared
-from adte.serve.jobs import Job, OfStream, Part, Predict, refusal
-from adte.serve.keeper import Call, Keeper
+from adte.serve.jobs import Call, Job, OfStream, Part, Predict, refusal
 from adte.serve.limits import Refused, stopping
 from adte.serve.log import log
 from adte.serve.pictures import Memory, check_picture, thumbnails
 from adte.serve.streams import Stream
+from adte.serve.writer import Writer
 
 __all__ = ["Engine", "Far"]
 
@@ -86,15 +86,15 @@ class Engine:
     """Takes jobs, and keeps their promises.
 
     Args:
-        keeper: who changes the streams.
+        writer: the one who changes the streams.
         workers: threads that open pictures.
         window: seconds that an image may wait for others to go through the tower with, on a GPU.
     """
 
-    def __init__(self, keeper: Keeper, workers: int | None = None, window: float = 0.005) -> None:
-        self.keeper, self.window = keeper, window
+    def __init__(self, writer: Writer, workers: int | None = None, window: float = 0.005) -> None:
+        self.writer, self.window = writer, window
         self.workers = max(1, default_workers() if workers is None else workers)
-        self.group = default_group(keeper.model)
+        self.group = default_group(writer.model)
         self.stopping = self.cut = False
         self.second = 0.05  # seconds an image takes in the tower, of late
         self._pictures: queue.Queue[_Item | None] = queue.Queue()
@@ -105,18 +105,18 @@ class Engine:
         self._under_way: dict[tuple[Stream, str], OfStream] = {}  # by their keys
         # A worker takes a place before it takes an image, so the first in line always has one.
         self._places = threading.Semaphore(self.workers + 2 * self.group)
-        self._memory = Memory(keeper.limits.decode_bytes)
+        self._memory = Memory(writer.limits.decode_bytes)
         self._air = threading.Semaphore(2)  # passes that the tower was told and has not done
         self._last = 0.0  # when the last one was done
         self._latest: tuple[float, int] | None = None  # the one told last: when, and its rows
         self._takes: dict[int, float] = {}  # seconds of a pass by its rows, of late
         count = torch.get_num_threads()
-        heads = count if keeper.model.device.type == "cpu" else 1  # small tensors: one is fastest
+        heads = count if writer.model.device.type == "cpu" else 1  # small tensors: one is fastest
         self._threads = [
             *(self._thread(self._open, f"adte-picture-{i}", 1) for i in range(self.workers)),
             self._thread(self._encode, "adte-tower", count),
             self._thread(self._land, "adte-landing", 1),
-            self._thread(self._keep, "adte-keeper", heads),
+            self._thread(self._write_all, "adte-writer", heads),
         ]
 
     def _thread(self, work: Callable[[], None], name: str, count: int) -> threading.Thread:
@@ -135,10 +135,19 @@ class Engine:
     # ------------------------------------------------------------------ what the application calls
 
     def submit(self, job: Job) -> Future[Any]:
-        """Accept a job; its place in the order is decided here."""
+        """Accept a job; its place in the order is decided here.
+
+        One whose key is under way with the same request gets the answer of that.
+        """
         with self._accept:
             self.check_open()
-            self._note_key(job)
+            if isinstance(job, OfStream) and job.key is not None:
+                mark = job.stream, job.key
+                first = self._under_way.setdefault(mark, job)
+                if first is job:
+                    job.future.add_done_callback(lambda _: self._under_way.pop(mark))
+                elif first.digest == job.digest:
+                    return first.future
             if isinstance(job, Predict):
                 for i, image in enumerate(job.images, 1):
                     item = _Item(job, image, Future(), i, i == len(job.images))
@@ -148,34 +157,8 @@ class Engine:
                 self._order.put(_Item(job))
         return job.future
 
-    def _note_key(self, job: Job) -> None:
-        if isinstance(job, OfStream) and job.key is not None:
-            mark = job.stream, job.key
-            if self._under_way.setdefault(mark, job) is job:
-                job.future.add_done_callback(lambda _: self._under_way.pop(mark))
-
-    def knows(self, stream: Stream, key: str | None) -> bool:
-        """Whether a request with this key is under way or was answered."""
-        if key is None or (stream, key) in self._under_way:
-            return key is not None
-        return self.keeper.store.written(stream.id, key) is not None
-
-    def known(self, job: OfStream) -> Future[Any] | None:
-        """The answer that a request has or will have, if it came before; it is not done again.
-
-        A key that is under way with another request is left to the keeper: that one may fail.
-        """
-        first = None if job.key is None else self._under_way.get((job.stream, job.key))
-        if first is not None and first.digest == job.digest:
-            return first.future
-        if (answer := self.keeper.known(job)) is None:  # one that was done meanwhile is written
-            return None
-        found: Future[Any] = Future()
-        found.set_result(answer)
-        return found
-
-    def ask(self, call: Callable[[Keeper], Any], alone: bool = False) -> Future[Any]:
-        """Let the keeper answer a question before what still waits for the tower."""
+    def ask(self, call: Callable[[], Any], alone: bool = False) -> Future[Any]:
+        """Let the writer's thread make a call before what still waits for the tower."""
         job = Call(call=call, alone=alone)
         with self._accept:
             self.check_open()
@@ -203,7 +186,7 @@ class Engine:
                 self._pictures.put(None)
         for thread in self._threads:
             thread.join()
-        self.keeper.close()
+        self.writer.close()
 
     @property
     def alive(self) -> bool:
@@ -241,7 +224,7 @@ class Engine:
         if self.cut:
             raise stopping()
         assert item.image is not None
-        image = check_picture(item.image, self.keeper.limits)
+        image = check_picture(item.image, self.writer.limits)
         clf = job.stream.clf
         fraction = partial(clf.views.fraction, preprocess=clf.model.preprocess)
         with self._memory.taken(decoding_bytes(image, fraction)):
@@ -390,8 +373,8 @@ class Engine:
         if self._latest == (flight.start, rows):
             self._latest = None
         self.second = 0.9 * self.second + 0.1 * taken / len(flight.ready)
-        self.keeper.metrics.see("encode_seconds", taken)
-        self.keeper.metrics.see("group_size", len(flight.ready))
+        self.writer.metrics.encode_seconds.observe(taken)
+        self.writer.metrics.group_size.observe(len(flight.ready))
 
     def _hand_over(self, flight: _Flight) -> None:
         for i, (item, views) in enumerate(flight.ready):
@@ -405,9 +388,9 @@ class Engine:
                 job.images = job.images if _keeps(item) else []  # no longer needed
                 self._write.put(job)
 
-    # ------------------------------------------------------------------ the keeper
+    # ------------------------------------------------------------------ the writer
 
-    def _keep(self) -> None:
+    def _write_all(self) -> None:
         ended = False
         while not ended:
             jobs: list[Job] = []
@@ -429,7 +412,7 @@ class Engine:
     def _apply(self, jobs: list[Job]) -> None:
         try:
             if jobs:
-                self.keeper.apply(jobs)
+                self.writer.apply(jobs)
         except Exception as error:  # whatever it was, those who wait are told, and it goes on
             log.exception("a group of requests failed")
             for job in jobs:

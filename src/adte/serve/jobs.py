@@ -1,8 +1,8 @@
-"""What is asked of the engine, and the promise of an answer."""
+"""The jobs of the engine, each with the promise of an answer."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from adte.serve.limits import Refused
 from adte.serve.settings import Kind
 from adte.serve.streams import Stream
 
-__all__ = ["Change", "Job", "OfStream", "Part", "Predict", "refusal", "together"]
+__all__ = ["Call", "Change", "Job", "OfStream", "Part", "Predict", "refusal", "together"]
 
 LOGITS = 1 << 23  # of requests that are learned from at once; one by itself may have more
 
@@ -46,6 +46,18 @@ class Job:
     def fail(self, error: Exception) -> None:
         if not self.future.done():
             self.future.set_exception(error)
+
+
+@dataclass(eq=False, kw_only=True)
+class Call(Job):
+    """A call by the writer's thread. One that writes goes `alone`."""
+
+    call: Callable[[], Any]
+    alone: bool = False
+
+    @property
+    def reads(self) -> bool:
+        return not self.alone
 
 
 @dataclass(eq=False, kw_only=True)

@@ -23,7 +23,7 @@ from adte.files.states import as_bytes
 __all__ = ["checksum", "dump", "learned_in", "load_into", "pack", "unpack"]
 
 
-def checksum(*parts: bytes | str | int) -> bytes:
+def checksum(*parts: object) -> bytes:
     """16 bytes that tell whether any of the parts has changed."""
     h = blake2b(digest_size=16)
     for part in parts:

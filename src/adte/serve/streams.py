@@ -31,7 +31,7 @@ from adte.serve.packing import dump, learned_in, load_into, pack, unpack
 from adte.serve.pictures import opened
 from adte.serve.settings import Event, Kind, Settings
 
-__all__ = ["Kept", "Stream"]
+__all__ = ["Mark", "Stream"]
 
 # A method that needs no tower works on the host for so many classes: an image at a time is some
 # hundred small steps, each of which a GPU takes longer for, and more so beside a busy tower.
@@ -41,7 +41,7 @@ ANY = [f.upper() for f in FORMATS]  # what was accepted once is read again, what
 
 
 @dataclass(frozen=True)
-class Kept:
+class Mark:
     """What a stream goes back to if a change cannot be written."""
 
     tensors: dict[str, Tensor]
@@ -61,6 +61,7 @@ class Stream:
     Attributes:
         seq: number of the last event; kept: of the last snapshot.
         origin: p̃₀ (L,), the first prior in force, which drift is measured from.
+        made: digest of the request that made it, if that had a key.
         damaged: why it cannot be used, if so.
     """
 
@@ -69,6 +70,7 @@ class Stream:
     clf: Classifier
     created: str
     token: bytes | None = None
+    made: bytes | None = None
     seq: int = 0
     kept: int = 0
     origin: Tensor | None = None
@@ -317,18 +319,18 @@ class Stream:
 
     # ------------------------------------------------------------------ state
 
-    def mark(self) -> Kept:
+    def mark(self) -> Mark:
         """Where the stream stands."""
         clf = self.clf
-        return Kept(clf.method.state_dict(), clf.seen, clf.frozen, clf.temperature, clf.begun_from,
+        return Mark(clf.method.state_dict(), clf.seen, clf.frozen, clf.temperature, clf.begun_from,
                     self.seq, self.origin, self.drift)  # fmt: skip
 
-    def back_to(self, kept: Kept) -> None:
+    def back_to(self, mark: Mark) -> None:
         """Stand there again."""
-        self.clf.method.load_state_dict(kept.tensors)
-        self.clf.seen, self.clf.frozen = kept.seen, kept.frozen
-        self.clf.temperature, self.clf.begun_from = kept.temperature, kept.begun_from
-        self.seq, self.origin, self.drift = kept.seq, kept.origin, kept.drift
+        self.clf.method.load_state_dict(mark.tensors)
+        self.clf.seen, self.clf.frozen = mark.seen, mark.frozen
+        self.clf.temperature, self.clf.begun_from = mark.temperature, mark.begun_from
+        self.seq, self.origin, self.drift = mark.seq, mark.origin, mark.drift
 
     def dump(self) -> bytes:
         """The state as a file."""

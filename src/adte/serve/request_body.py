@@ -1,20 +1,17 @@
-"""What a request brings, read within limits and never to the disk."""
+"""The body of a request, read within limits and never to the disk."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 from collections.abc import AsyncGenerator
 
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
-from adte.core.errors import InputError
 from adte.serve.limits import Entry, Gate, Limits, Refused, clipped
 
-__all__ = ["decoded", "kind_of", "read_body", "read_images", "size_of"]
+__all__ = ["kind_of", "read_body", "read_images", "size_of"]
 
 
 class _InMemory(MultiPartParser):
@@ -129,11 +126,3 @@ async def _form(request: Request, entry: Entry) -> list[bytes]:
 def _too_many(limits: Limits) -> Refused:
     return Refused(413, "images", f"more than {limits.max_images} images came in one request; "
                    "send fewer")  # fmt: skip
-
-
-def decoded(name: str, text: str) -> bytes:
-    """A file that came as base64 in a field of a JSON body."""
-    try:
-        return base64.b64decode("".join(text.split()), validate=True)  # `base64` breaks lines
-    except (binascii.Error, ValueError):
-        raise InputError(f"{name} is no base64; encode an export") from None
