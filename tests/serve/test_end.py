@@ -98,7 +98,7 @@ def test_a_body_that_never_ends_does_not_hold_up_the_end(forge, tmp_path, drain)
     with socket.create_connection(("127.0.0.1", port), 30) as line:
         line.sendall(b"POST /v1/streams/one/predict HTTP/1.1\r\nHost: localhost\r\n"
                      b"Content-Type: image/jpeg\r\nContent-Length: 1000\r\n\r\nsome")  # fmt: skip
-        while "adte_waiting_bytes 4\n" not in client.call("GET", "/metrics").decode():
+        while "adte_waiting_bytes 4.0\n" not in client.call("GET", "/metrics").decode():
             time.sleep(0.01)
         client.close()
         begun = time.monotonic()

@@ -183,10 +183,7 @@ def _opened_far(
     return partial(answer, app, o["host"], port, _say("text"), cluster, o["drain"])
 
 
-ACTIONS = {  # and their words
-    "list": 0, "verify": 0, "backup": 1, "export": 2, "import": 2, "merge": 2, "delete": 1,
-    "prune": 0,
-}  # fmt: skip
+ACTIONS = {"list": 0, "verify": 0, "backup": 1, "export": 2, "delete": 1, "prune": 0}  # their words
 
 
 @main.command()
@@ -205,14 +202,12 @@ def state(folder: str, action: str, words: tuple[str, ...], json_to: str | None,
     adte state DIR verify               check every page, snapshot and event
     adte state DIR backup FILE          copy the database, even while the server runs
     adte state DIR export STREAM FILE   write the state of a stream to a file
-    adte state DIR import STREAM FILE   give a stream the state in a file
-    adte state DIR merge STREAM OTHER   add what OTHER has learned to STREAM
     adte state DIR delete STREAM        delete a stream
     adte state DIR prune                delete old answers and history, free the space
 
-    Stop the server before `import`, `merge`, `delete` and `prune`; for the first and the third it
-    also has routes of its own. `export`, `import` and `merge` need the model that the streams were
-    learned with; if it is not found, say where its weights are with --weights.
+    Stop the server before `delete` and `prune`; it has a route of its own for the first, and one
+    that imports a state. `export` needs the model that the streams were learned with; if it is not
+    found, say where its weights are with --weights.
     """
     from adte.serve import admin
 
@@ -225,38 +220,37 @@ def state(folder: str, action: str, words: tuple[str, ...], json_to: str | None,
             f"{len(words)} came; see `adte state --help`"
         )
     model = KEPT.given(o)
-    if model and number < 2:
+    if model and action != "export":
         raise click.UsageError(
             f"--{next(iter(model))} is not for `adte state DIR {action}`, which needs no model; "
             "leave it out"
         )
     files = [Target("FILE", words[-1], "state")] if action in ("backup", "export") else []
-    read = [folder, *words[1:]] if action == "import" else [folder]
-    claim([*files, Target("--json", json_to)], read, force=True)  # whose they are is checked apart
+    claim(
+        [*files, Target("--json", json_to)], [folder], force=True
+    )  # whose they are is checked apart
     if action == "list":
         return _list(admin.listing(folder), json_to)
     if action == "verify":
         return _tell_faults(admin.verify(folder), json_to)
     if action == "prune":
         done = admin.prune(folder)
-        said = "{bytes_before:,} bytes before, {bytes_after:,} after".format(**done)
+        text = "{bytes_before:,} bytes before, {bytes_after:,} after".format(**done)
     elif action == "backup":
         done = admin.backup(folder, words[0])
-        said = "{file}: {bytes:,} bytes".format(**done)
+        text = "{file}: {bytes:,} bytes".format(**done)
     elif action == "delete":
-        done = admin.delete_(folder, words[0])
-        said = f"stream {words[0]!r} is forgotten"
+        done = admin.delete(folder, words[0])
+        text = f"stream {words[0]!r} is forgotten"
     else:
         if "model" in model:
             model["name"] = model.pop("model")
-        if action == "export":
-            model["force"] = forced(click.get_current_context())
-        done = getattr(admin, f"{action}_")(folder, *words, **model)
-        where = done["file"] if action == "export" else f"stream {words[0]!r}"
-        said = f"{where}: {done['seen']} images seen"
+        model["force"] = forced(click.get_current_context())
+        done = admin.export(folder, *words, **model)
+        text = "{file}: {seen} images seen".format(**done)
     if json_to:
         console.emit_json({"action": action, **done}, json_to)
-    click.echo(said, err=True)
+    click.echo(text, err=True)
 
 
 ROWS = 20  # classes of a file that are shown

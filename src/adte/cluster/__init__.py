@@ -3,7 +3,7 @@
 connect   one sentence for what can go wrong before anything runs; the cluster's options
 worker    what every worker does: open the model once, then the one way of an image
 pool      workers that take chunks of images and give them back in order
-extract   a cache by Ray Data: workers encode, the driver alone writes, in order
+extract   a cache of features: workers encode, the driver alone writes, in order
 label     `predict`: workers encode, one owner learns, in key order
 tasks     methods × seeds × settings, as tasks over shared features
 deploy    the service on Ray Serve: replicas of the tower, one owner of the streams

@@ -1,4 +1,4 @@
-"""The actions of `adte state`: list, verify, backup, export, import, merge, … Without HTTP."""
+"""The actions of `adte state`: list, verify, backup, export, delete, prune."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from adte.classifier.learned import Learned
 from adte.core.errors import InputError, StateError
 from adte.files import write_whole
 from adte.files.claims import Target, claim
@@ -19,7 +18,7 @@ from adte.serve.recovery import check_model, recover
 from adte.serve.store import Store, Stored, trouble
 from adte.serve.streams import Stream
 
-__all__ = ["backup", "delete_", "export_", "import_", "listing", "merge_", "prune", "verify"]
+__all__ = ["backup", "delete", "export", "listing", "prune", "verify"]
 
 StrPath = str | os.PathLike[str]
 NAMED = 10  # streams that an error lists
@@ -140,17 +139,17 @@ def backup(folder: StrPath, file: str) -> dict[str, Any]:
     return {"file": file, "bytes": size}
 
 
-def _recovered(store: Store, id: str, damaged: bool = False, **model: Any) -> Stream:
-    """A stream of the store; a damaged one only where that is asked for.
+def _recovered(store: Store, id: str, **model: Any) -> Stream:
+    """A stream of the store.
 
-    `model` is what `load_model` is told; the name is that of the streams' model unless given.
+    `model` are arguments of `load_model`; the name is that of the streams' model unless given.
     """
     stored, known = _stored(store, id), store.model
     assert known is not None
     net = load_model(**{"name": known["name"], **model}).eval()
     check_model(store, net)
     stream, notes = recover(store, stored, net)
-    if stream.damaged and not damaged:
+    if stream.damaged:
         raise StateError(f"stream {id!r} is damaged: {'; '.join(notes)}")
     return stream
 
@@ -168,7 +167,7 @@ def _stored(store: Store, id: str) -> Stored:
     return there[id]
 
 
-def export_(
+def export(
     folder: StrPath, id: str, file: str, *, force: bool = False, **model: Any
 ) -> dict[str, Any]:
     """Write a stream's state to a file that `Classifier.load` reads; "-" is standard output.
@@ -184,44 +183,7 @@ def export_(
     return {"stream": id, "file": file, "seen": stream.clf.seen}
 
 
-def import_(folder: StrPath, id: str, file: str, **model: Any) -> dict[str, Any]:
-    """Let a stream take over a state; a damaged one is whole then."""
-    try:
-        data = Path(file).read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot read {file!r} ({error.strerror}); check the path") from error
-    with _open(folder, reading=False) as store:
-        stream = _recovered(store, id, damaged=True, **model)
-        _take_over(store, stream, data)
-    return {"stream": id, "file": file, "seen": stream.clf.seen}
-
-
-def merge_(folder: StrPath, id: str, other: str, **model: Any) -> dict[str, Any]:
-    """Let a stream take in what another one of the same kind has learned."""
-    if id == other:
-        raise InputError(f"cannot merge a stream into itself; name another one than {id!r}")
-    with _open(folder, reading=False) as store:
-        stream, theirs = (_recovered(store, name, **model) for name in (id, other))
-        ours, its = (Learned(s.clf.method, s.clf.seen, s.clf.begun_from) for s in (stream, theirs))
-        if ours.origin.shared(its.going_on().origin):
-            raise StateError(
-                f"streams {id!r} and {other!r} go back to the same state, which would count twice; "
-                "export both, merge the files with `adte merge --start FILE`, and import the result"
-            )
-        frozen, stream.clf.frozen = stream.clf.frozen, False
-        stream.clf.merge(theirs.clf)
-        stream.clf.frozen = frozen
-        _take_over(store, stream, stream.dump())
-    return {"stream": id, "merged": other, "seen": stream.clf.seen}
-
-
-def _take_over(store: Store, stream: Stream, data: bytes) -> None:
-    events = stream.change("state", data)
-    with store.group():
-        store.renew(stream, *events)
-
-
-def delete_(folder: StrPath, id: str) -> dict[str, Any]:
+def delete(folder: StrPath, id: str) -> dict[str, Any]:
     """Forget a stream and all that it learned, one that cannot be made any more too."""
     with _open(folder, reading=False) as store:
         _stored(store, id)
