@@ -206,7 +206,7 @@ def test_what_waits_is_refused_after_the_drain(tmp_path, monkeypatch):
 def test_a_body_or_a_stream_that_is_not_there_yet_does_not_hold_up_the_end(tmp_path, monkeypatch):
     house = House(tmp_path / "s", monkeypatch)
     inside, go = threading.Event(), threading.Event()
-    monkeypatch.setattr("adte.serve.routes.made", lambda *_: (inside.set(), go.wait(PATIENCE)))
+    monkeypatch.setattr(house.service, "make", lambda *_: (inside.set(), go.wait(PATIENCE)))
 
     async def end() -> list:
         body, kind = json.dumps({"classes": CLASSES}).encode(), "application/json"

@@ -20,8 +20,8 @@ from adte import InputError
 from adte.cli import main
 from adte.files.claims import kind_of
 from adte.serve import admin
+from adte.serve.database import NAME
 from adte.serve.service import Service
-from adte.serve.store import NAME
 from adte.testing import SmallModel
 from serving import classifier, jpeg, made, running, small
 

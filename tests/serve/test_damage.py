@@ -17,9 +17,10 @@ from adte import InputError, StateError
 from adte.cli import main
 from adte.serve import admin
 from adte.serve.client import ServiceError
+from adte.serve.database import MARK, NAME
 from adte.serve.packing import checksum
 from adte.serve.service import Service
-from adte.serve.store import MARK, NAME, Store
+from adte.serve.store import Store
 from adte.serve.streams import Stream
 from adte.testing import SmallModel
 from serving import classifier, figure, jpeg, made, running, small
@@ -559,7 +560,7 @@ def test_a_disk_that_fails_is_no_damage(tmp_path, monkeypatch):
         with pytest.raises(InputError, match="see that its disk has room"):
             admin.prune(folder)
     with monkeypatch.context() as patch:  # a block of the disk that is read before any page
-        patch.setattr("adte.serve.store._read_through", Path.rmdir)
+        patch.setattr("adte.serve.database._read_through", Path.rmdir)
         with pytest.raises(InputError, match=r"cannot use the database in .*; see that"):
             Service(folder, small())
     (folder / MARK).unlink()

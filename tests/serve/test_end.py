@@ -10,6 +10,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 
@@ -129,7 +130,9 @@ def test_a_stream_that_is_being_made_does_not_hold_up_the_end(tmp_path, monkeypa
     """Its texts may take minutes, and Python would wait for their thread."""
     service, ended = Service(tmp_path, small()), []
     inside, go = threading.Event(), threading.Event()
-    monkeypatch.setattr(Stream, "make", lambda *_: (inside.set(), go.wait(30)))
+    monkeypatch.setattr(
+        Stream, "make", lambda *_: (inside.set(), go.wait(30), SimpleNamespace())[2]
+    )
     monkeypatch.setattr(
         run._Server, "run", lambda self, sockets: (self.opened.result(30), service.close())
     )
@@ -148,7 +151,9 @@ def test_who_waits_for_a_stream_is_refused_after_the_drain(tmp_path, monkeypatch
     """And not after the seconds more in which what was decided is written."""
     service, servers, ended = Service(tmp_path, small()), [], []
     inside, go = threading.Event(), threading.Event()
-    monkeypatch.setattr(Stream, "make", lambda *_: (inside.set(), go.wait(PATIENCE)))
+    monkeypatch.setattr(
+        Stream, "make", lambda *_: (inside.set(), go.wait(PATIENCE), SimpleNamespace())[2]
+    )
     monkeypatch.setattr(run, "GRACE", 10 * PATIENCE)
     monkeypatch.setattr(run, "_asked_to_end", lambda s: nullcontext(servers.append(s)))
     monkeypatch.setattr(run.os, "_exit", ended.append)

@@ -14,13 +14,12 @@ from click.testing import CliRunner
 
 from adte import Classifier, InputError, list_methods, load_model
 from adte.cli import main
-from adte.serve import admin
 from adte.serve.client import ServiceError
+from adte.serve.database import NAME
 from adte.serve.jobs import Predict
 from adte.serve.limits import Limits
 from adte.serve.service import Service
 from adte.serve.settings import Settings
-from adte.serve.store import NAME
 from adte.serve.streams import Stream
 from serving import CLASSES, classifier, jpeg, made, running, small
 
@@ -131,7 +130,6 @@ def test_several_clients_on_several_streams(tmp_path):
             for i in range(start, start + 4):
                 p = streams[id].predict(jpeg(i), probs=True)
                 got[id].append((p.seq, i, p.probs))
-            client.close()
 
         threads = [threading.Thread(target=work, args=(id, 4 * k)) for id in kinds for k in (0, 1)]
         for t in threads:
@@ -216,22 +214,6 @@ def test_a_frozen_state_stays_frozen(tmp_path):
         with running(tmp_path / name) as (client, service):
             assert service.notes == []
             assert not any(client.stream(id).facts()["frozen"] for id in ids)
-
-
-def test_a_frozen_state_stays_frozen_without_a_server(tmp_path, monkeypatch):
-    monkeypatch.setattr("adte.serve.admin.load_model", lambda name, **where: small())
-    with running(tmp_path / "s") as (client, _):
-        made(client).predict(IMAGES[0])
-        made(client, "other").predict(IMAGES[1])
-    clf = classifier()
-    clf.predict(IMAGES[:3])
-    clf.freeze()
-    clf.save(tmp_path / "frozen.adte")
-    admin.import_(tmp_path / "s", "shop", str(tmp_path / "frozen.adte"))
-    admin.merge_(tmp_path / "s", "other", "shop")
-    with running(tmp_path / "s") as (client, _):
-        assert client.stream("shop").facts()["frozen"]
-        assert not client.stream("other").facts()["frozen"]  # which took in what it learned
 
 
 def test_an_export_is_the_same_to_the_byte_whatever_happens_to_the_service(tmp_path, monkeypatch):

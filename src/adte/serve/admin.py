@@ -13,9 +13,10 @@ from adte.core.errors import InputError, StateError
 from adte.files import write_whole
 from adte.files.claims import Target, claim
 from adte.models import load_model
+from adte.serve.database import trouble
 from adte.serve.packing import learned_in
 from adte.serve.recovery import check_model, recover
-from adte.serve.store import Store, Stored, trouble
+from adte.serve.store import Store, Stored
 from adte.serve.streams import Stream
 
 __all__ = ["backup", "delete", "export", "listing", "prune", "verify"]

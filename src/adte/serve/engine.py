@@ -15,27 +15,20 @@ from __future__ import annotations
 import queue
 import threading
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from PIL import Image
 from torch import Tensor
 
-from adte.core.errors import AdteError, InputError
-from adte.images import Crop
-from adte.images.boxes import of_base
-from adte.images.decode import decoding_bytes
+from adte.core.errors import AdteError
 from adte.pipeline import Encoded, Pipeline, default_group, default_workers
-from adte.pipeline.way import Prepared
-from adte.serve.jobs import Call, Job, OfStream, Part, Predict, refusal
+from adte.serve.jobs import Call, Job, OfStream, Predict, refusal
 from adte.serve.limits import Refused, stopping
 from adte.serve.log import log
-from adte.serve.pictures import Memory, check_picture, thumbnails
+from adte.serve.pictures import Memory, Part, check_picture, prepared
 from adte.serve.streams import Stream
 from adte.serve.writer import Writer
 
@@ -52,21 +45,12 @@ class Far(NamedTuple):
     seconds: float  # that its pass took there
 
 
-class _Views(NamedTuple):
-    """An image, ready for the tower: its views, or what a GPU makes them of."""
-
-    prepared: Prepared | Far
-    size: tuple[int, int] = (0, 0)
-    boxes: list[Crop] | None = None
-    thumbnails: list[str] | None = None
-
-
 class _Item(NamedTuple):
     """One image of a job, or the end of a job without images."""
 
     job: Job
     image: bytes | None = None
-    views: Future[_Views] | None = None
+    part: Future[Part] | None = None
     number: int = 1
     last: bool = True
 
@@ -74,7 +58,7 @@ class _Item(NamedTuple):
 class _Flight(NamedTuple):
     """Images that the tower was told to encode, some of their rows to fill up."""
 
-    ready: list[tuple[_Item, _Views]]
+    ready: list[tuple[_Item, Part]]
     pixels: Tensor | None  # where a method looks at them
     features: Tensor
     here: Tensor  # the features on the host, once `landed` has returned
@@ -201,22 +185,29 @@ class Engine:
             if item is None:
                 self._places.release()
                 return
-            assert item.views is not None
+            assert item.part is not None
             try:
-                item.views.set_result(self._view(item))
+                item.part.set_result(self._view(item))
             except AdteError as error:
-                item.views.set_exception(error)
+                item.part.set_exception(error)
             except MemoryError:  # the machine's, and no fault of the file
                 log.error("there was no memory for a picture")
-                said = Refused(503, "memory", "there is no memory for the image now; try again "
-                               "later, or send a smaller one", 5)  # fmt: skip
-                item.views.set_exception(said)
+                item.part.set_exception(
+                    Refused(
+                        503,
+                        "memory",
+                        "there is no memory for the image now; try again "
+                        "later, or send a smaller one",
+                        5,
+                    )
+                )
             except Exception as error:  # whatever a stranger's file does
                 log.warning("a picture could not be opened: %s", type(error).__name__)
-                said = Refused(422, "image", "the image cannot be read; send a complete file")
-                item.views.set_exception(said)
+                item.part.set_exception(
+                    Refused(422, "image", "the image cannot be read; send a complete file")
+                )
 
-    def _view(self, item: _Item) -> _Views:
+    def _view(self, item: _Item) -> Part:
         job = item.job
         assert isinstance(job, Predict)
         if job.future.done():  # another image of it could not be read
@@ -225,37 +216,7 @@ class Engine:
             raise stopping()
         assert item.image is not None
         image = check_picture(item.image, self.writer.limits)
-        clf = job.stream.clf
-        fraction = partial(clf.views.fraction, preprocess=clf.model.preprocess)
-        with self._memory.taken(decoding_bytes(image, fraction)):
-            try:
-                return self._prepared(image, job)
-            except Exception as error:  # which waits for its turn, without the pixels
-                for e in (error, error.__cause__):
-                    traceback.clear_frames(e.__traceback__ if e else None)
-                raise
-            finally:
-                del image
-
-    def _prepared(self, image: Image.Image, job: Predict) -> _Views:
-        pipeline = job.stream.clf.pipeline
-        try:
-            if not job.explain:
-                return _Views(pipeline.prepare(image))
-            picture = pipeline.picture(image)
-            prepared = pipeline.prepare(picture)
-        except InputError as error:
-            if isinstance(error.__cause__, MemoryError):
-                raise error.__cause__ from None
-            raise Refused(422, "image", str(error)) from error
-        preprocess, side = job.stream.clf.model.preprocess, job.thumbnails
-        shown = None
-        if side:  # of what a GPU made, what the CPU would have made: they are alike
-            views = prepared if isinstance(prepared, Tensor) else pipeline.render(picture)
-            shown = thumbnails(views, preprocess, side)
-        base = of_base(picture, preprocess).crop(picture.step)
-        boxes = [base, *pipeline.views.plan(picture, preprocess)]
-        return _Views(prepared, (picture.width, picture.height), boxes, shown)
+        return prepared(image, job.stream.clf, self._memory, job.explain, job.thumbnails)
 
     # ------------------------------------------------------------------ the tower
 
@@ -306,14 +267,14 @@ class Engine:
         return max(start, self._last) + self._takes.get(rows, 0.0)
 
     def _pass(self, group: list[_Item]) -> None:
-        ready: list[tuple[_Item, _Views]] = []
+        ready: list[tuple[_Item, Part]] = []
         for item in group:
-            assert item.views is not None
+            assert item.part is not None
             try:
-                views = item.views.result()
+                part = item.part.result()
                 if self.cut:
                     raise stopping()
-                ready.append((item, views))
+                ready.append((item, part))
             except Exception as error:
                 self._places.release()
                 item.job.fail(_placed(refusal(error), item))
@@ -322,18 +283,18 @@ class Engine:
         else:
             self._air.release()
 
-    def _through(self, ready: list[tuple[_Item, _Views]]) -> None:
+    def _through(self, ready: list[tuple[_Item, Part]]) -> None:
         job = ready[0][0].job
         assert isinstance(job, Predict)
         pipeline: Pipeline = job.stream.clf.pipeline
         start = time.perf_counter()
         size = self._rows(len(ready))
         try:
-            prepared: list[Any] = [v.prepared for _, v in ready]
-            pixels = pipeline.pixels(prepared, size)
+            views: list[Any] = [part.content for _, part in ready]
+            pixels = pipeline.pixels(views, size)
             features = pipeline.encode(pixels, size)
             kept = pixels if any(_keeps(item) for item, _ in ready) else None
-            start -= sum(x.seconds for x in prepared if isinstance(x, Far))
+            start -= sum(x.seconds for x in views if isinstance(x, Far))
             flight = _Flight(ready, kept, features, *_sent(features), start)
             self._latest = start, size
         except Exception as error:
@@ -344,7 +305,7 @@ class Engine:
                 self._places.release()
         self._landing.put(flight)
 
-    def _lose(self, ready: list[tuple[_Item, _Views]], error: Exception) -> None:
+    def _lose(self, ready: list[tuple[_Item, Part]], error: Exception) -> None:
         log.error("the image tower failed", exc_info=error)
         self._latest = None
         for item, _ in ready:
@@ -377,13 +338,13 @@ class Engine:
         self.writer.metrics.group_size.observe(len(flight.ready))
 
     def _hand_over(self, flight: _Flight) -> None:
-        for i, (item, views) in enumerate(flight.ready):
+        for i, (item, part) in enumerate(flight.ready):
             job = item.job
             assert isinstance(job, Predict)
             features = flight.here if job.stream.on_host else flight.features
             pixels = flight.pixels if _keeps(item) else None
             encoded = Encoded("image", features[i], None if pixels is None else pixels[i])
-            job.parts.append(Part(encoded, views.size, views.boxes, views.thumbnails))
+            job.parts.append(part._replace(content=encoded))
             if item.last and not job.future.done():
                 job.images = job.images if _keeps(item) else []  # no longer needed
                 self._write.put(job)

@@ -22,13 +22,14 @@ from adte.methods import create_method, list_methods, method_info
 from adte.models.base import Model
 from adte.models.prompts import template_sets
 from adte.serve.access import Access
+from adte.serve.database import trouble
 from adte.serve.engine import Engine
 from adte.serve.jobs import Call, refusal
 from adte.serve.limits import Gate, Limits, Refused, clipped
 from adte.serve.metrics import Metrics
 from adte.serve.schemas import New
 from adte.serve.settings import Event, Settings
-from adte.serve.store import Store, trouble
+from adte.serve.store import Store
 from adte.serve.streams import Stream
 from adte.serve.writer import Writer, now
 

@@ -236,7 +236,7 @@ class Writer:
     # ------------------------------------------------------------------ predictions
 
     def _predict(self, job: Predict, stream: Stream) -> dict[str, Any]:
-        batch = joined([part.encoded for part in job.parts], stream.clf.context)
+        batch = joined([part.content for part in job.parts], stream.clf.context)
         predictions = stream.learn(batch) if job.learn else stream.look(batch)
         explained = [explain(stream, batch[i], p, job.parts[i]) for i, p in enumerate(predictions)
                      if job.explain]  # fmt: skip
@@ -253,7 +253,7 @@ class Writer:
         ):
             return []
         self._mark(stream)
-        parts = [part.encoded for job in jobs for part in job.parts]
+        parts = [part.content for job in jobs for part in job.parts]
         try:
             predictions = iter(stream.learn(joined(parts, stream.clf.context)))
         except InputError:
@@ -282,7 +282,7 @@ class Writer:
         """
         event = None
         if job.learn:
-            features = [part.encoded.features for part in job.parts]
+            features = [part.content.features for part in job.parts]
             event = stream.note(predictions, features, job.images)
         learned = event is not None and event.kind != "look"
         seen = stream.clf.seen - (later if learned else 0)
