@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import threading
@@ -175,15 +174,3 @@ def test_a_polite_end_answers_what_is_under_way(forge, tmp_path):
     (row,) = admin.listing(tmp_path / "s")
     assert (row["seen"], row["seq"]) == (48, 3)
     client.close()
-
-
-def test_two_servers_do_not_share_a_folder(forge, tmp_path):
-    port = free_port()
-    pid = forge.start(tmp_path / "s", port)
-    wait_ready(port)
-    other = forge.start(tmp_path / "s", free_port())
-    assert forge._ask("wait", other) == 1
-    said = (tmp_path / "server.log").read_text()
-    assert f"is used by another process ({pid}); stop the server that uses this folder" in said
-    forge.end(pid)
-    assert os.path.exists(tmp_path / "s" / "adte.sqlite")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sqlite3
@@ -571,42 +570,6 @@ def test_a_disk_that_fails_is_no_damage(tmp_path, monkeypatch):
     (folder / MARK).rmdir()
     with running(folder) as (client, _):
         assert client.stream("shop").facts()["seen"] == 3
-
-
-@pytest.mark.slow
-def test_state_of_a_service_on_the_command_line(tmp_path):
-    from adte.models import load_model
-
-    folder, run = tmp_path / "s", CliRunner()
-    with running(folder, model=load_model("tiny").eval()) as (client, _):
-        for first, id in enumerate(("one", "two")):
-            stream = client.create(["cat", "dog"], id=id, views=4)
-            for i in range(3):
-                stream.predict(jpeg(3 * first + i))
-        busy = run.invoke(main, ["state", str(folder), "prune"])
-        assert busy.exit_code == 2
-        assert "stop the server that uses this folder" in busy.output
-        live = run.invoke(main, ["state", str(folder), "--json"])  # looking is allowed
-        assert [r["seen"] for r in json.loads(live.stdout)["streams"]] == [3, 3]
-
-    def said(*words: str) -> str:
-        done = run.invoke(main, ["state", str(folder), *words])
-        assert done.exit_code == 0, done.output
-        return done.output
-
-    file = str(tmp_path / "one.adte")
-    assert "0 faults" in said("verify")
-    assert "3 images seen" in said("export", "one", file)
-    assert "after" in said("prune")
-    for words in (("export", "none", file), ("export", "one")):
-        bad = run.invoke(main, ["state", str(folder), *words])
-        assert bad.exit_code == 2, bad.output
-        assert bad.output.startswith("error: ")
-    with pytest.raises(InputError, match=r"holds no state .* a backup has the name adte\.sqlite"):
-        admin.listing(tmp_path / "nowhere")
-    with running(folder, model=load_model("tiny").eval()) as (client, service):
-        assert service.notes == []
-        assert [s["seen"] for s in client.streams()] == [3, 3]
 
 
 @pytest.mark.parametrize("seq", [2**63 - 1, -5, "many"])

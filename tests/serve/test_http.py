@@ -146,15 +146,6 @@ def test_forms_of_predict(open_house):
     stream.delete()
 
 
-def test_one_bad_image_spoils_the_request_and_teaches_nothing(open_house):
-    _, _, stream = open_house
-    before = stream.facts()
-    with pytest.raises(ServiceError) as error:
-        stream.predict_many([jpeg(1), jpeg(2)[:200], jpeg(3)])
-    assert (error.value.status, error.value.code) == (422, "image")
-    assert stream.facts() == before
-
-
 def test_a_form_that_is_cut_off_teaches_nothing(open_house):
     client, _, stream = open_house
     before = stream.facts()
@@ -165,40 +156,6 @@ def test_a_form_that_is_cut_off_teaches_nothing(open_house):
         assert "cut off" in said
     assert stream.facts() == before
     assert raw(client, "POST", path, body[:-2], Content_Type=kind)[0] == 200  # no last line break
-
-
-def test_same_key_same_answer(open_house):
-    client, _, _ = open_house
-    stream = made(client, "keys")
-    first = stream.predict(jpeg(1), key="k1", probs=True)
-    again = stream.predict(jpeg(1), key="k1", probs=True)
-    assert again.repeated
-    assert not first.repeated
-    assert (again.probs, again.seq, again.seen) == (first.probs, first.seq, first.seen)
-    assert stream.facts()["seen"] == 1
-    with pytest.raises(ServiceError, match="another request") as error:
-        stream.predict(jpeg(2), key="k1")
-    assert error.value.status == 409
-    with pytest.raises(ServiceError, match="another request"):
-        stream.reset(key="k1")
-    stream.freeze(key="k2")
-    stream.unfreeze(key="k3")
-    assert stream.freeze(key="k2")["repeated"]
-    assert not stream.facts()["frozen"]
-    assert made(client, "other").predict(jpeg(2), key="k1").seen == 1  # keys are a stream's own
-    stream.delete()
-    assert not made(client, "keys").predict(jpeg(9), key="k1").repeated  # and go with it
-
-
-def test_kept_answers_do_not_grow_with_the_names(open_house):
-    client, service, _ = open_house
-    stream = client.create([f"class {i}" for i in range(300)], id="many", views=2)
-    path, kinds = "/v1/streams/many", ("freeze", "unfreeze", "reset")
-    first = [raw(client, "POST", f"{path}/{k}", Idempotency_Key=k)[2] for k in kinds]
-    again = [raw(client, "POST", f"{path}/{k}", Idempotency_Key=k)[2] for k in kinds]
-    assert again == [{**first[-1], "repeated": True}] * 3  # the stream as it is
-    assert [service.writer.store.answer("many", k).answer for k in kinds] == [b""] * 3
-    stream.delete()
 
 
 def test_a_stream_whose_answer_was_lost_is_made_once(tmp_path):
@@ -235,24 +192,6 @@ def test_streams_that_are_made_at_the_same_time_with_a_key_are_one(open_house, i
     with ThreadPoolExecutor(6) as pool:
         assert len(set(pool.map(make, range(6)))) == 1
     assert len(client.streams()) == before + 1
-
-
-def test_retries_at_the_same_time_teach_once(open_house):
-    client, _, _ = open_house
-    stream = made(client, "race")
-    found = []
-
-    def work() -> None:
-        found.append(stream.predict(jpeg(5), key="same", probs=True))
-
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert sum(not p.repeated for p in found) == 1
-    assert len({tuple(p.probs) for p in found}) == 1
-    assert stream.facts()["seen"] == 1
 
 
 # --------------------------------------------------------------------------- what it refuses
@@ -763,10 +702,3 @@ def test_more_images_than_may_ever_wait_are_too_many(tmp_path):
             stream.predict_many([jpeg(i) for i in range(3)])
         assert (error.value.status, error.value.code) == (413, "images")
         assert len(stream.predict_many([jpeg(1), jpeg(2)])) == 2
-
-
-def test_the_kind_of_a_body_is_read_in_any_case(open_house):
-    client, _, _ = open_house
-    body = json.dumps({"id": "cases", "classes": ["cat"], "views": 2}).encode()
-    assert raw(client, "POST", "/v1/streams", body, Content_Type="Application/JSON")[0] == 201
-    client.stream("cases").delete()

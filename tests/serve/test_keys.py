@@ -99,6 +99,23 @@ def test_a_key_that_is_under_way_with_another_image(slow, bad):
     assert stream.facts()["seen"] == 1
 
 
+def test_keys_are_of_one_stream_and_of_one_request(tmp_path):
+    with running(tmp_path) as (client, _):
+        stream = made(client)
+        stream.predict(jpeg(1), key="k1")
+        for other in (lambda: stream.predict(jpeg(2), key="k1"), lambda: stream.reset(key="k1")):
+            with pytest.raises(ServiceError, match="another request") as error:
+                other()
+            assert (error.value.status, error.value.code) == (409, "key")
+        stream.freeze(key="k2")
+        stream.unfreeze(key="k3")
+        again = stream.freeze(key="k2")  # which has been done; the answer is the stream as it is
+        assert (again["repeated"], again["frozen"]) == (True, False)
+        assert made(client, "other").predict(jpeg(2), key="k1").seen == 1
+        stream.delete()
+        assert not made(client).predict(jpeg(9), key="k1").repeated
+
+
 def test_keys_outlast_a_restart(tmp_path):
     with running(tmp_path) as (client, _):
         first = made(client).predict(jpeg(1), key="k", probs=True)

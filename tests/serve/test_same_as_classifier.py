@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import shutil
 import sqlite3
-import threading
 from contextlib import closing
 
 import pytest
@@ -117,31 +116,6 @@ def test_an_episodic_stream_begins_anew_with_the_state_that_it_was_given(tmp_pat
         assert stream.clf.seen == seen
         assert all(torch.equal(before[k], after[k]) for k in before)
     service.close()
-
-
-def test_several_clients_on_several_streams(tmp_path):
-    """However requests interleave, each stream learned in the order that `seq` says."""
-    model, kinds = small(), {"a": "tilt", "b": "tda", "c": "se", "d": "adte"}
-    with running(tmp_path, model=model, snapshot=7) as (client, _):
-        streams = {id: made(client, id, method=method) for id, method in kinds.items()}
-        got: dict[str, list[tuple[int, int, list[float]]]] = {id: [] for id in kinds}
-
-        def work(id: str, start: int) -> None:
-            for i in range(start, start + 4):
-                p = streams[id].predict(jpeg(i), probs=True)
-                got[id].append((p.seq, i, p.probs))
-
-        threads = [threading.Thread(target=work, args=(id, 4 * k)) for id in kinds for k in (0, 1)]
-        for t in threads:
-            t.start()
-        for t in threads:
-            t.join()
-    for id, method in kinds.items():
-        rows = sorted(got[id])
-        assert [seq for seq, *_ in rows] == list(range(1, 9))
-        clf = classifier(model, method=method)
-        for _, i, probs in rows:
-            assert clf.predict(jpeg(i)).probs.tolist() == probs
 
 
 def test_export_and_import(tmp_path):

@@ -96,23 +96,6 @@ def test_steps_take_little_memory(tmp_path, steps, monkeypatch):
     service.close()
 
 
-def test_a_repeated_key_among_those_that_wait(tmp_path, steps):
-    service = Service(tmp_path, small(), workers=1)
-    stream = made(service, "one")
-    keys = [f"k{i % 9}" for i in range(11)]
-    with gathered(service):
-        futures = [
-            service.engine.submit(
-                Predict(stream=stream, images=[IMAGES[int(k[1])]], key=k, digest=k.encode())
-            )
-            for k in keys
-        ]
-    assert [f.result(60)["seen"] for f in futures] == [*range(1, 10), 1, 2]
-    assert futures[9:] == futures[:2]
-    assert stream.clf.seen == 9
-    service.close()
-
-
 def test_one_that_fails_costs_the_others_nothing(tmp_path, monkeypatch):
     """Together they cannot be learned from; each by itself can, but for one."""
     service = Service(tmp_path, small(), workers=1)
@@ -213,14 +196,14 @@ def test_few_rows_of_a_pass_are_in_vain(tmp_path):
     stream, engine = made(service, "one"), service.engine
     engine.group, sizes = 16, []
     job = Predict(stream=stream, images=IMAGES[:1])
-    items = [engines._Item(job, IMAGES[0], number=i) for i in range(17)]
+    items = [engines._Item(job, IMAGES[0], None, i, True) for i in range(17)]
     for count in range(1, 18):
         held = deque(items[1:count])
         group = engine._company(items[0], held)
         assert [*group, *held] == items[:count]
         sizes.append(len(group))
     assert sizes == [1, 2, 3, 4, 4, 6, 7, 8, 8, 8, 8, 12, 13, 14, 15, 16, 16]
-    held = deque([items[1], engines._Item(job), items[2]])
+    held = deque([items[1], job, items[2]])
     assert engine._company(items[0], held) == items[:2]  # a change of a stream is in between
     assert len(held) == 2
     service.close()

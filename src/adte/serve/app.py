@@ -72,9 +72,8 @@ def make_app(service: Service, named: bool = True) -> FastAPI:
     app.include_router(open_router)
     app.include_router(router)
     _add_page(app)
-    app.add_exception_handler(Refused, _refused)
-    app.add_exception_handler(HTTPException, _other)
-    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _refuse)
+    app.add_exception_handler(RequestValidationError, _refuse_values)
     app.add_middleware(Shell, access=service.access, metrics=service.metrics, named=named)
     return app
 
@@ -83,19 +82,19 @@ def make_app(service: Service, named: bool = True) -> FastAPI:
 
 
 def error(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> Response:
-    said = {"code": code, "message": message, "request_id": request_id.get()}
-    text = json.dumps({"error": said}, ensure_ascii=False)
+    reason = {"code": code, "message": message, "request_id": request_id.get()}
+    text = json.dumps({"error": reason}, ensure_ascii=False)
     data = text.encode("utf-8", "backslashreplace")
     return Response(data, status, headers, media_type="application/json")
 
 
-def refuse(metrics: Metrics, refusal: Refused, headers: dict[str, str] | None = None) -> Response:
-    """Every refusal is told and counted here."""
+def refuse(metrics: Metrics, refusal: Refused) -> Response:
+    """The answer of a refusal; every one is counted here."""
     if refusal.status == 500:  # a fault of our own, on another machine
         metrics.errors.inc()
     else:
         metrics.refused.labels(code=refusal.code).inc()
-    headers = dict(headers or {})
+    headers = dict(refusal.headers)
     if refusal.retry_after:
         headers["Retry-After"] = str(refusal.retry_after)
     if refusal.status == 408:  # the rest may come for ever
@@ -105,30 +104,21 @@ def refuse(metrics: Metrics, refusal: Refused, headers: dict[str, str] | None = 
     return error(refusal.status, refusal.code, str(refusal), headers)
 
 
-def _metrics(request: Request) -> Metrics:
-    found: Metrics = request.app.state.service.metrics
-    return found
-
-
-def _refused(request: Request, problem: Exception) -> Response:
-    assert isinstance(problem, Refused)
-    return refuse(_metrics(request), problem)
-
-
-def _other(request: Request, problem: Exception) -> Response:
+def _refuse(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, HTTPException)
-    code, said = {404: ("path", "there is nothing here; see /openapi.json"),
+    code, text = {404: ("path", "there is nothing here; see /openapi.json"),
                   405: ("path", "this path takes other verbs; see /openapi.json")}.get(
         problem.status_code, ("request", "the request cannot be read; check it"))  # fmt: skip
-    refusal = Refused(problem.status_code, code, said)
-    return refuse(_metrics(request), refusal, dict(problem.headers or {}))
+    refusal = Refused(problem.status_code, code, text)
+    refusal.headers = dict(problem.headers or {})
+    raise refusal
 
 
-def _invalid(request: Request, problem: Exception) -> Response:
+def _refuse_values(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, RequestValidationError)
     first = problem.errors()[0]
     where = ".".join(str(x) for x in first["loc"][:2])
-    return refuse(_metrics(request), Refused(422, "request", f"{where}: {first['msg']}"))
+    raise Refused(422, "request", f"{where}: {first['msg']}")
 
 
 # --------------------------------------------------------------------------- around everything
@@ -177,15 +167,15 @@ class Shell:
             self.metrics.errors.inc()
             if status:
                 raise
-            said = "something went wrong here; the log of the server has it"
-            await error(500, "server", said)(scope, receive, add_headers)
+            text = "something went wrong here; the log of the server has it"
+            await error(500, "server", text)(scope, receive, add_headers)
         finally:
             route = getattr(scope.get("route"), "path", "other")
             self.metrics.requests.labels(route=route, status=status).inc()
-            _tell_request(scope, status, time.perf_counter() - start)
+            _log_request(scope, status, time.perf_counter() - start)
 
 
-def _tell_request(scope: Scope, status: int, seconds: float) -> None:
+def _log_request(scope: Scope, status: int, seconds: float) -> None:
     """Its line of the log; probes have one only if something is wrong."""
     method, path = scope.get("method", ""), scope.get("path", "")
     if not requests.isEnabledFor(logging.INFO) or (path in PROBES and status == 200):

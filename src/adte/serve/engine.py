@@ -35,7 +35,7 @@ from adte.serve.writer import Writer
 __all__ = ["Engine", "Far"]
 
 MOST = 64  # jobs that are written together
-LEAD = 0.01  # seconds before a GPU is done that it is told what comes next
+LEAD = 0.01  # seconds before a GPU is done that it gets its next pass
 
 
 class Far(NamedTuple):
@@ -46,17 +46,26 @@ class Far(NamedTuple):
 
 
 class _Item(NamedTuple):
-    """One image of a job, or the end of a job without images."""
+    """One image of a job."""
 
-    job: Job
-    image: bytes | None = None
-    part: Future[Part] | None = None
-    number: int = 1
-    last: bool = True
+    job: Predict
+    image: bytes
+    part: Future[Part]
+    number: int
+    last: bool
+
+    @property
+    def views(self) -> int:
+        return self.job.stream.settings.views
+
+    @property
+    def keeps_pixels(self) -> bool:
+        """Whether the method looks at pixels."""
+        return self.job.stream.clf.pipeline.keep_pixels
 
 
 class _Flight(NamedTuple):
-    """Images that the tower was told to encode, some of their rows to fill up."""
+    """A pass of images through the tower, some of its rows to fill up."""
 
     ready: list[tuple[_Item, Part]]
     pixels: Tensor | None  # where a method looks at them
@@ -82,7 +91,7 @@ class Engine:
         self.stopping = self.cut = False
         self.second = 0.05  # seconds an image takes in the tower, of late
         self._pictures: queue.Queue[_Item | None] = queue.Queue()
-        self._order: queue.Queue[_Item | None] = queue.Queue()
+        self._order: queue.Queue[_Item | Job | None] = queue.Queue()
         self._landing: queue.Queue[_Flight | Job | None] = queue.Queue()
         self._write: queue.Queue[Job | None] = queue.Queue()
         self._accept = threading.Lock()
@@ -90,9 +99,9 @@ class Engine:
         # A worker takes a place before it takes an image, so the first in line always has one.
         self._places = threading.Semaphore(self.workers + 2 * self.group)
         self._memory = Memory(writer.limits.decode_bytes)
-        self._air = threading.Semaphore(2)  # passes that the tower was told and has not done
+        self._air = threading.Semaphore(2)  # passes that the tower has begun and not done
         self._last = 0.0  # when the last one was done
-        self._latest: tuple[float, int] | None = None  # the one told last: when, and its rows
+        self._latest: tuple[float, int] | None = None  # the one begun last: when, and its rows
         self._takes: dict[int, float] = {}  # seconds of a pass by its rows, of late
         count = torch.get_num_threads()
         heads = count if writer.model.device.type == "cpu" else 1  # small tensors: one is fastest
@@ -138,7 +147,7 @@ class Engine:
                     self._order.put(item)
                     self._pictures.put(item)
             else:
-                self._order.put(_Item(job))
+                self._order.put(job)
         return job.future
 
     def ask(self, call: Callable[[], Any], alone: bool = False) -> Future[Any]:
@@ -185,7 +194,6 @@ class Engine:
             if item is None:
                 self._places.release()
                 return
-            assert item.part is not None
             try:
                 item.part.set_result(self._view(item))
             except AdteError as error:
@@ -209,30 +217,28 @@ class Engine:
 
     def _view(self, item: _Item) -> Part:
         job = item.job
-        assert isinstance(job, Predict)
         if job.future.done():  # another image of it could not be read
             raise Refused(422, "image", "another image of the request could not be read")
         if self.cut:
             raise stopping()
-        assert item.image is not None
         image = check_picture(item.image, self.writer.limits)
         return prepared(image, job.stream.clf, self._memory, job.explain, job.thumbnails)
 
     # ------------------------------------------------------------------ the tower
 
     def _encode(self) -> None:
-        held: deque[_Item | None] = deque()  # taken, but not yet told to the tower
+        held: deque[_Item | Job | None] = deque()  # taken, but not yet given to the tower
         while (first := held.popleft() if held else self._order.get()) is not None:
-            if first.image is not None:
+            if isinstance(first, _Item):
                 self._air.acquire()  # others come meanwhile
                 self._pass(self._company(first, held))
             elif self.cut:
-                first.job.fail(stopping())
+                first.fail(stopping())
             else:
-                self._landing.put(first.job)
+                self._landing.put(first)
         self._landing.put(None)
 
-    def _company(self, first: _Item, held: deque[_Item | None]) -> list[_Item]:
+    def _company(self, first: _Item, held: deque[_Item | Job | None]) -> list[_Item]:
         """Who goes through the tower with the first one; who was taken beyond them is held.
 
         Others are waited for as long as the tower is busy anyway, or for the window. A pass has a
@@ -245,7 +251,7 @@ class Engine:
                 item = held.popleft() if held else self._order.get(left > 0, max(0.0, left))
             except queue.Empty:
                 break
-            if item is None or item.image is None or _count(item) != _count(first):
+            if not isinstance(item, _Item) or item.views != first.views:
                 held.appendleft(item)
                 break
             group.append(item)
@@ -260,7 +266,7 @@ class Engine:
         return min(self.group, 1 << (images - 1).bit_length())
 
     def _free(self) -> float:
-        """When the tower will have done what it was told."""
+        """When the tower will have done its passes."""
         if self._latest is None:
             return 0.0
         start, rows = self._latest
@@ -269,7 +275,6 @@ class Engine:
     def _pass(self, group: list[_Item]) -> None:
         ready: list[tuple[_Item, Part]] = []
         for item in group:
-            assert item.part is not None
             try:
                 part = item.part.result()
                 if self.cut:
@@ -284,16 +289,14 @@ class Engine:
             self._air.release()
 
     def _through(self, ready: list[tuple[_Item, Part]]) -> None:
-        job = ready[0][0].job
-        assert isinstance(job, Predict)
-        pipeline: Pipeline = job.stream.clf.pipeline
+        pipeline: Pipeline = ready[0][0].job.stream.clf.pipeline
         start = time.perf_counter()
         size = self._rows(len(ready))
         try:
             views: list[Any] = [part.content for _, part in ready]
             pixels = pipeline.pixels(views, size)
             features = pipeline.encode(pixels, size)
-            kept = pixels if any(_keeps(item) for item, _ in ready) else None
+            kept = pixels if any(item.keeps_pixels for item, _ in ready) else None
             start -= sum(x.seconds for x in views if isinstance(x, Far))
             flight = _Flight(ready, kept, features, *_sent(features), start)
             self._latest = start, size
@@ -340,13 +343,12 @@ class Engine:
     def _hand_over(self, flight: _Flight) -> None:
         for i, (item, part) in enumerate(flight.ready):
             job = item.job
-            assert isinstance(job, Predict)
             features = flight.here if job.stream.on_host else flight.features
-            pixels = flight.pixels if _keeps(item) else None
+            pixels = flight.pixels if item.keeps_pixels else None
             encoded = Encoded("image", features[i], None if pixels is None else pixels[i])
             job.parts.append(part._replace(content=encoded))
             if item.last and not job.future.done():
-                job.images = job.images if _keeps(item) else []  # no longer needed
+                job.images = job.images if item.keeps_pixels else []  # no longer needed
                 self._write.put(job)
 
     # ------------------------------------------------------------------ the writer
@@ -391,20 +393,8 @@ def _sent(features: Tensor) -> tuple[Tensor, Callable[[], object]]:
     return here, event.synchronize
 
 
-def _count(item: _Item) -> int:
-    assert isinstance(item.job, Predict)
-    return item.job.stream.settings.views
-
-
-def _keeps(item: _Item) -> bool:
-    """Whether the method looks at pixels."""
-    assert isinstance(item.job, Predict)
-    return item.job.stream.clf.pipeline.keep_pixels
-
-
 def _placed(error: Exception, item: _Item) -> Exception:
     """A refusal that says which one of several images it is of."""
-    assert isinstance(item.job, Predict)
     count = len(item.job.images)
     if count == 1 or not isinstance(error, Refused) or error.status >= 500:  # no image's fault
         return error

@@ -1,4 +1,4 @@
-"""What the service allows, and how it refuses."""
+"""The limits of the service, and its refusals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from adte.core.errors import AdteError, InputError, unknown
 from adte.core.options import check, option
 
-__all__ = ["FORMATS", "Entry", "Gate", "Limits", "Refused", "clipped", "stopping"]
+__all__ = ["FORMATS", "Entry", "Gate", "Limits", "Refused", "Tuning", "clipped", "stopping"]
 
 FORMATS = ("bmp", "gif", "jpeg", "png", "ppm", "tiff", "webp")  # that may be allowed
 PIXELS = 178_956_970  # beyond which Pillow opens nothing
@@ -24,10 +24,11 @@ class Refused(AdteError):
     def __init__(self, status: int, code: str, message: str, retry_after: int = 0) -> None:
         super().__init__(message)
         self.status, self.code, self.retry_after = status, code, retry_after
+        self.headers: dict[str, str] = {}
 
 
 def stopping() -> Refused:
-    """What is said of requests that the end of the process does not wait for."""
+    """The refusal of requests that the end of the process does not wait for."""
     return Refused(503, "stopping", "the server is ending; try again soon", 5)
 
 
@@ -38,7 +39,7 @@ def clipped(name: str, most: int = NAMED) -> str:
 
 @dataclass(frozen=True)
 class Limits:
-    """What strangers may ask for."""
+    """The most that strangers may ask for."""
 
     max_bytes: int = option(16 << 20, "maximum size of a request's body, in bytes", low=1)
     max_pixels: int = option(
@@ -85,25 +86,46 @@ class Limits:
         return tuple(f.strip().upper() for f in self.formats.split(",") if f.strip())
 
 
+@dataclass(frozen=True, kw_only=True)
+class Tuning:
+    """How a service works and stores."""
+
+    snapshot: int = option(128, "events of a stream between two snapshots of its state", low=1)
+    disk: int = option(
+        0, "largest size of the database in bytes, without its log of some MB; 0 sets no limit",
+        low=0,
+    )  # fmt: skip
+    workers: int | None = option(None, "threads that decode images", low=1, high=256)
+    window: float = option(
+        0.005, "seconds that an image may wait for others, to go through a GPU together", low=0
+    )
+    drain: float = option(
+        30.0, "seconds to finish requests under way when the server is stopped", low=0
+    )
+
+    def __post_init__(self) -> None:
+        check(self, "the service")
+
+
 class Gate:
     """Counts what is under way, and turns away what would be too much. Of the event loop alone."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.images = self.bytes = 0
-        self.second = 0.1  # seconds an image takes; told by the engine, for Retry-After
+        self.second = 0.1  # seconds an image takes, by the engine; for Retry-After
         self.reading: set[asyncio.Task[object]] = set()  # requests whose bodies are still coming
         self._buckets: dict[str, tuple[float, float]] = {}  # images left, as of when
 
     @contextmanager
-    def entered(self, size: int, images: int = 1) -> Iterator[Entry]:
-        """A request of so many bytes, if it might be taken now; one that is known has no images.
+    def entered(self, size: int) -> Iterator[Entry]:
+        """A request of so many bytes, if it might be taken now.
 
-        Its bytes count as they come, and its images once they are there: who sends slowly takes
+        Its bytes count as they come, and its images once they have come: who sends slowly takes
         nobody's place.
         """
         entry = Entry(self)
-        entry.check(images, size)
+        entry.check(1, size)
         try:
             yield entry
         finally:
@@ -121,7 +143,7 @@ class Gate:
             self.reading.discard(task)
 
     def give_up(self) -> None:
-        """Wait for no more bodies; their senders are told as at a cancelled request."""
+        """Wait for no more bodies: their requests are cancelled."""
         for task in list(self.reading):
             task.cancel()
 

@@ -25,7 +25,7 @@ from adte.serve.access import Access
 from adte.serve.database import trouble
 from adte.serve.engine import Engine
 from adte.serve.jobs import Call, refusal
-from adte.serve.limits import Gate, Limits, Refused, clipped
+from adte.serve.limits import Gate, Limits, Refused, Tuning, clipped
 from adte.serve.metrics import Metrics
 from adte.serve.schemas import New
 from adte.serve.settings import Event, Settings
@@ -45,10 +45,7 @@ class Service:
     Args:
         folder: where the state lies; made if it is not there.
         model: one with a text tower, in evaluation mode.
-        snapshot: events of a stream from one snapshot to the next.
-        workers: threads that open pictures.
-        window: seconds that an image may wait for company on its way through the tower, on a GPU.
-        disk: bytes that the database may have; 0 sets no limit.
+        tuning: as in `Tuning`.
 
     Attributes:
         notes: sentences about what was dropped when the streams were restored.
@@ -61,24 +58,22 @@ class Service:
         *,
         limits: Limits | None = None,
         access: Access | None = None,
-        snapshot: int = 128,
-        workers: int | None = None,
-        window: float = 0.005,
-        disk: int = 0,
+        **tuning: Any,
     ) -> None:
+        self.tuning = Tuning(**tuning)
         self.limits = limits or Limits()
         self.access = access or Access(None, False)
         self.metrics, self.gate, self.model = Metrics(), Gate(self.limits), model
-        store = Store(folder, most=disk)
+        store = Store(folder, most=self.tuning.disk)
         try:
-            self.writer = Writer(store, model, self.limits, self.metrics, snapshot)
+            self.writer = Writer(store, model, self.limits, self.metrics, self.tuning.snapshot)
         except BaseException as error:
             store.close()
             if isinstance(error, sqlite3.Error | OSError):
                 raise trouble(folder, error) from error
             raise
         self.notes = self.writer.notes
-        self.engine = Engine(self.writer, workers, window)
+        self.engine = Engine(self.writer, self.tuning.workers, self.tuning.window)
         self.maker = ThreadPoolExecutor(1, "adte-maker")  # of streams; texts take their time
         self.making = threading.Lock()  # held meanwhile
         self.awaited: set[asyncio.Future[Call]] = set()  # streams that requests wait for

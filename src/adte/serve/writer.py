@@ -58,8 +58,6 @@ class Writer:
     def __init__(
         self, store: Store, model: Model, limits: Limits, metrics: Metrics, every: int = 128
     ) -> None:
-        if every < 1:
-            raise InputError(f"a snapshot every {every} events is not possible; give at least 1")
         self.store, self.model, self.limits, self.metrics = store, model, limits, metrics
         self.every = every
         self._proved: float | None = 0.0  # when a write succeeded; None after one that failed
