@@ -155,7 +155,7 @@ def test_who_waits_for_a_stream_is_refused_after_the_drain(tmp_path, monkeypatch
         Stream, "make", lambda *_: (inside.set(), go.wait(PATIENCE), SimpleNamespace())[2]
     )
     monkeypatch.setattr(run, "GRACE", 10 * PATIENCE)
-    monkeypatch.setattr(run, "_asked_to_end", lambda s: nullcontext(servers.append(s)))
+    monkeypatch.setattr(run, "on_signal", lambda end: nullcontext(servers.append(end)))
     monkeypatch.setattr(run.os, "_exit", ended.append)
     with run.listen("127.0.0.1", 0) as where, ThreadPoolExecutor(3) as pool:
         port = where.getsockname()[1]
@@ -169,7 +169,7 @@ def test_who_waits_for_a_stream_is_refused_after_the_drain(tmp_path, monkeypatch
         while len(service.awaited) < 2:
             assert time.monotonic() < until
             time.sleep(0.01)
-        servers[0].should_exit = True
+        servers[0]()
         for stream in asked:
             error = stream.exception(PATIENCE)
             assert (error.status, error.code) == (503, "stopping")

@@ -47,7 +47,7 @@ def test_a_rate_starves_nobody(monkeypatch):
             if now < late[images]:
                 continue
             try:
-                gate.spend("shop", images)
+                gate.spend(gate, images)
                 done[kind] += images
                 late[images] = now + 1
             except Refused as error:

@@ -12,7 +12,7 @@ A worker runs `Pipeline` and nothing else. Whatever has an order (writing shards
 stream's log) has one owner, which takes results in the order of their keys. What a
 dead worker had under way is done again by another, unseen. With as many threads, on processors of
 one make, features are the same bytes as on one machine, and so is what is learned; with another
-number of threads they are equal up to float16's last bit. A worker has one thread, unless told.
+number of threads they are equal up to float16's last bit. A worker has one thread by default.
 """
 
 from adte.cluster.connect import ClusterOptions, connected

@@ -54,16 +54,16 @@ class ClusterOptions:
 
 
 def gave_up(error: Exception) -> InputError:
-    """What is said where Ray gives up."""
+    """The error where Ray gives up."""
     from ray.exceptions import OutOfMemoryError, RayActorError, WorkerCrashedError
 
-    said = str(error).strip().splitlines()
+    lines = str(error).strip().splitlines()
     what, mend = "the cluster failed", "the same command"
     if isinstance(error, RayActorError | WorkerCrashedError | OutOfMemoryError):
         what = f"workers died {RETRIES + 1} times at the same work"
         mend = "give them more memory, or leave out the image that ends them; then the same command"
     return InputError(
-        f"{what} ({said[-1] if said else type(error).__name__}); {mend} goes on from what is "
+        f"{what} ({lines[-1] if lines else type(error).__name__}); {mend} goes on from what is "
         "written"
     )
 
@@ -88,17 +88,17 @@ def connected(options: ClusterOptions | None = None) -> Iterator[Any]:
         yield ray
         return
     address = _address(options)
-    said: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    how: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     if address is None:
-        said |= {"address": "local", "include_dashboard": False}
+        how |= {"address": "local", "include_dashboard": False}
     else:
         _check_reachable(address)
-        said |= {"address": address}
+        how |= {"address": address}
     with _own_end() as take_back:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # Ray's own, of versions to come
-                ray.init(**said)
+                ray.init(**how)
         except Exception as error:  # Ray raises plain ones, too
             raise _unreachable(address, error) from error
         except SystemExit:  # Ray's way to answer a SIGTERM while it starts
@@ -152,7 +152,7 @@ def _own_end() -> Iterator[Callable[[], None]]:
 
 
 def _check_reachable(address: str) -> None:
-    """Ray itself tries for minutes; a closed port is told from an open one in seconds."""
+    """Ray itself tries for minutes; a closed port is noticed here in seconds."""
     place = address.removeprefix("ray://")
     if place in ("auto", "local"):
         return
@@ -195,10 +195,10 @@ def _aside(known: set[str]) -> Callable[..., None]:
 
     def note(data: dict[str, Any], *_: Any, **__: Any) -> None:
         for line in data["lines"]:
-            said = ". ".join(str(line).split(". ")[:2])
-            if said not in known:
-                known.add(said)
-                console.say(f"note: Ray says: {said}")
+            text = ". ".join(str(line).split(". ")[:2])
+            if text not in known:
+                known.add(text)
+                console.say(f"note: Ray says: {text}")
 
     return note
 
@@ -207,7 +207,7 @@ def places(ray: Any, options: ClusterOptions, least: int = 1) -> int:
     """How many workers with a model the cluster has room for.
 
     Fewer than `least` are refused on a cluster of this machine, which does not grow. One whose
-    address was given may, so its workers are waited for, with a note of what for.
+    address was given may, so its workers are waited for, with a note.
     """
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     cores, gpus = (sum(node.get(kind, 0.0) for node in nodes) for kind in ("CPU", "GPU"))

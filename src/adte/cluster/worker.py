@@ -47,12 +47,12 @@ class Tower(Loading):
     @classmethod
     def of(cls, model: Model, how: Loading) -> Tower:
         """A model that this process has loaded by its name, to be loaded by workers, too."""
-        given = asdict(how.loading) | {"dtype": str(model.dtype).removeprefix("torch.")}
+        loading = asdict(how.loading) | {"dtype": str(model.dtype).removeprefix("torch.")}
         for name in ("weights", "tokenizer"):
-            if given[name] not in (None, RANDOM):
-                given[name] = os.path.abspath(given[name])
+            if loading[name] not in (None, RANDOM):
+                loading[name] = os.path.abspath(loading[name])
         columns = tuple(model.columns or ()) if isinstance(model, FixedClasses) else ()
-        return cls(model.name, model.fingerprint, columns=columns or None, **given)
+        return cls(model.name, model.fingerprint, columns=columns or None, **loading)
 
     @classmethod
     def itself(cls, model: Model) -> Tower:
@@ -92,15 +92,15 @@ class Chunk:
             raise InputError(self.fault)
         good = iter(self.features)
         for key in self.keys:
-            said = self.errors.get(key)
-            yield key, next(good) if said is None else InputError(said)
+            error = self.errors.get(key)
+            yield key, next(good) if error is None else InputError(error)
 
 
 def unfit(error: Exception) -> str:
     """Why a worker cannot work, in one sentence."""
-    said = str(error) if isinstance(error, AdteError) else f"{type(error).__name__}: {error}"
-    lines = [line for line in said.splitlines() if line.strip()]
-    return f"a worker on {platform.node()} cannot work: {lines[-1].strip() if lines else said}"
+    text = str(error) if isinstance(error, AdteError) else f"{type(error).__name__}: {error}"
+    lines = [line for line in text.splitlines() if line.strip()]
+    return f"a worker on {platform.node()} cannot work: {lines[-1].strip() if lines else text}"
 
 
 @dataclass

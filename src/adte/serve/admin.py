@@ -126,8 +126,8 @@ def backup(folder: StrPath, file: str) -> dict[str, Any]:
         try:
             store.db.execute("VACUUM INTO ?", (name,))  # one read, which writers do not begin anew
         except sqlite3.OperationalError as error:
-            said = f"cannot write {file!r} ({error}); see that its disk has room"
-            raise InputError(said) from error
+            why = f"cannot write {file!r} ({error}); see that its disk has room"
+            raise InputError(why) from error
         size = os.path.getsize(name)
 
     store = Store(folder, reading=True)
@@ -143,7 +143,7 @@ def backup(folder: StrPath, file: str) -> dict[str, Any]:
 def _recovered(store: Store, id: str, **model: Any) -> Stream:
     """A stream of the store.
 
-    `model` are arguments of `load_model`; the name is that of the streams' model unless given.
+    `model` are arguments of `load_model`; by default the name is that of the streams' model.
     """
     stored, known = _stored(store, id), store.model
     assert known is not None

@@ -203,13 +203,13 @@ class Door:
 
 async def _loading(scope: Scope, receive: Receive, send: Send) -> None:
     if scope["path"] == "/health":
-        said = await health()
+        answer = await health()
     elif scope["path"] == "/ready":
-        said = as_json({"status": "loading", "version": __version__}, 503)
+        answer = as_json({"status": "loading", "version": __version__}, 503)
     else:
         why = "the model and the streams are being loaded; try again soon"
         raise Refused(503, "loading", why, retry_after=1)
-    await said(scope, receive, send)
+    await answer(scope, receive, send)
 
 
 # --------------------------------------------------------------------------- the page

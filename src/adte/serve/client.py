@@ -210,7 +210,7 @@ class RemoteStream:
         return dict(self._call("GET", ""))
 
     def state(self) -> dict[str, Any]:
-        """What the stream has learned: prior, q, counts of each class, drift of the prior."""
+        """The state that was learned: prior, q, counts of each class, drift of the prior."""
         return dict(self._call("GET", "/state"))
 
     def history(self, last: int = 200) -> list[dict[str, Any]]:
@@ -291,12 +291,12 @@ def new_key() -> str:
     return secrets.token_urlsafe(18)
 
 
-def _is_file(given: Any) -> bool:
+def _is_file(value: Any) -> bool:
     """Whether it is a file's name or content, and not base64 already."""
-    if isinstance(given, str):
+    if isinstance(value, str):
         with suppress(OSError, ValueError):
-            return Path(given).is_file()
-    return isinstance(given, os.PathLike | bytes | bytearray | memoryview)
+            return Path(value).is_file()
+    return isinstance(value, os.PathLike | bytes | bytearray | memoryview)
 
 
 def _read(file: File) -> bytes:

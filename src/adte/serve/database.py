@@ -62,7 +62,7 @@ def _locked(path: Path) -> Lock:
 
 
 def trouble(folder: str | os.PathLike[str], error: Exception) -> AdteError:
-    """What to say of a database that cannot be used: the disk is at fault, or its content."""
+    """The error of a database that cannot be used: the disk is at fault, or its content."""
     if isinstance(error, sqlite3.OperationalError | OSError):
         return InputError(
             f"cannot use the database in {str(folder)!r} ({error}); see that its disk has room and "

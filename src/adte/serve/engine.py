@@ -227,7 +227,7 @@ class Engine:
     # ------------------------------------------------------------------ the tower
 
     def _encode(self) -> None:
-        held: deque[_Item | Job | None] = deque()  # taken, but not yet given to the tower
+        held: deque[_Item | Job | None] = deque()  # taken, but not yet in the tower
         while (first := held.popleft() if held else self._order.get()) is not None:
             if isinstance(first, _Item):
                 self._air.acquire()  # others come meanwhile
@@ -376,7 +376,7 @@ class Engine:
         try:
             if jobs:
                 self.writer.apply(jobs)
-        except Exception as error:  # whatever it was, those who wait are told, and it goes on
+        except Exception as error:  # whatever it was, those who wait get it, and the thread goes on
             log.exception("a group of requests failed")
             for job in jobs:
                 job.fail(error)

@@ -1,4 +1,4 @@
-"""What a prediction was made of, for people who look at it."""
+"""The views and numbers behind a prediction, for people who look at it."""
 
 from __future__ import annotations
 

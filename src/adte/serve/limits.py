@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from adte.core.errors import AdteError, InputError, unknown
 from adte.core.options import check, option
@@ -15,7 +16,7 @@ __all__ = ["FORMATS", "Entry", "Gate", "Limits", "Refused", "Tuning", "clipped",
 
 FORMATS = ("bmp", "gif", "jpeg", "png", "ppm", "tiff", "webp")  # that may be allowed
 PIXELS = 178_956_970  # beyond which Pillow opens nothing
-NAMED = 40  # letters of a name that are said again
+NAMED = 40  # letters of a name that are repeated
 
 
 class Refused(AdteError):
@@ -33,7 +34,7 @@ def stopping() -> Refused:
 
 
 def clipped(name: str, most: int = NAMED) -> str:
-    """A name that a stranger sent, short enough to be said in a refusal, with `!r`."""
+    """A name that a stranger sent, short enough for a refusal, with `!r`."""
     return name if len(name) <= most else f"{name[:most]}…"
 
 
@@ -95,7 +96,7 @@ class Tuning:
         0, "largest size of the database in bytes, without its log of some MB; 0 sets no limit",
         low=0,
     )  # fmt: skip
-    workers: int | None = option(None, "threads that decode images", low=1, high=256)
+    workers: int | None = option(None, "threads that decode images", low=1, high=1024)
     window: float = option(
         0.005, "seconds that an image may wait for others, to go through a GPU together", low=0
     )
@@ -115,7 +116,8 @@ class Gate:
         self.images = self.bytes = 0
         self.second = 0.1  # seconds an image takes, by the engine; for Retry-After
         self.reading: set[asyncio.Task[object]] = set()  # requests whose bodies are still coming
-        self._buckets: dict[str, tuple[float, float]] = {}  # images left, as of when
+        # Of each stream, images left as of when.
+        self._allowances = WeakKeyDictionary[object, tuple[float, float]]()
 
     @contextmanager
     def entered(self, size: int) -> Iterator[Entry]:
@@ -129,7 +131,8 @@ class Gate:
         try:
             yield entry
         finally:
-            entry.leave()
+            self.images -= entry.images
+            self.bytes -= entry.bytes
 
     @contextmanager
     def read(self) -> Iterator[None]:
@@ -147,7 +150,7 @@ class Gate:
         for task in list(self.reading):
             task.cancel()
 
-    def spend(self, stream: str, images: int) -> None:
+    def spend(self, stream: object, images: int) -> None:
         """Take images from the allowance of a stream; refuse if there is none left.
 
         A request may take more than there are, so that others do not keep it from ever having
@@ -157,17 +160,13 @@ class Gate:
         if not rate:
             return
         most, now = max(rate, 1.0), time.monotonic()
-        left, then = self._buckets.get(stream, (most, now))
+        left, then = self._allowances.get(stream, (most, now))
         left = min(most, left + rate * (now - then))
         if left < 1:
             wait = max(1, round((1 - left) / rate + 0.5))
             raise Refused(429, "rate", f"this stream may send {rate:g} images per second; "
                           f"try again in {wait} s", wait)  # fmt: skip
-        self._buckets[stream] = left - images, now
-
-    def forget(self, stream: str) -> None:
-        """A stream is gone."""
-        self._buckets.pop(stream, None)
+        self._allowances[stream] = left - images, now
 
 
 class Entry:
@@ -183,12 +182,6 @@ class Entry:
         self.gate.bytes += size
         self.images += images
         self.bytes += size
-
-    def leave(self) -> None:
-        """Count no more of it."""
-        self.gate.images -= self.images
-        self.gate.bytes -= self.bytes
-        self.images = self.bytes = 0
 
     def check(self, images: int, size: int) -> None:
         """Refuse so many more, if they are too many. One request alone may have more bytes."""

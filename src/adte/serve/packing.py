@@ -45,7 +45,7 @@ def unpack(data: bytes) -> dict[str, Tensor]:
 
 
 def dump(clf: Classifier) -> bytes:
-    """What `Classifier.checkpoint` would write: that others may go on from it is not noted."""
+    """The bytes that `Classifier.checkpoint` would write."""
     return b"".join(as_bytes(clf.method.state_dict(), clf.facts))
 
 
@@ -74,5 +74,4 @@ def _as_file(data: bytes) -> Iterator[Path]:
         try:
             yield path
         except AdteError as error:  # where it lay for a moment is nobody's business
-            said = str(error).replace(repr(str(path)), "the state")
-            raise StateError(said) from None
+            raise StateError(str(error).replace(repr(str(path)), "the state")) from None

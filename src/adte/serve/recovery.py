@@ -43,9 +43,9 @@ def recover_all(store: Store, model: Model) -> tuple[dict[str, Stream], list[str
     alike: dict[str, Stream] = {}  # by their settings; they share the vectors of the classes
     for stored in store.streams():
         like = alike.get(repr(stored.settings)) or next(iter(alike.values()), None)
-        stream, said = recover(store, stored, model, like)
+        stream, texts = recover(store, stored, model, like)
         streams[stored.id] = alike[repr(stored.settings)] = stream
-        notes += [f"stream {stored.id!r}: {text}" for text in said]
+        notes += [f"stream {stored.id!r}: {text}" for text in texts]
     return streams, notes
 
 

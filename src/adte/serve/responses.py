@@ -39,7 +39,7 @@ def repeated(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def state_of(stream: Stream, history: Sequence[Row]) -> dict[str, Any]:
-    """What a stream has learned, and its last predictions summed up."""
+    """The state of a stream, and its last predictions summed up."""
     prior, q = stream.beliefs()
     names = stream.clf.classes
     counts = [0] * len(names)

@@ -197,7 +197,6 @@ async def delete_stream(service: Served, stream: OfStream) -> Response:
     """Delete a stream and its state."""
     call = Call(call=partial(service.writer.delete, stream), alone=True)
     await kept(service.engine.submit(call))
-    service.gate.forget(stream.id)
     return Response(status_code=204)
 
 
@@ -273,7 +272,7 @@ async def predict(
             thumbnails=thumbnails,
         )
         entry.take(len(images), 0)
-        service.gate.spend(stream.id, len(images))
+        service.gate.spend(stream, len(images))
         answer = await done(service, job)
     service.metrics.request_seconds.observe(time.perf_counter() - start)
     return as_json(answer)

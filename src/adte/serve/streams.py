@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -42,7 +42,7 @@ ANY = [f.upper() for f in FORMATS]  # what was accepted once is read again, what
 
 @dataclass(frozen=True)
 class Mark:
-    """What a stream goes back to if a change cannot be written."""
+    """Where a stream stood, to go back to if a change cannot be written."""
 
     tensors: dict[str, Tensor]
     seen: int
@@ -76,10 +76,11 @@ class Stream:
     origin: Tensor | None = None
     drift: float | None = None
     damaged: str = ""
-    episodic: bool = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.episodic = self.settings.protocol == "episodic"
+    @property
+    def episodic(self) -> bool:
+        """Whether each image is the first one."""
+        return self.settings.protocol == "episodic"
 
     @property
     def _device(self) -> torch.device:
@@ -149,13 +150,13 @@ class Stream:
 
     def look(self, batch: Batch) -> list[Prediction]:
         """Predictions that leave everything as it is."""
-        if self.episodic:
-            seen = self.clf.seen
-            try:
-                return self._each_anew(batch)
-            finally:
-                self.clf.seen = seen
-        return self.clf.step(batch, learn=False)
+        if not self.episodic:
+            return self.clf.step(batch, learn=False)
+        mark = self.mark()
+        try:
+            return self.learn(batch)
+        finally:
+            self.back_to(mark)
 
     @property
     def joins(self) -> bool:
@@ -164,16 +165,17 @@ class Stream:
 
     def learn(self, batch: Batch) -> list[Prediction]:
         """Predict and learn, unless frozen. Where there is no prediction, nothing has changed."""
-        if self.episodic:
-            return self._each_anew(batch)
-        method, seen = self.clf.method, self.clf.seen
-        before = None if self.clf.frozen else method.state_dict()
+        mark, method = self.mark(), self.clf.method
         try:
-            return self.clf.step(batch)
+            if not self.episodic:
+                return self.clf.step(batch)
+            predictions = []
+            for image in batch:  # each as the first one after the initial state
+                predictions += self.clf.step(image)
+                method.load_state_dict(mark.tensors)
+            return predictions
         except InputError:
-            if before is not None:
-                method.load_state_dict(before)
-                self.clf.seen = seen
+            self.back_to(mark)
             raise
 
     def note(
@@ -197,21 +199,6 @@ class Stream:
             data = pack({"features": torch.stack(list(features))})
         self.seq += 1
         return Event(kind, len(found), data)
-
-    def _each_anew(self, batch: Batch) -> list[Prediction]:
-        """Each image as the first one after the state that was given; that stays as it is."""
-        found, seen, method = [], self.clf.seen, self.clf.method
-        state = method.state_dict()
-        try:
-            for image in batch:
-                method.load_state_dict(state)
-                found += self.clf.step(image)
-            return found
-        except InputError:
-            self.clf.seen = seen
-            raise
-        finally:
-            method.load_state_dict(state)
 
     def measure_drift(self, found: list[Prediction]) -> list[float | None]:
         """How far the prior had gone at each image."""
@@ -337,7 +324,7 @@ class Stream:
         return dump(self.clf)
 
     def facts(self) -> dict[str, Any]:
-        """What is told of a stream."""
+        """The facts of a stream, as the API has them."""
         s = self.settings
         return {
             "id": self.id,
@@ -374,7 +361,7 @@ class Stream:
 
 
 class _Sizes(dict[str, int]):
-    """What the letters of a declared state stand for; a guess where only the model knows."""
+    """Sizes for the letters of a declared state; a guess where only the model knows."""
 
     def __missing__(self, letter: str) -> int:
         return 64

@@ -89,7 +89,7 @@ class Writer:
         return not self.writable or time.monotonic() - (self._proved or 0.0) > DOUBT
 
     def probe(self, size: int) -> None:
-        """Try whether the disk takes so many bytes more; with 0 they are given back."""
+        """Try whether the disk takes so many bytes more; with 0 they are freed."""
         self.store.set_fact("probe", "x" * size)
         if size == 0:
             self._after.append(lambda: setattr(self, "_proved", time.monotonic()))
@@ -126,7 +126,7 @@ class Writer:
                 job.fail(Refused(503, "storage", "the state cannot be written now, and nothing "
                                  "has changed; try again later", 5))  # fmt: skip
             if reads := [job for job in jobs if job not in writes]:
-                self.apply(reads)  # what they found may rest on what was taken back
+                self.apply(reads)  # their answers may rest on what was taken back
             return
         except Exception as error:
             self._take_back()
@@ -358,7 +358,7 @@ class Writer:
     # ------------------------------------------------------------------ reading
 
     def state(self, stream: Stream) -> dict[str, Any]:
-        """What a stream has learned, and its last predictions summed up."""
+        """The state of a stream, and its last predictions summed up."""
         return state_of(stream, self._history(stream, HISTORY))
 
     def history(self, stream: Stream, last: int) -> dict[str, Any]:
