@@ -45,14 +45,15 @@ def listing(folder: StrPath) -> list[dict[str, Any]]:
     rows = []
     with _open(folder) as store:
         for s in store.streams():
-            snapshots, events = store.snapshots(s.id), dict(store.log(s.id))
-            seq = seen = 0
+            snapshots = store.snapshots(s.id)
+            seq = seen = events = 0
             if newest := next((x for x in snapshots if x.good), None):
                 seq, seen = newest.seq, learned_in(newest.data)[1]["seen"]
-            for number in [n for n in events if n > seq]:
-                if seq == 0 and number > 1:  # the log was cut off
-                    break
-                seq, event = number, events[number]
+            for number, event in store.log(s.id):
+                events += 1
+                if number <= seq or (seq == 0 and number > 1):  # in the snapshot, or cut off
+                    continue
+                seq = number
                 if event is not None and event.kind in ("reset", "state"):
                     seen = learned_in(event.data)[1]["seen"] if event.data else 0
                 elif event is not None and event.kind != "look":
@@ -62,7 +63,7 @@ def listing(folder: StrPath) -> list[dict[str, Any]]:
             rows.append({
                 "id": s.id, "method": s.settings.method, "classes": len(s.settings.classes),
                 "views": s.settings.views, "created": s.created, "seen": seen, "seq": seq,
-                "log": len(events), "snapshots": len(snapshots),
+                "log": events, "snapshots": len(snapshots),
             })  # fmt: skip
     return rows
 
