@@ -458,7 +458,7 @@ def test_pages_of_other_sites_are_refused(open_house):
 
 def test_limits(tmp_path):
     limits = Limits(max_bytes=4000, max_pixels=2000, max_images=2, max_views=8, max_classes=4,
-                    max_prompts=8, max_streams=2, max_state=4000, rate=2.0)  # fmt: skip
+                    max_prompts=8, max_streams=2, max_state=4000, rate=0.5)  # fmt: skip
     with running(tmp_path, limits=limits) as (client, _):
         stream, path = made(client, "shop"), "/v1/streams/shop/predict"
         refused(client, 413, "bytes", "POST", path, b"x" * 4001)
@@ -482,13 +482,12 @@ def test_limits(tmp_path):
         with pytest.raises(ServiceError) as error:
             made(client, "third")
         assert (error.value.status, error.value.code) == (409, "limit")
-        codes = []
-        for _ in range(6):
-            status, headers, _ = raw(client, "POST", path, jpeg(1))
-            codes.append(status)
+        answers = [raw(client, "POST", path, jpeg(1)) for _ in range(6)]
+        codes = [status for status, _, _ in answers]
         assert 429 in codes
-        assert int(headers["retry-after"]) >= 1 or status == 200
-        time.sleep(1.1)
+        waits = [int(headers["retry-after"]) for status, headers, _ in answers if status == 429]
+        assert min(waits) >= 1
+        time.sleep(2.1)
         assert raw(client, "POST", path, jpeg(1))[0] == 200
         assert stream.facts()["seen"] == codes.count(200) + 1
 
