@@ -95,7 +95,7 @@ class Nodes:
         self.cluster = patiently(lambda: Cluster(initialize_head=True, head_node_args=head))
         self.nodes = [self._node() for _ in range(count)]
         self.ray.init(address=self.cluster.address, log_to_driver=False, logging_level="ERROR")
-        _quieten(self.ray)
+        _quieten()
 
     def _node(self) -> Any:
         return patiently(lambda: self.cluster.add_node(num_cpus=1, object_store_memory=self.SIZE))

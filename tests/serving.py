@@ -17,6 +17,7 @@ from pathlib import Path
 from random import randrange
 from typing import Any
 
+import httpx
 import numpy as np
 import torch
 import uvicorn
@@ -176,6 +177,19 @@ def wait_ready(port: int) -> None:
             time.sleep(0.01)
 
 
+def form(*images: bytes) -> tuple[str, bytes]:
+    """The Content-Type and the body of a form with images."""
+    files = [("image", ("image", image)) for image in images]
+    request = httpx.Request("POST", "http://localhost", files=files)
+    return request.headers["content-type"], request.read()
+
+
+def figure(service: Service, name: str) -> float:
+    """A metric over all its labels."""
+    samples = [s for metric in service.metrics.registry.collect() for s in metric.samples]
+    return sum(s.value for s in samples if s.name == f"adte_{name}")
+
+
 def wait_together(client: adte.Client, images: int, done: Sequence[object] = ()) -> None:
     """Until so many images wait in the service, or one request is done."""
     until = time.monotonic() + PATIENCE
@@ -186,5 +200,5 @@ def wait_together(client: adte.Client, images: int, done: Sequence[object] = ())
         time.sleep(0.005)
 
 
-__all__ = ["CLASSES", "PATIENCE", "Forge", "Limits", "classifier", "free_port", "jpeg", "made",
-           "running", "small", "wait_ready", "wait_together"]  # fmt: skip
+__all__ = ["CLASSES", "PATIENCE", "Forge", "Limits", "classifier", "figure", "form", "free_port",
+           "jpeg", "made", "running", "small", "wait_ready", "wait_together"]  # fmt: skip

@@ -97,7 +97,7 @@ def test_options_of_a_cluster_want_one():
 
 @pytest.mark.parametrize(
     ("verb", "option"),
-    [("eval", "workers"), ("compare", "gpus"), ("predict", "decoders"), ("serve", "chunk")],
+    [("eval", "workers"), ("compare", "gpus"), ("serve", "chunk")],
 )
 def test_a_verb_has_only_the_options_that_it_uses(verb, option):
     found = CliRunner().invoke(main, [verb, "--engine", "ray", f"--cluster-{option}", "2"])
@@ -105,7 +105,7 @@ def test_a_verb_has_only_the_options_that_it_uses(verb, option):
     assert f"No such option '--cluster-{option}'" in found.output
 
 
-@pytest.mark.parametrize("option", [{"workers": 0}, {"decoders": -1}, {"gpus": -1}, {"chunk": 0}])
+@pytest.mark.parametrize("option", [{"workers": 0}, {"gpus": -1}, {"chunk": 0}])
 def test_options_that_cannot_be(option):
     with pytest.raises(InputError, match=f"{next(iter(option))}="):
         ClusterOptions(**option)
@@ -131,10 +131,8 @@ CORES = Machines({"CPU": 2.0})
 @pytest.mark.parametrize(("machines", "asked", "room"), [
     (CORES, {}, 2),
     (CORES, {"workers": 100}, 2),
-    (CORES, {"decoders": 1}, 1),
-    (CORES, {"decoders": 8}, 1),
     (Machines({"CPU": 8.0, "GPU": 2.0}), {"gpus": 0.5}, 4),
-    (Machines({"CPU": 1.0, "GPU": 3.0}, {"GPU": 1.0}), {"gpus": 2, "decoders": 1}, 1),
+    (Machines({"CPU": 1.0, "GPU": 3.0}, {"GPU": 1.0}), {"gpus": 2}, 1),
 ])  # fmt: skip
 def test_as_many_workers_as_there_is_room_for(machines, asked, room):
     assert places(machines, ClusterOptions(**asked)) == room
@@ -145,7 +143,6 @@ def test_as_many_workers_as_there_is_room_for(machines, asked, room):
      "lower --cluster-gpus"),
     (Machines({"GPU": 1.0}, {"GPU": 1.0}), {"gpus": 2}, 1, "0 CPUs and 2 GPUs, but a worker .*"),
     (CORES, {"workers": 100}, 100, "100 workers ask for 1 CPU each; lower --cluster-workers"),
-    (Machines({"CPU": 1.0}), {"decoders": 3}, 1, "a decoder for 1 CPU; lower --cluster-decoders"),
 ])  # fmt: skip
 def test_no_room_is_said_at_once(machines, asked, least, said, monkeypatch, capsys):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)

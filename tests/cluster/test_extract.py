@@ -33,7 +33,7 @@ def by_cluster(stream, folder, **said):
     return extract(stream, folder, shard=16, tower=tower, options=options, **said)
 
 
-@pytest.mark.parametrize("options", [{"workers": 1, "decoders": 1}, {}], ids=str)
+@pytest.mark.parametrize("options", [{"workers": 1}, {}], ids=str)
 def test_shards_are_those_of_one_machine(nodes, tmp_path, options):
     broken = (3, 17)
     plain(live(50, broken=broken), tmp_path / "plain", shard=16)
@@ -89,7 +89,7 @@ def test_killed_workers_and_nodes_cost_nothing(nodes, tmp_path):
         if len(killed) % 3 == 2:  # the last: another may take its time to come
             nodes.kill_node(rng)
             killed.append("node")
-        elif nodes.kill_worker("MapWorker", rng):
+        elif nodes.kill_worker("Remote", rng):
             killed.append("worker")
     thread.join()
     assert not failed, failed

@@ -94,7 +94,6 @@ def test_a_tower_that_is_killed_takes_no_image_with_it(open_house, nodes):
         while not ended:
             ended = killed.is_set()
             assert [stream.predict(x, learn=False).label for x in images] == expected
-        stream.client.close()
 
     with ThreadPoolExecutor(4) as asking:
         asked = [asking.submit(ask) for _ in range(4)]

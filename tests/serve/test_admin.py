@@ -1,4 +1,4 @@
-"""`adte state` on a small service's folder: what it writes over, merges and waits for."""
+"""`adte state` on a small service's folder: what it writes over and waits for."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from adte import InputError
 from adte.cli import main
 from adte.files.states import is_state
 from adte.serve import admin
+from adte.serve.database import NAME
 from adte.serve.service import Service
-from adte.serve.store import NAME
 from adte.testing import SmallModel
 from serving import classifier, jpeg, made, running, small
 
@@ -127,29 +127,6 @@ def test_a_backup_goes_to_standard_output_and_nothing_else_does(folder):
     assert f"{len(done.stdout):,} bytes" in done.stderr.decode()
 
 
-def test_a_stream_is_not_merged_into_itself(folder):
-    assert "cannot merge a stream into itself" in ran(folder, "merge", "shop", "shop", code=2)
-    assert [row["seen"] for row in admin.listing(folder)] == [2]
-
-
-def test_what_streams_began_from_is_not_merged_twice(folder, tmp_path):
-    """It is refused, and the files are merged as the refusal says."""
-    warm, one, two, both = (str(tmp_path / f"{name}.adte") for name in ("w", "1", "2", "both"))
-    with running(folder) as (client, _):
-        Path(warm).write_bytes(client.stream("shop").export())
-        for id, file, images in (("one", one, [3]), ("two", two, [4, 5, 6])):
-            stream = made(client, id, start=warm)
-            stream.predict_many([jpeg(i) for i in images])
-            Path(file).write_bytes(stream.export())
-    for here, there in (("one", "two"), ("shop", "one")):  # the latter began from the former
-        said = ran(folder, "merge", here, there, code=2)
-        assert f"{here!r} and {there!r} go back to the same state, which would count twice" in said
-    assert [row["seen"] for row in admin.listing(folder)] == [2, 1, 3]
-    done = CliRunner().invoke(main, ["merge", one, two, "--start", warm, "--out", both])
-    assert done.exit_code == 0, done.output
-    assert "4 images seen" in ran(folder, "import", "one", both)
-
-
 def damage(folder) -> None:
     """No snapshot is good, and the log has lost its beginning."""
     db = sqlite3.connect(folder / NAME)
@@ -159,55 +136,38 @@ def damage(folder) -> None:
     db.close()
 
 
-def test_import_makes_a_damaged_stream_whole(folder, tmp_path):
+def test_an_import_makes_a_damaged_stream_whole(folder, tmp_path):
     state = tmp_path / "shop.adte"
     ran(folder, "export", "shop", str(state))
     damage(folder)
     assert "is damaged" in ran(folder, "export", "shop", str(tmp_path / "no"), code=2)
-    assert "2 images seen" in ran(folder, "import", "shop", str(state))
-    assert admin.verify(folder) == []
     clf = classifier()
     clf.load_state(state)
+    with running(folder) as (client, _):
+        stream = client.stream("shop")
+        assert stream.facts()["damaged"]
+        assert stream.take_over(state)["damaged"] is None
+        assert admin.verify(folder) == []
     with running(folder) as (client, service):
         assert service.notes == []
-        stream = client.stream("shop")
-        assert stream.facts()["damaged"] is None
-        found = stream.predict(jpeg(3), probs=True)
+        found = client.stream("shop").predict(jpeg(3), probs=True)
         assert found.probs == clf.predict(jpeg(3)).probs.tolist()
         assert found.seen == 3
 
 
-def test_an_import_over_http_leaves_no_damaged_snapshot(folder, tmp_path):
-    state = tmp_path / "shop.adte"
-    ran(folder, "export", "shop", str(state))
-    damage(folder)
-    with running(folder) as (client, _):
-        client.stream("shop").take_over(state)
-        assert admin.verify(folder) == []
-
-
-def test_a_state_is_taken_over_alike_by_all(tmp_path, monkeypatch):
-    """What was shown of the time before is gone, over HTTP and without, for good."""
-    monkeypatch.setattr(admin, "load_model", lambda name, **where: small())
-    place, ids = tmp_path / "s", ("http", "import", "merge")
-    with running(place) as (client, _):
-        for id in ids:
-            stream = made(client, id)
-            for i in range(3):
-                stream.predict(jpeg(i), label="cat")
-        made(client, "other").predict(jpeg(7))
-        (tmp_path / "a.adte").write_bytes(client.stream("http").export())
-        client.stream("http").take_over(tmp_path / "a.adte")
-    ran(place, "import", "import", str(tmp_path / "a.adte"))
-    ran(place, "merge", "merge", "other")
-    with running(place) as (client, service):
+def test_what_was_before_an_import_is_shown_no_more(tmp_path):
+    with running(tmp_path) as (client, _):
+        stream = made(client)
+        for i in range(3):
+            stream.predict(jpeg(i), label="cat")
+        stream.take_over(stream.export())
+    with running(tmp_path) as (client, service):
         assert service.notes == []
-        for id in ids:
-            shown = client.stream(id).state()
-            assert (shown["seen"], shown["seq"]) == (4 if id == "merge" else 3, 4)
-            assert (sum(shown["counts"]), shown["labelled"]) == (0, 0)
-            assert shown["drift"] is shown["accuracy"] is None
-            assert client.stream(id).history() == []
+        shown = client.stream("shop").state()
+        assert (shown["seen"], shown["seq"]) == (3, 4)
+        assert (sum(shown["counts"]), shown["labelled"]) == (0, 0)
+        assert shown["drift"] is shown["accuracy"] is None
+        assert client.stream("shop").history() == []
 
 
 def test_the_list_says_what_the_server_says(tmp_path):
@@ -254,20 +214,11 @@ def test_another_model_than_the_streams_is_refused(folder, tmp_path, monkeypatch
 
 
 def test_json_says_what_was_done(folder, tmp_path):
-    with running(folder) as (client, _):
-        made(client, "other").predict(jpeg(3))
     file, state = tmp_path / "done.json", str(tmp_path / "a.adte")
-    seen = {
-        "export": ["shop", state, 2],
-        "merge": ["shop", "other", 3],
-        "import": ["other", state, 2],
-    }
-    for action, (id, word, images) in seen.items():
-        ran(folder, action, id, word, "--json", str(file))
-        said = json.loads(file.read_text())
-        what = "merged" if action == "merge" else "file"
-        assert said.pop("adte")
-        assert said == {"action": action, "stream": id, what: word, "seen": images}
+    ran(folder, "export", "shop", state, "--json", str(file))
+    said = json.loads(file.read_text())
+    assert said.pop("adte")
+    assert said == {"action": "export", "stream": "shop", "file": state, "seen": 2}
     ran(folder, "prune", "--json", str(file))
     said = json.loads(file.read_text())
     assert said["action"] == "prune"
@@ -280,8 +231,6 @@ def test_json_goes_over_nothing_that_is_read_or_written(folder, tmp_path):
     ran(folder, "export", "shop", state)
     said = ran(folder, "prune", f"--json={folder / NAME}", "--force", code=2)
     assert "in the input folder" in said
-    said = ran(folder, "import", "shop", state, f"--json={state}", "--force", code=2)
-    assert "an input is never written over" in said
     said = ran(folder, "export", "shop", "-", "--json", code=2)
     assert "the same file" in said
     assert (folder / NAME).read_bytes() == before
@@ -289,11 +238,9 @@ def test_json_goes_over_nothing_that_is_read_or_written(folder, tmp_path):
 
 def test_a_folder_in_use_says_to_stop_its_server(tmp_path):
     with running(tmp_path / "s") as (client, _):
-        made(client, "shop"), made(client, "other")
-        (tmp_path / "file").write_bytes(b"x")
+        made(client, "shop")
         tries = (
-            lambda: admin.merge_(tmp_path / "s", "shop", "other"),
-            lambda: admin.import_(tmp_path / "s", "shop", str(tmp_path / "file")),
+            lambda: admin.delete(tmp_path / "s", "shop"),
             lambda: admin.prune(tmp_path / "s"),
             lambda: Service(tmp_path / "s", small()),
         )

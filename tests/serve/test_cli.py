@@ -58,7 +58,7 @@ def test_what_cannot_be_served(tmp_path):
     few = "max_images=0 of the service must be at least 1"
     assert few in refused(*state, "--max-images", "0")
     for seconds in ("--drain", "--window"):
-        assert f"{seconds} -1 is negative" in refused(*state, seconds, "-1")
+        assert f"{seconds[2:]}=-1.0 of the service must be" in refused(*state, seconds, "-1")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         assert "cannot listen" in refused(*state, "--port", port)

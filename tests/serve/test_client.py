@@ -10,6 +10,7 @@ import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import httpx
 import numpy as np
 import pytest
 import torch
@@ -122,21 +123,21 @@ def test_what_cannot_be_sent_is_refused_with_the_mend(stream):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_forked_process_has_a_line_of_its_own(stream):
+def test_a_forked_process_has_connections_of_its_own(stream):
     client = stream.client
     client.info()
-    line = client._local.line
+    http = client._http
     child = os.fork()
     if child == 0:
         found = 1
         try:
             client.info()
-            found = int(client._local.line is line)
+            found = int(client._http is http)
         finally:
             os._exit(found)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     client.info()
-    assert client._local.line is line  # the child has left it as it was
+    assert client._http is http  # the child has left them as they were
 
 
 def test_a_client_stays_with_its_service():
@@ -162,112 +163,102 @@ def test_what_no_client_can_wait_for_is_refused(wrong):
         Client(**wrong)
 
 
+def reply(status: int, code: str = "", message: str = "", **headers: str) -> httpx.Response:
+    """An answer that did not come from the service of these tests."""
+    said = {"error": {"code": code, "message": message}} if code else None
+    return httpx.Response(status, json=said, headers=headers)
+
+
+class Line:
+    """What a client gets in the place of the first answers: errors, or others' answers."""
+
+    def __init__(self, client: Client, monkeypatch, *first, then=None) -> None:
+        self.sent, self.waited = 0, []
+        send, first, then = client._send, list(first), then
+
+        def sent(*request, **more):
+            self.sent += 1
+            found = first.pop(0) if first else then
+            if isinstance(found, Exception):
+                raise found
+            return send(*request, **more) if found is None else found
+
+        monkeypatch.setattr(client, "_send", sent)
+        monkeypatch.setattr("time.sleep", self.waited.append)
+
+
+NONE = httpx.ConnectError("Connection refused")
+LOADING = reply(503, "loading", "it loads", **{"retry-after": "1"})
+LATE = {"retry-after": "Mon, 16 Nov 2026 12:00:00 GMT"}  # a date may stand there, too
+
+
 def test_an_answer_that_a_proxy_lost_is_asked_for_again(stream, monkeypatch):
     client = Client(stream.client.url, retries=4)
-    once, lost = client._once, [502, 504, 503, 500]
-    late = {"retry-after": "Mon, 16 Nov 2026 12:00:00 GMT"}  # a date may stand there, too
+    before, streams = stream.facts()["seen"], len(client.streams())
+    send, lost = client._send, [502, 504, 503, 500]
 
-    def through_a_proxy(*request):
-        answer = once(*request)
-        return (lost.pop(), late, b"") if lost else answer
+    def through_a_proxy(*request, **more):
+        answer = send(*request, **more)
+        return reply(lost.pop(), **LATE) if lost else answer
 
-    monkeypatch.setattr(client, "_once", through_a_proxy)
+    monkeypatch.setattr(client, "_send", through_a_proxy)
     monkeypatch.setattr("time.sleep", lambda seconds: None)
-    before = stream.facts()["seen"]
     found = client.stream(stream.id).predict(jpeg(5))
     assert (found.repeated, found.seen, lost) == (True, before + 1, [])
-    streams, lost = len(client.streams()), [502]
+    lost = [502]
     made = client.create(["cat"], views=2)
     assert (made.facts()["seen"], lost, len(client.streams())) == (0, [], streams + 1)
     client.close()
 
 
-LOADING = (503, {"retry-after": "1"}, b'{"error": {"code": "loading", "message": "it loads"}}')
-
-
 @pytest.mark.parametrize("timeout", [60.0, None])
-def test_a_service_that_starts_is_waited_for(stream, monkeypatch, timeout):
+@pytest.mark.parametrize("first", [NONE, LOADING], ids=["process", "model"])
+def test_a_service_that_starts_is_waited_for(stream, monkeypatch, first, timeout):
     client = Client(stream.client.url, retries=1, timeout=timeout)
-    once, starting = client._once, [LOADING] * 20
-    waited = []
-    monkeypatch.setattr(client, "_once", lambda *r: starting.pop() if starting else once(*r))
-    monkeypatch.setattr("time.sleep", waited.append)
+    line = Line(client, monkeypatch, *[first] * 20)
     assert client.stream(stream.id).facts()["id"] == stream.id
-    assert (len(waited), starting) == (20, [])
-    client.close()
-
-
-@pytest.mark.parametrize(("retries", "tries"), [(0, 1), (2, 3)])
-def test_but_not_for_longer_than_its_timeout_nor_without_retries(monkeypatch, retries, tries):
-    client, asked, now = Client(retries=retries, timeout=30.0), [], [0.0, *[31.0] * 9]
-    monkeypatch.setattr(client, "_once", lambda *request: asked.append(request) or LOADING)
-    monkeypatch.setattr("time.monotonic", lambda: now.pop(0))
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
-    with pytest.raises(ServiceError, match="it loads"):
-        client.streams()
-    assert len(asked) == tries
-
-
-def test_a_service_whose_process_starts_is_waited_for(stream, monkeypatch):
-    """It does not listen yet; nothing was sent, and it counts as no retry."""
-    client, refusals, waited = Client(stream.client.url, retries=1), 9, []
-    connect = socket.create_connection
-
-    def late(*where, **how):
-        if len(waited) < refusals:
-            raise ConnectionRefusedError(111, "Connection refused")
-        return connect(*where, **how)
-
-    monkeypatch.setattr("socket.create_connection", late)
-    monkeypatch.setattr("time.sleep", waited.append)
-    assert client.stream(stream.id).facts()["id"] == stream.id
-    assert (len(waited), max(waited)) == (refusals, 1.0)
+    assert (line.sent, len(line.waited)) == (21, 20)
     client.close()
 
 
 @pytest.mark.parametrize(
-    ("retries", "timeout", "tries"), [(0, 60.0, 1), (2, 60.0, 17), (2, 5.0, 7), (2, None, 17)]
-)
-def test_but_an_address_where_nobody_listens_is_given_up(monkeypatch, retries, timeout, tries):
-    client, asked, now = Client(retries=retries, timeout=timeout), [], [0.0]
-
-    def none(*request):
-        asked.append(now[0])
-        now[0] += 1
-        raise ConnectionRefusedError(111, "Connection refused")
-
-    monkeypatch.setattr(client, "_once", none)
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
-    with pytest.raises(ServiceError, match="check that it is running"):
+    ("answer", "retries", "timeout", "tries"),
+    [(LOADING, 0, 60.0, 1), (LOADING, 2, 5.0, 7), (NONE, 0, 60.0, 1), (NONE, 2, 60.0, 17),
+     (NONE, 2, 5.0, 7), (NONE, 2, None, 17)],
+)  # fmt: skip
+def test_but_not_for_ever_nor_without_retries(monkeypatch, answer, retries, timeout, tries):
+    client, now = Client(retries=retries, timeout=timeout), [-1.0]
+    line = Line(client, monkeypatch, then=answer)
+    monkeypatch.setattr("time.monotonic", lambda: now.append(now[-1] + 1) or now[-1])
+    with pytest.raises(ServiceError, match=r"check that it is running|it loads"):
         client.info()
-    assert len(asked) == tries
+    assert line.sent == tries
 
 
 def test_a_fault_that_the_service_tells_of_is_not_asked_for_again(stream, monkeypatch):
     client = Client(stream.client.url)
-    said, kind = b'{"error": {"code": "server", "message": "a fault"}}', "application/json"
-    answers = [(500, {"content-type": kind}, said)]
-    monkeypatch.setattr(client, "_once", lambda *_: answers.pop())
+    line = Line(client, monkeypatch, then=reply(500, "server", "a fault"))
     with pytest.raises(ServiceError, match=r"^a fault; send it again with key='") as error:
         client.stream(stream.id).reset()
-    assert (error.value.status, error.value.code) == (500, "server")
+    assert (error.value.status, error.value.code, line.sent) == (500, "server", 1)
 
 
-@pytest.mark.parametrize("answer", [TimeoutError("timed out"), (500, {}, b"")], ids=["none", "500"])
+@pytest.mark.parametrize(
+    "answer", [httpx.ReadTimeout("timed out"), reply(500)], ids=["none", "500"]
+)
 def test_an_error_names_the_key_with_which_nothing_counts_twice(stream, monkeypatch, answer):
     client = Client(stream.client.url, retries=0)
-    once, there = client._once, client.stream(stream.id)
+    send, there = client._send, client.stream(stream.id)
 
-    def lost(*request):
-        once(*request)
+    def lost(*request, **more):
+        send(*request, **more)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
     before = stream.facts()["seen"]
     with monkeypatch.context() as patch:
-        patch.setattr(client, "_once", lost)
+        patch.setattr(client, "_send", lost)
         with pytest.raises(ServiceError, match="send it again with key=") as error:
             there.predict(jpeg(6))
     told = pickle.loads(pickle.dumps(error.value))
@@ -303,19 +294,6 @@ def test_a_stream_may_take_longer_to_make_than_an_answer(monkeypatch):
         answered.result().close()
 
 
-def test_a_client_may_wait_without_end(stream, monkeypatch):
-    client = Client(stream.client.url, retries=0, timeout=None)
-    client.create(["cat"], views=2).delete()
-    client.close()
-
-    def gave_up(*_: object) -> None:  # as the system does by itself
-        raise TimeoutError
-
-    monkeypatch.setattr(client, "_once", gave_up)
-    with pytest.raises(ServiceError, match=r"\(TimeoutError\); check that it is"):
-        client.info()
-
-
 @pytest.mark.parametrize("limits", [{"queue": 3}, {"max_bytes": 4000}], ids=str)
 def test_images_to_calibrate_with_go_in_requests_that_are_allowed(tmp_path, limits):
     images, labels = [jpeg(i) for i in range(8)], ["cat", "dog"] * 4
@@ -332,13 +310,13 @@ def test_an_address_that_leads_elsewhere_is_no_success(stream, monkeypatch):
     """As of a proxy that wants https: a deletion would seem done, and a page a state."""
     client = Client(stream.client.url)
     there = client.stream(stream.id)
-    for status, headers, said in (
-        (301, {"location": "https://elsewhere/v1"}, "leads to https://elsewhere/v1; give"),
-        (308, {}, "leads to another address; give"),
-        (200, {"content-type": "text/html"}, "a web page came"),
+    for answer, said in (
+        (reply(301, location="https://elsewhere/v1"), "leads to https://elsewhere/v1; give"),
+        (reply(308), "leads to another address; give"),
+        (httpx.Response(200, html="<html>"), "a web page came"),
     ):
-        monkeypatch.setattr(client, "_once", lambda *_, a=(status, headers): (*a, b"<html>"))
+        Line(client, monkeypatch, then=answer)
         for ask in (client.info, there.facts, there.export, there.delete):
             with pytest.raises(ServiceError, match=said) as error:
                 ask()
-            assert (error.value.status, error.value.code) == (status, "address")
+            assert (error.value.status, error.value.code) == (answer.status_code, "address")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import threading
@@ -67,8 +66,6 @@ class Load:
                 self.answers[id].append((found[0].seq, numbers, [p.probs for p in found]))
         except BaseException as error:
             self.errors.append(error)
-        finally:
-            self.client.close()
 
     def _insist(self, stream: RemoteStream, images: list[bytes], key: str) -> list[Answer]:
         """The same request until it is answered, whatever happens to the server."""
@@ -93,6 +90,7 @@ class Load:
         self.stop.set()
         for t in self.threads:
             t.join(PATIENCE)
+        self.client.close()
         assert not self.errors, self.errors
 
     def check(self, folder: Path) -> int:
@@ -161,8 +159,6 @@ def test_a_polite_end_answers_what_is_under_way(forge, tmp_path):
             done.append(stream.predict_many([jpeg(i) for i in range(16)])[0].seq)
         except adte.AdteError as error:
             failed.append(error)
-        finally:
-            client.close()
 
     threads = [threading.Thread(target=work) for _ in range(3)]
     for t in threads:
@@ -178,15 +174,3 @@ def test_a_polite_end_answers_what_is_under_way(forge, tmp_path):
     (row,) = admin.listing(tmp_path / "s")
     assert (row["seen"], row["seq"]) == (48, 3)
     client.close()
-
-
-def test_two_servers_do_not_share_a_folder(forge, tmp_path):
-    port = free_port()
-    pid = forge.start(tmp_path / "s", port)
-    wait_ready(port)
-    other = forge.start(tmp_path / "s", free_port())
-    assert forge._ask("wait", other) == 1
-    said = (tmp_path / "server.log").read_text()
-    assert f"is used by another process ({pid}); stop the server that uses this folder" in said
-    forge.end(pid)
-    assert os.path.exists(tmp_path / "s" / "adte.sqlite")

@@ -10,18 +10,16 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import asdict
+from types import SimpleNamespace
 
 import pytest
 
 import adte
-from adte.images import Views
 from adte.serve import admin, run
 from adte.serve.app import Shell
 from adte.serve.client import ServiceError
 from adte.serve.jobs import Change, Predict
 from adte.serve.limits import Refused
-from adte.serve.making import made
 from adte.serve.service import Service
 from adte.serve.settings import Settings
 from adte.serve.streams import Stream
@@ -31,21 +29,12 @@ ASKED = {"classes": CLASSES, "templates": "single", "method": "tilt", "views": 6
          "options": {}, "protocol": "online", "state": None, "start": None}  # fmt: skip
 
 
-def test_streams_of_older_versions_keep_their_views(tmp_path):
-    service = Service(tmp_path / "s", small())
-    new = Settings.of(ASKED, service.limits)
-    old = json.loads(json.dumps(asdict(new)))
-    assert old.pop("enlarge") == Views().enlarge
-    for settings, views in ((new, Views(6)), (Settings(**old), Views(6, enlarge=0.0))):
-        assert Stream.make("one", settings, service.model, "now", None).clf.views == views
-
-
 def test_what_waits_for_the_tower_is_cut_off(tmp_path):
     """The image in the tower is finished and written; those behind it teach nothing."""
     service = Service(tmp_path, small(), workers=1)
     engine, through = service.engine, service.engine._through
     stream = Stream.make("one", Settings.of(ASKED, service.limits), service.model, "now", None)
-    engine.ask(lambda keeper: keeper.create(stream)).result(60)
+    engine.ask(lambda: service.writer.create(stream)).result(60)
     inside, go = threading.Event(), threading.Event()
     engine._through = lambda ready: (inside.set(), go.wait(30), through(ready))
     first, second = (Predict(stream=stream, images=[jpeg(i)]) for i in range(2))
@@ -82,19 +71,17 @@ def test_the_drain_ends_the_process_and_every_request_is_told(forge, tmp_path):
             done.append(len(stream.predict_many([jpeg(i, 900, 700) for i in range(12)])))
         except ServiceError as error:
             failed.append(error)
-        finally:
-            client.close()
 
     threads = [threading.Thread(target=work) for _ in range(5)]
     for t in threads:
         t.start()
     wait_together(client, 60)
-    client.close()
     begun = time.monotonic()
     assert forge.end(pid, signal.SIGTERM) == 0
     assert time.monotonic() - begun < 60
     for t in threads:
         t.join()
+    client.close()
     assert failed
     assert {(e.status, e.code) for e in failed} == {(503, "stopping")}
     (row,) = admin.listing(tmp_path / "s")
@@ -112,7 +99,7 @@ def test_a_body_that_never_ends_does_not_hold_up_the_end(forge, tmp_path, drain)
     with socket.create_connection(("127.0.0.1", port), 30) as line:
         line.sendall(b"POST /v1/streams/one/predict HTTP/1.1\r\nHost: localhost\r\n"
                      b"Content-Type: image/jpeg\r\nContent-Length: 1000\r\n\r\nsome")  # fmt: skip
-        while "adte_waiting_bytes 4\n" not in client.call("GET", "/metrics").decode():
+        while "adte_waiting_bytes 4.0\n" not in client.call("GET", "/metrics").decode():
             time.sleep(0.01)
         client.close()
         begun = time.monotonic()
@@ -143,12 +130,14 @@ def test_a_stream_that_is_being_made_does_not_hold_up_the_end(tmp_path, monkeypa
     """Its texts may take minutes, and Python would wait for their thread."""
     service, ended = Service(tmp_path, small()), []
     inside, go = threading.Event(), threading.Event()
-    monkeypatch.setattr(Stream, "make", lambda *_: (inside.set(), go.wait(30)))
+    monkeypatch.setattr(
+        Stream, "make", lambda *_: (inside.set(), go.wait(30), SimpleNamespace())[2]
+    )
     monkeypatch.setattr(
         run._Server, "run", lambda self, sockets: (self.opened.result(30), service.close())
     )
     monkeypatch.setattr(run.os, "_exit", ended.append)
-    jobs = [service.maker.submit(made, service, id, ASKED, None) for id in ("one", "two")]
+    jobs = [service.maker.submit(service.make, id, ASKED) for id in ("one", "two")]
     assert inside.wait(30)
     with run.listen("127.0.0.1", 0) as where:
         run.serve(lambda: service, where, lambda text: None)
@@ -162,9 +151,11 @@ def test_who_waits_for_a_stream_is_refused_after_the_drain(tmp_path, monkeypatch
     """And not after the seconds more in which what was decided is written."""
     service, servers, ended = Service(tmp_path, small()), [], []
     inside, go = threading.Event(), threading.Event()
-    monkeypatch.setattr(Stream, "make", lambda *_: (inside.set(), go.wait(PATIENCE)))
+    monkeypatch.setattr(
+        Stream, "make", lambda *_: (inside.set(), go.wait(PATIENCE), SimpleNamespace())[2]
+    )
     monkeypatch.setattr(run, "GRACE", 10 * PATIENCE)
-    monkeypatch.setattr(run, "_asked_to_end", lambda s: nullcontext(servers.append(s)))
+    monkeypatch.setattr(run, "on_signal", lambda end: nullcontext(servers.append(end)))
     monkeypatch.setattr(run.os, "_exit", ended.append)
     with run.listen("127.0.0.1", 0) as where, ThreadPoolExecutor(3) as pool:
         port = where.getsockname()[1]
@@ -172,23 +163,18 @@ def test_who_waits_for_a_stream_is_refused_after_the_drain(tmp_path, monkeypatch
         wait_ready(port)
         client = adte.Client(f"http://127.0.0.1:{port}", retries=0, timeout=PATIENCE)
 
-        def create(id: str) -> None:
-            try:
-                client.create(CLASSES, id=id)
-            finally:
-                client.close()
-
-        asked = [pool.submit(create, id) for id in ("one", "two")]
+        asked = [pool.submit(client.create, CLASSES, id) for id in ("one", "two")]
         assert inside.wait(PATIENCE)
         until = time.monotonic() + PATIENCE
         while len(service.awaited) < 2:
             assert time.monotonic() < until
             time.sleep(0.01)
-        servers[0].should_exit = True
+        servers[0]()
         for stream in asked:
             error = stream.exception(PATIENCE)
             assert (error.status, error.code) == (503, "stopping")
         served.result(PATIENCE)
+        client.close()
         go.set()
     assert ended == [0]
     assert admin.listing(tmp_path) == []

@@ -11,6 +11,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import httpx
 import pytest
 from pydantic import ValidationError
 from safetensors import safe_open
@@ -20,19 +21,23 @@ import adte
 from adte import StateError
 from adte.serve import schemas
 from adte.serve.access import Access, is_loopback
-from adte.serve.client import Client, ServiceError, _form
+from adte.serve.client import Client, ServiceError
 from adte.serve.limits import Limits
 from adte.serve.service import Service
-from adte.serve.settings import Settings
 from adte.serve.streams import Stream
-from serving import CLASSES, PATIENCE, classifier, jpeg, made, running, small
+from serving import CLASSES, PATIENCE, classifier, figure, form, jpeg, made, running, small
 
 ADMIN = "the-administrator's-token"
 
 
+def at(client: Client) -> tuple[str, int]:
+    url = httpx.URL(client.url)
+    return url.host, url.port
+
+
 def raw(client: Client, verb: str, path: str, body: bytes | None = None, **headers: str):
     """Status, headers and JSON of a request that the client would not send."""
-    line = http.client.HTTPConnection(client._parts.hostname, client._parts.port, timeout=20)
+    line = http.client.HTTPConnection(*at(client), timeout=20)
     line.request(verb, path, body, {k.replace("_", "-"): v for k, v in headers.items()})
     answer = line.getresponse()
     data = answer.read()
@@ -141,86 +146,16 @@ def test_forms_of_predict(open_house):
     stream.delete()
 
 
-def test_one_bad_image_spoils_the_request_and_teaches_nothing(open_house):
-    _, _, stream = open_house
-    before = stream.facts()
-    with pytest.raises(ServiceError) as error:
-        stream.predict_many([jpeg(1), jpeg(2)[:200], jpeg(3)])
-    assert (error.value.status, error.value.code) == (422, "image")
-    assert stream.facts() == before
-
-
 def test_a_form_that_is_cut_off_teaches_nothing(open_house):
     client, _, stream = open_house
     before = stream.facts()
-    kind, body = _form([jpeg(1), jpeg(2)])
+    kind, body = form(jpeg(1), jpeg(2))
     path = "/v1/streams/shop/predict"
     for cut in (3, 20, 200):  # before the last hyphens, within the boundary, within the image
         said = refused(client, 400, "request", "POST", path, body[:-cut], Content_Type=kind)
         assert "cut off" in said
     assert stream.facts() == before
     assert raw(client, "POST", path, body[:-2], Content_Type=kind)[0] == 200  # no last line break
-
-
-def test_same_key_same_answer(open_house):
-    client, _, _ = open_house
-    stream = made(client, "keys")
-    first = stream.predict(jpeg(1), key="k1", probs=True)
-    again = stream.predict(jpeg(1), key="k1", probs=True)
-    assert again.repeated
-    assert not first.repeated
-    assert (again.probs, again.seq, again.seen) == (first.probs, first.seq, first.seen)
-    assert stream.facts()["seen"] == 1
-    with pytest.raises(ServiceError, match="another request") as error:
-        stream.predict(jpeg(2), key="k1")
-    assert error.value.status == 409
-    with pytest.raises(ServiceError, match="another request"):
-        stream.reset(key="k1")
-    stream.freeze(key="k2")
-    stream.unfreeze(key="k3")
-    assert stream.freeze(key="k2")["repeated"]
-    assert not stream.facts()["frozen"]
-    assert made(client, "other").predict(jpeg(2), key="k1").seen == 1  # keys are a stream's own
-    stream.delete()
-    assert not made(client, "keys").predict(jpeg(9), key="k1").repeated  # and go with it
-
-
-def test_kept_answers_do_not_grow_with_the_names(open_house):
-    client, service, _ = open_house
-    stream = client.create([f"class {i}" for i in range(300)], id="many", views=2)
-    path, kinds = "/v1/streams/many", ("freeze", "unfreeze", "reset")
-    first = [raw(client, "POST", f"{path}/{k}", Idempotency_Key=k)[2] for k in kinds]
-    again = [raw(client, "POST", f"{path}/{k}", Idempotency_Key=k)[2] for k in kinds]
-    assert again == [{**answer, "repeated": True} for answer in first]
-    assert [a["frozen"] for a in again] == [True, False, False]
-    assert len(again[0]["classes"]) == 300
-    kept = [service.keeper.store.answer("many", k)[1] for k in kinds]
-    assert max(map(len, kept)) < 100
-    stream.delete()
-
-
-def test_a_deletion_that_is_repeated_is_answered_as_the_first(tmp_path):
-    access = Access(ADMIN, True)
-    with running(tmp_path, access=access) as (client, _):
-        client.token = ADMIN
-        mine, other = made(client, "mine"), made(client, "other")
-        path = "/v1/streams/mine"
-        as_owner = {"Authorization": f"Bearer {mine.token}", "Idempotency_Key": "once"}
-        as_other = {**as_owner, "Authorization": f"Bearer {other.token}"}
-        assert [raw(client, "DELETE", path, **as_owner)[0] for _ in range(2)] == [204, 204]
-        refused(client, 404, "stream", "DELETE", path, **as_other)
-        refused(client, 401, "token", "DELETE", path, **{**as_owner, "Idempotency_Key": "twice"})
-        refused(client, 401, "token", "GET", path, **as_owner)
-        made(client, "mine")  # by the same name: a late repetition does not end it
-        assert raw(client, "DELETE", path, **as_owner)[0] == 204
-        assert mine.client.stream("mine").facts()["seen"] == 0
-        client.stream("mine").delete(key="again")
-        client.stream("mine").delete(key="again")
-        made(client, "mine")  # who may delete this one, too, is not told that it is gone
-        with pytest.raises(ServiceError, match="has deleted an earlier stream") as error:
-            client.stream("mine").delete(key="again")
-        assert (error.value.status, error.value.code) == (409, "key")
-        assert client.stream("mine").facts()["seen"] == 0
 
 
 def test_a_stream_whose_answer_was_lost_is_made_once(tmp_path):
@@ -232,10 +167,7 @@ def test_a_stream_whose_answer_was_lost_is_made_once(tmp_path):
         assert again.predict(jpeg(0)).seen == 1
         with pytest.raises(ServiceError, match="token"):
             first.predict(jpeg(0))
-        with pytest.raises(ServiceError, match="was used for another request") as error:
-            client.create(CLASSES, views=7, key="once")
-        assert (error.value.status, error.value.code) == (409, "key")
-        named = client.create(CLASSES, "shop", views=6, key="named")
+        client.create(CLASSES, "shop", views=6, key="named")
         with pytest.raises(ServiceError, match="there is a stream 'shop' already"):
             client.create(CLASSES, "shop", views=6, key="another")
         with pytest.raises(ServiceError, match="there is a stream 'shop' already"):
@@ -243,13 +175,10 @@ def test_a_stream_whose_answer_was_lost_is_made_once(tmp_path):
                         "application/json")  # fmt: skip
         assert client.create(CLASSES, "shop", views=6, key="named").facts()["seen"] == 0
         assert len(client.streams()) == 2
-        named.client.stream("shop").delete()
-        with pytest.raises(ServiceError, match="has made was deleted"):
-            client.create(CLASSES, "shop", views=6, key="named")
     with running(tmp_path, access=Access(ADMIN, True)) as (client, service):  # it is on the disk
         client.token = ADMIN
         assert client.create(CLASSES, views=6, key="once").facts()["seen"] == 1
-        assert "adte_repeated_total 1\n" in service.metrics.text()
+        assert figure(service, "repeated_total") == 1
 
 
 @pytest.mark.parametrize("id", [None, "twin"])
@@ -258,47 +187,11 @@ def test_streams_that_are_made_at_the_same_time_with_a_key_are_one(open_house, i
     before = len(client.streams())
 
     def make(_: int) -> str:
-        try:
-            return client.create(CLASSES, id, views=6, key=f"race {id}").id
-        finally:
-            client.close()
+        return client.create(CLASSES, id, views=6, key=f"race {id}").id
 
     with ThreadPoolExecutor(6) as pool:
         assert len(set(pool.map(make, range(6)))) == 1
     assert len(client.streams()) == before + 1
-
-
-def test_deletions_at_the_same_time_are_answered_alike(tmp_path):
-    service = Service(tmp_path, small())
-    settings = Settings.of(schemas.New(classes=CLASSES, views=6).model_dump(), service.limits)
-    stream = Stream.make("one", settings, service.model, "now", None)
-    service.engine.ask(lambda keeper: keeper.create(stream)).result(PATIENCE)
-    one, two, other = (
-        service.engine.ask(lambda keeper, k=key: keeper.delete(stream, k, b"who"), alone=True)
-        for key in ("k", "k", "l")
-    )
-    assert one.result(PATIENCE) is two.result(PATIENCE) is None
-    assert other.exception(PATIENCE).status == 404
-    service.close()
-
-
-def test_retries_at_the_same_time_teach_once(open_house):
-    client, _, _ = open_house
-    stream = made(client, "race")
-    found = []
-
-    def work() -> None:
-        found.append(stream.predict(jpeg(5), key="same", probs=True))
-        client.close()
-
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert sum(not p.repeated for p in found) == 1
-    assert len({tuple(p.probs) for p in found}) == 1
-    assert stream.facts()["seen"] == 1
 
 
 # --------------------------------------------------------------------------- what it refuses
@@ -454,7 +347,7 @@ def test_a_state_that_breaks_its_method_is_refused(open_house, monkeypatch, kind
         raise kind("a secret")
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(service.keeper.streams[stream.id].clf.method), "step", step)
+        patch.setattr(type(service.writer.streams[stream.id].clf.method), "step", step)
         with pytest.raises(ServiceError) as error:
             stream.take_over(other)
         assert (error.value.status, error.value.code) == (422, "state")
@@ -545,7 +438,7 @@ def test_base64_may_have_line_breaks(open_house):
 
 def test_a_request_without_a_host_is_told_so(open_house):
     client, _, _ = open_house
-    with socket.create_connection(("127.0.0.1", client._parts.port), 20) as line:
+    with socket.create_connection(at(client), 20) as line:
         line.sendall(b"GET /ready HTTP/1.0\r\n\r\n")
         said = line.makefile("rb").read()
     assert said.startswith(b"HTTP/1.1 400 ")
@@ -557,20 +450,20 @@ def test_pages_of_other_sites_are_refused(open_house):
     refused(client, 400, "request", "GET", "/v1/streams", Host="evil.example")
     refused(client, 403, "origin", "GET", "/v1/streams", Origin="http://evil.example")
     refused(client, 403, "origin", "GET", "/v1/streams", Origin="null")
-    own = f"127.0.0.1:{client._parts.port}"
+    own = f"127.0.0.1:{at(client)[1]}"
     assert raw(client, "GET", "/v1/streams", Origin=f"http://{own}")[0] == 200
-    local = f"localhost:{client._parts.port}"
+    local = f"localhost:{at(client)[1]}"
     assert raw(client, "GET", "/v1/streams", Host=local, Origin=f"http://{local}")[0] == 200
 
 
 def test_limits(tmp_path):
     limits = Limits(max_bytes=4000, max_pixels=2000, max_images=2, max_views=8, max_classes=4,
-                    max_prompts=8, max_streams=2, max_state=4000, rate=2.0)  # fmt: skip
+                    max_prompts=8, max_streams=2, max_state=4000, rate=0.5)  # fmt: skip
     with running(tmp_path, limits=limits) as (client, _):
         stream, path = made(client, "shop"), "/v1/streams/shop/predict"
         refused(client, 413, "bytes", "POST", path, b"x" * 4001)
         chunks = iter([b"x" * 3000] * 3)  # without a Content-Length
-        line = http.client.HTTPConnection("127.0.0.1", client._parts.port)
+        line = http.client.HTTPConnection(*at(client))
         line.request("POST", path, chunks)
         assert line.getresponse().status == 413
         line.close()
@@ -589,13 +482,12 @@ def test_limits(tmp_path):
         with pytest.raises(ServiceError) as error:
             made(client, "third")
         assert (error.value.status, error.value.code) == (409, "limit")
-        codes = []
-        for _ in range(6):
-            status, headers, _ = raw(client, "POST", path, jpeg(1))
-            codes.append(status)
+        answers = [raw(client, "POST", path, jpeg(1)) for _ in range(6)]
+        codes = [status for status, _, _ in answers]
         assert 429 in codes
-        assert int(headers["retry-after"]) >= 1 or status == 200
-        time.sleep(1.1)
+        waits = [int(headers["retry-after"]) for status, headers, _ in answers if status == 429]
+        assert min(waits) >= 1
+        time.sleep(2.1)
         assert raw(client, "POST", path, jpeg(1))[0] == 200
         assert stream.facts()["seen"] == codes.count(200) + 1
 
@@ -603,7 +495,7 @@ def test_limits(tmp_path):
 def test_slow_bodies_are_ended(tmp_path):
     with running(tmp_path, limits=Limits(body_seconds=1.0)) as (client, _):
         made(client)
-        line = http.client.HTTPConnection("127.0.0.1", client._parts.port, timeout=20)
+        line = http.client.HTTPConnection(*at(client), timeout=20)
         line.putrequest("POST", "/v1/streams/shop/predict")
         line.putheader("Content-Length", "100")
         line.endheaders()
@@ -625,7 +517,7 @@ def test_slow_bodies_take_nobodys_place(tmp_path):
     with running(tmp_path, limits=limits, workers=1) as (client, service):
         stream, lines = made(client), []
         for _ in range(5):
-            line = http.client.HTTPConnection("127.0.0.1", client._parts.port, timeout=20)
+            line = http.client.HTTPConnection(*at(client), timeout=20)
             line.putrequest("POST", "/v1/streams/shop/predict")
             line.putheader("Content-Length", "15000")
             line.endheaders()
@@ -753,8 +645,14 @@ def test_of_classes_with_one_name_any_is_right(open_house):
     stream = client.create(["crane", "crane", "cat"], id="cranes", views=4)
     for i in range(3):
         stream.predict(jpeg(i), label="crane")
-    other = "UPDATE history SET class = seq - 1 WHERE stream = 'cranes'"  # as some methods say
-    service.engine.ask(lambda keeper: keeper.store.db.execute(other)).result()
+    store = service.writer.store
+    rows = [row._replace(predicted=i) for i, (row, _) in enumerate(store.history("cranes", 3))]
+
+    def replace() -> None:  # as some methods say
+        store.db.execute("DELETE FROM history WHERE stream = 'cranes'")
+        store.add_history("cranes", rows)
+
+    service.engine.ask(replace).result()
     assert [row["label"] for row in stream.history()] == ["crane", "crane", "cat"]
     assert stream.state()["accuracy"] == 2 / 3
 
@@ -788,18 +686,12 @@ def test_a_fault_of_ours_is_counted_once_and_teaches_nothing(tmp_path, monkeypat
     with running(tmp_path) as (client, service):
         stream = made(client)
         with monkeypatch.context() as patch:
-            patch.setattr(service.keeper.store, "add_history", lambda *rows: 1 / 0)
+            patch.setattr(service.writer.store, "add_history", lambda *rows: 1 / 0)
             with pytest.raises(ServiceError) as error:
                 stream.predict(jpeg(1))
         assert (error.value.status, error.value.code) == (500, "server")
-        assert service.metrics.value("errors_total") == 1
-        assert service.metrics.value("images_total") == stream.facts()["seen"] == 0
-
-
-def test_sizes_are_told_to_the_byte(tmp_path):
-    with running(tmp_path) as (client, service):
-        service.metrics.gauges["resident_bytes"] = lambda: 398_123_457.0
-        assert figures(client, "resident_bytes") == {"": 398_123_457}
+        assert figure(service, "errors_total") == 1
+        assert figure(service, "images_total") == stream.facts()["seen"] == 0
 
 
 def test_more_images_than_may_ever_wait_are_too_many(tmp_path):
@@ -809,10 +701,3 @@ def test_more_images_than_may_ever_wait_are_too_many(tmp_path):
             stream.predict_many([jpeg(i) for i in range(3)])
         assert (error.value.status, error.value.code) == (413, "images")
         assert len(stream.predict_many([jpeg(1), jpeg(2)])) == 2
-
-
-def test_the_kind_of_a_body_is_read_in_any_case(open_house):
-    client, _, _ = open_house
-    body = json.dumps({"id": "cases", "classes": ["cat"], "views": 2}).encode()
-    assert raw(client, "POST", "/v1/streams", body, Content_Type="Application/JSON")[0] == 201
-    client.stream("cases").delete()

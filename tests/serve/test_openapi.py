@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import Unsatisfiable
 
-from serving import jpeg, made, running, small
+from serving import figure, jpeg, made, running, small
 
 schemathesis = pytest.importorskip("schemathesis", reason="needs schemathesis")
 
@@ -99,5 +99,5 @@ def test_no_request_is_too_odd(served, document):
                 sender(found.ok(), mode, checks, sent)()
     assert routes == 18
     assert len(sent) > 300
-    assert service.metrics.value("errors_total") == 0
+    assert figure(service, "errors_total") == 0
     assert client.stream("shop").predict(jpeg(2)).label

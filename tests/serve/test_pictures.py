@@ -23,10 +23,21 @@ import adte
 from adte.core.machine import resident
 from adte.images.decode import decoding_bytes
 from adte.pipeline import Pipeline
-from adte.serve.client import ServiceError, _form
+from adte.serve.client import ServiceError
 from adte.serve.limits import Limits, Refused
 from adte.serve.pictures import Memory
-from serving import PATIENCE, classifier, free_port, jpeg, made, running, small, wait_ready
+from serving import (
+    PATIENCE,
+    classifier,
+    figure,
+    form,
+    free_port,
+    jpeg,
+    made,
+    running,
+    small,
+    wait_ready,
+)  # fmt: skip
 
 GOOD = {200}
 REFUSED = {413, 415, 422}
@@ -185,11 +196,11 @@ def test_two_hundred_broken_pictures_and_no_growth(stream):
     stream, service = stream
     every = {**hostile(), **spoiled(200)}
     assert len(every) >= 250
-    before = service.metrics.value("errors_total")
+    before = figure(service, "errors_total")
     codes = [answer(stream, data)[0] for data in every.values()]
     assert set(codes) <= GOOD | REFUSED
     assert codes.count(200) < len(codes) / 2
-    assert service.metrics.value("errors_total") == before
+    assert figure(service, "errors_total") == before
     assert service.gate.images == service.gate.bytes == 0
     assert service.engine._places._value >= 2 * service.engine.group  # no place was lost
     assert stream.predict(jpeg(1)).label
@@ -232,8 +243,8 @@ def test_a_refusal_of_the_tower_is_told_as_it_is(tmp_path, monkeypatch):
     with running(tmp_path) as (client, _):
         stream, path = made(client), "/v1/streams/shop/predict"
         monkeypatch.setattr(Pipeline, "prepare", gone)
-        for kind, body in (("image/jpeg", jpeg(1)), _form([jpeg(1), jpeg(2)])):
-            line = http.client.HTTPConnection("127.0.0.1", client._parts.port, timeout=PATIENCE)
+        for kind, body in (("image/jpeg", jpeg(1)), form(jpeg(1), jpeg(2))):
+            line = http.client.HTTPConnection(client.url.removeprefix("http://"), timeout=PATIENCE)
             line.request("POST", path, body, {"Content-Type": kind})
             answer = line.getresponse()
             assert (answer.status, answer.headers["retry-after"]) == (503, "7")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import shutil
 import sqlite3
-import threading
 from contextlib import closing
 
 import pytest
@@ -14,13 +13,12 @@ from click.testing import CliRunner
 
 from adte import Classifier, InputError, list_methods, load_model
 from adte.cli import main
-from adte.serve import admin
 from adte.serve.client import ServiceError
+from adte.serve.database import NAME
 from adte.serve.jobs import Predict
 from adte.serve.limits import Limits
 from adte.serve.service import Service
 from adte.serve.settings import Settings
-from adte.serve.store import NAME
 from adte.serve.streams import Stream
 from serving import CLASSES, classifier, jpeg, made, running, small
 
@@ -31,12 +29,12 @@ ASKED = {"classes": CLASSES, "templates": "single", "views": 6, "seed": 0, "opti
 def open_stream(service: Service, method: str, protocol: str = "online") -> Stream:
     plan = Settings.of({**ASKED, "method": method, "protocol": protocol}, service.limits)
     stream = Stream.make("one", plan, service.model, "now", None, service.limits)
-    service.engine.ask(lambda keeper: keeper.create(stream)).result(60)
+    service.engine.ask(lambda: service.writer.create(stream)).result(60)
     return stream
 
 
 def ask(service: Service, *images: bytes, learn: bool = True) -> list[list[float]]:
-    stream = service.keeper.streams["one"]
+    stream = service.writer.streams["one"]
     job = Predict(stream=stream, images=list(images), learn=learn, probs=True)
     return [p["probs"] for p in service.engine.submit(job).result(30)["predictions"]]
 
@@ -64,7 +62,7 @@ def test_any_method_with_restarts_and_crashes(method, tmp_path):
     found += after
     for image in IMAGES[9:]:
         found += ask(service, image)
-    assert service.keeper.streams["one"].clf.seen == len(IMAGES)
+    assert service.writer.streams["one"].clf.seen == len(IMAGES)
     service.close()
     assert found == expected
 
@@ -118,32 +116,6 @@ def test_an_episodic_stream_begins_anew_with_the_state_that_it_was_given(tmp_pat
         assert stream.clf.seen == seen
         assert all(torch.equal(before[k], after[k]) for k in before)
     service.close()
-
-
-def test_several_clients_on_several_streams(tmp_path):
-    """However requests interleave, each stream learned in the order that `seq` says."""
-    model, kinds = small(), {"a": "tilt", "b": "tda", "c": "se", "d": "adte"}
-    with running(tmp_path, model=model, snapshot=7) as (client, _):
-        streams = {id: made(client, id, method=method) for id, method in kinds.items()}
-        got: dict[str, list[tuple[int, int, list[float]]]] = {id: [] for id in kinds}
-
-        def work(id: str, start: int) -> None:
-            for i in range(start, start + 4):
-                p = streams[id].predict(jpeg(i), probs=True)
-                got[id].append((p.seq, i, p.probs))
-            client.close()
-
-        threads = [threading.Thread(target=work, args=(id, 4 * k)) for id in kinds for k in (0, 1)]
-        for t in threads:
-            t.start()
-        for t in threads:
-            t.join()
-    for id, method in kinds.items():
-        rows = sorted(got[id])
-        assert [seq for seq, *_ in rows] == list(range(1, 9))
-        clf = classifier(model, method=method)
-        for _, i, probs in rows:
-            assert clf.predict(jpeg(i)).probs.tolist() == probs
 
 
 def test_export_and_import(tmp_path):
@@ -218,22 +190,6 @@ def test_a_frozen_state_stays_frozen(tmp_path):
             assert not any(client.stream(id).facts()["frozen"] for id in ids)
 
 
-def test_a_frozen_state_stays_frozen_without_a_server(tmp_path, monkeypatch):
-    monkeypatch.setattr("adte.serve.admin.load_model", lambda name, **where: small())
-    with running(tmp_path / "s") as (client, _):
-        made(client).predict(IMAGES[0])
-        made(client, "other").predict(IMAGES[1])
-    clf = classifier()
-    clf.predict(IMAGES[:3])
-    clf.freeze()
-    clf.save(tmp_path / "frozen.adte")
-    admin.import_(tmp_path / "s", "shop", str(tmp_path / "frozen.adte"))
-    admin.merge_(tmp_path / "s", "other", "shop")
-    with running(tmp_path / "s") as (client, _):
-        assert client.stream("shop").facts()["frozen"]
-        assert not client.stream("other").facts()["frozen"]  # which took in what it learned
-
-
 def test_an_export_is_the_same_to_the_byte_whatever_happens_to_the_service(tmp_path, monkeypatch):
     """What the stream began from is part of it: states that are merged count that once."""
     with running(tmp_path / "s") as (client, service):
@@ -243,7 +199,7 @@ def test_an_export_is_the_same_to_the_byte_whatever_happens_to_the_service(tmp_p
         stream.predict(IMAGES[3])
         export = stream.export()
         with monkeypatch.context() as patch:
-            patch.setattr(service.keeper.store, "renew", lambda *_: 1 / 0)
+            patch.setattr(service.writer.store, "renew", lambda *_: 1 / 0)
             with pytest.raises(ServiceError):
                 stream.reset()
         assert stream.export() == export
@@ -395,10 +351,10 @@ def test_images_of_several_streams_go_through_the_tower_together(tmp_path):
         plan = Settings.of({**ASKED, "views": views, "method": "tilt", "protocol": "online"},
                            service.limits)  # fmt: skip
         stream = Stream.make(id, plan, model, "now", None, service.limits)
-        service.engine.ask(lambda keeper, stream=stream: keeper.create(stream)).result(60)
+        service.engine.ask(lambda stream=stream: service.writer.create(stream)).result(60)
     order = ["one", "two", "one", "two", "odd", "one", "odd", "odd", "two"]
     jobs = [
-        Predict(stream=service.keeper.streams[id], images=[IMAGES[i]], probs=True)
+        Predict(stream=service.writer.streams[id], images=[IMAGES[i]], probs=True)
         for i, id in enumerate(order)
     ]
     found = [f.result(30) for f in [service.engine.submit(job) for job in jobs]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from email.message import Message
@@ -31,9 +32,9 @@ def ask(port: int, path: str, verb: str = "GET", **headers: str) -> tuple[int, M
 
 @pytest.fixture
 def servers(monkeypatch):
-    """Those that were begun, which `should_exit` ends."""
-    found: list[run._Server] = []
-    monkeypatch.setattr(run, "_asked_to_end", lambda s: nullcontext(found.append(s)))
+    """The calls that end the servers that were begun."""
+    found: list[Callable[[], None]] = []
+    monkeypatch.setattr(run, "on_signal", lambda end: nullcontext(found.append(end)))
     return found
 
 
@@ -60,7 +61,7 @@ def test_probes_are_answered_while_it_loads(tmp_path, servers):
         go.set()
         wait_ready(port)
         assert ask(port, "/v1/streams")[0] == 200
-        servers[0].should_exit = True
+        servers[0]()
         served.result(PATIENCE)
     assert said == [f"serving on http://127.0.0.1:{port}",
                     "ended; what was acknowledged is on the disk"]  # fmt: skip
@@ -76,7 +77,7 @@ def test_hosts_are_checked_by_the_access_that_is_given(tmp_path, servers):
         assert ask(port, "/health", Host="10.1.2.3:8017")[0] == 200  # a probe
         go.set()
         wait_ready(port)  # an end before that ends this process
-        servers[0].should_exit = True
+        servers[0]()
         served.result(PATIENCE)
 
 
@@ -99,7 +100,7 @@ def test_an_end_does_not_wait_for_the_load(tmp_path, servers, monkeypatch):
     with run.listen("127.0.0.1", 0) as where, ThreadPoolExecutor(1) as pool:
         served = pool.submit(run.serve, lambda: go.wait(PATIENCE) and None, where, said.append)
         assert ask(where.getsockname()[1], "/ready")[0] == 503
-        servers[0].should_exit = True
+        servers[0]()
         assert isinstance(served.exception(PATIENCE), SystemExit)
         assert said == ["ended while it was being loaded"]
         go.set()
@@ -129,7 +130,7 @@ def test_streams_of_the_same_settings_are_encoded_once(tmp_path):
         made(client, "frozen", protocol="frozen")
         client.stream("s0").freeze()
         made(client, "s4").predict(jpeg(1))
-        for id in service.keeper.streams:
+        for id in service.writer.streams:
             answers[id] = client.stream(id).predict(image, learn=False, probs=True).probs
         assert model.texts == 2 * len(client.stream("s0").facts()["classes"])
         looks = model.looks

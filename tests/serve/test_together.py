@@ -18,7 +18,7 @@ from adte.serve.jobs import Predict
 from adte.serve.service import Service
 from adte.serve.settings import Settings
 from adte.serve.streams import HOST, Stream
-from serving import CLASSES, classifier, jpeg, small
+from serving import CLASSES, classifier, figure, jpeg, small
 
 IMAGES = [jpeg(i) for i in range(12)]
 ASKED = {"classes": CLASSES, "templates": "single", "views": 6, "seed": 0, "options": {},
@@ -28,15 +28,15 @@ ASKED = {"classes": CLASSES, "templates": "single", "views": 6, "seed": 0, "opti
 def made(service: Service, id: str, method: str = "tilt") -> Stream:
     plan = Settings.of({**ASKED, "method": method}, service.limits)
     stream = Stream.make(id, plan, service.model, "now", None, service.limits)
-    service.engine.ask(lambda keeper: keeper.create(stream)).result(60)
+    service.engine.ask(lambda: service.writer.create(stream)).result(60)
     return stream
 
 
 @contextmanager
 def gathered(service: Service):
-    """What is asked within the block waits for the keeper until its end."""
+    """What is asked within the block waits for the writer until its end."""
     begun, go = threading.Event(), threading.Event()
-    service.engine.ask(lambda keeper: (begun.set(), go.wait(30)))
+    service.engine.ask(lambda: (begun.set(), go.wait(30)))
     assert begun.wait(30)  # it takes what has come by then along
     yield
     end = time.monotonic() + 30
@@ -79,7 +79,7 @@ def test_waiting_requests_are_one_step(method, tmp_path, steps):
         for number, i in enumerate(mine, 1):
             assert (answers[i]["seq"], answers[i]["seen"]) == (number, number)
             assert answers[i]["predictions"][0]["probs"] == clf.predict(IMAGES[i]).probs.tolist()
-        theirs, ours = (c.method.state_dict() for c in (clf, again.keeper.streams[id].clf))
+        theirs, ours = (c.method.state_dict() for c in (clf, again.writer.streams[id].clf))
         assert all(torch.equal(theirs[k], ours[k]) for k in theirs)
     again.close()
 
@@ -93,24 +93,6 @@ def test_steps_take_little_memory(tmp_path, steps, monkeypatch):
         futures = [service.engine.submit(Predict(stream=stream, images=i)) for i in sent]
     assert [f.result(60)["seen"] for f in futures] == [1, 2, 3, 4, 5, 6, 7, 12, 13, 14]
     assert steps == [3, 3, 1, 5, 2]
-    service.close()
-
-
-def test_a_repeated_key_among_those_that_wait(tmp_path, steps):
-    service = Service(tmp_path, small(), workers=1)
-    stream = made(service, "one")
-    keys = [f"k{i % 9}" for i in range(11)]
-    with gathered(service):
-        futures = [
-            service.engine.submit(
-                Predict(stream=stream, images=[IMAGES[int(k[1])]], key=k, digest=k.encode())
-            )
-            for k in keys
-        ]
-    answers = [f.result(60) for f in futures]
-    assert [a["repeated"] for a in answers] == [False] * 9 + [True] * 2
-    assert answers[9]["predictions"] == answers[0]["predictions"]
-    assert stream.clf.seen == 9
     service.close()
 
 
@@ -144,12 +126,12 @@ def test_a_disk_that_fails_stops_those_alone_who_teach(tmp_path, monkeypatch):
     def full(*_):
         raise sqlite3.OperationalError("database or disk is full")
 
-    monkeypatch.setattr(service.keeper.store, "keep_answer", full)
+    monkeypatch.setattr(service.writer.store, "keep_answer", full)
     teach = [Predict(stream=stream, images=[IMAGES[i]], key=f"k{i}") for i in range(5)]
     look = [Predict(stream=stream, images=[IMAGES[i]], learn=False, probs=True) for i in range(5)]
     with gathered(service):
         taught, looked = ([service.engine.submit(job) for job in some] for some in (teach, look))
-        facts = service.engine.ask(lambda keeper: keeper.state(stream))
+        facts = service.engine.ask(lambda: service.writer.state(stream))
     assert [f.exception(60).code for f in taught] == ["storage"] * 5
     anew = classifier(service.model)
     for image, future in zip(IMAGES, looked, strict=False):
@@ -183,9 +165,8 @@ def test_images_gather_while_the_device_is_busy(tmp_path, monkeypatch):
         torch.testing.assert_close(probs, clf.predict(image).probs, rtol=1e-3, atol=1e-4)
     service.close()
     assert sum(passes) == len(IMAGES)
-    told = service.metrics.text()
-    assert f"adte_group_size_sum {len(IMAGES)}.0" in told
-    assert f"adte_group_size_count {len(passes)}" in told
+    assert figure(service, "group_size_sum") == len(IMAGES)
+    assert figure(service, "group_size_count") == len(passes)
     assert passes[0] == 1
     assert max(passes) == 4
 
@@ -215,14 +196,14 @@ def test_few_rows_of_a_pass_are_in_vain(tmp_path):
     stream, engine = made(service, "one"), service.engine
     engine.group, sizes = 16, []
     job = Predict(stream=stream, images=IMAGES[:1])
-    items = [engines._Item(job, IMAGES[0], number=i) for i in range(17)]
+    items = [engines._Item(job, IMAGES[0], None, i, True) for i in range(17)]
     for count in range(1, 18):
         held = deque(items[1:count])
         group = engine._company(items[0], held)
         assert [*group, *held] == items[:count]
         sizes.append(len(group))
     assert sizes == [1, 2, 3, 4, 4, 6, 7, 8, 8, 8, 8, 12, 13, 14, 15, 16, 16]
-    held = deque([items[1], engines._Item(job), items[2]])
+    held = deque([items[1], job, items[2]])
     assert engine._company(items[0], held) == items[:2]  # a change of a stream is in between
     assert len(held) == 2
     service.close()
@@ -271,7 +252,7 @@ def test_answers_that_are_refused_leave_a_stream_as_it_was(protocol, tmp_path, m
     service = Service(tmp_path, small(), workers=1)
     plan = Settings.of({**ASKED, "method": "tilt", "protocol": protocol}, service.limits)
     stream = Stream.make("s", plan, service.model, "now", None, service.limits)
-    service.engine.ask(lambda keeper: keeper.create(stream)).result(60)
+    service.engine.ask(lambda: service.writer.create(stream)).result(60)
     service.engine.submit(Predict(stream=stream, images=[IMAGES[0]])).result(60)
     learned, fetch = stream.clf.method.state_dict(), stream.clf.start
     (batch,) = stream.clf.encode([(str(i), image) for i, image in enumerate(IMAGES[:3])], 3)

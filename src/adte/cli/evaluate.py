@@ -57,7 +57,7 @@ BASELINE = click.option(
 )  # fmt: skip
 RUN = Section("Method", METHOD, PROTOCOL, SHUFFLE, SET)
 ENGINE = Engine()  # tasks go wherever there is room
-WORKERS = Engine("workers", "decoders", "gpus", "chunk")
+WORKERS = Engine("workers", "gpus", "chunk")
 
 
 @main.command("eval")

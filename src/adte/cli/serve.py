@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from typing import Any
 
 import click
 
-from adte.cli._group import COUNT, JSON, main
-from adte.cli._options import FINITE, Engine, OptionsOf, Section
+from adte.cli._group import JSON, main
+from adte.cli._options import Engine, OptionsOf, Section
 from adte.cli._outputs import forced
 from adte.cluster.connect import ClusterOptions
 from adte.core.errors import InputError, MissingExtra
@@ -19,7 +19,7 @@ from adte.core.loading import DEFAULT_MODEL, Loading
 from adte.core.options import option
 from adte.files import console
 from adte.files.claims import Target, claim
-from adte.serve.limits import Limits
+from adte.serve.limits import Limits, Tuning
 from adte.serve.log import FORMATS, log, logged
 
 ADDRESS = Section(
@@ -51,20 +51,9 @@ STATE = Section(
     "State",
     click.option("--state", "folder", required=True, metavar="DIR",
                  help="Folder that holds the state of all streams."),
-    click.option("--snapshot", default=128, type=COUNT, show_default=True,
-                 help="Events of a stream between two snapshots of its state."),
-    click.option("--disk", default=0, type=click.IntRange(min=0), metavar="BYTES",
-                 help="Largest size of the database, without its log of some MB.  [default: no "
-                 "limit]"),
+    OptionsOf(Tuning, only=("snapshot", "disk")),
 )  # fmt: skip
-SPEED = Section(
-    "Speed",
-    click.option("--workers", type=click.IntRange(1, 256), help="Threads that decode images."),
-    click.option("--window", default=0.005, type=FINITE, show_default=True, metavar="SECONDS",
-                 help="How long an image may wait for others, to go through a GPU together."),
-    click.option("--drain", default=30.0, type=FINITE, show_default=True, metavar="SECONDS",
-                 help="How long to finish requests under way when the server is stopped."),
-)  # fmt: skip
+SPEED = Section("Speed", OptionsOf(Tuning, only=("workers", "window", "drain")))
 LOG = Section(
     "Log",
     click.option("--log-format", default="text", type=click.Choice(FORMATS), show_default=True,
@@ -80,6 +69,7 @@ KEPT = OptionsOf(
 def _fastapi() -> None:
     try:
         import fastapi  # noqa: F401
+        import prometheus_client  # noqa: F401
         import python_multipart  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError as error:
@@ -114,7 +104,7 @@ def serve(**o: Any) -> None:
 
 
 def _opened(o: dict[str, Any]) -> Callable[[], None]:
-    """What answers until a signal comes. To get there takes seconds: torch is imported."""
+    """The call that serves until a signal comes. To get it takes seconds: torch is imported."""
     _fastapi()
     from adte.models.loading import load_with
     from adte.serve.access import Access, is_loopback
@@ -122,9 +112,7 @@ def _opened(o: dict[str, Any]) -> Callable[[], None]:
     from adte.serve.run import serve as answer
     from adte.serve.service import Service
 
-    for name in ("window", "drain"):
-        if o[name] < 0:
-            raise InputError(f"--{name} {o[name]:g} is negative; give seconds, or 0")
+    tuning = Tuning(**{f.name: o[f.name] for f in fields(Tuning)})
     cluster = ENGINE.take(o)
     if cluster is not None and o["log_format"] != "text":
         raise InputError("--log-format is for one machine, Ray has logs of its own; set "
@@ -145,15 +133,12 @@ def _opened(o: dict[str, Any]) -> Callable[[], None]:
     if cluster is not None:
         with where:  # that it is free is all that matters here
             port = where.getsockname()[1]
-        return _opened_far(o, cluster, port, limits=limits, access=access)
+        return _opened_far(o, cluster, port, limits=limits, access=access, **asdict(tuning))
 
     def load() -> Service:
         model = load_with(Loading.among(o), o["model"]).eval()
         model.require({"text tower", "class weights"}, by="the service")
-        return Service(
-            o["folder"], model, limits=limits, access=access, snapshot=o["snapshot"],
-            workers=o["workers"], window=o["window"], disk=o["disk"],
-        )  # fmt: skip
+        return Service(o["folder"], model, limits=limits, access=access, **asdict(tuning))
 
     def answer_there() -> None:
         with where:
@@ -177,16 +162,12 @@ def _opened_far(
     how = Loading.among(o)
     model = load_with(replace(how, device=None, runtime="auto"), o["model"]).eval()
     model.require({"text tower", "class weights"}, by="the service")
-    settings |= {name: o[name] for name in ("snapshot", "workers", "window", "disk")}
     tower = Tower.of(model, how)
     app = application(tower, o["folder"], cluster.workers or 1, cluster.gpus, **settings)
     return partial(answer, app, o["host"], port, _say("text"), cluster, o["drain"])
 
 
-ACTIONS = {  # and their words
-    "list": 0, "verify": 0, "backup": 1, "export": 2, "import": 2, "merge": 2, "delete": 1,
-    "prune": 0,
-}  # fmt: skip
+ACTIONS = {"list": 0, "verify": 0, "backup": 1, "export": 2, "delete": 1, "prune": 0}  # their words
 
 
 @main.command()
@@ -205,14 +186,12 @@ def state(folder: str, action: str, words: tuple[str, ...], json_to: str | None,
     adte state DIR verify               check every page, snapshot and event
     adte state DIR backup FILE          copy the database, even while the server runs
     adte state DIR export STREAM FILE   write the state of a stream to a file
-    adte state DIR import STREAM FILE   give a stream the state in a file
-    adte state DIR merge STREAM OTHER   add what OTHER has learned to STREAM
     adte state DIR delete STREAM        delete a stream
     adte state DIR prune                delete old answers and history, free the space
 
-    Stop the server before `import`, `merge`, `delete` and `prune`; for the first and the third it
-    also has routes of its own. `export`, `import` and `merge` need the model that the streams were
-    learned with; if it is not found, say where its weights are with --weights.
+    Stop the server before `delete` and `prune`; it has a route of its own for the first, and one
+    that imports a state. `export` needs the model that the streams were learned with; if it is not
+    found, say where its weights are with --weights.
     """
     from adte.serve import admin
 
@@ -225,38 +204,37 @@ def state(folder: str, action: str, words: tuple[str, ...], json_to: str | None,
             f"{len(words)} came; see `adte state --help`"
         )
     model = KEPT.given(o)
-    if model and number < 2:
+    if model and action != "export":
         raise click.UsageError(
             f"--{next(iter(model))} is not for `adte state DIR {action}`, which needs no model; "
             "leave it out"
         )
     files = [Target("FILE", words[-1], "state")] if action in ("backup", "export") else []
-    read = [folder, *words[1:]] if action == "import" else [folder]
-    claim([*files, Target("--json", json_to)], read, force=True)  # whose they are is checked apart
+    claim(
+        [*files, Target("--json", json_to)], [folder], force=True
+    )  # whose they are is checked apart
     if action == "list":
         return _list(admin.listing(folder), json_to)
     if action == "verify":
         return _tell_faults(admin.verify(folder), json_to)
     if action == "prune":
         done = admin.prune(folder)
-        said = "{bytes_before:,} bytes before, {bytes_after:,} after".format(**done)
+        text = "{bytes_before:,} bytes before, {bytes_after:,} after".format(**done)
     elif action == "backup":
         done = admin.backup(folder, words[0])
-        said = "{file}: {bytes:,} bytes".format(**done)
+        text = "{file}: {bytes:,} bytes".format(**done)
     elif action == "delete":
-        done = admin.delete_(folder, words[0])
-        said = f"stream {words[0]!r} is forgotten"
+        done = admin.delete(folder, words[0])
+        text = f"stream {words[0]!r} is forgotten"
     else:
         if "model" in model:
             model["name"] = model.pop("model")
-        if action == "export":
-            model["force"] = forced(click.get_current_context())
-        done = getattr(admin, f"{action}_")(folder, *words, **model)
-        where = done["file"] if action == "export" else f"stream {words[0]!r}"
-        said = f"{where}: {done['seen']} images seen"
+        model["force"] = forced(click.get_current_context())
+        done = admin.export(folder, *words, **model)
+        text = "{file}: {seen} images seen".format(**done)
     if json_to:
         console.emit_json({"action": action, **done}, json_to)
-    click.echo(said, err=True)
+    click.echo(text, err=True)
 
 
 ROWS = 20  # classes of a file that are shown

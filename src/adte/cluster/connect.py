@@ -21,12 +21,11 @@ from adte.files import console
 __all__ = ["RETRIES", "ClusterOptions", "connected", "gave_up", "import_ray", "places"]
 
 PATIENCE = 5.0  # seconds for the head of a cluster to take a connection
-# Of work whose worker died: an image that kills each would never end. (Ray Data has no limit.)
+# Of work whose worker died: an image that kills each would never end.
 RETRIES = 20
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # a worker without a GPU of its own hides none
-    "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",  # a busy machine takes more than the usual 5
 }
 
@@ -45,11 +44,6 @@ class ClusterOptions:
         "maximum number of workers that load the model; by default as many as the cluster holds",
         low=1,
     )
-    decoders: int = option(
-        0,
-        "maximum number of workers that only decode images; with 0, those with a model decode",
-        low=0,
-    )
     gpus: float = option(
         0.0, "GPUs for each worker that loads the model; 0.5 puts two on one GPU", low=0
     )
@@ -60,16 +54,16 @@ class ClusterOptions:
 
 
 def gave_up(error: Exception) -> InputError:
-    """What is said where Ray gives up."""
+    """The error where Ray gives up."""
     from ray.exceptions import OutOfMemoryError, RayActorError, WorkerCrashedError
 
-    said = str(error).strip().splitlines()
+    lines = str(error).strip().splitlines()
     what, mend = "the cluster failed", "the same command"
     if isinstance(error, RayActorError | WorkerCrashedError | OutOfMemoryError):
         what = f"workers died {RETRIES + 1} times at the same work"
         mend = "give them more memory, or leave out the image that ends them; then the same command"
     return InputError(
-        f"{what} ({said[-1] if said else type(error).__name__}); {mend} goes on from what is "
+        f"{what} ({lines[-1] if lines else type(error).__name__}); {mend} goes on from what is "
         "written"
     )
 
@@ -80,7 +74,6 @@ def import_ray() -> Any:
         os.environ.setdefault(name, value)
     try:
         import ray
-        import ray.data
     except ImportError as error:
         raise MissingExtra(error.name or "ray", "ray", "a cluster") from error
     return ray
@@ -95,17 +88,17 @@ def connected(options: ClusterOptions | None = None) -> Iterator[Any]:
         yield ray
         return
     address = _address(options)
-    said: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    how: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     if address is None:
-        said |= {"address": "local", "include_dashboard": False}
+        how |= {"address": "local", "include_dashboard": False}
     else:
         _check_reachable(address)
-        said |= {"address": address}
+        how |= {"address": address}
     with _own_end() as take_back:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # Ray's own, of versions to come
-                ray.init(**said)
+                ray.init(**how)
         except Exception as error:  # Ray raises plain ones, too
             raise _unreachable(address, error) from error
         except SystemExit:  # Ray's way to answer a SIGTERM while it starts
@@ -113,7 +106,7 @@ def connected(options: ClusterOptions | None = None) -> Iterator[Any]:
             signal.raise_signal(signal.SIGTERM)
             raise
         take_back()
-        _quieten(ray)
+        _quieten()
         try:
             yield ray
         finally:
@@ -159,7 +152,7 @@ def _own_end() -> Iterator[Callable[[], None]]:
 
 
 def _check_reachable(address: str) -> None:
-    """Ray itself tries for minutes; a closed port is told from an open one in seconds."""
+    """Ray itself tries for minutes; a closed port is noticed here in seconds."""
     place = address.removeprefix("ray://")
     if place in ("auto", "local"):
         return
@@ -189,16 +182,9 @@ def _unreachable(address: str | None, error: Exception) -> InputError:
     )
 
 
-def _quieten(ray: Any) -> None:
-    """One bar is ours to show; Ray's own would run through it.
-
-    That a worker died Ray prints on standard output, whatever it is told; there are the results.
-    """
-    context = ray.data.DataContext.get_current()
-    context.enable_progress_bars = False
-    context.print_on_execution_start = False
-    context.log_internal_stack_trace_to_stdout = False
-    for name in ("ray.data", "ray.serve", "ray"):
+def _quieten() -> None:
+    """Keep standard output for the results: Ray prints there that a worker died."""
+    for name in ("ray.serve", "ray"):
         logging.getLogger(name).setLevel(logging.ERROR)
     if inside := sys.modules.get("ray._private.worker"):
         inside.print_to_stdstream = _aside(set())  # type: ignore[attr-defined]
@@ -209,10 +195,10 @@ def _aside(known: set[str]) -> Callable[..., None]:
 
     def note(data: dict[str, Any], *_: Any, **__: Any) -> None:
         for line in data["lines"]:
-            said = ". ".join(str(line).split(". ")[:2])
-            if said not in known:
-                known.add(said)
-                console.say(f"note: Ray says: {said}")
+            text = ". ".join(str(line).split(". ")[:2])
+            if text not in known:
+                known.add(text)
+                console.say(f"note: Ray says: {text}")
 
     return note
 
@@ -221,25 +207,22 @@ def places(ray: Any, options: ClusterOptions, least: int = 1) -> int:
     """How many workers with a model the cluster has room for.
 
     Fewer than `least` are refused on a cluster of this machine, which does not grow. One whose
-    address was given may, so its workers are waited for, with a note of what for.
+    address was given may, so its workers are waited for, with a note.
     """
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     cores, gpus = (sum(node.get(kind, 0.0) for node in nodes) for kind in ("CPU", "GPU"))
+    room = int(cores)
     if options.gpus:  # a worker has its GPUs on one machine
         room = sum(int(node.get("GPU", 0.0) / options.gpus + 1e-9) for node in nodes)
-        if options.decoders and cores < 1:
-            room = 0
-    else:  # decoders are a pool of one or more
-        room = int(max(cores - options.decoders, min(1, cores - bool(options.decoders))))
     if room < least:
         workers = "a worker asks" if least == 1 else f"{least} workers ask"
         each = f"{options.gpus:g} GPUs on one machine" if options.gpus else "1 CPU"
         lack = f"the cluster has {cores:g} CPUs and {gpus:g} GPUs, but {workers} for {each}"
-        lack += " each" * (least > 1) + ", a decoder for 1 CPU" * (options.decoders > 0)
+        lack += " each" * (least > 1)
         if _address(options) is not None:
             console.say(f"note: {lack}; waiting for more machines")
             return least
-        asked = {"workers": least > 1, "gpus": options.gpus, "decoders": options.decoders}
-        lower = " or ".join(f"--cluster-{name}" for name, value in asked.items() if value)
+        wanted = {"workers": least > 1, "gpus": options.gpus}
+        lower = " or ".join(f"--cluster-{name}" for name, value in wanted.items() if value)
         raise InputError(f"{lack}; {f'lower {lower}' if lower else 'give it a machine with a CPU'}")
     return min(room, options.workers) if options.workers else room

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -36,7 +35,7 @@ from adte.serve.engine import Far
 from adte.serve.jobs import Predict
 from adte.serve.limits import Refused
 from adte.serve.log import log
-from adte.serve.run import GRACE
+from adte.serve.run import GRACE, on_signal
 from adte.serve.service import Service
 
 __all__ = ["answer", "application", "deployed"]
@@ -61,7 +60,7 @@ class Distant(Pipeline):
         return Far(torch.from_numpy(features), seconds)
 
     def _sent(self, picture: Any) -> Any:
-        """What a replica says of a picture; that it died is no fault of the picture's."""
+        """The answer of a replica for a picture; that it died is no fault of the picture's."""
         from ray.exceptions import RayError, RayTaskError
         from ray.serve.exceptions import RayServeException
 
@@ -70,8 +69,8 @@ class Distant(Pipeline):
                 return self.handle.encode.remote(picture, self.views).result()
             except RayTaskError as error:  # it lives, and would say so again
                 log.error("the image tower failed", exc_info=error)
-                said = "something went wrong here; the log of the server has it"
-                raise Refused(500, "server", said) from error
+                text = "something went wrong here; the log of the server has it"
+                raise Refused(500, "server", text) from error
             except (RayError, RayServeException) as error:
                 log.warning("a replica of the tower died: %s", type(error).__name__)
                 time.sleep(0.1 * 2**i)  # until it is known to be gone
@@ -192,7 +191,7 @@ def application(
     gpus: float = 0.0,
     **settings: Any,
 ) -> Any:
-    """What `serve.run` takes.
+    """The argument of `serve.run`.
 
     Args:
         tower: the model of all streams.
@@ -245,14 +244,14 @@ def deployed(app: Any, host: str = "127.0.0.1", port: int = 8017) -> Iterator[No
             serve.start(http_options={"host": host, "port": port}, proxy_location="HeadOnly")
             serve.run(app, name=NAME, route_prefix="/", logging_config={"log_level": "ERROR"})
         except RuntimeError as error:
-            said = [line.strip() for line in str(error).splitlines() if line.strip()][-1]
-            if "Failed to bind" in said:  # Ray itself takes ports while it starts
+            last = [line.strip() for line in str(error).splitlines() if line.strip()][-1]
+            if "Failed to bind" in last:  # Ray itself takes ports while it starts
                 raise InputError(
                     f"port {port} of {host} was taken while the cluster came up; try again, or "
                     "choose another --port"
                 ) from error
             raise InputError(
-                f"the service did not come up on the cluster ({said}); check the model's weights "
+                f"the service did not come up on the cluster ({last}); check the model's weights "
                 "and the folder of the state on its machines"
             ) from error
         yield
@@ -269,28 +268,14 @@ def answer(
     drain: float = 30.0,
 ) -> None:
     """Answer until a signal comes, then finish what is under way, `drain` seconds at most."""
-    serve = _serve()
+    serve, asked = _serve(), threading.Event()
     with connected(options) as ray:
         places(ray, options, least=options.workers or 1)  # Ray would wait for them, without a word
         with deployed(app, host, port):
             say(f"serving on http://{host}:{port}, by a Ray cluster")
-            _until_asked()
+            with on_signal(asked.set):  # a second one does not wait for the end
+                asked.wait()
             with suppress(TimeoutError, ray.exceptions.RayError):
                 ended = serve.get_app_handle(NAME).finish.remote(drain)
                 ended.result(timeout_s=drain + 2 * GRACE)
     say("ended; what was acknowledged is on the disk")
-
-
-def _until_asked() -> None:
-    """Wait for a signal; a second one does not wait for the end."""
-    asked, old = threading.Event(), dict[int, Any]()
-
-    def end(number: int, frame: object) -> None:
-        asked.set()
-        for known, handler in old.items():
-            signal.signal(known, handler)
-
-    if threading.current_thread() is threading.main_thread():  # others cannot be asked
-        for known in (signal.SIGTERM, signal.SIGINT):
-            old[known] = signal.signal(known, end)
-    asked.wait()

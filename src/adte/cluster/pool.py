@@ -1,4 +1,4 @@
-"""Workers that take chunks of images and give them back in order.
+"""Workers that take chunks of images and give their features back in order.
 
 Chunks go to whoever has least to do. A bounded number is under way, those that wait for an earlier
 one included: that holds back whoever reads the images, and bounds the memory. What a worker had
@@ -33,13 +33,13 @@ class Remote:
 
     encoder: Encoder | None = None
 
-    def encode(self, told: list[Any], items: list[tuple[int, Any]]) -> Chunk:
-        """Each chunk says where to read what the work is: a worker may be one come anew."""
+    def encode(self, work: list[Any], items: list[tuple[int, Any]]) -> Chunk:
+        """The features of a chunk. Each refers to the work: a worker may be one come anew."""
         import ray
 
         try:
             if self.encoder is None:
-                self.encoder = Encoder(ray.get(told[0]))
+                self.encoder = Encoder(ray.get(work[0]))
             return self.encoder.encode(items)
         except Exception as error:
             return Chunk(fault=unfit(error))
@@ -50,7 +50,8 @@ class Pool:
 
     def __init__(self, ray: Any, work: Work, options: ClusterOptions) -> None:
         self.ray, self.size = ray, options.chunk
-        self._told = ray.put(work)
+        self.by_key = work.sources is not None
+        self._work = ray.put(work)
         made = ray.remote(
             num_cpus=0 if options.gpus else 1,
             num_gpus=options.gpus,
@@ -73,7 +74,7 @@ class Pool:
                 chunk = list(islice(source, self.size))
                 more = len(chunk) == self.size
                 if chunk:
-                    ref = self.workers[free].encode.remote([self._told], chunk)
+                    ref = self.workers[free].encode.remote([self._work], chunk)
                     busy[free].append(ref)
                     ahead.append(ref)
             if ahead:
@@ -102,7 +103,10 @@ class Pool:
 
 @dataclass(eq=False)
 class Pooled(Pipeline):
-    """A pipeline whose towers are a pool's: images in, features out, in order, as ever."""
+    """A pipeline whose towers are a pool's: images in, features out, in order, as ever.
+
+    Where workers have the sources of all images, only keys travel to them.
+    """
 
     pool: Any = None
 
@@ -117,7 +121,7 @@ class Pooled(Pipeline):
         def numbered() -> Iterator[tuple[int, Any]]:
             for number, (key, source) in enumerate(items):
                 keys[number] = key
-                yield number, source
+                yield number, key if self.pool.by_key else source
 
         device = head_device(self.model.device)
         for number, found in self.pool(numbered()):

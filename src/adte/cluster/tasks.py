@@ -9,7 +9,6 @@ interrupted sweep goes on, here or on one machine.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from tempfile import TemporaryDirectory
@@ -27,8 +26,6 @@ from adte.evaluate.source import Source, needs_of
 from adte.files import console
 
 __all__ = ["run_tasks", "spread"]
-
-EVERY = 0.2  # seconds between two looks at how far the tasks are
 
 
 @contextmanager
@@ -68,7 +65,7 @@ def run_tasks(
 ) -> int:
     """Run those that the results lack, side by side; how many they were.
 
-    `tick` is told of images as they are done, by whichever task.
+    `tick` gets the images of each task that is done.
     """
     keys = {key_of(stream, t): t for t in tasks}
     missing = {k: t for k, t in keys.items() if again or known_run(stream, results, k) is None}
@@ -78,45 +75,26 @@ def run_tasks(
         if isinstance(shared, Cache):
             shared._opened = {}  # made anew where it is read
         total(len(shared) * passes(missing.values()))
-        told, count = ray.put([shared, batch or BATCH]), ray.remote(num_cpus=0)(Count).remote()
+        work = ray.put([shared, batch or BATCH])
         one = ray.remote(num_cpus=1, max_retries=RETRIES)(_one)
-        waiting = {one.remote([told], task, count): key for key, task in missing.items()}
-        seen, due = 0, time.monotonic()
+        waiting = {one.remote([work], task): key for key, task in missing.items()}
         while waiting:
-            ready, _ = ray.wait(list(waiting), num_returns=1, timeout=EVERY)
-            for ref in ready:
-                done = _got(ray, ref)
-                if isinstance(done, str):
-                    raise InputError(done)
-                results.put(waiting.pop(ref), *done)
-            if time.monotonic() >= due:
-                now, due = ray.get(count.value.remote()), time.monotonic() + EVERY
-                tick(max(0, now - seen))
-                seen = max(seen, now)
-        ray.kill(count)
+            (ref,), _ = ray.wait(list(waiting), num_returns=1)
+            done, key = _got(ray, ref), waiting.pop(ref)
+            if isinstance(done, str):
+                raise InputError(done)
+            results.put(key, *done)
+            tick(len(shared) * passes([missing[key]]))
     return len(missing)
 
 
-class Count:
-    """How many images all tasks together are through with."""
-
-    def __init__(self) -> None:
-        self.images = 0
-
-    def add(self, images: int) -> None:
-        self.images += images
-
-    def value(self) -> int:
-        return self.images
-
-
-def _one(told: list[Any], task: Task, count: Any) -> Any:
+def _one(work: list[Any], task: Task) -> Any:
     """One task, where a worker is: its run and its record, or why it cannot be."""
     import ray
 
     try:
-        stream, batch = ray.get(told[0])
-        done = perform(stream, task, count.add.remote, memory=True, batch=batch)
+        stream, batch = ray.get(work[0])
+        done = perform(stream, task, memory=True, batch=batch)
     except Exception as error:
         return unfit(error)
     return done.run, done.record

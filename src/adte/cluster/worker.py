@@ -1,4 +1,4 @@
-"""What a worker does: it opens the model once, then chunks of images go the one way.
+"""A worker of a cluster: it opens the model once, then chunks of images go the one way.
 
 A worker that cannot work says why, as data (`Chunk.fault`): an exception would only make Ray start
 it again, elsewhere or in the same place.
@@ -7,18 +7,16 @@ it again, elsewhere or in the same place.
 from __future__ import annotations
 
 import os
-import pickle
 import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from adte.classifier.arguments import refusing
 from adte.core.errors import AdteError, InputError
 from adte.core.loading import Loading
 from adte.images import Preprocess, Views
@@ -27,7 +25,9 @@ from adte.models._weights import RANDOM
 from adte.models.loading import load_with
 from adte.pipeline import Pipeline
 
-__all__ = ["Chunk", "Decoder", "Encoder", "Tower", "Work", "pack", "unfit", "unpack"]
+__all__ = ["Chunk", "Encoder", "Tower", "Work", "unfit"]
+
+AHEAD = 2  # threads that open pictures beside a GPU
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,13 @@ class Tower(Loading):
 
     @classmethod
     def of(cls, model: Model, how: Loading) -> Tower:
-        """What workers load in the place of a model that this process has loaded by its name."""
-        given = asdict(how.loading) | {"dtype": str(model.dtype).removeprefix("torch.")}
+        """A model that this process has loaded by its name, to be loaded by workers, too."""
+        loading = asdict(how.loading) | {"dtype": str(model.dtype).removeprefix("torch.")}
         for name in ("weights", "tokenizer"):
-            if given[name] not in (None, RANDOM):
-                given[name] = os.path.abspath(given[name])
+            if loading[name] not in (None, RANDOM):
+                loading[name] = os.path.abspath(loading[name])
         columns = tuple(model.columns or ()) if isinstance(model, FixedClasses) else ()
-        return cls(model.name, model.fingerprint, columns=columns or None, **given)
+        return cls(model.name, model.fingerprint, columns=columns or None, **loading)
 
     @classmethod
     def itself(cls, model: Model) -> Tower:
@@ -92,31 +92,20 @@ class Chunk:
             raise InputError(self.fault)
         good = iter(self.features)
         for key in self.keys:
-            said = self.errors.get(key)
-            yield key, next(good) if said is None else InputError(said)
-
-
-def pack(value: Any) -> NDArray[Any]:
-    """A value as one cell of a column that Ray Data carries."""
-    cell: NDArray[Any] = np.empty(1, dtype=object)
-    cell[0] = pickle.dumps(value, protocol=5)
-    return cell
-
-
-def unpack(cell: Any) -> Any:
-    return pickle.loads(cell)  # nosec B301  # of `pack`, on the same cluster
+            error = self.errors.get(key)
+            yield key, next(good) if error is None else InputError(error)
 
 
 def unfit(error: Exception) -> str:
     """Why a worker cannot work, in one sentence."""
-    said = str(error) if isinstance(error, AdteError) else f"{type(error).__name__}: {error}"
-    lines = [line for line in said.splitlines() if line.strip()]
-    return f"a worker on {platform.node()} cannot work: {lines[-1].strip() if lines else said}"
+    text = str(error) if isinstance(error, AdteError) else f"{type(error).__name__}: {error}"
+    lines = [line for line in text.splitlines() if line.strip()]
+    return f"a worker on {platform.node()} cannot work: {lines[-1].strip() if lines else text}"
 
 
 @dataclass
 class Work:
-    """What workers are told: the model, the views, and where images come from.
+    """The work of all workers: the model, the views, and where images come from.
 
     Attributes:
         sources: the source of an image by its key; None where chunks bring their own.
@@ -133,7 +122,7 @@ class Work:
     folder: str = field(default_factory=os.getcwd)
     threads: int = 1
 
-    def settle(self) -> None:
+    def enter(self) -> None:
         """Be where the driver is, and see what it sees."""
         torch.set_num_threads(self.threads)
         with suppress(OSError):
@@ -146,47 +135,24 @@ class Work:
                 )
 
 
-class _Blind:
-    """In the place of a model, where pictures are opened and no more."""
-
-    name, training = "none", False
-
-    def __init__(self, preprocess: Preprocess) -> None:
-        self.preprocess = preprocess
-
-
-class Decoder:
-    """A worker that opens pictures for others; refused where it does not see them."""
-
-    def __init__(self, work: Work) -> None:
-        work.settle()
-        self.pipeline = Pipeline(cast(Model, _Blind(work.preprocess)), work.views)
-
-    def decode(self, items: Sequence[tuple[int, Any]]) -> list[tuple[int, Any]]:
-        """The same items with pixels for sources, or the error that reading them ends in."""
-        out: list[tuple[int, Any]] = []
-        for key, source in items:
-            try:
-                out.append((key, self.pipeline.picture(source)))
-            except InputError as error:
-                out.append((key, refusing(error)))
-        return out
-
-
 class Encoder:
     """A worker with a model."""
 
     def __init__(self, work: Work) -> None:
-        work.settle()
-        self.pipeline = Pipeline(work.tower.open(), work.views, group=work.group)
+        work.enter()
+        self.sources, model = work.sources, work.tower.open()
+        ahead = AHEAD if model.device.type == "cuda" else 0  # else its processor is busy anyway
+        self.pipeline = Pipeline(model, work.views, group=work.group, workers=ahead)
 
     def encode(self, items: Sequence[tuple[int, Any]]) -> Chunk:
         """Images of a chunk, by the one way; those that cannot be read are named."""
         errors: dict[int, str] = {}
 
-        def failed(key: int, error: InputError) -> None:
-            errors[key] = str(error)
+        def failed(number: int, error: InputError) -> None:
+            errors[number] = str(error)
 
+        if self.sources is not None:
+            items = [(number, self.sources(key)) for number, key in items]
         done = [image.features.cpu() for image in self.pipeline(items, failed)]
         features = torch.stack(done).numpy() if done else ()
-        return Chunk([key for key, _ in items], features, errors)
+        return Chunk([number for number, _ in items], features, errors)

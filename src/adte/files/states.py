@@ -103,7 +103,7 @@ def _safetensors(tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> lis
 def load_state(path: StrPath) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read what `save_state` wrote, in this format or an older one: `facts["format"]` says which.
 
-    The facts are as they were written; `adte.classifier.facts.read_facts` checks them.
+    The facts are as they were written; `adte.classifier.facts.read_state` checks them.
     """
     check_path(path)
     name = str(path)

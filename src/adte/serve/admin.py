@@ -1,26 +1,25 @@
-"""What `adte state` does: list, verify, backup, export, import, merge, … Without HTTP."""
+"""The actions of `adte state`: list, verify, backup, export, delete, prune."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from adte.classifier.learned import Learned
 from adte.core.errors import InputError, StateError
 from adte.files import write_whole
 from adte.files.claims import Target, claim
 from adte.models import load_model
+from adte.serve.database import trouble
 from adte.serve.packing import learned_in
 from adte.serve.recovery import check_model, recover
-from adte.serve.store import Store, Stored, trouble
+from adte.serve.store import Store, Stored
 from adte.serve.streams import Stream
-from adte.serve.telling import read_kept, read_making, sound
 
-__all__ = ["backup", "delete_", "export_", "import_", "listing", "merge_", "prune", "verify"]
+__all__ = ["backup", "delete", "export", "listing", "prune", "verify"]
 
 StrPath = str | os.PathLike[str]
 NAMED = 10  # streams that an error lists
@@ -46,78 +45,66 @@ def listing(folder: StrPath) -> list[dict[str, Any]]:
     rows = []
     with _open(folder) as store:
         for s in store.streams():
-            shots = store.snapshots(s.id)
-            newest = next((x for x in shots if x.good), None)
-            base = 0 if newest is None else newest.seq
-            seen, seq, events = 0 if newest is None else newest.seen, base, 0
+            snapshots = store.snapshots(s.id)
+            seq = seen = events = 0
+            if newest := next((x for x in snapshots if x.good), None):
+                seq, seen = newest.seq, learned_in(newest.data)[1]["seen"]
             for number, event in store.log(s.id):
                 events += 1
-                if number <= base or (seq == 0 and number > 1):  # in the snapshot, or cut off
+                if number <= seq or (seq == 0 and number > 1):  # in the snapshot, or cut off
                     continue
                 seq = number
-                if event is None:
-                    continue
-                if event.kind in ("learn", "image", "count"):
+                if event is not None and event.kind in ("reset", "state"):
+                    seen = learned_in(event.data)[1]["seen"] if event.data else 0
+                elif event is not None and event.kind != "look":
                     seen += event.images
-                elif event.kind in ("reset", "state"):
-                    seen = 0 if event.kind == "reset" else learned_in(event.data)[1]["seen"]
             if seq < (last := store.last(s.id)):  # damaged
                 seen, seq = 0, last
             rows.append({
                 "id": s.id, "method": s.settings.method, "classes": len(s.settings.classes),
                 "views": s.settings.views, "created": s.created, "seen": seen, "seq": seq,
-                "log": events, "snapshots": len(shots),
+                "log": events, "snapshots": len(snapshots),
             })  # fmt: skip
     return rows
 
 
 def verify(folder: StrPath) -> list[str]:
     """Everything that is wrong, in sentences; nothing if all is well."""
-    found = []
+    faults = []
     with _open(folder) as store:
         for (text,) in store.db.execute("PRAGMA integrity_check"):
             if text != "ok":
-                found.append(f"the database: {text}")
+                faults.append(f"the database: {text}")
         if store.lost:
-            found.append(
+            faults.append(
                 f"{store.lost} acknowledged events are missing: the tail of the log was cut"
             )
         for s in store.streams():
-            if count := store.unnumbered(s.id):
-                found.append(f"stream {s.id!r}: {count} rows have the number of no event")
-            good = [0]
-            for shot in store.snapshots(s.id):
-                if shot.good:
-                    good.append(shot.seq)
-                else:
-                    found.append(f"stream {s.id!r}: the snapshot at event {shot.seq} is damaged")
-            last = -1
-            for seq, event in store.log(s.id):
-                if last < 0:  # the log reaches back to a snapshot, or beyond
-                    last = min(seq - 1, max(good))
-                if seq != last + 1:
-                    found.append(f"stream {s.id!r}: events {last + 1} to {seq - 1} are missing")
-                if event is None:
-                    found.append(f"stream {s.id!r}: event {seq} is damaged")
-                last = seq
-            for key, answer in store.answers(s.id):
-                if _fails(read_kept, answer):
-                    found.append(f"stream {s.id!r}: the answer kept for key {key!r} is damaged")
-            for row in store.history(s.id, -1):
-                if not sound(row, len(s.settings.classes)):
-                    found.append(f"stream {s.id!r}: the history of event {row[0]} is damaged")
-        for key, answer in store.answers(""):
-            if key.startswith(" ") and _fails(read_making, answer):  # others are of deletions
-                found.append(f"the answer kept for key {key[1:]!r} is damaged")
-    return found
+            faults += [f"stream {s.id!r}: {text}" for text in _faults(store, s.id)]
+    return faults
 
 
-def _fails(read: Callable[[bytes | str], object], data: bytes | str) -> bool:
-    try:
-        read(data)
-    except ValueError:
-        return True
-    return False
+def _faults(store: Store, id: str) -> Iterator[str]:
+    """The rows of a stream that are damaged or missing."""
+    snapshots = store.snapshots(id)
+    for snapshot in snapshots:
+        if not snapshot.good:
+            yield f"the snapshot at event {snapshot.seq} is damaged"
+    last = -1
+    for seq, event in store.log(id):
+        if last < 0:  # the log reaches back to a snapshot, or beyond
+            last = min(seq - 1, max([0, *(x.seq for x in snapshots if x.good)]))
+        if seq != last + 1:
+            yield f"events {last + 1} to {seq - 1} are missing"
+        if event is None:
+            yield f"event {seq} is damaged"
+        last = seq
+    for key, good in store.answers(id):
+        if not good:
+            yield f"the answer kept for key {key!r} is damaged"
+    for row, good in store.history(id, -1):
+        if not good:
+            yield f"the history of event {row.seq} is damaged"
 
 
 def backup(folder: StrPath, file: str) -> dict[str, Any]:
@@ -140,8 +127,8 @@ def backup(folder: StrPath, file: str) -> dict[str, Any]:
         try:
             store.db.execute("VACUUM INTO ?", (name,))  # one read, which writers do not begin anew
         except sqlite3.OperationalError as error:
-            said = f"cannot write {file!r} ({error}); see that its disk has room"
-            raise InputError(said) from error
+            why = f"cannot write {file!r} ({error}); see that its disk has room"
+            raise InputError(why) from error
         size = os.path.getsize(name)
 
     store = Store(folder, reading=True)
@@ -154,17 +141,17 @@ def backup(folder: StrPath, file: str) -> dict[str, Any]:
     return {"file": file, "bytes": size}
 
 
-def _recovered(store: Store, id: str, damaged: bool = False, **model: Any) -> Stream:
-    """A stream of the store; a damaged one only where that is asked for.
+def _recovered(store: Store, id: str, **model: Any) -> Stream:
+    """A stream of the store.
 
-    `model` is what `load_model` is told; the name is that of the streams' model unless given.
+    `model` are arguments of `load_model`; by default the name is that of the streams' model.
     """
     stored, known = _stored(store, id), store.model
     assert known is not None
     net = load_model(**{"name": known["name"], **model}).eval()
     check_model(store, net)
     stream, notes = recover(store, stored, net)
-    if stream.damaged and not damaged:
+    if stream.damaged:
         raise StateError(f"stream {id!r} is damaged: {'; '.join(notes)}")
     return stream
 
@@ -182,7 +169,7 @@ def _stored(store: Store, id: str) -> Stored:
     return there[id]
 
 
-def export_(
+def export(
     folder: StrPath, id: str, file: str, *, force: bool = False, **model: Any
 ) -> dict[str, Any]:
     """Write a stream's state to a file that `Classifier.load` reads; "-" is standard output.
@@ -198,44 +185,7 @@ def export_(
     return {"stream": id, "file": file, "seen": stream.clf.seen}
 
 
-def import_(folder: StrPath, id: str, file: str, **model: Any) -> dict[str, Any]:
-    """Let a stream take over a state; a damaged one is whole then."""
-    try:
-        data = Path(file).read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot read {file!r} ({error.strerror}); check the path") from error
-    with _open(folder, reading=False) as store:
-        stream = _recovered(store, id, damaged=True, **model)
-        _take_over(store, stream, data)
-    return {"stream": id, "file": file, "seen": stream.clf.seen}
-
-
-def merge_(folder: StrPath, id: str, other: str, **model: Any) -> dict[str, Any]:
-    """Let a stream take in what another one of the same kind has learned."""
-    if id == other:
-        raise InputError(f"cannot merge a stream into itself; name another one than {id!r}")
-    with _open(folder, reading=False) as store:
-        stream, theirs = (_recovered(store, name, **model) for name in (id, other))
-        ours, its = (Learned(s.clf.method, s.clf.seen, s.clf.lineage) for s in (stream, theirs))
-        if ours.shared(its):
-            raise StateError(
-                f"streams {id!r} and {other!r} go back to the same state, which would count twice; "
-                "export both, merge the files with `adte merge --start FILE`, and import the result"
-            )
-        frozen, stream.clf.frozen = stream.clf.frozen, False
-        stream.clf.merge(theirs.clf)
-        stream.clf.frozen = frozen
-        _take_over(store, stream, stream.dump())
-    return {"stream": id, "merged": other, "seen": stream.clf.seen}
-
-
-def _take_over(store: Store, stream: Stream, data: bytes) -> None:
-    events = stream.change("state", data)
-    with store.group():
-        store.renew(stream, *events)
-
-
-def delete_(folder: StrPath, id: str) -> dict[str, Any]:
+def delete(folder: StrPath, id: str) -> dict[str, Any]:
     """Forget a stream and all that it learned, one that cannot be made any more too."""
     with _open(folder, reading=False) as store:
         _stored(store, id)

@@ -25,7 +25,7 @@ from adte.serve.access import Access
 from adte.serve.limits import Refused, clipped, stopping
 from adte.serve.log import log, request_id, request_name, requests
 from adte.serve.metrics import Metrics
-from adte.serve.routes import health, open_router, router, tell
+from adte.serve.routes import as_json, health, open_router, router
 from adte.serve.service import Service
 
 __all__ = ["Door", "make_app"]
@@ -72,9 +72,8 @@ def make_app(service: Service, named: bool = True) -> FastAPI:
     app.include_router(open_router)
     app.include_router(router)
     _add_page(app)
-    app.add_exception_handler(Refused, _refused)
-    app.add_exception_handler(HTTPException, _other)
-    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _refuse)
+    app.add_exception_handler(RequestValidationError, _refuse_values)
     app.add_middleware(Shell, access=service.access, metrics=service.metrics, named=named)
     return app
 
@@ -83,19 +82,19 @@ def make_app(service: Service, named: bool = True) -> FastAPI:
 
 
 def error(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> Response:
-    said = {"code": code, "message": message, "request_id": request_id.get()}
-    text = json.dumps({"error": said}, ensure_ascii=False)
+    reason = {"code": code, "message": message, "request_id": request_id.get()}
+    text = json.dumps({"error": reason}, ensure_ascii=False)
     data = text.encode("utf-8", "backslashreplace")
     return Response(data, status, headers, media_type="application/json")
 
 
-def refuse(metrics: Metrics, refusal: Refused, headers: dict[str, str] | None = None) -> Response:
-    """Every refusal is told and counted here."""
+def refuse(metrics: Metrics, refusal: Refused) -> Response:
+    """The answer of a refusal; every one is counted here."""
     if refusal.status == 500:  # a fault of our own, on another machine
-        metrics.count("errors_total")
+        metrics.errors.inc()
     else:
-        metrics.count("refused_total", code=refusal.code)
-    headers = dict(headers or {})
+        metrics.refused.labels(code=refusal.code).inc()
+    headers = dict(refusal.headers)
     if refusal.retry_after:
         headers["Retry-After"] = str(refusal.retry_after)
     if refusal.status == 408:  # the rest may come for ever
@@ -105,30 +104,21 @@ def refuse(metrics: Metrics, refusal: Refused, headers: dict[str, str] | None = 
     return error(refusal.status, refusal.code, str(refusal), headers)
 
 
-def _metrics(request: Request) -> Metrics:
-    found: Metrics = request.app.state.service.metrics
-    return found
-
-
-def _refused(request: Request, problem: Exception) -> Response:
-    assert isinstance(problem, Refused)
-    return refuse(_metrics(request), problem)
-
-
-def _other(request: Request, problem: Exception) -> Response:
+def _refuse(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, HTTPException)
-    code, said = {404: ("path", "there is nothing here; see /openapi.json"),
+    code, text = {404: ("path", "there is nothing here; see /openapi.json"),
                   405: ("path", "this path takes other verbs; see /openapi.json")}.get(
         problem.status_code, ("request", "the request cannot be read; check it"))  # fmt: skip
-    refusal = Refused(problem.status_code, code, said)
-    return refuse(_metrics(request), refusal, dict(problem.headers or {}))
+    refusal = Refused(problem.status_code, code, text)
+    refusal.headers = dict(problem.headers or {})
+    raise refusal
 
 
-def _invalid(request: Request, problem: Exception) -> Response:
+def _refuse_values(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, RequestValidationError)
     first = problem.errors()[0]
     where = ".".join(str(x) for x in first["loc"][:2])
-    return refuse(_metrics(request), Refused(422, "request", f"{where}: {first['msg']}"))
+    raise Refused(422, "request", f"{where}: {first['msg']}")
 
 
 # --------------------------------------------------------------------------- around everything
@@ -174,18 +164,18 @@ class Shell:
             await refuse(self.metrics, stopping())(scope, receive, add_headers)
         except Exception:
             log.exception("request %s failed", id)
-            self.metrics.count("errors_total")
+            self.metrics.errors.inc()
             if status:
                 raise
-            said = "something went wrong here; the log of the server has it"
-            await error(500, "server", said)(scope, receive, add_headers)
+            text = "something went wrong here; the log of the server has it"
+            await error(500, "server", text)(scope, receive, add_headers)
         finally:
             route = getattr(scope.get("route"), "path", "other")
-            self.metrics.count("requests_total", route=route, status=status)
-            _tell_request(scope, status, time.perf_counter() - start)
+            self.metrics.requests.labels(route=route, status=status).inc()
+            _log_request(scope, status, time.perf_counter() - start)
 
 
-def _tell_request(scope: Scope, status: int, seconds: float) -> None:
+def _log_request(scope: Scope, status: int, seconds: float) -> None:
     """Its line of the log; probes have one only if something is wrong."""
     method, path = scope.get("method", ""), scope.get("path", "")
     if not requests.isEnabledFor(logging.INFO) or (path in PROBES and status == 200):
@@ -213,13 +203,13 @@ class Door:
 
 async def _loading(scope: Scope, receive: Receive, send: Send) -> None:
     if scope["path"] == "/health":
-        said = await health()
+        answer = await health()
     elif scope["path"] == "/ready":
-        said = tell({"status": "loading", "version": __version__}, 503)
+        answer = as_json({"status": "loading", "version": __version__}, 503)
     else:
         why = "the model and the streams are being loaded; try again soon"
         raise Refused(503, "loading", why, retry_after=1)
-    await said(scope, receive, send)
+    await answer(scope, receive, send)
 
 
 # --------------------------------------------------------------------------- the page

@@ -1,24 +1,21 @@
-"""A client of the service, with nothing but the standard library behind it."""
+"""A client of the service."""
 
 from __future__ import annotations
 
 import base64
-import http.client
 import io
 import json
 import os
 import secrets
-import threading
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote
 
-from adte.core.errors import AdteError, InputError
+from adte.core.errors import InputError
+from adte.serve.wire import ServiceError, Wire
 
 if TYPE_CHECKING:
     from adte.classifier.calibration import Calibration
@@ -29,34 +26,7 @@ File = str | os.PathLike[str] | bytes | bytearray | memoryview
 Image = Any  # a path, the bytes of a file, a Pillow image, a uint8 array or tensor
 
 MAKING = 600.0  # seconds at least to make a stream: the texts of many classes take minutes
-OPENING = 15.0  # seconds at most that a refused connection is taken for a service that starts
 FRAME = 256  # bytes at most that a form has around an image, or at its end
-
-
-class ServiceError(AdteError):
-    """The service refused a request, or did not answer.
-
-    Attributes:
-        status: HTTP status; 0 if there was no answer.
-        code: what is wrong, in one word for programs.
-        key: idempotency key that was sent, if any. A request that is sent again with the same key
-            counts once.
-        request_id: id of the request in the log of the service.
-    """
-
-    def __init__(
-        self,
-        status: int,
-        code: str,
-        message: str,
-        key: str | None = None,
-        request_id: str | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.status, self.code, self.key, self.request_id = status, code, key, request_id
-
-    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:  # it may cross processes
-        return type(self), (self.status, self.code, str(self), self.key, self.request_id)
 
 
 @dataclass(frozen=True)
@@ -88,12 +58,12 @@ class Answer:
     repeated: bool
 
 
-class Client:
-    """A client for a service that `adte serve` runs; it needs only the standard library.
+class Client(Wire):
+    """A client for a service that `adte serve` runs.
 
-    Threads and processes can share it; each has its own connection. If an answer is lost or the
-    server is busy, the request is sent again. Requests that change something carry an idempotency
-    key, so nothing is created or learned twice.
+    Threads and processes can share it. If an answer is lost or the server is busy, the request is
+    sent again. Requests that change something carry an idempotency key, so
+    nothing is created or learned twice.
 
     Args:
         url: address of the service.
@@ -112,37 +82,6 @@ class Client:
     >>> shop.predict("photo.jpg").label                              # doctest: +SKIP
     'cat'
     """
-
-    def __init__(
-        self,
-        url: str = "http://127.0.0.1:8017",
-        token: str | None = None,
-        *,
-        retries: int = 5,
-        timeout: float | None = 60.0,
-    ) -> None:
-        try:
-            parts = urlsplit(url)
-            good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-        except ValueError:  # a port that is none
-            good = False
-        if not good:
-            raise InputError(f"{url!r} is no address of a service; write it as http://host:8017")
-        if retries < 0:
-            raise InputError(f"retries={retries} is negative; give 0 or more")
-        if timeout is not None and timeout <= 0:
-            raise InputError(f"timeout={timeout:g} leaves no time; give more than 0 seconds")
-        self._url, self.token, self.retries, self.timeout = url, token, retries, timeout
-        self._parts, self._local = parts, threading.local()
-
-    @property
-    def url(self) -> str:
-        """Address of the service; it cannot be changed."""
-        return self._url
-
-    def __reduce__(self) -> tuple[Any, ...]:  # without the connections
-        make = partial(type(self), retries=self.retries, timeout=self.timeout)
-        return make, (self.url, self.token)
 
     # ------------------------------------------------------------------ streams
 
@@ -170,8 +109,8 @@ class Client:
         if isinstance(classes, str):
             raise InputError(f"classes={classes!r} is one text; pass a list of names")
         for name in ("start", "state"):
-            if (given := settings.get(name)) is not None and _is_file(given):
-                settings[name] = base64.b64encode(_read(given)).decode()
+            if (file := settings.get(name)) is not None and _is_file(file):
+                settings[name] = base64.b64encode(_read(file)).decode()
         asked = {"classes": list(classes), **({} if id is None else {"id": id}), **settings}
         seconds = None if self.timeout is None else max(self.timeout, MAKING)
         made = self.call("POST", "/v1/streams", json.dumps(asked).encode(), "application/json",
@@ -196,172 +135,6 @@ class Client:
         """Facts about the service: its model, methods, formats and limits."""
         found: dict[str, Any] = self.call("GET", "/v1/info")
         return found
-
-    # ------------------------------------------------------------------ the wire
-
-    def call(
-        self,
-        verb: str,
-        path: str,
-        body: bytes | None = None,
-        kind: str = "application/octet-stream",
-        *,
-        key: str | None = None,
-        token: str | None = None,
-        timeout: float | None = None,
-    ) -> Any:
-        """Send a request of any kind, again if needed, and return JSON, bytes or None.
-
-        Args:
-            verb: HTTP method, such as "GET".
-            path: path on the service, such as "/v1/info".
-            body: body of the request.
-            kind: content type of the body.
-            key: idempotency key.
-            token: token; by default that of the client.
-            timeout: seconds to wait; by default those of the client.
-
-        Raises:
-            ServiceError: if the service refuses the request, or does not answer.
-        """
-        seconds = self.timeout if timeout is None else timeout
-        id = secrets.token_hex(8)  # one for all tries
-        headers = {"Accept": "application/json", "X-Request-ID": id}
-        if body is not None:
-            headers["Content-Type"] = kind
-        if key is not None:
-            headers["Idempotency-Key"] = key
-        if token or self.token:
-            headers["Authorization"] = f"Bearer {token or self.token}"
-        attempt, refused, begun = 0, 0, time.monotonic()
-        while True:
-            last = attempt == self.retries
-            try:
-                status, found, data = self._once(verb, self._parts.path.rstrip("/") + path, body,
-                                                 headers, seconds)  # fmt: skip
-            except (OSError, http.client.HTTPException) as error:
-                if (
-                    self.retries
-                    and isinstance(error, ConnectionRefusedError)  # so nothing was sent
-                    and time.monotonic() < begun + min(OPENING, seconds or OPENING)
-                ):
-                    time.sleep(min(1.0, 0.1 * 2**refused))
-                    refused += 1
-                    continue
-                if last:
-                    raise self._silent(error, seconds, key, id) from error
-                time.sleep(min(2.0, 0.1 * 2**attempt))
-                attempt += 1
-                continue
-            except ValueError as error:
-                raise InputError(f"the request cannot be sent ({error}); check the token and the "
-                                 "key") from error  # fmt: skip
-            id = found.get("x-request-id") or id  # a proxy may give it another
-            problem = (_problem(data) if status >= 500 else None) or {}
-            starting = (
-                self.retries
-                and problem.get("code") == "loading"
-                and (seconds is None or time.monotonic() < begun + seconds)
-            )
-            # A proxy got no answer: ours says nothing above 503, and of a 500 what it is.
-            lost = status >= 500 and not (status == 500 and problem)
-            if (lost or status in (429, 503)) and (starting or not last):
-                wait = found.get("retry-after") or ""
-                time.sleep(min(30, int(wait)) if wait.isdecimal() else 1)
-                attempt += not starting
-                continue
-            if 300 <= status < 400:  # what is sent elsewhere may lose its body and its token
-                where = found.get("location") or "another address"
-                raise _refused(status, "address", f"{self.url} leads to {where}; give the client "
-                               "the address that the service itself has", key, id)  # fmt: skip
-            return _result(status, found.get("content-type", ""), data, key, id)
-
-    def _silent(
-        self, error: Exception, seconds: float | None, key: str | None, id: str
-    ) -> ServiceError:
-        """What is said where no answer came."""
-        if seconds is None or not isinstance(error, TimeoutError):
-            said = f"({str(error) or type(error).__name__}); check that it is running"
-        elif key is None:
-            said = f"within {seconds:g} s; try again, or give the client a longer timeout"
-        else:
-            said = f"within {seconds:g} s, and it may have been done"
-        return _refused(0, "connection", f"no answer from {self.url} {said}", key, id)
-
-    def _once(
-        self,
-        verb: str,
-        path: str,
-        body: bytes | None,
-        headers: dict[str, str],
-        seconds: float | None,
-    ) -> tuple[int, http.client.HTTPMessage, bytes]:
-        line, process = getattr(self._local, "line", None), os.getpid()
-        if line is not None and self._local.process != process:  # a fork: the line is its parent's
-            line.close()
-            line = None
-        kept = line is not None
-        if line is None:
-            secure = self._parts.scheme == "https"
-            kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-            host = self._parts.hostname or ""
-            line = self._local.line = kind(host, self._parts.port, timeout=self.timeout)
-            self._local.process = process
-        try:
-            if line.sock is None:
-                line.connect()
-            line.sock.settimeout(seconds)
-            line.request(verb, path, body, headers)
-            answer = line.getresponse()
-            return answer.status, answer.headers, answer.read()
-        except BaseException as error:
-            self._local.line = None
-            line.close()
-            if kept and isinstance(error, ConnectionError):  # closed over there while it was idle
-                return self._once(verb, path, body, headers, seconds)
-            raise
-
-    def close(self) -> None:
-        """Close this thread's connection."""
-        line, self._local.line = getattr(self._local, "line", None), None
-        if line is not None:
-            line.close()
-
-
-def _result(status: int, kind: str, data: bytes, key: str | None, id: str) -> Any:
-    if status >= 400:
-        problem = _problem(data) or {}  # a proxy has words of its own
-        said = problem.get("message", f"the service answered {status}; see its log")
-        raise _refused(status, problem.get("code", "server"), said, key, id)
-    if kind.startswith("application/json"):
-        if (found := _parsed(data)) is None:
-            raise _refused(status, "server", f"the service answered {status}, but no JSON that "
-                           "can be read; see its log", key, id)  # fmt: skip
-        return found
-    if kind.startswith("text/html"):
-        raise _refused(status, "address", "a web page came in the place of an answer; give "
-                       "the client the address that the service itself has", key, id)  # fmt: skip
-    return data if data else None
-
-
-def _problem(data: bytes) -> dict[str, Any] | None:
-    """What the service itself says is wrong."""
-    found = _parsed(data)
-    problem = found.get("error") if isinstance(found, dict) else None
-    return problem if isinstance(problem, dict) else None
-
-
-def _parsed(data: bytes) -> Any:
-    with suppress(ValueError):
-        return json.loads(data)
-    return None
-
-
-def _refused(status: int, code: str, said: str, key: str | None, id: str) -> ServiceError:
-    """An error that names the request, and the key where what was asked may have been done."""
-    if key is not None and (status == 0 or status >= 500):
-        said = f"{said}; send it again with key={key!r}, so that it counts once"
-    return ServiceError(status, code, f"{said} (request {id})", key, id)
 
 
 @dataclass(frozen=True)
@@ -393,8 +166,8 @@ class RemoteStream:
         Raises:
             ServiceError: if the service refuses the request, or does not answer.
         """
-        labels = None if label is None else [label]
-        return self._predict(_encoded(image), "application/octet-stream", labels, **options)[0]
+        labels = [] if label is None else [label]
+        return self._predict(labels, body=_encoded(image), **options)[0]
 
     def predict_many(
         self, images: Sequence[Image], *, labels: Sequence[str] | None = None, **options: Any
@@ -410,29 +183,22 @@ class RemoteStream:
             name = repr(images) if isinstance(images, str) else f"this {type(images).__name__}"
             raise InputError(f"predict_many takes a list of images, and {name} is one; "
                              "give it to predict, or in a list")  # fmt: skip
-        kind, body = _form([_encoded(image) for image in images])
-        return self._predict(body, kind, labels, **options)
+        files = [("image", ("image", _encoded(x), "application/octet-stream")) for x in images]
+        return self._predict(labels or [], files=files, **options)
 
     def _predict(
         self,
-        body: bytes,
-        kind: str,
-        labels: Sequence[str] | None,
+        labels: Sequence[str],
         *,
-        learn: bool = True,
-        top: int = 5,
-        probs: bool = False,
-        explain: bool = False,
-        thumbnails: int = 0,
+        body: bytes | None = None,
+        files: Any = None,
         key: str | None = None,
+        **options: Any,
     ) -> list[Answer]:
-        query: list[tuple[str, object]] = [
-            ("learn", str(learn).lower()), ("top", top), ("probs", str(probs).lower()),
-            ("explain", str(explain).lower()), ("thumbnails", thumbnails),
-        ]  # fmt: skip
-        query += [("label", name) for name in labels or []]
-        where = f"/predict?{urlencode(query)}"
-        found = self._call("POST", where, body, kind, key=key, counts=learn)
+        params = {"label": list(labels), **options}
+        learns = options.get("learn", True)
+        found = self._call("POST", "/predict", body, key=key, params=params, files=files,
+                           counts=learns)  # fmt: skip
         shared = {k: found[k] for k in ("seq", "seen", "learned", "repeated")}
         return [
             Answer(**{**row, "best": [(name, x) for name, x in row["best"]]}, **shared)
@@ -444,24 +210,24 @@ class RemoteStream:
         return dict(self._call("GET", ""))
 
     def state(self) -> dict[str, Any]:
-        """What the stream has learned: prior, q, counts of each class, drift of the prior."""
+        """The state that was learned: prior, q, counts of each class, drift of the prior."""
         return dict(self._call("GET", "/state"))
 
     def history(self, last: int = 200) -> list[dict[str, Any]]:
         """The last predictions that counted, oldest first."""
-        return list(self._call("GET", f"/history?last={last}")["rows"])
+        return list(self._call("GET", "/history", params={"last": last})["rows"])
 
     def freeze(self, key: str | None = None) -> dict[str, Any]:
         """Stop learning."""
-        return dict(self._call("POST", "/freeze", b"", key=key))
+        return dict(self._call("POST", "/freeze", key=key))
 
     def unfreeze(self, key: str | None = None) -> dict[str, Any]:
         """Start learning again."""
-        return dict(self._call("POST", "/unfreeze", b"", key=key))
+        return dict(self._call("POST", "/unfreeze", key=key))
 
     def reset(self, key: str | None = None) -> dict[str, Any]:
         """Forget what was learned."""
-        return dict(self._call("POST", "/reset", b"", key=key))
+        return dict(self._call("POST", "/reset", key=key))
 
     def calibrate(
         self, images: Sequence[Image], labels: Sequence[str], key: str | None = None
@@ -488,8 +254,7 @@ class RemoteStream:
                  for a in self.predict_many(some, learn=False, probs=True)]  # fmt: skip
         plain = tempered(torch.tensor(found, dtype=torch.float64), 1 / facts["temperature"])
         done = fitted(plain, truths)
-        query = urlencode({"value": repr(done.temperature)})
-        self._call("POST", f"/temperature?{query}", b"", key=key)
+        self._call("POST", "/temperature", key=key, params={"value": done.temperature})
         return done
 
     def export(self) -> bytes:
@@ -500,24 +265,25 @@ class RemoteStream:
         """Replace what was learned by a state that was exported: a file or its bytes."""
         return dict(self._call("POST", "/import", _read(state), key=key))
 
-    def delete(self, key: str | None = None) -> None:
+    def delete(self) -> None:
         """Delete the stream and its state."""
-        self._call("DELETE", "", key=key)
+        self._call("DELETE", "", counts=False)
 
     def _call(
         self,
         verb: str,
         path: str,
         body: bytes | None = None,
-        kind: str = "application/octet-stream",
+        *,
         key: str | None = None,
         counts: bool = True,
+        **more: Any,
     ) -> Any:
         """A request of this stream; one that counts has a key, so that it does so once."""
         if verb != "GET" and counts and key is None:
             key = new_key()
         where = f"/v1/streams/{quote(self.id, safe='')}{path}"
-        return self.client.call(verb, where, body, kind, key=key, token=self.token)
+        return self.client.call(verb, where, body, key=key, token=self.token, **more)
 
 
 def new_key() -> str:
@@ -525,12 +291,12 @@ def new_key() -> str:
     return secrets.token_urlsafe(18)
 
 
-def _is_file(given: Any) -> bool:
+def _is_file(value: Any) -> bool:
     """Whether it is a file's name or content, and not base64 already."""
-    if isinstance(given, str):
+    if isinstance(value, str):
         with suppress(OSError, ValueError):
-            return Path(given).is_file()
-    return isinstance(given, os.PathLike | bytes | bytearray | memoryview)
+            return Path(value).is_file()
+    return isinstance(value, os.PathLike | bytes | bytearray | memoryview)
 
 
 def _read(file: File) -> bytes:
@@ -574,14 +340,3 @@ def _is_one(images: object) -> bool:
     if isinstance(images, str | bytes | bytearray) or not isinstance(images, Iterable):
         return True
     return getattr(images, "ndim", 4) < 4
-
-
-def _form(images: list[bytes]) -> tuple[str, bytes]:
-    mark = secrets.token_hex(16)
-    head = (
-        b'Content-Disposition: form-data; name="image"; filename="image"\r\n'
-        b"Content-Type: application/octet-stream\r\n\r\n"
-    )
-    parts = [b"--" + mark.encode() + b"\r\n" + head + image + b"\r\n" for image in images]
-    end = b"--" + mark.encode() + b"--\r\n"
-    return f"multipart/form-data; boundary={mark}", b"".join(parts) + end

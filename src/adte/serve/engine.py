@@ -1,13 +1,13 @@
 """Threads: some that open pictures, one that encodes, one that awaits it, one that writes.
 
-    accepted ─→ pictures (several, in order) ─→ tower ─→ landing ─→ keeper ─→ answered
+    accepted ─→ pictures (several, in order) ─→ tower ─→ landing ─→ writer ─→ answered
 
 Images go through the tower in the order in which they were accepted, and so do the changes of each
 stream. On a CPU one image goes at a time, and the threads make its views. A GPU makes the views
-itself, and does what it is told while the tower's thread goes on: one pass is under way, and one
-more is told, when it is full or the first nearly done. So images that come meanwhile gather, up to
-16 of all streams, and go together; where the GPU is idle, the first waits for others no longer than
-`window`. Few images are held in memory at a time, however many wait.
+itself, and works on a pass while the tower's thread prepares the next: one pass is under way, and
+one more is queued, when it is full or the first nearly done. So images that come meanwhile gather,
+up to 16 of all streams, and go together; where the GPU is idle, the first waits for others no
+longer than `window`. Few images are held in memory at a time, however many wait.
 """
 
 from __future__ import annotations
@@ -15,34 +15,27 @@ from __future__ import annotations
 import queue
 import threading
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-from PIL import Image
 from torch import Tensor
 
-from adte.core.errors import AdteError, InputError
-from adte.images import Crop
-from adte.images.boxes import of_base
-from adte.images.decode import decoding_bytes
+from adte.core.errors import AdteError
 from adte.pipeline import Encoded, Pipeline, default_group, default_workers
-from adte.pipeline.way import Prepared
-from adte.serve.jobs import Job, OfStream, Part, Predict, refusal
-from adte.serve.keeper import Call, Keeper
+from adte.serve.jobs import Call, Job, OfStream, Predict, refusal
 from adte.serve.limits import Refused, stopping
 from adte.serve.log import log
-from adte.serve.pictures import Memory, check_picture, thumbnails
+from adte.serve.pictures import Memory, Part, check_picture, prepared
 from adte.serve.streams import Stream
+from adte.serve.writer import Writer
 
 __all__ = ["Engine", "Far"]
 
 MOST = 64  # jobs that are written together
-LEAD = 0.01  # seconds before a GPU is done that it is told what comes next
+LEAD = 0.01  # seconds before a GPU is done that it gets its next pass
 
 
 class Far(NamedTuple):
@@ -52,29 +45,29 @@ class Far(NamedTuple):
     seconds: float  # that its pass took there
 
 
-class _Views(NamedTuple):
-    """An image, ready for the tower: its views, or what a GPU makes them of."""
-
-    prepared: Prepared | Far
-    size: tuple[int, int] = (0, 0)
-    boxes: list[Crop] | None = None
-    thumbnails: list[str] | None = None
-
-
 class _Item(NamedTuple):
-    """One image of a job, or the end of a job without images."""
+    """One image of a job."""
 
-    job: Job
-    image: bytes | None = None
-    views: Future[_Views] | None = None
-    number: int = 1
-    last: bool = True
+    job: Predict
+    image: bytes
+    part: Future[Part]
+    number: int
+    last: bool
+
+    @property
+    def views(self) -> int:
+        return self.job.stream.settings.views
+
+    @property
+    def keeps_pixels(self) -> bool:
+        """Whether the method looks at pixels."""
+        return self.job.stream.clf.pipeline.keep_pixels
 
 
 class _Flight(NamedTuple):
-    """Images that the tower was told to encode, some of their rows to fill up."""
+    """A pass of images through the tower, some of its rows to fill up."""
 
-    ready: list[tuple[_Item, _Views]]
+    ready: list[tuple[_Item, Part]]
     pixels: Tensor | None  # where a method looks at them
     features: Tensor
     here: Tensor  # the features on the host, once `landed` has returned
@@ -86,37 +79,37 @@ class Engine:
     """Takes jobs, and keeps their promises.
 
     Args:
-        keeper: who changes the streams.
+        writer: the one who changes the streams.
         workers: threads that open pictures.
         window: seconds that an image may wait for others to go through the tower with, on a GPU.
     """
 
-    def __init__(self, keeper: Keeper, workers: int | None = None, window: float = 0.005) -> None:
-        self.keeper, self.window = keeper, window
+    def __init__(self, writer: Writer, workers: int | None = None, window: float = 0.005) -> None:
+        self.writer, self.window = writer, window
         self.workers = max(1, default_workers() if workers is None else workers)
-        self.group = default_group(keeper.model)
+        self.group = default_group(writer.model)
         self.stopping = self.cut = False
         self.second = 0.05  # seconds an image takes in the tower, of late
         self._pictures: queue.Queue[_Item | None] = queue.Queue()
-        self._order: queue.Queue[_Item | None] = queue.Queue()
+        self._order: queue.Queue[_Item | Job | None] = queue.Queue()
         self._landing: queue.Queue[_Flight | Job | None] = queue.Queue()
         self._write: queue.Queue[Job | None] = queue.Queue()
         self._accept = threading.Lock()
         self._under_way: dict[tuple[Stream, str], OfStream] = {}  # by their keys
         # A worker takes a place before it takes an image, so the first in line always has one.
         self._places = threading.Semaphore(self.workers + 2 * self.group)
-        self._memory = Memory(keeper.limits.decode_bytes)
-        self._air = threading.Semaphore(2)  # passes that the tower was told and has not done
+        self._memory = Memory(writer.limits.decode_bytes)
+        self._air = threading.Semaphore(2)  # passes that the tower has begun and not done
         self._last = 0.0  # when the last one was done
-        self._latest: tuple[float, int] | None = None  # the one told last: when, and its rows
+        self._latest: tuple[float, int] | None = None  # the one begun last: when, and its rows
         self._takes: dict[int, float] = {}  # seconds of a pass by its rows, of late
         count = torch.get_num_threads()
-        heads = count if keeper.model.device.type == "cpu" else 1  # small tensors: one is fastest
+        heads = count if writer.model.device.type == "cpu" else 1  # small tensors: one is fastest
         self._threads = [
             *(self._thread(self._open, f"adte-picture-{i}", 1) for i in range(self.workers)),
             self._thread(self._encode, "adte-tower", count),
             self._thread(self._land, "adte-landing", 1),
-            self._thread(self._keep, "adte-keeper", heads),
+            self._thread(self._write_all, "adte-writer", heads),
         ]
 
     def _thread(self, work: Callable[[], None], name: str, count: int) -> threading.Thread:
@@ -135,47 +128,30 @@ class Engine:
     # ------------------------------------------------------------------ what the application calls
 
     def submit(self, job: Job) -> Future[Any]:
-        """Accept a job; its place in the order is decided here."""
+        """Accept a job; its place in the order is decided here.
+
+        One whose key is under way with the same request gets the answer of that.
+        """
         with self._accept:
             self.check_open()
-            self._note_key(job)
+            if isinstance(job, OfStream) and job.key is not None:
+                mark = job.stream, job.key
+                first = self._under_way.setdefault(mark, job)
+                if first is job:
+                    job.future.add_done_callback(lambda _: self._under_way.pop(mark))
+                elif first.digest == job.digest:
+                    return first.future
             if isinstance(job, Predict):
                 for i, image in enumerate(job.images, 1):
                     item = _Item(job, image, Future(), i, i == len(job.images))
                     self._order.put(item)
                     self._pictures.put(item)
             else:
-                self._order.put(_Item(job))
+                self._order.put(job)
         return job.future
 
-    def _note_key(self, job: Job) -> None:
-        if isinstance(job, OfStream) and job.key is not None:
-            mark = job.stream, job.key
-            if self._under_way.setdefault(mark, job) is job:
-                job.future.add_done_callback(lambda _: self._under_way.pop(mark))
-
-    def knows(self, stream: Stream, key: str | None) -> bool:
-        """Whether a request with this key is under way or was answered."""
-        if key is None or (stream, key) in self._under_way:
-            return key is not None
-        return self.keeper.store.written(stream.id, key) is not None
-
-    def known(self, job: OfStream) -> Future[Any] | None:
-        """The answer that a request has or will have, if it came before; it is not done again.
-
-        A key that is under way with another request is left to the keeper: that one may fail.
-        """
-        first = None if job.key is None else self._under_way.get((job.stream, job.key))
-        if first is not None and first.digest == job.digest:
-            return first.future
-        if (answer := self.keeper.known(job)) is None:  # one that was done meanwhile is written
-            return None
-        found: Future[Any] = Future()
-        found.set_result(answer)
-        return found
-
-    def ask(self, call: Callable[[Keeper], Any], alone: bool = False) -> Future[Any]:
-        """Let the keeper answer a question before what still waits for the tower."""
+    def ask(self, call: Callable[[], Any], alone: bool = False) -> Future[Any]:
+        """Let the writer's thread make a call before what still waits for the tower."""
         job = Call(call=call, alone=alone)
         with self._accept:
             self.check_open()
@@ -203,7 +179,7 @@ class Engine:
                 self._pictures.put(None)
         for thread in self._threads:
             thread.join()
-        self.keeper.close()
+        self.writer.close()
 
     @property
     def alive(self) -> bool:
@@ -218,77 +194,51 @@ class Engine:
             if item is None:
                 self._places.release()
                 return
-            assert item.views is not None
             try:
-                item.views.set_result(self._view(item))
+                item.part.set_result(self._view(item))
             except AdteError as error:
-                item.views.set_exception(error)
+                item.part.set_exception(error)
             except MemoryError:  # the machine's, and no fault of the file
                 log.error("there was no memory for a picture")
-                said = Refused(503, "memory", "there is no memory for the image now; try again "
-                               "later, or send a smaller one", 5)  # fmt: skip
-                item.views.set_exception(said)
+                item.part.set_exception(
+                    Refused(
+                        503,
+                        "memory",
+                        "there is no memory for the image now; try again "
+                        "later, or send a smaller one",
+                        5,
+                    )
+                )
             except Exception as error:  # whatever a stranger's file does
                 log.warning("a picture could not be opened: %s", type(error).__name__)
-                said = Refused(422, "image", "the image cannot be read; send a complete file")
-                item.views.set_exception(said)
+                item.part.set_exception(
+                    Refused(422, "image", "the image cannot be read; send a complete file")
+                )
 
-    def _view(self, item: _Item) -> _Views:
+    def _view(self, item: _Item) -> Part:
         job = item.job
-        assert isinstance(job, Predict)
         if job.future.done():  # another image of it could not be read
             raise Refused(422, "image", "another image of the request could not be read")
         if self.cut:
             raise stopping()
-        assert item.image is not None
-        image = check_picture(item.image, self.keeper.limits)
-        clf = job.stream.clf
-        fraction = partial(clf.views.fraction, preprocess=clf.model.preprocess)
-        with self._memory.taken(decoding_bytes(image, fraction)):
-            try:
-                return self._prepared(image, job)
-            except Exception as error:  # which waits for its turn, without the pixels
-                for e in (error, error.__cause__):
-                    traceback.clear_frames(e.__traceback__ if e else None)
-                raise
-            finally:
-                del image
-
-    def _prepared(self, image: Image.Image, job: Predict) -> _Views:
-        pipeline = job.stream.clf.pipeline
-        try:
-            if not job.explain:
-                return _Views(pipeline.prepare(image))
-            picture = pipeline.picture(image)
-            prepared = pipeline.prepare(picture)
-        except InputError as error:
-            if isinstance(error.__cause__, MemoryError):
-                raise error.__cause__ from None
-            raise Refused(422, "image", str(error)) from error
-        preprocess, side = job.stream.clf.model.preprocess, job.thumbnails
-        shown = None
-        if side:  # of what a GPU made, what the CPU would have made: they are alike
-            views = prepared if isinstance(prepared, Tensor) else pipeline.render(picture)
-            shown = thumbnails(views, preprocess, side)
-        base = of_base(picture, preprocess).crop(picture.step)
-        boxes = [base, *pipeline.views.plan(picture, preprocess)]
-        return _Views(prepared, (picture.width, picture.height), boxes, shown)
+        image = check_picture(item.image, self.writer.limits)
+        return prepared(image, job.stream.clf, self._memory, job.explain, job.thumbnails)
 
     # ------------------------------------------------------------------ the tower
 
     def _encode(self) -> None:
-        held: deque[_Item | None] = deque()  # taken, but not yet told to the tower
+        held: deque[_Item | Job | None] = deque()  # taken, but not yet in the tower
         while (first := held.popleft() if held else self._order.get()) is not None:
-            if first.image is not None:
+            if isinstance(first, _Item):
                 self._air.acquire()  # others come meanwhile
                 self._pass(self._company(first, held))
             elif self.cut:
-                first.job.fail(stopping())
+                first.fail(stopping())
             else:
-                self._landing.put(first.job)
+                self._landing.put(first)
         self._landing.put(None)
 
-    def _company(self, first: _Item, held: deque[_Item | None]) -> list[_Item]:
+    def _company(self, first: _Item, held: deque[_Item | Job | None]) -> list[_Item]:
         """Who goes through the tower with the first one; who was taken beyond them is held.
 
         Others are waited for as long as the tower is busy anyway, or for the window. A pass has a
@@ -301,7 +251,7 @@ class Engine:
                 item = held.popleft() if held else self._order.get(left > 0, max(0.0, left))
             except queue.Empty:
                 break
-            if item is None or item.image is None or _count(item) != _count(first):
+            if not isinstance(item, _Item) or item.views != first.views:
                 held.appendleft(item)
                 break
             group.append(item)
@@ -316,21 +266,20 @@ class Engine:
         return min(self.group, 1 << (images - 1).bit_length())
 
     def _free(self) -> float:
-        """When the tower will have done what it was told."""
+        """When the tower will have done its passes."""
         if self._latest is None:
             return 0.0
         start, rows = self._latest
         return max(start, self._last) + self._takes.get(rows, 0.0)
 
     def _pass(self, group: list[_Item]) -> None:
-        ready: list[tuple[_Item, _Views]] = []
+        ready: list[tuple[_Item, Part]] = []
         for item in group:
-            assert item.views is not None
             try:
-                views = item.views.result()
+                part = item.part.result()
                 if self.cut:
                     raise stopping()
-                ready.append((item, views))
+                ready.append((item, part))
             except Exception as error:
                 self._places.release()
                 item.job.fail(_placed(refusal(error), item))
@@ -339,18 +288,16 @@ class Engine:
         else:
             self._air.release()
 
-    def _through(self, ready: list[tuple[_Item, _Views]]) -> None:
-        job = ready[0][0].job
-        assert isinstance(job, Predict)
-        pipeline: Pipeline = job.stream.clf.pipeline
+    def _through(self, ready: list[tuple[_Item, Part]]) -> None:
+        pipeline: Pipeline = ready[0][0].job.stream.clf.pipeline
         start = time.perf_counter()
         size = self._rows(len(ready))
         try:
-            prepared: list[Any] = [v.prepared for _, v in ready]
-            pixels = pipeline.pixels(prepared, size)
+            views: list[Any] = [part.content for _, part in ready]
+            pixels = pipeline.pixels(views, size)
             features = pipeline.encode(pixels, size)
-            kept = pixels if any(_keeps(item) for item, _ in ready) else None
-            start -= sum(x.seconds for x in prepared if isinstance(x, Far))
+            kept = pixels if any(item.keeps_pixels for item, _ in ready) else None
+            start -= sum(x.seconds for x in views if isinstance(x, Far))
             flight = _Flight(ready, kept, features, *_sent(features), start)
             self._latest = start, size
         except Exception as error:
@@ -361,7 +308,7 @@ class Engine:
                 self._places.release()
         self._landing.put(flight)
 
-    def _lose(self, ready: list[tuple[_Item, _Views]], error: Exception) -> None:
+    def _lose(self, ready: list[tuple[_Item, Part]], error: Exception) -> None:
         log.error("the image tower failed", exc_info=error)
         self._latest = None
         for item, _ in ready:
@@ -390,24 +337,23 @@ class Engine:
         if self._latest == (flight.start, rows):
             self._latest = None
         self.second = 0.9 * self.second + 0.1 * taken / len(flight.ready)
-        self.keeper.metrics.see("encode_seconds", taken)
-        self.keeper.metrics.see("group_size", len(flight.ready))
+        self.writer.metrics.encode_seconds.observe(taken)
+        self.writer.metrics.group_size.observe(len(flight.ready))
 
     def _hand_over(self, flight: _Flight) -> None:
-        for i, (item, views) in enumerate(flight.ready):
+        for i, (item, part) in enumerate(flight.ready):
             job = item.job
-            assert isinstance(job, Predict)
             features = flight.here if job.stream.on_host else flight.features
-            pixels = flight.pixels if _keeps(item) else None
+            pixels = flight.pixels if item.keeps_pixels else None
             encoded = Encoded("image", features[i], None if pixels is None else pixels[i])
-            job.parts.append(Part(encoded, views.size, views.boxes, views.thumbnails))
+            job.parts.append(part._replace(content=encoded))
             if item.last and not job.future.done():
-                job.images = job.images if _keeps(item) else []  # no longer needed
+                job.images = job.images if item.keeps_pixels else []  # no longer needed
                 self._write.put(job)
 
-    # ------------------------------------------------------------------ the keeper
+    # ------------------------------------------------------------------ the writer
 
-    def _keep(self) -> None:
+    def _write_all(self) -> None:
         ended = False
         while not ended:
             jobs: list[Job] = []
@@ -429,8 +375,8 @@ class Engine:
     def _apply(self, jobs: list[Job]) -> None:
         try:
             if jobs:
-                self.keeper.apply(jobs)
-        except Exception as error:  # whatever it was, those who wait are told, and it goes on
+                self.writer.apply(jobs)
+        except Exception as error:  # whatever it was, those who wait get it, and the thread goes on
             log.exception("a group of requests failed")
             for job in jobs:
                 job.fail(error)
@@ -447,20 +393,8 @@ def _sent(features: Tensor) -> tuple[Tensor, Callable[[], object]]:
     return here, event.synchronize
 
 
-def _count(item: _Item) -> int:
-    assert isinstance(item.job, Predict)
-    return item.job.stream.settings.views
-
-
-def _keeps(item: _Item) -> bool:
-    """Whether the method looks at pixels."""
-    assert isinstance(item.job, Predict)
-    return item.job.stream.clf.pipeline.keep_pixels
-
-
 def _placed(error: Exception, item: _Item) -> Exception:
     """A refusal that says which one of several images it is of."""
-    assert isinstance(item.job, Predict)
     count = len(item.job.images)
     if count == 1 or not isinstance(error, Refused) or error.status >= 500:  # no image's fault
         return error

@@ -1,4 +1,4 @@
-"""What a prediction was made of, for people who look at it."""
+"""The views and numbers behind a prediction, for people who look at it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from adte.core.prediction import Prediction
 from adte.methods import Method, create_method
 from adte.methods.selector import Selector
 from adte.methods.tilt import Tilt
-from adte.serve.jobs import Part
+from adte.serve.pictures import Part
 from adte.serve.streams import Stream
 
 __all__ = ["explain"]

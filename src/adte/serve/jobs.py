@@ -1,31 +1,21 @@
-"""What is asked of the engine, and the promise of an answer."""
+"""The jobs of the engine, each with the promise of an answer."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from adte.core.errors import AdteError, StateError
-from adte.images import Crop
-from adte.pipeline import Encoded
 from adte.serve.limits import Refused
+from adte.serve.pictures import Part
 from adte.serve.settings import Kind
 from adte.serve.streams import Stream
 
-__all__ = ["Change", "Job", "OfStream", "Part", "Predict", "refusal", "together"]
+__all__ = ["Call", "Change", "Job", "OfStream", "Predict", "refusal", "together"]
 
 LOGITS = 1 << 23  # of requests that are learned from at once; one by itself may have more
-
-
-class Part(NamedTuple):
-    """One image behind the tower, and what an explanation shows of it."""
-
-    encoded: Encoded[str]
-    size: tuple[int, int] = (0, 0)  # width, height
-    boxes: list[Crop] | None = None
-    thumbnails: list[str] | None = None
 
 
 @dataclass(eq=False, kw_only=True)
@@ -46,6 +36,18 @@ class Job:
     def fail(self, error: Exception) -> None:
         if not self.future.done():
             self.future.set_exception(error)
+
+
+@dataclass(eq=False, kw_only=True)
+class Call(Job):
+    """A call by the writer's thread. One that writes goes `alone`."""
+
+    call: Callable[[], Any]
+    alone: bool = False
+
+    @property
+    def reads(self) -> bool:
+        return not self.alone
 
 
 @dataclass(eq=False, kw_only=True)

@@ -1,4 +1,4 @@
-"""What the service allows, and how it refuses."""
+"""The limits of the service, and its refusals."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from adte.core.errors import AdteError, InputError, unknown
 from adte.core.options import check, option
 
-__all__ = ["FORMATS", "Entry", "Gate", "Limits", "Refused", "clipped", "stopping"]
+__all__ = ["FORMATS", "Entry", "Gate", "Limits", "Refused", "Tuning", "clipped", "stopping"]
 
 FORMATS = ("bmp", "gif", "jpeg", "png", "ppm", "tiff", "webp")  # that may be allowed
 PIXELS = 178_956_970  # beyond which Pillow opens nothing
-NAMED = 40  # letters of a name that are said again
+NAMED = 40  # letters of a name that are repeated
 
 
 class Refused(AdteError):
@@ -24,21 +25,22 @@ class Refused(AdteError):
     def __init__(self, status: int, code: str, message: str, retry_after: int = 0) -> None:
         super().__init__(message)
         self.status, self.code, self.retry_after = status, code, retry_after
+        self.headers: dict[str, str] = {}
 
 
 def stopping() -> Refused:
-    """What is said of requests that the end of the process does not wait for."""
+    """The refusal of requests that the end of the process does not wait for."""
     return Refused(503, "stopping", "the server is ending; try again soon", 5)
 
 
 def clipped(name: str, most: int = NAMED) -> str:
-    """A name that a stranger sent, short enough to be said in a refusal, with `!r`."""
+    """A name that a stranger sent, short enough for a refusal, with `!r`."""
     return name if len(name) <= most else f"{name[:most]}…"
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What strangers may ask for."""
+    """The most that strangers may ask for."""
 
     max_bytes: int = option(16 << 20, "maximum size of a request's body, in bytes", low=1)
     max_pixels: int = option(
@@ -85,29 +87,52 @@ class Limits:
         return tuple(f.strip().upper() for f in self.formats.split(",") if f.strip())
 
 
+@dataclass(frozen=True, kw_only=True)
+class Tuning:
+    """How a service works and stores."""
+
+    snapshot: int = option(128, "events of a stream between two snapshots of its state", low=1)
+    disk: int = option(
+        0, "largest size of the database in bytes, without its log of some MB; 0 sets no limit",
+        low=0,
+    )  # fmt: skip
+    workers: int | None = option(None, "threads that decode images", low=1, high=1024)
+    window: float = option(
+        0.005, "seconds that an image may wait for others, to go through a GPU together", low=0
+    )
+    drain: float = option(
+        30.0, "seconds to finish requests under way when the server is stopped", low=0
+    )
+
+    def __post_init__(self) -> None:
+        check(self, "the service")
+
+
 class Gate:
     """Counts what is under way, and turns away what would be too much. Of the event loop alone."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.images = self.bytes = 0
-        self.second = 0.1  # seconds an image takes; told by the engine, for Retry-After
+        self.second = 0.1  # seconds an image takes, by the engine; for Retry-After
         self.reading: set[asyncio.Task[object]] = set()  # requests whose bodies are still coming
-        self._buckets: dict[str, tuple[float, float]] = {}  # images left, as of when
+        # Of each stream, images left as of when.
+        self._allowances = WeakKeyDictionary[object, tuple[float, float]]()
 
     @contextmanager
-    def entered(self, size: int, images: int = 1) -> Iterator[Entry]:
-        """A request of so many bytes, if it might be taken now; one that is known has no images.
+    def entered(self, size: int) -> Iterator[Entry]:
+        """A request of so many bytes, if it might be taken now.
 
-        Its bytes count as they come, and its images once they are there: who sends slowly takes
+        Its bytes count as they come, and its images once they have come: who sends slowly takes
         nobody's place.
         """
         entry = Entry(self)
-        entry.check(images, size)
+        entry.check(1, size)
         try:
             yield entry
         finally:
-            entry.leave()
+            self.images -= entry.images
+            self.bytes -= entry.bytes
 
     @contextmanager
     def read(self) -> Iterator[None]:
@@ -121,11 +146,11 @@ class Gate:
             self.reading.discard(task)
 
     def give_up(self) -> None:
-        """Wait for no more bodies; their senders are told as at a cancelled request."""
+        """Wait for no more bodies: their requests are cancelled."""
         for task in list(self.reading):
             task.cancel()
 
-    def spend(self, stream: str, images: int) -> None:
+    def spend(self, stream: object, images: int) -> None:
         """Take images from the allowance of a stream; refuse if there is none left.
 
         A request may take more than there are, so that others do not keep it from ever having
@@ -135,17 +160,13 @@ class Gate:
         if not rate:
             return
         most, now = max(rate, 1.0), time.monotonic()
-        left, then = self._buckets.get(stream, (most, now))
+        left, then = self._allowances.get(stream, (most, now))
         left = min(most, left + rate * (now - then))
         if left < 1:
             wait = max(1, round((1 - left) / rate + 0.5))
             raise Refused(429, "rate", f"this stream may send {rate:g} images per second; "
                           f"try again in {wait} s", wait)  # fmt: skip
-        self._buckets[stream] = left - images, now
-
-    def forget(self, stream: str) -> None:
-        """A stream is gone."""
-        self._buckets.pop(stream, None)
+        self._allowances[stream] = left - images, now
 
 
 class Entry:
@@ -161,12 +182,6 @@ class Entry:
         self.gate.bytes += size
         self.images += images
         self.bytes += size
-
-    def leave(self) -> None:
-        """Count no more of it."""
-        self.gate.images -= self.images
-        self.gate.bytes -= self.bytes
-        self.images = self.bytes = 0
 
     def check(self, images: int, size: int) -> None:
         """Refuse so many more, if they are too many. One request alone may have more bytes."""

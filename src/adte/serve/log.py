@@ -65,7 +65,7 @@ def logged(form: str) -> Iterator[None]:
     logging.basicConfig(handlers=[handler])
     logging.getLogger("adte").setLevel(logging.INFO)
     requests.setLevel(logging.INFO if form == "json" else logging.WARNING)
-    logging.getLogger("python_multipart").setLevel(logging.ERROR)  # senders are told, not we
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)  # senders get them, not we
     try:
         yield
     except Exception as error:

@@ -23,7 +23,7 @@ from adte.files.states import as_bytes
 __all__ = ["checksum", "dump", "learned_in", "load_into", "pack", "unpack"]
 
 
-def checksum(*parts: bytes | str | int) -> bytes:
+def checksum(*parts: object) -> bytes:
     """16 bytes that tell whether any of the parts has changed."""
     h = blake2b(digest_size=16)
     for part in parts:
@@ -45,7 +45,7 @@ def unpack(data: bytes) -> dict[str, Tensor]:
 
 
 def dump(clf: Classifier) -> bytes:
-    """What `Classifier.checkpoint` would write: that others may go on from it is not noted."""
+    """The bytes that `Classifier.checkpoint` would write."""
     return b"".join(as_bytes(clf.method.state_dict(), clf.facts))
 
 
@@ -74,5 +74,4 @@ def _as_file(data: bytes) -> Iterator[Path]:
         try:
             yield path
         except AdteError as error:  # where it lay for a moment is nobody's business
-            said = str(error).replace(repr(str(path)), "the state")
-            raise StateError(said) from None
+            raise StateError(str(error).replace(repr(str(path)), "the state")) from None

@@ -5,18 +5,25 @@ from __future__ import annotations
 import io
 import re
 import threading
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
+from adte.classifier import Classifier
+from adte.core.errors import InputError
 from adte.core.page import inline
-from adte.images import Preprocess
+from adte.images import Crop, Preprocess
+from adte.images.boxes import of_base
+from adte.images.decode import decoding_bytes
 from adte.serve.limits import Limits, Refused
 
-__all__ = ["Memory", "check_picture", "opened", "thumbnails"]
+__all__ = ["Memory", "Part", "check_picture", "opened", "prepared", "thumbnails"]
 
 BOMBS = (Image.DecompressionBombError, Image.DecompressionBombWarning)
 SCANS = 100  # of a JPEG, ten being usual; each goes over all pixels, and may have a few bytes
@@ -77,6 +84,18 @@ def _large(limits: Limits, what: str = "the image declares too many pixels") -> 
     )
 
 
+class Part(NamedTuple):
+    """One image of a request on its way, and what an explanation shows of it.
+
+    `content` is prepared for the tower; behind it, it is `Encoded`.
+    """
+
+    content: Any
+    size: tuple[int, int] = (0, 0)  # width, height
+    boxes: list[Crop] | None = None
+    thumbnails: list[str] | None = None
+
+
 class Memory:
     """Bytes in which images are decoded; who finds too few waits. More than all goes alone."""
 
@@ -96,6 +115,37 @@ class Memory:
             with self._changed:
                 self._free += size
                 self._changed.notify_all()
+
+
+def prepared(
+    image: Image.Image, clf: Classifier, memory: Memory, explain: bool = False, side: int = 0
+) -> Part:
+    """An image decoded and made ready for the tower; to explain it, with its boxes and, if `side`
+    is not 0, small pictures of its views.
+    """
+    pipeline, preprocess = clf.pipeline, clf.model.preprocess
+    fraction = partial(clf.views.fraction, preprocess=preprocess)
+    with memory.taken(decoding_bytes(image, fraction)):
+        try:
+            if not explain:
+                return Part(pipeline.prepare(image))
+            picture = pipeline.picture(image)
+            views = pipeline.prepare(picture)
+        except Exception as error:  # which waits for its turn, without the pixels
+            for e in (error, error.__cause__):
+                traceback.clear_frames(e.__traceback__ if e else None)
+            if isinstance(error.__cause__, MemoryError):
+                raise error.__cause__ from None
+            if isinstance(error, InputError):
+                raise Refused(422, "image", str(error)) from error
+            raise
+        shown = None
+        if side:  # of what a GPU made, what the CPU would have made: they are alike
+            pixels = views if isinstance(views, Tensor) else pipeline.render(picture)
+            shown = thumbnails(pixels, preprocess, side)
+        base = of_base(picture, preprocess).crop(picture.step)
+        boxes = [base, *pipeline.views.plan(picture, preprocess)]
+        return Part(views, (picture.width, picture.height), boxes, shown)
 
 
 def thumbnails(pixels: Tensor, preprocess: Preprocess, side: int) -> list[str]:

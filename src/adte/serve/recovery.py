@@ -9,7 +9,6 @@ from adte.models.base import Model
 from adte.serve.packing import learned_in, unpack
 from adte.serve.store import Store, Stored
 from adte.serve.streams import Stream
-from adte.serve.telling import sound
 
 __all__ = ["check_model", "recover", "recover_all"]
 
@@ -41,20 +40,19 @@ def recover_all(store: Store, model: Model) -> tuple[dict[str, Stream], list[str
             f"{store.lost} events that were acknowledged are missing: the tail of the log was cut"
         )
     streams: dict[str, Stream] = {}
-    alike: dict[str, Stream] = {}
-    stream = None
+    alike: dict[str, Stream] = {}  # by their settings; they share the vectors of the classes
     for stored in store.streams():
-        like = alike.get(settings := repr(stored.settings), stream)
-        stream, said = recover(store, stored, model, like)
-        streams[stored.id] = alike[settings] = stream
-        notes += [f"stream {stored.id!r}: {text}" for text in said]
+        like = alike.get(repr(stored.settings)) or next(iter(alike.values()), None)
+        stream, texts = recover(store, stored, model, like)
+        streams[stored.id] = alike[repr(stored.settings)] = stream
+        notes += [f"stream {stored.id!r}: {text}" for text in texts]
     return streams, notes
 
 
 def recover(
     store: Store, stored: Stored, model: Model, like: Stream | None = None
 ) -> tuple[Stream, list[str]]:
-    """One stream, and what is to be said of it. The store is only read."""
+    """One stream, and sentences about it. The store is only read."""
     try:
         stream = Stream.make(
             stored.id, stored.settings, model, stored.created, stored.token, like=like
@@ -64,53 +62,55 @@ def recover(
             f"stream {stored.id!r} cannot be made any more: {error}. Install what it was made "
             f"with, or run `adte state {quote(str(store.folder))} delete {stored.id}`"
         ) from error
-    notes = _newest_good(store, stream)
-    if count := store.unnumbered(stream.id):
-        notes.append(f"{count} rows have the number of no event and were dropped")
-    missing = _redo(store, stream, notes)
-    if missing:
-        stream.damaged = missing
-        notes.append(missing)
+    stream.made = stored.made
+    notes = _load_newest(store, stream)
+    if damage := _redo(store, stream, notes):
+        stream.damaged = damage
+        notes.append(damage)
     if stored.origin is not None and not stream.damaged:
         try:
             stream.origin = unpack(stored.origin)["origin"]
         except (AdteError, KeyError, TypeError):  # of use to people alone
             notes.append("the prior that drift is measured from is damaged; it begins anew")
-    for row in store.history(stream.id, 1):
-        if sound(row, len(stream.clf.classes)):
-            stream.drift = row[6]
+    for row, good in store.history(stream.id, 1):
+        if good:
+            stream.drift = row.drift
     return stream, notes
 
 
-def _newest_good(store: Store, stream: Stream) -> list[str]:
+def _load_newest(store: Store, stream: Stream) -> list[str]:
+    """Load the newest good snapshot; notes about those that were dropped."""
     notes = []
-    for s in store.snapshots(stream.id):
-        why = "its checksum does not fit" if not s.good else ""
-        if not why:
-            try:
-                tensors, facts = learned_in(s.data)
-                stream.clf.method.load_state_dict(tensors)
-            except AdteError as error:
-                why = str(error)
-        if not why:
-            stream.clf.seen, stream.clf.frozen = s.seen, s.frozen
-            stream.clf.temperature = facts["temperature"]
-            stream.clf.lineage = facts["lineage"]
-            stream.seq = stream.kept = s.seq
-            break
-        notes.append(f"the snapshot at event {s.seq} was dropped ({why})")
+    for snapshot in store.snapshots(stream.id):
+        try:
+            if not snapshot.good:
+                raise StateError("its checksum does not fit")
+            tensors, facts = learned_in(snapshot.data)
+            stream.clf.method.load_state_dict(tensors)
+        except AdteError as error:
+            notes.append(f"the snapshot at event {snapshot.seq} was dropped ({error})")
+            continue
+        stream.clf.seen, stream.clf.frozen = facts["seen"], facts["frozen"]
+        stream.clf.temperature = facts["temperature"]
+        stream.clf.lineage = facts["lineage"]
+        stream.seq = stream.kept = snapshot.seq
+        break
     return notes
 
 
 def _redo(store: Store, stream: Stream, notes: list[str]) -> str:
     """Do the events of the log again; a sentence if that cannot be."""
-    begun, last, why = bool(stream.kept), store.last(stream.id), "no good snapshot reaches the log"
+    connected, last, why = (
+        bool(stream.kept),
+        store.last(stream.id),
+        "no good snapshot reaches the log",
+    )
     for seq, event in store.log(stream.id, stream.seq):
         if seq != stream.seq + 1:
-            if not begun:
+            if not connected:
                 break
             notes.append(f"events {stream.seq + 1} to {seq - 1} are missing and were dropped")
-        begun = True
+        connected = True
         if event is None:
             notes.append(f"event {seq} is damaged and was dropped")
         else:
@@ -119,8 +119,8 @@ def _redo(store: Store, stream: Stream, notes: list[str]) -> str:
             except (OSError, MemoryError):  # the machine's, and no damage
                 raise
             except Exception as error:  # whatever else it is, it stops no other stream
-                said = str(error) if isinstance(error, AdteError) else brief(error)
-                why = f"event {seq} cannot be done again ({said})"
+                text = str(error) if isinstance(error, AdteError) else brief(error)
+                why = f"event {seq} cannot be done again ({text})"
                 break
         stream.seq = seq
     if last <= stream.seq:

@@ -1,4 +1,4 @@
-"""The routes of the service. Each reads a request, asks the engine and tells the answer."""
+"""The routes of the service. Each reads a request, asks the engine and sends the answer."""
 
 from __future__ import annotations
 
@@ -11,25 +11,24 @@ from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import APIRouter, Depends, Header, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from adte._version import __version__
 from adte.serve import schemas
 from adte.serve.access import new_token
-from adte.serve.bodies import kind_of, read_body, read_images, size_of
-from adte.serve.jobs import Change, Predict
-from adte.serve.keeper import Call, Keeper
+from adte.serve.jobs import Call, Change, Predict
 from adte.serve.limits import Refused, clipped
-from adte.serve.making import made, read_new
 from adte.serve.packing import checksum
+from adte.serve.request_body import kind_of, read_body, read_images, size_of
+from adte.serve.responses import repeated
 from adte.serve.service import Service
 from adte.serve.settings import ONCE, Kind
 from adte.serve.streams import Stream
-from adte.serve.telling import repeated
+from adte.serve.writer import PROBES
 
-__all__ = ["open_router", "router"]
+__all__ = ["as_json", "health", "open_router", "router"]
 
 router, open_router = APIRouter(prefix="/v1"), APIRouter()
 
@@ -54,7 +53,7 @@ IMAGES = {
 
 
 def refused(*codes: int) -> dict[int | str, dict[str, Any]]:
-    """What a route may refuse with, for OpenAPI."""
+    """The refusals of a route, for OpenAPI."""
     return {code: {"model": schemas.Error} for code in (400, 401, 403, 404, *codes)}
 
 
@@ -62,45 +61,49 @@ def refused(*codes: int) -> dict[int | str, dict[str, Any]]:
 STRANGE: dict[int | str, dict[str, Any]] = {c: {"model": schemas.Error} for c in (400, 403)}
 
 
-def service_of(request: Request) -> Service:
-    found: Service = request.app.state.service
-    return found
-
-
-def tell(value: Any, status: int = 200) -> Response:
+def as_json(value: Any, status: int = 200) -> Response:
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return Response(text, status, media_type="application/json")
 
 
 async def kept(future: Future[Any]) -> Any:
-    """What was promised; it is done even if the one who asked has gone."""
+    """The result of a promise; it is done even if the one who asked has gone."""
     return await asyncio.shield(asyncio.wrap_future(future))
 
 
-async def again(service: Service, known: Future[Any]) -> Any:
-    """The answer to a request that came before."""
-    answer = repeated(await kept(known))
-    service.metrics.count("repeated_total")
-    return answer
+# --------------------------------------------------------------------------- who asks for what
 
 
-def known_queries(request: Request, *names: str) -> None:
-    """A mistyped option is an error, not a default."""
+async def service_of(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+def check_query(request: Request) -> None:
+    """Refuse names that the route does not have: a mistyped option is an error, not a default."""
+    names = [field.alias for field in request.scope["route"].dependant.query_params]
     for name in request.query_params:
         if name not in names:
             raise Refused(422, "request", f"the query has the unknown name {clipped(name)!r}; "
                           f"it may have: {', '.join(names) or 'none'}")  # fmt: skip
 
 
-def stream_of(request: Request, id: str) -> Stream:
-    service = service_of(request)
-    return service.access.stream(request.headers, service.keeper.streams, id)
+Served = Annotated[Service, Depends(service_of)]
 
 
-def for_admin(request: Request) -> Service:
-    service = service_of(request)
-    service.access.check_admin(request.headers, service.keeper.streams)
+async def for_admin(request: Request, service: Served) -> Service:
+    service.access.check_admin(request.headers, service.writer.streams)
     return service
+
+
+async def stream_of(request: Request, service: Served, id: str) -> Stream:
+    stream = service.access.stream(request.headers, service.writer.streams, id)
+    check_query(request)
+    return stream
+
+
+ForAdmin = Annotated[Service, Depends(for_admin)]
+OfStream = Annotated[Stream, Depends(stream_of)]
 
 
 # --------------------------------------------------------------------------- the process
@@ -110,38 +113,35 @@ def for_admin(request: Request) -> Service:
 @open_router.get("/health", response_model=schemas.Health, responses=STRANGE)
 async def health() -> Response:
     """The process lives."""
-    return tell({"status": "ok", "version": __version__})
+    return as_json({"status": "ok", "version": __version__})
 
 
 @open_router.head("/ready", include_in_schema=False)
 @open_router.get(
     "/ready", response_model=schemas.Health, responses={**STRANGE, 503: {"model": schemas.Health}}
 )
-async def ready(request: Request) -> Response:
+async def ready(service: Served) -> Response:
     """Streams are loaded and can be written."""
-    service = service_of(request)
-    if service.engine.alive and service.keeper.doubtful:
+    if service.engine.alive and service.writer.doubtful:
         with suppress(Refused):  # it cannot be written
-            for size in service.keeper.trial:
-                asks = partial(Keeper.probe, size=size)
-                await kept(service.engine.ask(asks, alone=True))
+            for size in PROBES:
+                await kept(service.engine.ask(partial(service.writer.probe, size), alone=True))
     good = service.ready
-    said = {"status": "ready" if good else "not ready", "version": __version__}
-    return tell(said, 200 if good else 503)
+    status = {"status": "ready" if good else "not ready", "version": __version__}
+    return as_json(status, 200 if good else 503)
 
 
 @open_router.get("/metrics", responses={**refused(503), 200: {"content": {"text/plain": {}}}})
-async def metrics(request: Request) -> Response:
+async def metrics(service: ForAdmin) -> Response:
     """Figures for Prometheus."""
-    return Response(for_admin(request).metrics.text(), media_type="text/plain; version=0.0.4")
+    return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
 
 
 @router.get("/info", response_model=schemas.Info, responses=refused(422, 503))
-async def info(request: Request) -> Response:
+async def info(request: Request, service: Served) -> Response:
     """What there is: model, methods, template sets, formats, limits."""
-    service = service_of(request)
-    known_queries(request)
-    return tell(service.info)
+    check_query(request)
+    return as_json(service.info)
 
 
 # --------------------------------------------------------------------------- streams
@@ -156,93 +156,72 @@ async def info(request: Request) -> Response:
         "requestBody": {"required": True, "content": {"application/json": {"schema": NEW}}}
     },
 )
-async def make_stream(request: Request, key: Key = None) -> Response:
+async def make_stream(request: Request, service: ForAdmin, key: Key = None) -> Response:
     """Make a stream. Its token is shown once; repeated with its key, the stream has a new one."""
-    service = for_admin(request)
-    known_queries(request)
+    check_query(request)
     if kind_of(request) != "application/json":
         raise Refused(415, "format", "the Content-Type is not application/json; send JSON")
     with service.gate.entered(size_of(request, service.limits)) as entry:
         body = await read_body(request, entry)
         entry.take(1, 0)
-        asked = await run_in_threadpool(read_new, body)
+        asked = await run_in_threadpool(service.read_new, body)
         token, hashed = new_token() if service.access.required else (None, None)
         id = asked["id"] or secrets.token_hex(8)
-        digest = checksum("new", request.headers.get("authorization", ""), body)
-
-        async def known() -> Any:
-            asks = service.engine.ask(lambda k: k.created(key, digest, hashed), alone=True)
-            return await kept(asks)
-
-        facts = None if key is None else await known()
-        if facts is None:
-            loop = asyncio.get_running_loop()
-            asks = (service, id, asked, hashed, key, digest)
-            making = loop.run_in_executor(service.maker, made, *asks)
-            service.awaited.add(making)
-            making.add_done_callback(service.awaited.discard)
-            try:
-                facts = await kept(service.engine.submit(await making))
-            except Refused as error:  # it may have been made meanwhile, by the same request
-                if key is None or error.code != "exists" or (facts := await known()) is None:
-                    raise
-    return tell({**facts, "token": token}, 201)
+        sender = request.headers.get("authorization", "")
+        made = None if key is None else checksum("new", key, sender, body)
+        loop = asyncio.get_running_loop()
+        making = loop.run_in_executor(service.maker, service.make, id, asked, hashed, made)
+        service.awaited.add(making)
+        making.add_done_callback(service.awaited.discard)
+        facts = await kept(service.engine.submit(await making))
+    return as_json({**facts, "token": token}, 201)
 
 
 @router.get("/streams", response_model=schemas.Streams, responses=refused(422, 503))
-async def all_streams(request: Request) -> Response:
+async def all_streams(request: Request, service: ForAdmin) -> Response:
     """All streams."""
-    service = for_admin(request)
-    known_queries(request)
-    facts = await kept(service.engine.ask(lambda k: [s.facts() for s in k.streams.values()]))
-    return tell({"streams": facts})
+    check_query(request)
+    streams = service.writer.streams
+    facts = await kept(service.engine.ask(lambda: [s.facts() for s in streams.values()]))
+    return as_json({"streams": facts})
 
 
 @router.get("/streams/{id}", response_model=schemas.Facts, responses=refused(422, 503))
-async def one_stream(request: Request, id: str) -> Response:
+async def one_stream(service: Served, stream: OfStream) -> Response:
     """The facts of a stream."""
-    stream = stream_of(request, id)
-    known_queries(request)
-    return tell(await kept(service_of(request).engine.ask(lambda keeper: stream.facts())))
+    return as_json(await kept(service.engine.ask(stream.facts)))
 
 
-@router.delete(
-    "/streams/{id}", status_code=204, response_model=None, responses=refused(409, 422, 503)
-)
-async def delete_stream(request: Request, id: str, key: Key = None) -> Response:
+@router.delete("/streams/{id}", status_code=204, response_model=None, responses=refused(422, 503))
+async def delete_stream(service: Served, stream: OfStream) -> Response:
     """Delete a stream and its state."""
-    service = service_of(request)
-    known_queries(request)
-    digest = checksum("delete", request.headers.get("authorization", ""))
-    if key is not None and await kept(service.engine.ask(lambda k: k.deleted(id, key, digest))):
-        try:
-            stream_of(request, id)
-        except Refused:  # there is none, or it is another's
-            return Response(status_code=204)
-        raise Refused(409, "key", "this Idempotency-Key has deleted an earlier stream of this "
-                      "name; use a new one for this one")  # fmt: skip
-    stream = stream_of(request, id)
-    call = Call(call=lambda keeper: keeper.delete(stream, key, digest), alone=True)
+    call = Call(call=partial(service.writer.delete, stream), alone=True)
     await kept(service.engine.submit(call))
-    service.gate.forget(id)
     return Response(status_code=204)
 
 
 @router.post("/streams/{id}/token", response_model=schemas.Token, responses=refused(409, 422, 503))
-async def new_stream_token(request: Request, id: str) -> Response:
+async def new_stream_token(service: ForAdmin, stream: OfStream) -> Response:
     """A new token for a stream; the old one ends."""
-    service = for_admin(request)
-    stream = stream_of(request, id)
-    known_queries(request)
     if not service.access.required:
         raise Refused(409, "token", "this server asks for no tokens; start it with --tokens")
     token, hashed = new_token()
-    call = Call(call=lambda keeper: keeper.set_token(stream, hashed), alone=True)
+    call = Call(call=partial(service.writer.set_token, stream, hashed), alone=True)
     await kept(service.engine.submit(call))
-    return tell({"id": id, "token": token})
+    return as_json({"id": stream.id, "token": token})
 
 
 # --------------------------------------------------------------------------- predicting
+
+
+async def done(service: Service, job: Change | Predict) -> dict[str, Any]:
+    """The answer to a job, or to the one with its key that is under way."""
+    future = service.engine.submit(job)
+    answer: dict[str, Any] = await kept(future)
+    if future is not job.future:
+        service.metrics.repeated.inc()
+        return repeated(answer)
+    return answer
 
 
 @router.post(
@@ -253,7 +232,8 @@ async def new_stream_token(request: Request, id: str) -> Response:
 )
 async def predict(
     request: Request,
-    id: str,
+    service: Served,
+    stream: OfStream,
     learn: bool = True,
     top: Annotated[int, Query(ge=1, le=1000)] = 5,
     probs: bool = False,
@@ -265,17 +245,13 @@ async def predict(
 ) -> Response:
     """Labels for one image or several."""
     start = time.perf_counter()
-    stream, service = stream_of(request, id), service_of(request)
-    known_queries(request, "learn", "top", "probs", "label", "explain", "thumbnails",
-                  "once")  # fmt: skip
     if thumbnails and not explain:
         raise Refused(422, "request", "thumbnails are part of explain; ask for explain=true, too")
     if once and key is not None:
         raise Refused(422, "request", "once makes a key of the images; send no Idempotency-Key "
                       "with it")  # fmt: skip
     service.gate.second = service.engine.second
-    size, new = size_of(request, service.limits), not service.engine.knows(stream, key)
-    with service.gate.entered(size, int(new)) as entry:
+    with service.gate.entered(size_of(request, service.limits)) as entry:
         images = await read_images(request, entry)
         if explain and len(images) > 1:
             raise Refused(422, "request", "explain takes one image a request; send one")
@@ -295,16 +271,11 @@ async def predict(
             explain=explain,
             thumbnails=thumbnails,
         )
-        if (known := service.engine.known(job)) is None:
-            entry.take(len(images), 0)
-            service.gate.spend(id, len(images))
-            answer = await kept(service.engine.submit(job))
-        else:
-            images.clear()  # nobody looks at them
-            entry.leave()
-            answer = await again(service, known)
-    service.metrics.see("request_seconds", time.perf_counter() - start)
-    return tell(answer)
+        entry.take(len(images), 0)
+        service.gate.spend(stream, len(images))
+        answer = await done(service, job)
+    service.metrics.request_seconds.observe(time.perf_counter() - start)
+    return as_json(answer)
 
 
 def _truths(stream: Stream, labels: list[str] | None, images: int) -> list[int] | None:
@@ -313,34 +284,28 @@ def _truths(stream: Stream, labels: list[str] | None, images: int) -> list[int] 
     if len(labels) != images:
         raise Refused(422, "request", f"{len(labels)} labels came for {images} images; send one "
                       "for each")  # fmt: skip
-    found = []
     for i, name in enumerate(labels, 1):
         if name not in stream.clf.classes:
             raise Refused(422, "request", f"label {i} of {len(labels)} is none of the stream's "
                           "classes; check it")  # fmt: skip
-        found.append(stream.clf.classes.index(name))
-    return found
+    return [stream.clf.classes.index(name) for name in labels]
 
 
 # --------------------------------------------------------------------------- state
 
 
 @router.get("/streams/{id}/state", response_model=schemas.State, responses=refused(422, 503))
-async def state(request: Request, id: str) -> Response:
+async def state(service: Served, stream: OfStream) -> Response:
     """What a stream has learned."""
-    stream = stream_of(request, id)
-    known_queries(request)
-    return tell(await kept(service_of(request).engine.ask(lambda k: k.state(stream))))
+    return as_json(await kept(service.engine.ask(partial(service.writer.state, stream))))
 
 
 @router.get("/streams/{id}/history", response_model=schemas.History, responses=refused(422, 503))
 async def history(
-    request: Request, id: str, last: Annotated[int, Query(ge=1, le=1000)] = 200
+    service: Served, stream: OfStream, last: Annotated[int, Query(ge=1, le=1000)] = 200
 ) -> Response:
     """The last predictions that counted."""
-    stream = stream_of(request, id)
-    known_queries(request, "last")
-    return tell(await kept(service_of(request).engine.ask(lambda k: k.history(stream, last))))
+    return as_json(await kept(service.engine.ask(partial(service.writer.history, stream, last))))
 
 
 @router.get(
@@ -348,58 +313,61 @@ async def history(
     response_class=Response,
     responses={**refused(409, 422, 503), 200: {"content": {"application/octet-stream": BINARY}}},
 )
-async def export(request: Request, id: str) -> Response:
+async def export(service: Served, stream: OfStream) -> Response:
     """The state as a file that `Classifier.load` reads."""
-    stream = stream_of(request, id)
-    known_queries(request)
-    data = await kept(service_of(request).engine.ask(lambda k: k.export(stream)))
+    data = await kept(service.engine.ask(partial(service.writer.export, stream)))
     name = {"Content-Disposition": f'attachment; filename="{stream.id}.adte"'}
     return Response(data, media_type="application/octet-stream", headers=name)
 
 
 async def _change(
-    request: Request, id: str, kind: Kind, key: str | None, data: bytes = b""
+    service: Service,
+    stream: Stream,
+    kind: Kind,
+    key: str | None,
+    data: bytes = b"",
+    request: Request | None = None,
 ) -> Response:
-    stream, service = stream_of(request, id), service_of(request)
-    known_queries(request, *(["value"] if data else []))
-    size = size_of(request, service.limits) if kind == "state" else 0
-    with service.gate.entered(size, int(not service.engine.knows(stream, key))) as entry:
-        if kind == "state":
+    """Change a stream, by the body of the request if there is one."""
+    size = 0 if request is None else size_of(request, service.limits)
+    with service.gate.entered(size) as entry:
+        if request is not None:
             data = await read_body(request, entry)
-        job = Change(stream=stream, kind=kind, data=data, key=key, digest=checksum(kind, data))
-        if (known := service.engine.known(job)) is not None:
-            return tell(await again(service, known))
         entry.take(1, 0)
-        return tell(await kept(service.engine.submit(job)))
+        job = Change(stream=stream, kind=kind, data=data, key=key, digest=checksum(kind, data))
+        return as_json(await done(service, job))
 
 
 CHANGES = refused(409, 422, 429, 503)
 
 
 @router.post("/streams/{id}/freeze", response_model=schemas.Changed, responses=CHANGES)
-async def freeze(request: Request, id: str, key: Key = None) -> Response:
+async def freeze(service: Served, stream: OfStream, key: Key = None) -> Response:
     """Stop learning."""
-    return await _change(request, id, "freeze", key)
+    return await _change(service, stream, "freeze", key)
 
 
 @router.post("/streams/{id}/unfreeze", response_model=schemas.Changed, responses=CHANGES)
-async def unfreeze(request: Request, id: str, key: Key = None) -> Response:
+async def unfreeze(service: Served, stream: OfStream, key: Key = None) -> Response:
     """Learn again."""
-    return await _change(request, id, "unfreeze", key)
+    return await _change(service, stream, "unfreeze", key)
 
 
 @router.post("/streams/{id}/reset", response_model=schemas.Changed, responses=CHANGES)
-async def reset(request: Request, id: str, key: Key = None) -> Response:
+async def reset(service: Served, stream: OfStream, key: Key = None) -> Response:
     """Forget what was learned."""
-    return await _change(request, id, "reset", key)
+    return await _change(service, stream, "reset", key)
 
 
 @router.post("/streams/{id}/temperature", response_model=schemas.Changed, responses=CHANGES)
 async def set_temperature(
-    request: Request, id: str, value: Annotated[float, Query(ge=1e-3, le=1e3)], key: Key = None
+    service: Served,
+    stream: OfStream,
+    value: Annotated[float, Query(ge=1e-3, le=1e3)],
+    key: Key = None,
 ) -> Response:
     """Change confidence: probabilities to the power of 1/value, made to sum to one."""
-    return await _change(request, id, "temperature", key, repr(value).encode())
+    return await _change(service, stream, "temperature", key, repr(value).encode())
 
 
 @router.post(
@@ -410,6 +378,8 @@ async def set_temperature(
         "requestBody": {"required": True, "content": {"application/octet-stream": BINARY}}
     },
 )
-async def take_over(request: Request, id: str, key: Key = None) -> Response:
+async def take_over(
+    request: Request, service: Served, stream: OfStream, key: Key = None
+) -> Response:
     """Take over a state that was exported from a stream of the same kind."""
-    return await _change(request, id, "state", key)
+    return await _change(service, stream, "state", key, request=request)

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from math import ceil
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from adte.serve.connections import BACKLOG, Connection, room
 from adte.serve.log import log
 from adte.serve.service import Service
 
-__all__ = ["admin_token", "listen", "serve"]
+__all__ = ["admin_token", "listen", "on_signal", "serve"]
 
 GRACE = 5  # seconds after the drain in which what was decided is written and answered
 
@@ -85,15 +86,12 @@ class _Server(uvicorn.Server):
 
 
 @contextmanager
-def _asked_to_end(server: uvicorn.Server) -> Iterator[None]:
-    """A signal ends the server in good order, and its process goes on to its own end."""
-
-    def end(number: int, frame: object) -> None:
-        server.should_exit = True
-
+def on_signal(end: Callable[[], None]) -> Iterator[None]:
+    """Within the block SIGTERM and SIGINT make a call, and the process goes on to its own end."""
     old = {}
-    if threading.current_thread() is threading.main_thread():
-        old = {s: signal.signal(s, end) for s in (signal.SIGTERM, signal.SIGINT)}
+    if threading.current_thread() is threading.main_thread():  # others get no signals
+        for number in (signal.SIGTERM, signal.SIGINT):
+            old[number] = signal.signal(number, lambda *_: end())
     try:
         yield
     finally:
@@ -150,7 +148,7 @@ def serve(
         say(f"serving on http://{f'[{host}]' if ':' in host else host}:{port}")
 
     threading.Thread(target=open_door, name="adte-loader", daemon=True).start()
-    with _asked_to_end(server):
+    with on_signal(partial(setattr, server, "should_exit", True)):
         server.run(sockets=[where])
     if not server.opened.done():
         say("ended while it was being loaded")

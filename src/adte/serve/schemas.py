@@ -1,4 +1,4 @@
-"""The bodies of requests and answers, as OpenAPI tells them."""
+"""The bodies of requests and answers, for OpenAPI."""
 
 from __future__ import annotations
 

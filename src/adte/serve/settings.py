@@ -1,4 +1,4 @@
-"""What a stream is made of, and what happens to it, as both are written down."""
+"""The settings of a stream, and the events that happen to it, as both are written down."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from adte.core.errors import InputError
 from adte.core.options import parse
-from adte.core.schema import read, read_fields
 from adte.images import Views
 from adte.methods import method_info
 from adte.models.prompts import Prompts
@@ -25,7 +24,7 @@ Kind = Literal[
 
 @dataclass(frozen=True)
 class Settings:
-    """What a stream is made of; all but its state."""
+    """All that a stream is made of but its state."""
 
     classes: list[str]
     prompts: dict[str, Any]
@@ -34,39 +33,31 @@ class Settings:
     views: int
     seed: int
     protocol: str
-    enlarge: float = 0.0  # of the views; streams of older versions have no limit
+    enlarge: float  # of the views
 
     @staticmethod
     def of(asked: dict[str, Any], limits: Limits) -> Settings:
-        """What somebody asked for, checked without the model."""
-        classes, options = asked["classes"], asked["options"]
+        """The settings that a request asks for, checked without the model."""
+        classes = asked["classes"]
         if asked.get("state") is not None and asked.get("start") is not None:
             raise InputError("state and start were both given; give one of them")
-        if len(classes) > limits.max_classes:
-            raise InputError(f"{len(classes)} classes are more than the {limits.max_classes} "
-                             "that are allowed; use fewer")  # fmt: skip
-        if asked["views"] > limits.max_views:
-            raise InputError(f"views={asked['views']} are more than the {limits.max_views} "
-                             "that are allowed; use fewer")  # fmt: skip
         prompts = Prompts.of(asked["templates"], asked.get("descriptions"))
         texts = len(classes) * len(prompts.templates) + sum(
             map(len, (prompts.descriptions or {}).values())
         )
-        if texts > limits.max_prompts:
-            raise InputError(f"{texts} prompts are more than the {limits.max_prompts} that are "
-                             "allowed; use fewer classes or templates")  # fmt: skip
+        for count, what, most in (
+            (len(classes), "classes", limits.max_classes),
+            (asked["views"], "views", limits.max_views),
+            (texts, "prompts", limits.max_prompts),
+        ):
+            if count > most:
+                raise InputError(f"{count} {what} are more than the {most} that are allowed; "
+                                 "use fewer")  # fmt: skip
         info = method_info(asked["method"])
-        typed = parse(info.cls, {k: _text(v) for k, v in options.items()})
-        kept = json.loads(json.dumps(asdict(prompts)))  # equal to what the store gives
-        return Settings(list(classes), kept, info.name, typed, asked["views"], asked["seed"],
+        options = parse(info.cls, {k: _text(v) for k, v in asked["options"].items()})
+        plain = json.loads(json.dumps(asdict(prompts)))  # as the store gives it back
+        return Settings(list(classes), plain, info.name, options, asked["views"], asked["seed"],
                         asked["protocol"], Views.enlarge)  # fmt: skip
-
-    @staticmethod
-    def read(data: bytes) -> Settings:
-        """As they were written down, in JSON; what is not like that raises a ValueError."""
-        found: Settings = read(Settings, json.loads(data))
-        read_fields(Prompts, found.prompts, "prompts")
-        return found
 
 
 @dataclass(frozen=True)

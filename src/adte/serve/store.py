@@ -1,76 +1,49 @@
-"""The log and the snapshots on disk: SQLite, write-ahead, every commit forced to the disk.
-
-    streams    settings, and where each stream stands
-    log        the events of a stream since its last snapshot but one
-    snapshots  the newest two of each stream, with a checksum
-    answers    what was answered to which idempotency key
-    history    labels given, for people to look at
-
-Beside the database, the file `adte.mark` has the number of events that were acknowledged. It is not
-forced to the disk, and never runs ahead; if the database has fewer, its tail was cut.
-"""
+"""The rows of streams: their settings, log, snapshots, answers and history."""
 
 from __future__ import annotations
 
 import json
-import os
-import sqlite3
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any, NamedTuple, TypedDict, TypeVar
+from typing import Any, NamedTuple
 
-from adte.core.errors import AdteError, InputError, LockedError, StateError
-from adte.core.schema import MANY, Count, read
-from adte.files.claims import own_folder
-from adte.files.locks import Lock
+from adte.serve.database import Database
 from adte.serve.packing import checksum
 from adte.serve.settings import ONCE, Event, Settings
 from adte.serve.streams import Stream
 
-__all__ = ["FORMAT", "NAME", "Answered", "Snapshot", "Store", "Stored", "trouble"]
+__all__ = ["HISTORY", "Answered", "Row", "Snapshot", "Store", "Stored"]
 
-T = TypeVar("T")
-NAME, MARK = "adte.sqlite", "adte.mark"
-FORMAT = 1  # of the database
-APPLICATION = 0x61647465  # "adte"
 ANSWERS, HISTORY = 10_000, 1_000  # kept for each stream
 ANSWER_BYTES = 64 << 20  # of its answers; with all probabilities of many classes each may be large
-
-SCHEMA = """
-CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE streams (id TEXT PRIMARY KEY, settings TEXT NOT NULL, created TEXT NOT NULL,
-    token BLOB, origin BLOB);
-CREATE TABLE log (stream TEXT NOT NULL, seq INTEGER NOT NULL, kind TEXT NOT NULL,
-    images INTEGER NOT NULL, data BLOB NOT NULL, sum BLOB NOT NULL, PRIMARY KEY (stream, seq));
-CREATE TABLE snapshots (stream TEXT NOT NULL, seq INTEGER NOT NULL, seen INTEGER NOT NULL,
-    frozen INTEGER NOT NULL, data BLOB NOT NULL, sum BLOB NOT NULL, PRIMARY KEY (stream, seq));
-CREATE TABLE answers (stream TEXT NOT NULL, key TEXT NOT NULL, seq INTEGER NOT NULL,
-    digest BLOB NOT NULL, answer TEXT NOT NULL, PRIMARY KEY (stream, key));
-CREATE INDEX answers_by_age ON answers (stream, seq);
-CREATE TABLE history (stream TEXT NOT NULL, seq INTEGER NOT NULL, image INTEGER NOT NULL,
-    time TEXT NOT NULL, class INTEGER NOT NULL, confidence REAL NOT NULL, learned INTEGER NOT NULL,
-    drift REAL, truth INTEGER, PRIMARY KEY (stream, seq, image)) WITHOUT ROWID;
-"""
 TABLES = ("log", "snapshots", "answers", "history")
-NUMBERED = f"(typeof(seq) = 'integer' AND seq BETWEEN 0 AND {MANY})"
 
 
 class Snapshot(NamedTuple):
     seq: int
-    seen: int
-    frozen: bool
     data: bytes
     good: bool
 
 
 class Answered(NamedTuple):
-    """What a request with a key was answered."""
+    """The answer to a request with a key."""
 
     digest: bytes  # of the request
-    answer: str | bytes
+    answer: bytes  # "" for a change
+    good: bool
+
+
+class Row(NamedTuple):
+    """A prediction of the history."""
+
+    seq: int
+    image: int
+    time: str
+    predicted: int
+    confidence: float
+    learned: int
+    drift: float | None
+    truth: int | None
 
 
 class Stored(NamedTuple):
@@ -79,246 +52,20 @@ class Stored(NamedTuple):
     id: str
     settings: Settings
     created: str
+    made: bytes | None
     token: bytes | None
     origin: bytes | None
 
 
-class _Model(TypedDict):
-    name: str
-    fingerprint: str
-
-
-def _model(text: str) -> dict[str, Any]:
-    found: dict[str, Any] = read(_Model, json.loads(text))
-    return found
-
-
-def _number(text: object) -> int:
-    found: int = read(Count, int(str(text)))
-    return found
-
-
-def _answer(db: sqlite3.Connection, id: str, key: str) -> Answered | None:
-    row = db.execute(
-        "SELECT digest, answer FROM answers WHERE stream = ? AND key = ?", (id, key)
-    ).fetchone()
-    return None if row is None else Answered(*row)
-
-
-def _locked(path: Path) -> Lock:
-    """The lock of a database, which a server keeps until it ends."""
-    try:
-        return Lock(path, timeout=2.0).acquire()
-    except LockedError as error:
-        raise LockedError(
-            f"{error.problem}; stop the server that uses this folder, ask it over HTTP, or give "
-            "another folder"
-        ) from error
-
-
-def trouble(folder: str | os.PathLike[str], error: Exception) -> AdteError:
-    """What to say of a database that cannot be used: the disk is at fault, or its content."""
-    if isinstance(error, sqlite3.OperationalError | OSError):
-        return InputError(
-            f"cannot use the database in {str(folder)!r} ({error}); see that its disk has room and "
-            "that its files may be read and written"
-        )
-    return StateError(
-        f"the database in {str(folder)!r} is damaged ({error}); put a backup in its place"
-    )
-
-
-def _identity(path: str) -> tuple[int, int] | None:
-    """Which file a path leads to."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
-
-
-def _read_through(path: Path) -> None:
-    """Read a database once in the order of the disk, which the check of its pages does not keep to:
-    1 GB of small rows is checked in 3 s then, else in 13 s.
-
-    To be called before the database is opened: who closes the file gives up all its locks.
-    """
-    with suppress(FileNotFoundError), path.open("rb", buffering=0) as file:
-        while file.read(1 << 20):
-            pass
-
-
-class Store:
-    """A folder with the database. One thread at a time, but for `written`.
-
-    Args:
-        folder: made if it is not there, unless `reading`.
-        reading: look only; a server may use it at the same time.
-        most: bytes that the database may have; 0 sets no limit.
-
-    Attributes:
-        events: in the database.
-        lost: events that had been acknowledged and were not there when it was opened.
-    """
-
-    def __init__(
-        self, folder: str | os.PathLike[str], reading: bool = False, most: int = 0
-    ) -> None:
-        self.folder, self.path = Path(folder), Path(folder) / NAME
-        if reading and not self.path.is_file():
-            raise InputError(
-                f"{str(folder)!r} holds no state of a service; give the folder of `adte serve "
-                f"--state`, or one in which a backup has the name {NAME}"
-            )
-        self._held = ExitStack()  # what is open, to be closed with the store or a start that fails
-        self._asking = threading.Lock()  # held by who looks at what is written, beside the writer
-        if not reading:
-            own_folder(folder, NAME, f"{NAME}*", MARK)
-            self._held.callback(_locked(self.path).release)
-        marked = self._marked()  # first: a server beside us goes on
-        try:
-            self._check_there(marked)
-            if not reading:
-                _read_through(self.path)
-            self.db = self._open(reading, most)
-            self._beside = None if reading else self._connect("ro")
-            self.events = self._good("the number of events", _number, self._fact("events") or 0)
-            self._files = self._at_path()  # which are open
-            self.lost = max(0, marked - self.events)
-            if not reading:
-                (self.folder / MARK).touch(0o600)
-                mark = (self.folder / MARK).open("r+b", buffering=0)
-                self._mark = self._held.enter_context(mark)
-        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:  # of SQLite's own words, too
-            self._held.close()
-            raise trouble(self.folder, error) from error
-        except BaseException:
-            self._held.close()
-            raise
-
-    def _check_there(self, marked: int) -> None:
-        """Refuse an empty database where there was more: SQLite deletes the log beside it."""
-        log = Path(f"{self.path}-wal")
-        sizes = [path.stat().st_size if path.exists() else 0 for path in (self.path, log)]
-        if sizes[0] or not (sizes[1] or marked):
-            return
-        there = f"{marked} events were acknowledged" if marked else f"{log.name} holds events"
-        names = [*([MARK] if marked else []), *([log.name] if sizes[1] else [])]
-        raise StateError(
-            f"{str(self.path)!r} is empty or gone, though {there}; move {' and '.join(names)} "
-            "away, then put a backup in its place, or begin anew"
-        )
-
-    def _at_path(self) -> list[tuple[int, int] | None]:
-        """Which files the database and its log are."""
-        return [_identity(f"{self.path}{suffix}") for suffix in ("", "-wal")]
-
-    @property
-    def there(self) -> bool:
-        """Whether what is open still lies in the folder; SQLite writes to a deleted file, too."""
-        return self._at_path() == self._files
-
-    def _connect(self, mode: str) -> sqlite3.Connection:
-        where = f"{self.path.resolve().as_uri()}?mode={mode}"
-        db = sqlite3.connect(where, uri=True, isolation_level=None, check_same_thread=False)
-        db.text_factory = lambda data: data.decode(errors="replace")  # damage is no reason to fail
-        return self._held.enter_context(closing(db))
-
-    def _look(self) -> sqlite3.Connection:
-        """One that only reads; SQLite would write beside a database, which a backup may forbid."""
-        db = self._connect("ro")
-        try:
-            db.execute("PRAGMA user_version")
-        except sqlite3.OperationalError:
-            db.close()
-            log = Path(f"{self.path}-wal")
-            if log.exists() and log.stat().st_size:  # what it has would be left out
-                raise
-            db = self._connect("ro&immutable=1")
-        return db
-
-    def _open(self, reading: bool, most: int) -> sqlite3.Connection:
-        old = os.umask(0o077)  # what people sent is theirs
-        try:
-            db = self._look() if reading else self._connect("rwc")
-            form = db.execute("PRAGMA user_version").fetchone()[0]
-            if form > FORMAT:
-                raise StateError(
-                    f"{str(self.path)!r} has format {form}, this version of adte reads formats up "
-                    f"to {FORMAT}; use the version that wrote it"
-                )
-            if db.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
-                raise sqlite3.DatabaseError("its pages do not fit together")
-            if not reading:
-                db.execute("PRAGMA journal_mode=WAL")
-                db.execute("PRAGMA synchronous=FULL")
-                db.execute("PRAGMA fullfsync=ON")
-                if form == 0:
-                    db.executescript(
-                        f"BEGIN; {SCHEMA} PRAGMA application_id={APPLICATION}; "
-                        f"PRAGMA user_version={FORMAT}; COMMIT;"
-                    )
-                if most:
-                    size = db.execute("PRAGMA page_size").fetchone()[0]
-                    db.execute(f"PRAGMA max_page_count={max(1, most // size)}")
-            elif form == 0:
-                raise StateError(f"{str(self.path)!r} is no database of adte; check the path")
-        finally:
-            os.umask(old)
-        return db
-
-    def close(self) -> None:
-        """Write what is in the log into the database, and let others have it."""
-        with self._asking:
-            if self._beside is not None:
-                self._beside.close()
-        with suppress(sqlite3.Error):
-            self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        self._held.close()
+class Store(Database):
+    """The rows of all streams."""
 
     # ------------------------------------------------------------------ writing
 
-    @contextmanager
-    def group(self) -> Iterator[None]:
-        """All or nothing, and on the disk when the block has ended."""
-        before, changes = self.events, self.db.total_changes
-        self.db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            if self.events != before:
-                self.set_fact("events", str(self.events))
-            if self.db.total_changes != changes and not self.there:
-                raise sqlite3.OperationalError("the database was moved, replaced or deleted")
-            self.db.execute("COMMIT")
-        except BaseException:
-            self.events = before
-            if self.db.in_transaction:
-                self.db.execute("ROLLBACK")
-            raise
-        if self.events != before:
-            self.found()
-
-    def _marked(self) -> int:
-        """Events that were acknowledged, as far as it is known."""
-        try:
-            data = (self.folder / MARK).read_bytes()[:8]
-        except OSError:
-            return 0
-        return int.from_bytes(data, "little") if len(data) == 8 else 0
-
-    def found(self) -> None:
-        """Note how many events there are; what was lost before has been said."""
-        with suppress(OSError):  # the events are on the disk, and the mark may stay behind
-            self._mark.seek(0)
-            self._mark.write(self.events.to_bytes(8, "little"))
-
-    def set_fact(self, name: str, value: str) -> None:
-        self.db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
-
     def add_stream(self, stream: Stream) -> None:
-        settings = json.dumps(asdict(stream.settings))
-        self.db.execute("INSERT INTO streams VALUES (?, ?, ?, ?, NULL)",
-                        (stream.id, settings, stream.created, stream.token))  # fmt: skip
+        row = (stream.id, json.dumps(asdict(stream.settings)), stream.created)
+        self.db.execute("INSERT INTO streams VALUES (?, ?, ?, ?, ?, ?, NULL)",
+                        (*row, checksum(*row), stream.made, stream.token))  # fmt: skip
         self.events += 1
 
     def drop_stream(self, id: str) -> None:
@@ -337,37 +84,20 @@ class Store:
     def append(self, stream: Stream, *events: Event) -> None:
         """Write the last events of a stream."""
         for seq, event in enumerate(events, stream.seq - len(events) + 1):
-            row = (stream.id, seq, event.kind, event.images, event.data)
-            self.db.execute("INSERT INTO log VALUES (?, ?, ?, ?, ?, ?)", (*row, checksum(*row)))
+            self._put("log", stream.id, seq, event.kind, event.images, event.data)
             self.events += 1
 
-    def keep_answer(self, id: str, key: str, seq: int, digest: bytes, answer: str) -> None:
-        row = (id, key, seq, digest, answer.encode())  # the length of bytes is found unread
-        self.db.execute("INSERT INTO answers VALUES (?, ?, ?, ?, ?)", row)
+    def keep_answer(self, id: str, key: str, seq: int, digest: bytes, answer: bytes) -> None:
+        self._put("answers", id, seq, key, digest, answer)
 
-    def keep_deletion(self, id: str, key: str, digest: bytes) -> None:
-        self._keep_beside(f"{id} {key}", digest, "")
-
-    def keep_making(self, key: str, digest: bytes, answer: str) -> None:
-        self._keep_beside(f" {key}", digest, answer)
-
-    def _keep_beside(self, key: str, digest: bytes, answer: str) -> None:
-        """Among the answers of no stream, which outlive all of them."""
-        self.db.execute("DELETE FROM answers WHERE stream = '' AND key = ?", (key,))
-        self.keep_answer("", key, self.events, digest, answer)
-        self._trim_answers("", ANSWERS)  # they are small
-
-    def add_history(self, id: str, rows: list[tuple[Any, ...]]) -> None:
-        self.db.executemany("INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                            [(id, *row) for row in rows])  # fmt: skip
+    def add_history(self, id: str, rows: Iterable[Row]) -> None:
+        for row in rows:
+            self._put("history", id, *row)
 
     def add_snapshot(self, stream: Stream) -> None:
         """Keep the state; then forget what the snapshot before this one made needless."""
-        id, seq, data = stream.id, stream.seq, stream.dump()
-        seen, frozen = stream.clf.seen, int(stream.clf.frozen)
-        total = checksum(id, seq, seen, frozen, data)
-        self.db.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?, ?, ?)",
-                        (id, seq, seen, frozen, data, total))  # fmt: skip
+        id = stream.id
+        self._put("snapshots", id, stream.seq, stream.dump(), verb="INSERT OR REPLACE")
         self.db.execute(
             "DELETE FROM snapshots WHERE stream = ? AND seq NOT IN "
             "(SELECT seq FROM snapshots WHERE stream = ? ORDER BY seq DESC LIMIT 2)", (id, id),
@@ -386,7 +116,7 @@ class Store:
         """
         self.append(stream, *events)
         self.set_origin(stream.id, None)
-        self.drop_history(stream.id)
+        self.db.execute("DELETE FROM history WHERE stream = ?", (stream.id,))
         self.db.execute("DELETE FROM answers WHERE stream = ? AND substr(key, 1, 1) = ?",
                         (stream.id, ONCE))  # fmt: skip
         for shot in self.snapshots(stream.id):
@@ -397,29 +127,12 @@ class Store:
     def drop_snapshot(self, id: str, seq: int) -> None:
         self.db.execute("DELETE FROM snapshots WHERE stream = ? AND seq = ?", (id, seq))
 
-    def unnumbered(self, id: str) -> int:
-        """How many rows have a number that no event can have; they are passed over."""
-        return sum(
-            self.db.execute(
-                f"SELECT count(*) FROM {name} WHERE stream = ? AND NOT {NUMBERED}",  # nosec B608
-                (id,),
-            ).fetchone()[0]
-            for name in TABLES
-        )
-
-    def drop_unnumbered(self, id: str) -> None:
-        for name in TABLES:
-            self.db.execute(
-                f"DELETE FROM {name} WHERE stream = ? AND NOT {NUMBERED}",  # nosec B608
-                (id,),
-            )
-
-    def drop_history(self, id: str) -> None:
-        self.db.execute("DELETE FROM history WHERE stream = ?", (id,))
-
     def trim(self, id: str, answers: int, history: int) -> None:
         """Forget answers and history but for the last ones."""
-        self._trim_answers(id, answers)
+        self.db.execute(
+            "DELETE FROM answers WHERE stream = ? AND seq <= (SELECT seq FROM answers "
+            "WHERE stream = ? ORDER BY seq DESC LIMIT 1 OFFSET ?)", (id, id, answers),
+        )  # fmt: skip
         (size,) = self.db.execute(
             "SELECT total(length(answer)) FROM answers WHERE stream = ?", (id,)
         ).fetchone()
@@ -435,23 +148,14 @@ class Store:
             "WHERE stream = ? ORDER BY seq DESC, image DESC LIMIT 1 OFFSET ?)", (id, id, history),
         )  # fmt: skip
 
-    def _trim_answers(self, id: str, most: int) -> None:
-        self.db.execute(
-            "DELETE FROM answers WHERE stream = ? AND seq <= (SELECT seq FROM answers "
-            "WHERE stream = ? ORDER BY seq DESC LIMIT 1 OFFSET ?)", (id, id, most),
-        )  # fmt: skip
-
     # ------------------------------------------------------------------ reading
-
-    def _fact(self, name: str) -> str | None:
-        row = self.db.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
-        return None if row is None else str(row[0])
 
     @property
     def model(self) -> dict[str, Any] | None:
-        """The model that all streams were learned with: what `load_model` takes, and a mark."""
-        found = self._fact("model")
-        return None if found is None else self._good("the model's name", _model, found)
+        """Name and fingerprint of the model that all streams were learned with."""
+        text = self._fact("model")
+        found: dict[str, Any] | None = None if text is None else json.loads(text)
+        return found
 
     @property
     def empty(self) -> bool:
@@ -459,90 +163,47 @@ class Store:
         return self.db.execute("SELECT 1 FROM streams LIMIT 1").fetchone() is None
 
     def streams(self) -> list[Stored]:
-        rows = self.db.execute(
-            "SELECT id, CAST(settings AS BLOB), created, token, origin FROM streams ORDER BY rowid"
-        ).fetchall()
-        return [
-            Stored(id, self._good(f"what stream {id!r} is made of", Settings.read, settings), *rest)
-            for id, settings, *rest in rows
-        ]
-
-    def _good(self, what: str, read: Callable[[Any], T], data: object) -> T:
-        """What is read from text that no checksum guards."""
-        try:
-            return read(data)
-        except (ValueError, RecursionError) as error:
-            raise StateError(f"{what}, in the database in {str(self.folder)!r}, is damaged "
-                             f"({error}); put a backup in its place") from error  # fmt: skip
+        rows = self.db.execute("SELECT * FROM streams ORDER BY rowid").fetchall()
+        found = []
+        for *row, total, made, token, origin in rows:
+            good = checksum(*row) == total
+            id, settings, created = self._sealed(f"the row of stream {row[0]!r}", row, good)
+            plan = Settings(**json.loads(settings))
+            found.append(Stored(id, plan, created, made, token, origin))
+        return found
 
     def snapshots(self, id: str) -> list[Snapshot]:
         """The newest first."""
-        rows = self.db.execute(
-            "SELECT seq, seen, frozen, data, sum FROM snapshots WHERE stream = ? "  # nosec B608
-            f"AND {NUMBERED} ORDER BY seq DESC", (id,))  # fmt: skip
-        return [
-            Snapshot(seq, seen, bool(f), data, checksum(id, seq, seen, f, data) == total)
-            for seq, seen, f, data, total in rows
-        ]
+        rows = self._rows("SELECT * FROM snapshots WHERE stream = ? ORDER BY seq DESC", id)
+        return [Snapshot(seq, data, good) for (_, seq, data), good in rows]
 
     def log(self, id: str, after: int = 0) -> Iterator[tuple[int, Event | None]]:
         """The events behind a number, in order; None for one that is damaged."""
-        rows = self.db.execute(
-            "SELECT seq, kind, images, data, sum FROM log "  # nosec B608
-            f"WHERE stream = ? AND seq > ? AND {NUMBERED} ORDER BY seq", (id, after))  # fmt: skip
-        for seq, kind, images, data, total in rows:
-            good = isinstance(data, bytes) and checksum(id, seq, kind, images, data) == total
+        rows = self._rows("SELECT * FROM log WHERE stream = ? AND seq > ? ORDER BY seq", id, after)
+        for (_, seq, kind, images, data), good in rows:
             yield seq, Event(kind, images, data) if good else None
 
     def last(self, id: str) -> int:
         """The number of the last event, of which at least a trace is left."""
-        found = [
-            self.db.execute(
-                f"SELECT max(seq) FROM {table} WHERE stream = ? AND {NUMBERED}",  # nosec B608
-                (id,),
-            ).fetchone()[0]
-            for table in ("log", "snapshots")
-        ]
-        return max(n or 0 for n in found)
+        query = ("SELECT max(seq) FROM (SELECT seq FROM log WHERE stream = ?1 "
+                 "UNION ALL SELECT seq FROM snapshots WHERE stream = ?1)")  # fmt: skip
+        return self.db.execute(query, (id,)).fetchone()[0] or 0
 
-    def answers(self, id: str) -> Iterator[tuple[str, bytes | str]]:
-        """All keys with what was answered, the oldest first."""
-        yield from self.db.execute(
-            "SELECT key, answer FROM answers WHERE stream = ? ORDER BY seq", (id,))  # fmt: skip
+    def answers(self, id: str) -> Iterator[tuple[str, bool]]:
+        """All keys, the oldest first, and whether the answer to each is whole."""
+        for row, good in self._rows("SELECT * FROM answers WHERE stream = ? ORDER BY seq", id):
+            yield row[2], good
 
     def answer(self, id: str, key: str) -> Answered | None:
-        return _answer(self.db, id, key)
-
-    def written(self, id: str, key: str) -> Answered | None:
-        """The answer to a key, if it is on the disk; for any thread, whatever the writer does."""
-        with self._asking, suppress(sqlite3.Error):  # closed, or it fails: the writer will tell
-            return None if self._beside is None else _answer(self._beside, id, key)
+        query = "SELECT * FROM answers WHERE stream = ? AND key = ?"
+        for (*_, digest, answer), good in self._rows(query, id, key):
+            return Answered(digest, answer, good)
         return None
 
-    def deletion(self, id: str, key: str) -> bytes | None:
-        """Who deleted a stream with a key."""
-        found = self.answer("", f"{id} {key}")
-        return None if found is None else found[0]
-
-    def making(self, key: str) -> Answered | None:
-        """What was asked for with a key, and which stream was made of it."""
-        return self.answer("", f" {key}")
-
-    def history(self, id: str, last: int) -> list[tuple[Any, ...]]:
-        """(seq, image, time, class, confidence, learned, drift, truth), the oldest first.
+    def history(self, id: str, last: int) -> list[tuple[Row, bool]]:
+        """The last predictions, the oldest first, and whether each row is whole.
 
         With `last` below zero, all of them.
         """
-        rows = self.db.execute(
-            "SELECT seq, image, time, class, confidence, learned, drift, truth FROM history "
-            "WHERE stream = ? ORDER BY seq DESC, image DESC LIMIT ?", (id, last))  # fmt: skip
-        return rows.fetchall()[::-1]
-
-    @property
-    def bytes(self) -> int:
-        """Of the database and its log."""
-        total = 0
-        for suffix in ("", "-wal"):
-            with suppress(OSError):
-                total += Path(f"{self.path}{suffix}").stat().st_size
-        return total
+        query = "SELECT * FROM history WHERE stream = ? ORDER BY seq DESC, image DESC LIMIT ?"
+        return [(Row(*row), good) for (_, *row), good in self._rows(query, id, last)][::-1]

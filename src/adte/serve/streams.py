@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -32,7 +32,7 @@ from adte.serve.packing import dump, learned_in, load_into, pack, unpack
 from adte.serve.pictures import opened
 from adte.serve.settings import Event, Kind, Settings
 
-__all__ = ["Kept", "Stream"]
+__all__ = ["Mark", "Stream"]
 
 # A method that needs no tower works on the host for so many classes: an image at a time is some
 # hundred small steps, each of which a GPU takes longer for, and more so beside a busy tower.
@@ -42,8 +42,8 @@ ANY = [f.upper() for f in FORMATS]  # what was accepted once is read again, what
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What a stream goes back to if a change cannot be written."""
+class Mark:
+    """Where a stream stood, to go back to if a change cannot be written."""
 
     tensors: dict[str, Tensor]
     seen: int
@@ -62,6 +62,7 @@ class Stream:
     Attributes:
         seq: number of the last event; kept: of the last snapshot.
         origin: p̃₀ (L,), the first prior in force, which drift is measured from.
+        made: digest of the request that made it, if that had a key.
         damaged: why it cannot be used, if so.
     """
 
@@ -70,15 +71,17 @@ class Stream:
     clf: Classifier
     created: str
     token: bytes | None = None
+    made: bytes | None = None
     seq: int = 0
     kept: int = 0
     origin: Tensor | None = None
     drift: float | None = None
     damaged: str = ""
-    episodic: bool = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.episodic = self.settings.protocol == "episodic"
+    @property
+    def episodic(self) -> bool:
+        """Whether each image is the first one."""
+        return self.settings.protocol == "episodic"
 
     @property
     def _device(self) -> torch.device:
@@ -148,13 +151,13 @@ class Stream:
 
     def look(self, batch: Batch) -> list[Prediction]:
         """Predictions that leave everything as it is."""
-        if self.episodic:
-            seen = self.clf.seen
-            try:
-                return self._each_anew(batch)
-            finally:
-                self.clf.seen = seen
-        return self.clf.step(batch, learn=False)
+        if not self.episodic:
+            return self.clf.step(batch, learn=False)
+        mark = self.mark()
+        try:
+            return self.learn(batch)
+        finally:
+            self.back_to(mark)
 
     @property
     def joins(self) -> bool:
@@ -163,16 +166,17 @@ class Stream:
 
     def learn(self, batch: Batch) -> list[Prediction]:
         """Predict and learn, unless frozen. Where there is no prediction, nothing has changed."""
-        if self.episodic:
-            return self._each_anew(batch)
-        method, seen = self.clf.method, self.clf.seen
-        before = None if self.clf.frozen else method.state_dict()
+        mark, method = self.mark(), self.clf.method
         try:
-            return self.clf.step(batch)
+            if not self.episodic:
+                return self.clf.step(batch)
+            predictions = []
+            for image in batch:  # each as the first one after the initial state
+                predictions += self.clf.step(image)
+                method.load_state_dict(mark.tensors)
+            return predictions
         except InputError:
-            if before is not None:
-                method.load_state_dict(before)
-                self.clf.seen = seen
+            self.back_to(mark)
             raise
 
     def note(
@@ -196,21 +200,6 @@ class Stream:
             data = pack({"features": torch.stack(list(features))})
         self.seq += 1
         return Event(kind, len(found), data)
-
-    def _each_anew(self, batch: Batch) -> list[Prediction]:
-        """Each image as the first one after the state that was given; that stays as it is."""
-        found, seen, method = [], self.clf.seen, self.clf.method
-        state = method.state_dict()
-        try:
-            for image in batch:
-                method.load_state_dict(state)
-                found += self.clf.step(image)
-            return found
-        except InputError:
-            self.clf.seen = seen
-            raise
-        finally:
-            method.load_state_dict(state)
 
     def measure_drift(self, found: list[Prediction]) -> list[float | None]:
         """How far the prior had gone at each image."""
@@ -318,25 +307,25 @@ class Stream:
 
     # ------------------------------------------------------------------ state
 
-    def mark(self) -> Kept:
+    def mark(self) -> Mark:
         """Where the stream stands."""
         clf = self.clf
-        return Kept(clf.method.state_dict(), clf.seen, clf.frozen, clf.temperature, clf.lineage,
+        return Mark(clf.method.state_dict(), clf.seen, clf.frozen, clf.temperature, clf.lineage,
                     self.seq, self.origin, self.drift)  # fmt: skip
 
-    def back_to(self, kept: Kept) -> None:
+    def back_to(self, mark: Mark) -> None:
         """Stand there again."""
-        self.clf.method.load_state_dict(kept.tensors)
-        self.clf.seen, self.clf.frozen = kept.seen, kept.frozen
-        self.clf.temperature, self.clf.lineage = kept.temperature, kept.lineage
-        self.seq, self.origin, self.drift = kept.seq, kept.origin, kept.drift
+        self.clf.method.load_state_dict(mark.tensors)
+        self.clf.seen, self.clf.frozen = mark.seen, mark.frozen
+        self.clf.temperature, self.clf.lineage = mark.temperature, mark.lineage
+        self.seq, self.origin, self.drift = mark.seq, mark.origin, mark.drift
 
     def dump(self) -> bytes:
         """The state as a file."""
         return dump(self.clf)
 
     def facts(self) -> dict[str, Any]:
-        """What is told of a stream."""
+        """The facts of a stream, as the API has them."""
         s = self.settings
         return {
             "id": self.id,
@@ -373,7 +362,7 @@ class Stream:
 
 
 class _Sizes(dict[str, int]):
-    """What the letters of a declared state stand for; a guess where only the model knows."""
+    """Sizes for the letters of a declared state; a guess where only the model knows."""
 
     def __missing__(self, letter: str) -> int:
         return 64

@@ -1,20 +1,20 @@
-"""What a request brings, read within limits and never to the disk."""
+"""The body of a request, read within limits and never to the disk."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable
+from typing import TypeVar
 
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
-from adte.core.errors import InputError
 from adte.serve.limits import Entry, Gate, Limits, Refused, clipped
 
-__all__ = ["decoded", "kind_of", "read_body", "read_images", "size_of"]
+__all__ = ["kind_of", "read_body", "read_images", "size_of"]
+
+T = TypeVar("T")
 
 
 class _InMemory(MultiPartParser):
@@ -53,11 +53,11 @@ async def _pieces(request: Request, entry: Entry) -> AsyncGenerator[bytes, None]
         yield piece
 
 
-async def _in_time(work: object, gate: Gate) -> object:
+async def _in_time(work: Awaitable[T], gate: Gate) -> T:
     seconds = gate.limits.body_seconds
     try:
         with gate.read():
-            return await asyncio.wait_for(work, seconds)  # type: ignore[arg-type]
+            return await asyncio.wait_for(work, seconds)
     except asyncio.TimeoutError:
         raise Refused(408, "slow", f"the body took more than {seconds:g} s; "
                       "send it faster") from None  # fmt: skip
@@ -71,18 +71,14 @@ async def read_body(request: Request, entry: Entry) -> bytes:
     async def whole() -> bytes:
         return b"".join([piece async for piece in _pieces(request, entry)])
 
-    found = await _in_time(whole(), entry.gate)
-    assert isinstance(found, bytes)
-    return found
+    return await _in_time(whole(), entry.gate)
 
 
 async def read_images(request: Request, entry: Entry) -> list[bytes]:
     """The images of a request: its body, or the files of a form."""
     kind = kind_of(request)
     if kind == "multipart/form-data":
-        images = await _in_time(_form(request, entry), entry.gate)
-        assert isinstance(images, list)
-        return images
+        return await _in_time(_form(request, entry), entry.gate)
     if kind.startswith("image/") or kind in ("application/octet-stream", ""):
         return [await read_body(request, entry)]
     raise Refused(415, "format", "the Content-Type is no image's; send image/…, "
@@ -129,11 +125,3 @@ async def _form(request: Request, entry: Entry) -> list[bytes]:
 def _too_many(limits: Limits) -> Refused:
     return Refused(413, "images", f"more than {limits.max_images} images came in one request; "
                    "send fewer")  # fmt: skip
-
-
-def decoded(name: str, text: str) -> bytes:
-    """A file that came as base64 in a field of a JSON body."""
-    try:
-        return base64.b64decode("".join(text.split()), validate=True)  # `base64` breaks lines
-    except (binascii.Error, ValueError):
-        raise InputError(f"{name} is no base64; encode an export") from None

@@ -1,7 +1,7 @@
 """What a large job takes: a model of time, price and bytes from figures of one machine.
 
-    python -m adte.cluster.cost            # the table of the guide
-    python -m adte.cluster.cost --rate 300 --gpus 16 --price 2.5
+    python benchmarks/cluster_cost.py            # the table of the guide
+    python benchmarks/cluster_cost.py --rate 300 --gpus 16 --price 2.5
 
 Time is images / (GPUs · rate · efficiency), or what the driver takes, if that is more:
 

@@ -1,10 +1,10 @@
-"""The one who changes streams and writes it down, in one thread.
+"""The writer: the one thread that changes streams and writes the changes down.
 
 Requests that wait are taken together: each is applied in memory, all are written in one
 transaction, and only when that is on the disk are they answered. If it cannot be written, every
-stream goes back to where it stood, those who teach are told so, and the others are answered. Images
-of one stream that wait are learned from at once, as one batch: a method gives the same numbers
-however its stream is cut.
+stream goes back to where it stood, those who teach get an error, and the others are answered.
+Images of one stream that wait are learned from at once, as one batch: a method gives the same
+numbers however its stream is cut, and takes a quarter of the time.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import suppress
 from datetime import datetime, timezone
 from functools import partial
 from itertools import islice
@@ -25,79 +24,57 @@ from adte.core.prediction import Prediction
 from adte.models.base import Model
 from adte.pipeline.way import joined
 from adte.serve.explain import explain
-from adte.serve.jobs import Change, Job, OfStream, Predict, refusal, together
+from adte.serve.jobs import Call, Change, Job, OfStream, Predict, refusal, together
 from adte.serve.limits import Limits, Refused
 from adte.serve.log import log, stamp
 from adte.serve.metrics import Metrics
 from adte.serve.packing import pack
 from adte.serve.recovery import recover_all
+from adte.serve.responses import history_of, predictions_of, repeated, state_of
 from adte.serve.settings import ONCE, Event
-from adte.serve.store import HISTORY, Answered, Store
-from adte.serve.streams import Kept, Stream
-from adte.serve.telling import (
-    as_kept,
-    read_kept,
-    read_making,
-    tell_history,
-    tell_predictions,
-    tell_state,
-)
+from adte.serve.store import HISTORY, Answered, Row, Store
+from adte.serve.streams import Mark, Stream
 
-__all__ = ["Call", "Keeper", "now"]
+__all__ = ["PROBES", "Writer", "now"]
 
 DOUBT = 60.0  # seconds after which a write that succeeded says nothing of the next
-TRIAL = 1 << 16  # bytes that a disk in doubt must take, about as an image that is learned from
-PROBE = 1 << 18  # bytes that a disk which was full must take
+PROBES = 1 << 17, 0  # bytes that a disk in doubt must take, more than an image needs, then none
 
 
 def now() -> str:
     return stamp(datetime.now(timezone.utc))
 
 
-@dataclass(eq=False, kw_only=True)
-class Call(Job):
-    """A function of the keeper. One that writes goes `alone`."""
-
-    call: Callable[[Keeper], Any]
-    alone: bool = False
-
-    @property
-    def reads(self) -> bool:
-        return not self.alone
-
-
-class Keeper:
+class Writer:
     """Streams and their store.
 
     Args:
         every: events of a stream from one snapshot to the next.
 
     Attributes:
-        notes: what had to be said when the streams were restored.
+        notes: sentences about what was dropped when the streams were restored.
     """
 
     def __init__(
         self, store: Store, model: Model, limits: Limits, metrics: Metrics, every: int = 128
     ) -> None:
-        if every < 1:
-            raise InputError(f"a snapshot every {every} events is not possible; give at least 1")
         self.store, self.model, self.limits, self.metrics = store, model, limits, metrics
         self.every = every
         self._proved: float | None = 0.0  # when a write succeeded; None after one that failed
         self.streams, self.notes = recover_all(store, model)
-        self._marks: dict[str, Kept] = {}  # of the streams that the present group has changed
+        self._marks: dict[str, Mark] = {}  # of the streams that the present group has changed
         self._after: list[Callable[[], object]] = []  # once it is on the disk
         with store.group():
             if store.model is None or store.empty:
                 facts = {"name": model.name, "fingerprint": model.fingerprint}
                 store.set_fact("model", json.dumps(facts))
             for stream in self.streams.values():
-                self._tidy(stream)
+                self._replace_damaged(stream)
         self._end_group()
-        store.found()
+        store.note_events()
         with suppress(Refused):  # it cannot be written, though all could be read
-            for size in self.trial:
-                probe = Call(call=partial(Keeper.probe, size=size), alone=True)
+            for size in PROBES:
+                probe = Call(call=partial(self.probe, size), alone=True)
                 self.apply([probe])
                 probe.future.result()
 
@@ -111,15 +88,14 @@ class Keeper:
         """Whether it is to be tried whether anything can be written."""
         return not self.writable or time.monotonic() - (self._proved or 0.0) > DOUBT
 
-    @property
-    def trial(self) -> tuple[int, int]:
-        """The sizes to be tried then, one after the other."""
-        return (PROBE if self._proved is None else TRIAL), 0
+    def probe(self, size: int) -> None:
+        """Try whether the disk takes so many bytes more; with 0 they are freed."""
+        self.store.set_fact("probe", "x" * size)
+        if size == 0:
+            self._after.append(lambda: setattr(self, "_proved", time.monotonic()))
 
-    def _tidy(self, stream: Stream) -> None:
-        """After a restart that had to drop a snapshot, write another."""
-        if self.store.unnumbered(stream.id):
-            self.store.drop_unnumbered(stream.id)
+    def _replace_damaged(self, stream: Stream) -> None:
+        """Write another snapshot after a restart that had to drop one."""
         bad = [s.seq for s in self.store.snapshots(stream.id) if not s.good]
         if bad and not stream.damaged:
             for seq in bad:
@@ -143,14 +119,14 @@ class Keeper:
         except sqlite3.Error as error:
             self._take_back()
             self._proved = None
-            self.metrics.count("storage_errors_total")
+            self.metrics.storage_errors.inc()
             log.error("the state cannot be written: %s", error)
             writes = [job for job in jobs if not job.reads] or jobs
             for job in writes:
                 job.fail(Refused(503, "storage", "the state cannot be written now, and nothing "
                                  "has changed; try again later", 5))  # fmt: skip
             if reads := [job for job in jobs if job not in writes]:
-                self.apply(reads)  # what they found may rest on what was taken back
+                self.apply(reads)  # their answers may rest on what was taken back
             return
         except Exception as error:
             self._take_back()
@@ -162,7 +138,7 @@ class Keeper:
             return
         if self.store.events != events:
             self._proved = time.monotonic()
-            self.metrics.see("commit_seconds", time.perf_counter() - start)
+            self.metrics.commit_seconds.observe(time.perf_counter() - start)
         self._end_group()
         for job, result in done:
             job.done(result)
@@ -173,9 +149,9 @@ class Keeper:
         self._after, self._marks = [], {}
 
     def _take_back(self) -> None:
-        for id, kept in self._marks.items():
+        for id, mark in self._marks.items():
             try:
-                self.streams[id].back_to(kept)
+                self.streams[id].back_to(mark)
             except Exception:  # the others are not to suffer, nor the thread
                 log.exception("stream %r cannot go back", id)
                 self.streams[id].damaged = "it could not be taken back to where it stood"
@@ -197,32 +173,40 @@ class Keeper:
 
     def _do(self, job: Job) -> Any:
         if isinstance(job, Call):
-            return job.call(self)
+            return job.call()
         assert isinstance(job, OfStream)
         stream = job.stream
-        self._known(stream)
-        if job.key is not None and (found := self.store.answer(stream.id, job.key)) is not None:
-            self._count("repeated_total")
-            return _again(job, found)
+        self._check_known(stream)
+        if job.key is not None and (answer := self.store.answer(stream.id, job.key)) is not None:
+            return self._again(job, answer)
         if stream.damaged and not (isinstance(job, Change) and job.kind in ("reset", "state")):
-            raise Refused(409, "damaged", f"the state of this stream is damaged: {stream.damaged}")
+            raise _damaged(stream)
         if isinstance(job, Predict) and not job.learn:
             return self._predict(job, stream)
-        if stream.id not in self._marks:
-            self._marks[stream.id] = stream.mark()
+        self._mark(stream)
         if isinstance(job, Predict):
             return self._predict(job, stream)
         assert isinstance(job, Change)
         return self._change(job, stream)
 
-    def known(self, job: OfStream) -> dict[str, Any] | None:
-        """The answer to a request that was written before; any thread may ask."""
-        stream, found = job.stream, None
-        if job.key is not None:
-            found = self.store.written(stream.id, job.key)
-        if found is None or self.streams.get(stream.id) is not stream:
-            return None
-        return _again(job, found)
+    def _mark(self, stream: Stream) -> None:
+        """Note where a stream stood before the group."""
+        if stream.id not in self._marks:
+            self._marks[stream.id] = stream.mark()
+
+    def _again(self, job: OfStream, answer: Answered) -> dict[str, Any]:
+        """The answer that a key has already; that to a change is the stream as it is."""
+        if not answer.good:
+            raise Refused(409, "key", "the answer that was kept for this key is damaged; the "
+                          "request was done and is not done again, so go on without its "
+                          "answer")  # fmt: skip
+        if answer.digest != job.digest:
+            raise Refused(409, "key", "this Idempotency-Key was used for another request; use a "
+                          "new one for each")  # fmt: skip
+        self._after.append(self.metrics.repeated.inc)
+        if isinstance(job, Change):
+            return repeated(job.stream.facts())
+        return repeated(json.loads(answer.answer))
 
     def _record(self, job: OfStream, answer: dict[str, Any], *events: Event) -> dict[str, Any]:
         """Write events and their answer down."""
@@ -234,7 +218,8 @@ class Keeper:
             self.store.append(stream, *events)
         taught = answer.get("learned", True)  # who was frozen learns the same images later
         if job.key is not None and (taught or not job.key.startswith(ONCE)):
-            self.store.keep_answer(stream.id, job.key, stream.seq, job.digest, as_kept(answer))
+            kept = json.dumps(repeated(answer)).encode() if isinstance(job, Predict) else b""
+            self.store.keep_answer(stream.id, job.key, stream.seq, job.digest, kept)
         return answer
 
     def _snapshot(self, stream: Stream) -> None:
@@ -244,20 +229,16 @@ class Keeper:
     def _note_snapshot(self, stream: Stream) -> None:
         seq = stream.seq
         self._after.append(lambda: setattr(stream, "kept", seq))
-        self._count("snapshots_total")
-
-    def _count(self, name: str, by: int = 1, **labels: object) -> None:
-        """Count what was done, once it is on the disk."""
-        self._after.append(lambda: self.metrics.count(name, by, **labels))
+        self._after.append(self.metrics.snapshots.inc)
 
     # ------------------------------------------------------------------ predictions
 
     def _predict(self, job: Predict, stream: Stream) -> dict[str, Any]:
-        batch = joined([part.encoded for part in job.parts], stream.clf.context)
-        found = stream.learn(batch) if job.learn else stream.look(batch)
-        told = [explain(stream, batch[i], p, job.parts[i]) for i, p in enumerate(found)
-                if job.explain]  # fmt: skip
-        return self._answer(job, stream, found, told)
+        batch = joined([part.content for part in job.parts], stream.clf.context)
+        predictions = stream.learn(batch) if job.learn else stream.look(batch)
+        explained = [explain(stream, batch[i], p, job.parts[i]) for i, p in enumerate(predictions)
+                     if job.explain]  # fmt: skip
+        return self._answer(job, stream, predictions, explained)
 
     def _learn_from(self, jobs: Sequence[Predict]) -> list[dict[str, Any]]:
         """Several requests of a stream in one step; none where one needs a look of its own."""
@@ -269,18 +250,17 @@ class Keeper:
             or any(self.store.answer(stream.id, key) is not None for key in keys)
         ):
             return []
-        if stream.id not in self._marks:
-            self._marks[stream.id] = stream.mark()
-        parts = [part.encoded for job in jobs for part in job.parts]
+        self._mark(stream)
+        parts = [part.content for job in jobs for part in job.parts]
         try:
-            found = iter(stream.learn(joined(parts, stream.clf.context)))
+            predictions = iter(stream.learn(joined(parts, stream.clf.context)))
         except InputError:
             return []
         later, answers = len(parts), []
         for job in jobs:
             later -= len(job.parts)
             try:
-                mine = list(islice(found, len(job.parts)))
+                mine = list(islice(predictions, len(job.parts)))
                 answers.append(self._answer(job, stream, mine, later=later))
             except AdteError as error:
                 raise RuntimeError("a change was made and not written") from error
@@ -290,33 +270,35 @@ class Keeper:
         self,
         job: Predict,
         stream: Stream,
-        found: list[Prediction],
+        predictions: list[Prediction],
         explained: Sequence[dict[str, Any]] = (),
         later: int = 0,
     ) -> dict[str, Any]:
-        """What is said of predictions, and written down if they were learned from.
+        """The answer of predictions, written down if they were learned from.
 
         `later` images of other requests were learned from after these, in the same step.
         """
         event = None
         if job.learn:
-            event = stream.note(found, [part.encoded.features for part in job.parts], job.images)
+            features = [part.content.features for part in job.parts]
+            event = stream.note(predictions, features, job.images)
         learned = event is not None and event.kind != "look"
-        rows = tell_predictions(job, found, explained)
         seen = stream.clf.seen - (later if learned else 0)
         answer = {"stream": stream.id, "seq": stream.seq, "seen": seen, "learned": learned,
-                  "repeated": False, "predictions": rows}  # fmt: skip
-        self._count("images_total", len(found), learned=str(learned).lower())
+                  "repeated": False,
+                  "predictions": predictions_of(job, predictions, explained)}  # fmt: skip
+        images = self.metrics.images.labels(learned=str(learned).lower())
+        self._after.append(partial(images.inc, len(predictions)))
         if event is None:
             return answer
-        origin, drifts = stream.origin, stream.measure_drift(found)
+        origin, drifts = stream.origin, stream.measure_drift(predictions)
         if origin is not stream.origin and stream.origin is not None:
             self.store.set_origin(stream.id, pack({"origin": stream.origin}))
         time = now()
-        truths: Sequence[int | None] = job.truths or [None] * len(found)
+        truths: Sequence[int | None] = job.truths or [None] * len(predictions)
         self.store.add_history(stream.id, [
-            (stream.seq, i, time, p.index, p.confidence, int(learned), drift, truth)
-            for i, (p, drift, truth) in enumerate(zip(found, drifts, truths, strict=True))
+            Row(stream.seq, i, time, p.index, p.confidence, int(learned), drift, truth)
+            for i, (p, drift, truth) in enumerate(zip(predictions, drifts, truths, strict=True))
         ])  # fmt: skip
         return self._record(job, answer, event)
 
@@ -329,95 +311,67 @@ class Keeper:
 
     # ------------------------------------------------------------------ streams
 
-    def check_new(self, id: str) -> None:
+    def check_new(self, id: str, taken: bool) -> None:
         """Refuse a stream for which there is no place."""
-        if id in self.streams:
+        if taken:
             raise Refused(409, "exists", f"there is a stream {id!r} already; choose another id, "
                           "or delete it first")  # fmt: skip
         if len(self.streams) >= self.limits.max_streams:
             raise Refused(409, "limit", f"there are {len(self.streams)} streams, which is the "
                           "limit; delete one first")  # fmt: skip
 
-    def create(
-        self,
-        stream: Stream,
-        warm: Sequence[Event] = (),
-        key: str | None = None,
-        digest: bytes = b"",
-    ) -> dict[str, Any]:
-        """Add a stream that was made, and what its warm state was."""
-        if (facts := self.created(key, digest, stream.token)) is not None:
-            return facts  # the same request, a moment ago
-        self.check_new(stream.id)
+    def create(self, stream: Stream, warm: Sequence[Event] = ()) -> dict[str, Any]:
+        """Add a stream that was made, and the events that gave it a warm state."""
+        if (twin := self.made_by(stream.made)) is not None:  # the same request, a moment ago
+            return self.renew(twin, stream.token)
+        self.check_new(stream.id, stream.id in self.streams)
         self.store.add_stream(stream)
         self.store.append(stream, *warm)
-        if key is not None:
-            self.store.keep_making(key, digest, json.dumps([stream.id, stream.created]))
         self._after.append(lambda: self.streams.__setitem__(stream.id, stream))
         return stream.facts()
 
-    def created(self, key: str | None, digest: bytes, token: bytes | None) -> dict[str, Any] | None:
-        """The stream that the same request has made before, which has this token from now on."""
-        if key is None or (found := self.store.making(key)) is None:
-            return None
-        if found.digest != digest:
-            raise _other_request()
-        with _readable():
-            id, created = read_making(found.answer)
-        stream = self.streams.get(id)
-        if stream is None or stream.created != created:
-            raise Refused(409, "key", "the stream that this Idempotency-Key has made was deleted; "
-                          "use a new one for another")  # fmt: skip
-        if token is not None:
-            self.set_token(stream, token)
-        self._count("repeated_total")
+    def made_by(self, made: bytes | None) -> Stream | None:
+        """The stream that a request has made before, if it had a key."""
+        streams = list(self.streams.values())
+        return next((s for s in streams if made is not None and s.made == made), None)
+
+    def renew(self, stream: Stream, token: bytes | None) -> dict[str, Any]:
+        """The facts of a stream whose making is repeated, and a token that can be shown."""
+        self.set_token(stream, token)
+        self._after.append(self.metrics.repeated.inc)
         return stream.facts()
 
-    def delete(self, stream: Stream, key: str | None = None, digest: bytes = b"") -> None:
-        """Delete a stream; of the key is remembered who has used it."""
-        gone = self.streams.get(stream.id) is not stream
-        if gone and key is not None and self.deleted(stream.id, key, digest):
-            return  # the same request, a moment ago
-        self._known(stream)
+    def delete(self, stream: Stream) -> None:
+        self._check_known(stream)
         self.store.drop_stream(stream.id)
-        if key is not None:
-            self.store.keep_deletion(stream.id, key, digest)
         self._after.append(lambda: self.streams.pop(stream.id))
 
-    def deleted(self, id: str, key: str, digest: bytes) -> bool:
-        """Whether the same request has deleted a stream before."""
-        return self.store.deletion(id, key) == digest
-
     def set_token(self, stream: Stream, token: bytes | None) -> None:
-        self._known(stream)
+        self._check_known(stream)
         self.store.set_token(stream.id, token)
         self._after.append(lambda: setattr(stream, "token", token))
 
-    def _known(self, stream: Stream) -> None:
+    def _check_known(self, stream: Stream) -> None:
         if self.streams.get(stream.id) is not stream:
             raise Refused(404, "stream", f"there is no stream {stream.id!r}; check the id")
-
-    def probe(self, size: int) -> None:
-        """See whether the disk takes so many bytes more; with 0 they are given back."""
-        self.store.set_fact("probe", "x" * size)
-        if size == 0:
-            self._after.append(lambda: setattr(self, "_proved", time.monotonic()))
 
     # ------------------------------------------------------------------ reading
 
     def state(self, stream: Stream) -> dict[str, Any]:
-        """What a stream has learned, and what it has said of late."""
-        self._known(stream)
-        return tell_state(stream, self.store.history(stream.id, HISTORY))
+        """The state of a stream, and its last predictions summed up."""
+        return state_of(stream, self._history(stream, HISTORY))
 
     def history(self, stream: Stream, last: int) -> dict[str, Any]:
-        self._known(stream)
-        return tell_history(stream, self.store.history(stream.id, last))
+        return history_of(stream, self._history(stream, last))
+
+    def _history(self, stream: Stream, last: int) -> list[Row]:
+        self._check_known(stream)
+        return [row for row, good in self.store.history(stream.id, last) if good]
 
     def export(self, stream: Stream) -> bytes:
-        self._known(stream)
+        self._check_known(stream)
         if stream.damaged:
-            raise Refused(409, "damaged", f"the state of this stream is damaged: {stream.damaged}")
+            raise _damaged(stream)
         return stream.dump()
 
     def close(self) -> None:
@@ -435,26 +389,5 @@ class Keeper:
         self.store.close()
 
 
-def _other_request() -> Refused:
-    return Refused(409, "key", "this Idempotency-Key was used for another request; "
-                   "use a new one for each")  # fmt: skip
-
-
-@contextmanager
-def _readable() -> Iterator[None]:
-    """Within the block an answer is read that was kept."""
-    try:
-        yield
-    except ValueError as error:
-        said = ("the answer that was kept for this key is damaged; the request was done and is not "
-                "done again, so go on without its answer")  # fmt: skip
-        raise Refused(409, "key", said) from error
-
-
-def _again(job: OfStream, found: Answered) -> dict[str, Any]:
-    """The answer that a key has already."""
-    if found.digest != job.digest:
-        raise _other_request()
-    facts = job.stream.facts() if isinstance(job, Change) else {}
-    with _readable():
-        return {**facts, **read_kept(found.answer), "repeated": True}
+def _damaged(stream: Stream) -> Refused:
+    return Refused(409, "damaged", f"the state of this stream is damaged: {stream.damaged}")
