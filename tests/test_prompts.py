@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from adte import InputError
-from adte.data.cards import CARDS
+from adte.data.cards import cards
 from adte.models.prompts import (
     SINGLE,
     Prompts,
@@ -65,10 +65,10 @@ def test_templates_of_data_sets(name, template):
     assert check_templates(name) == [template]
 
 
-@pytest.mark.parametrize("name", sorted(CARDS))
+@pytest.mark.parametrize("name", sorted(cards()))
 def test_a_data_sets_name_says_what_the_set_is_read_with(name):
     """Once --template imagenet was CoOp's one template, and imagenet: the seven."""
-    assert CARDS[name].templates == template_sets().get(name, SINGLE)
+    assert cards()[name].templates == template_sets().get(name, SINGLE)
 
 
 @pytest.mark.parametrize(

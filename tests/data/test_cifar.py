@@ -11,8 +11,9 @@ import pytest
 
 from adte.core.errors import InputError
 from adte.data import load_dataset, looks_like
-from adte.data.cifar import CIFAR10_NAMES, CIFAR100_NAMES
+from adte.data.cards import row
 
+CIFAR10_NAMES, CIFAR100_NAMES = (row(name)["names"] for name in ("cifar10", "cifar100"))
 RNG = np.random.default_rng(0)
 PIXELS = RNG.integers(0, 256, (4, 32, 32, 3), dtype=np.uint8)
 

@@ -76,9 +76,9 @@ def test_flat_validation_with_devkit_ids(tmp_path: Path, plant: Callable, write:
     data = load_dataset(f"imagenet:{tmp_path}", complete=False)
     assert data.labels.tolist() == [0, 999, 744, 999]
     assert data.ids[1] == "ILSVRC2012_val_00000002.JPEG"
-    assert "devkit" in data.split
+    assert "ground_truth" in data.split
     write(kit / "ILSVRC2012_validation_ground_truth.txt", "2\n1\n3\n1001\n")
-    with pytest.raises(InputError, match=r"00000004.JPEG' has no label"):
+    with pytest.raises(InputError, match=r"00000004.JPEG' the class 'n00001740', which is none"):
         load_dataset(f"imagenet:{tmp_path}", complete=False)
 
 

@@ -21,7 +21,6 @@ from pyarrow import parquet
 from adte.data import load_dataset, make_stream
 from adte.data.names import read_names
 from adte.data.places import File, Place, expand
-from adte.data.remote import Parquet, Remote
 from adte.data.streams import other_images
 
 
@@ -40,6 +39,10 @@ def photos(tmp_path):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{i}.png").write_bytes(photo(i))
     return tmp_path / "photos"
+
+
+def remote(classes, path):
+    return load_dataset(f"remote:{path}", classes=classes)
 
 
 def read(source):
@@ -122,7 +125,7 @@ def test_tars(photos, tmp_path):
                     info = tarfile.TarInfo(f"{i}.{kind}")
                     info.size = len(data)
                     tar.addfile(info, io.BytesIO(data))
-    far = Remote(classes=str(names)).load(f"{tmp_path.as_uri()}/t-{{000..001}}.tar")
+    far = remote(str(names), f"{tmp_path.as_uri()}/t-{{000..001}}.tar")
     assert far.labels.tolist() == [0, 0, 0, 1, 1, 1]
     assert [read(e.source) for e in far] == [photo(i) for i in range(6)]
 
@@ -145,7 +148,7 @@ def test_a_sample_has_one_image(tmp_path):
         data = load_dataset(name, **options)
         assert data.ids == ["t/v1.0/0", "t/v1.0/1"]
         sources = [e.source for e in data]
-        assert [s() if callable(s) else s for s in sources] == [photo(0), photo(2)]
+        assert [s() for s in sources] == [photo(0), photo(2)]
     pack(tar, {**sample, "a.1.png": photo(2)})
     for name in (f"remote:{tar.as_uri()}", f"webdataset:{tar}"):
         with pytest.warns(match=r"1 samples of '.*' have no image, only such as 'a.1.png'"):
@@ -203,7 +206,7 @@ def test_labels_of_tars_are_not_asked_for_where_none_are_needed(tmp_path):
     ((name, source),) = expand([address])
     assert (name, source()) == (f"{address}/a", photo(0))
     with pytest.raises(InputError, match=r"image 'a' in .*t.tar' has no whole number as label"):
-        Remote(classes="names.txt").load(address)
+        remote("names.txt", address)
 
 
 def test_labels_in_json(tmp_path):
@@ -265,16 +268,16 @@ def test_a_folder_of_parquet_may_end_in_a_slash(tmp_path):
 
 def test_what_cannot_be_read_is_one_sentence(tmp_path):
     with pytest.raises(InputError, match=r"'file:///gone' does not exist; check the address"):
-        Remote().load("file:///gone")
+        load_dataset("remote:file:///gone")
     with pytest.raises(InputError, match=r"cannot read 'file:///gone/a\.png'"):
         Place(File("file:///gone/a.png"))()
     table = pyarrow.table({"image": [photo(0)], "label": [3]})
     parquet.write_table(table, tmp_path / "a.parquet")
-    with pytest.raises(InputError, match=r"put \?classes=FILE behind"):
-        Parquet().load(str(tmp_path / "a.parquet"))
+    with pytest.raises(InputError, match=r"or \?classes=FILE behind"):
+        load_dataset(f"parquet:{tmp_path / 'a.parquet'}")
     parquet.write_table(pyarrow.table({"x": [1]}), tmp_path / "x.parquet")
     with pytest.raises(InputError, match="none of images"):
-        Parquet().load(str(tmp_path / "x.parquet"))
+        load_dataset(f"parquet:{tmp_path / 'x.parquet'}")
 
 
 @pytest.mark.parametrize(("labels", "found"), [
@@ -286,10 +289,10 @@ def test_labels_of_tables_are_names_or_whole_numbers(tmp_path, labels, found):
     table = pyarrow.table({"image": [photo(0), photo(1)], "label": labels})
     parquet.write_table(table, tmp_path / "a.parquet")
     if isinstance(found, tuple):
-        assert Parquet().load(str(tmp_path / "a.parquet")).classes == found
+        assert load_dataset(f"parquet:{tmp_path / 'a.parquet'}").classes == found
     else:
         with pytest.raises(InputError, match=found):
-            Parquet().load(str(tmp_path / "a.parquet"))
+            load_dataset(f"parquet:{tmp_path / 'a.parquet'}")
 
 
 def test_ids_say_where_below_a_folder_a_table_lies(tmp_path):
@@ -298,7 +301,7 @@ def test_ids_say_where_below_a_folder_a_table_lies(tmp_path):
         (tmp_path / name).mkdir()
         table = pyarrow.table({"image": [photo(i)], "label": ["cat"]})
         parquet.write_table(table, tmp_path / name / "part-0.parquet")
-    assert Parquet().load(str(tmp_path)).ids == ["x/part-0/0", "y/part-0/0"]
+    assert load_dataset(f"parquet:{tmp_path}").ids == ["x/part-0/0", "y/part-0/0"]
 
 
 def test_tars_with_other_files_beside_them(tmp_path):
@@ -307,7 +310,7 @@ def test_tars_with_other_files_beside_them(tmp_path):
     (folder / "classnames.txt").write_text("cat\ndog\n")
     hidden = {".x/a.png": photo(1), ".x/a.cls": b"0", "x/a.png": photo(2), "x/a.cls": b"0"}
     pack(folder / "t.tar", {"a.png": photo(0), "a.cls": b"1", **hidden})
-    data = Remote(classes=str(folder / "classnames.txt")).load(str(folder))
+    data = remote(str(folder / "classnames.txt"), str(folder))
     assert data.ids == ["t/a", "t/.x/a", "t/x/a"]
     assert data.labels.tolist() == [1, 0, 0]
     for label in (None, b"99999999999999999999", b"-1"):

@@ -12,23 +12,11 @@ import numpy as np
 
 from adte.core.errors import AdteError, InputError
 from adte.data.base import Dataset
-from adte.data.coop import CoopReader
 from adte.data.names import imagenet_classes
 from adte.data.registry import Found, Reader, create_reader, looks_like
 from adte.images.decode import load_image
 
 __all__ = ["Finding", "check_dataset"]
-
-# MD5 of the split files in circulation, the same in two independent repositories.
-SPLITS = {
-    "caltech101": "385cabeb25ebeebaa36167d7028ebc52",
-    "dtd": "02ff57f1bbd002a43320737a3ecbc113",
-    "eurosat": "989e1eca757dec43cfcee28faf6b28fc",
-    "flowers": "cfeaf0508c398ca993bf48ca5f034569",
-    "pets": "fadad0caba06c4d0d2baf192015f50b4",
-    "cars": "91255fab2e15280e6d9d9d24cc87efdb",
-    "ucf101": "3a70ae2e43036a21111f3692a43fc839",
-}
 
 
 @dataclass(frozen=True)
@@ -68,8 +56,9 @@ def check_dataset(
     out = [Finding("layout", "ok", data.split)]
     out += _counts(data, found, part)
     out += _order(data)
-    if isinstance(part, CoopReader) and found.split and found.split.suffix == ".json":
-        out += _split_file(name, found.split)
+    md5 = getattr(part, "coop_md5", "")  # of CoopReader
+    if md5 and found.split and found.split.suffix == ".json":
+        out.append(_split_file(found.split, md5))
     out += _sample(data, sample, seed)
     if any(f.status == "wrong" for f in out) and (other := looks_like(root, but=name)):
         out.append(Finding("looks like", "note", other))
@@ -128,12 +117,10 @@ def _order(data: Dataset) -> list[Finding]:
     return out
 
 
-def _split_file(name: str, path: Path) -> list[Finding]:
-    if name not in SPLITS:
-        return []
-    same = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest() == SPLITS[name]
+def _split_file(path: Path, md5: str) -> Finding:
+    same = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest() == md5
     text = "the file in circulation" if same else "not the file in circulation; results may differ"
-    return [Finding("split file", "ok" if same else "note", f"{path.name}: {text}")]
+    return Finding("split file", "ok" if same else "note", f"{path.name}: {text}")
 
 
 def _sample(data: Dataset, sample: int, seed: int) -> list[Finding]:

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import gzip
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 
 from adte.core.errors import InputError
 from adte.core.options import option
-from adte.data.base import Dataset
-from adte.data.cards import CARDS
+from adte.data.base import Dataset, Lazy
+from adte.data.cards import published
 from adte.data.files import first
-from adte.data.registry import Found, Reader, register_dataset
+from adte.data.registry import Found, Reader
 
 __all__ = ["ColoredMNIST"]
 
@@ -38,23 +38,7 @@ LABEL_FLIP, COLOUR_FLIP = 0.25, {"train1": 0.2, "train2": 0.1, "test": 0.9}
 IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
 
 
-@dataclass(frozen=True)
-class _Coloured(Sequence[Any]):
-    """Digits (N, H, W), painted red or green when asked for."""
-
-    digits: NDArray[np.uint8]
-    red: NDArray[np.bool_]
-
-    def __len__(self) -> int:
-        return len(self.digits)
-
-    def __getitem__(self, index: Any) -> Any:
-        image = np.zeros((*self.digits[index].shape, 3), np.uint8)
-        image[..., 0 if self.red[index] else 1] = self.digits[index]
-        return image
-
-
-@register_dataset(CARDS["colored-mnist"])
+@published("colored-mnist")
 @dataclass(frozen=True, kw_only=True)
 class ColoredMNIST(Reader):
     """Two classes, four groups."""
@@ -104,7 +88,7 @@ class ColoredMNIST(Reader):
             name=self.info.name,
             classes=("zero to four", "five to nine"),
             class_ids=("0-4", "5-9"),
-            sources=_Coloured(images[cut], red[cut]),
+            sources=Lazy(third, partial(_painted, images[cut], red[cut])),
             labels=(y if self.part == "test" else noisy)[cut],
             ids=[f"train/{i:05d}" for i in range(start, start + third)],
             split=split,
@@ -112,6 +96,13 @@ class ColoredMNIST(Reader):
             templates=self.info.templates,
             groups=(2 * y + red)[cut],
         )
+
+
+def _painted(digits: NDArray[np.uint8], red: NDArray[np.bool_], index: int) -> NDArray[np.uint8]:
+    """A digit (H, W), in red or green."""
+    image = np.zeros((*digits[index].shape, 3), np.uint8)
+    image[..., 0 if red[index] else 1] = digits[index]
+    return image
 
 
 def _idx(folder: Path, name: str) -> Path | None:

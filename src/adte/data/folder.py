@@ -9,10 +9,10 @@ from pathlib import Path
 from adte.core.errors import InputError
 from adte.core.options import option
 from adte.data.base import Dataset
-from adte.data.cards import CARDS
+from adte.data.cards import published
 from adte.data.files import image_names, subfolders
 from adte.data.names import imagenet_classes, read_names
-from adte.data.registry import Found, Reader, register_dataset
+from adte.data.registry import Found, Reader
 from adte.images.decode import holds_images, walk_images
 
 __all__ = ["ImageFolder"]
@@ -20,7 +20,7 @@ __all__ = ["ImageFolder"]
 SPLITS = {"train", "val", "valid", "validation", "test"}
 
 
-@register_dataset(CARDS["folder"])
+@published("folder")
 @dataclass(frozen=True, kw_only=True)
 class ImageFolder(Reader):
     """Labels are ranks of the folder names in code-point order, as numbers where a file says so.

@@ -13,9 +13,9 @@ import numpy as np
 from adte.core.errors import InputError, MissingExtra
 from adte.core.options import option
 from adte.data.base import Dataset
-from adte.data.cards import CARDS
+from adte.data.cards import published
 from adte.data.names import read_names
-from adte.data.registry import Found, Reader, register_dataset
+from adte.data.registry import Found, Reader
 
 __all__ = ["HuggingFace"]
 
@@ -62,7 +62,7 @@ class _Rows(Sequence[Any]):
         return {**self.__dict__, "_data": None}
 
 
-@register_dataset(CARDS["hf"])
+@published("hf")
 @dataclass(frozen=True, kw_only=True)
 class HuggingFace(Reader):
     """The first image column and the first class-label column, unless they are named."""

@@ -15,6 +15,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 from urllib.parse import unquote
@@ -100,7 +101,7 @@ class DatasetInfo:
 
     def row(self) -> dict[str, Any]:
         """The facts as `adte datasets --json` prints them; `usage` is what `--data` takes."""
-        options = describe(_READERS[self.name]) if self.name in _READERS else []
+        options = describe(reader(self.name)) if self.name in _readers() else []
         usage = f"{self.name}:PATH or {self.name}:PATH?option=value&option=value"
         facts = {"usage": usage, "zero_shot": dict(self.zero_shot), "options": options}
         return {**asdict(self), **facts}
@@ -160,26 +161,36 @@ class Reader(ABC):
     def read(self, root: Path, found: Found) -> Dataset:
         """Read the set that `find` found."""
 
-    def _there(
-        self, found: Found, files: list[tuple[str, int]]
-    ) -> tuple[list[tuple[str, int]], str]:
-        """Those of the files in a list that exist, and how many do not, in words.
+    def dataset(
+        self,
+        root: Path,
+        found: Found,
+        files: list[tuple[str, int]],
+        classes: tuple[str, ...],
+        class_ids: tuple[str, ...],
+    ) -> Dataset:
+        """A set of image files, for `read`: pairs of a path below `found.folder` and a label.
+
+        Where a list named them, those that do not exist are left out, and `split` says so.
 
         Raises:
-            InputError: if one does not, and the set is to be complete.
+            InputError: if one does not exist, and the set is to be complete.
         """
-        lost = list(missing(found.folder, (name for name, _ in files)))
-        if not lost:
-            return files, ""
-        if self.complete:
-            source = repr(str(found.split)) if found.split else "the split"
+        layout = found.layout
+        lost = list(missing(found.folder, (f for f, _ in files))) if found.split else []
+        if lost and self.complete:
             raise InputError(
-                f"{source} names {lost[0]!r}, which is not in {str(found.folder)!r} "
+                f"{str(found.split)!r} names {lost[0]!r}, which is not in {str(found.folder)!r} "
                 f"({len(lost)} of {len(files)} are missing); unpack the images again, or {PART}"
             )
-        less = f", less {len(lost)} of {len(files)} images that are not there: {lost[0]}, …"
-        gone = set(lost)
-        return [(name, label) for name, label in files if name not in gone], less
+        if lost:
+            layout += f", less {len(lost)} of {len(files)} images that are not there: {lost[0]}, …"
+            gone = set(lost)
+            files = [(name, label) for name, label in files if name not in gone]
+        return Dataset.of_files(
+            self.info.name, found.folder, files, classes=classes, class_ids=class_ids,
+            split=layout, root=root, templates=self.info.templates,
+        )  # fmt: skip
 
     def recognise(self, root: Path) -> bool:
         """Whether a path looks like this set and no other, to suggest it in error messages."""
@@ -191,11 +202,7 @@ class Reader(ABC):
         Raises:
             InputError: if it is not found, cannot be read or is not complete.
         """
-        if path is None:
-            raise InputError(
-                f"data set {self.info.name!r} needs a path; write it as {self.info.name}:PATH"
-            )
-        root = Path(os.path.expanduser(path))
+        root = Path(os.path.expanduser(self._need(path)))
         if not os.path.exists(root):
             raise InputError(
                 f"{str(root)!r}, given for data set {self.info.name!r}, {why_missing(root)} "
@@ -203,10 +210,7 @@ class Reader(ABC):
             )
         found = self.find(root)
         if found is None:
-            raise InputError(
-                f"{str(root)!r} does not hold {self.info.title} in a layout that adte knows "
-                f"({'; '.join(self.info.layouts)}){self._hint(root)}"
-            )
+            raise self._unknown_layout(root)
         try:
             data = self.read(root, found)
         except AdteError:
@@ -218,6 +222,19 @@ class Reader(ABC):
             ) from error
         self._assert(data, root, found)
         return data
+
+    def _need(self, path: str | os.PathLike[str] | None) -> str:
+        if path is None:
+            raise InputError(
+                f"data set {self.info.name!r} needs a path; write it as {self.info.name}:PATH"
+            )
+        return os.fspath(path)
+
+    def _unknown_layout(self, root: Path | str) -> InputError:
+        return InputError(
+            f"{str(root)!r} does not hold {self.info.title} in a layout that adte knows "
+            f"({'; '.join(self.info.layouts)}){self._hint(Path(root))}"
+        )
 
     def _assert(self, data: Dataset, root: Path, found: Found) -> None:
         where = f"{self.info.title} in {str(root)!r} ({found.layout})"
@@ -253,6 +270,12 @@ class Reader(ABC):
 _READERS: Registry[type[Reader]] = Registry("data set")
 
 
+def _readers() -> Registry[type[Reader]]:
+    """All of them: those of this package register themselves when they are first asked for."""
+    import_module("adte.data.readers")
+    return _READERS
+
+
 def register_dataset(info: DatasetInfo) -> Callable[[R], R]:
     """Class decorator that registers a `Reader` under the name in its `DatasetInfo`.
 
@@ -270,7 +293,8 @@ def register_dataset(info: DatasetInfo) -> Callable[[R], R]:
         if not isinstance(cls, type) or not issubclass(cls, Reader):
             raise InputError(f"{brief(cls)} is no class of readers; derive it from Reader")
         cls.info = info
-        _READERS.add(info.name, cls)
+        known = _READERS if cls.__module__.startswith("adte.data.") else _readers()
+        known.add(info.name, cls)
         return cls
 
     return add
@@ -278,12 +302,12 @@ def register_dataset(info: DatasetInfo) -> Callable[[R], R]:
 
 def list_datasets() -> list[str]:
     """The names of all data sets, including those of plug-ins, in order of registration."""
-    return list(_READERS)
+    return list(_readers())
 
 
 def reader(name: str) -> type[Reader]:
     """The reader of a set; its fields are the set's options."""
-    return _READERS[name]
+    return _readers()[name]
 
 
 def create_reader(name: str, **options: Any) -> Reader:
@@ -304,7 +328,7 @@ def looks_like(root: Path, but: str = "") -> str | None:
         but: name of a set to leave out.
     """
     for generic in (False, True):
-        for name in _READERS:
+        for name in _readers():
             cls = _READERS[name]
             if name == but or cls.generic != generic:
                 continue
@@ -339,7 +363,7 @@ def load_dataset(spec: str, **options: Any) -> Dataset:
     if not isinstance(spec, str):
         raise InputError(f"{brief(spec)} names no data set; write NAME:PATH, as in 'folder:photos'")
     name, colon, path = spec.partition(":")
-    if not colon and name not in _READERS and os.path.exists(os.path.expanduser(spec)):
+    if not colon and name not in _readers() and os.path.exists(os.path.expanduser(spec)):
         raise InputError(_path_alone(spec))
     path, given = settings(name, path)
     return create_reader(name, **{**given, **options}).load(path or None)

@@ -10,10 +10,10 @@ from pathlib import Path
 from adte.core.errors import InputError
 from adte.core.options import option
 from adte.data.base import Dataset
-from adte.data.cards import CARDS
+from adte.data.cards import published
 from adte.data.files import missing
 from adte.data.names import read_names
-from adte.data.registry import Found, Reader, register_dataset
+from adte.data.registry import Found, Reader
 from adte.files.rows import unescape_cell
 from adte.images.decode import is_image
 
@@ -31,7 +31,7 @@ def _between(path: Path, text: str) -> str:
     return ";" if head.count(";") > head.count(",") else ","
 
 
-@register_dataset(CARDS["csv"])
+@published("csv")
 @dataclass(frozen=True, kw_only=True)
 class Table(Reader):
     """Columns path and label, optionally domain; without a header, the first two columns.

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from types import ModuleType
-
 import numpy as np
 import numpy.typing as npt
 
-from adte.core.errors import MissingExtra
 from adte.data.corruptions.planes import Floats, convolve, gaussian, line_blur, zoom
+from adte.data.files import need_scipy
 
 __all__ = ["brightness", "fog", "frost", "plasma", "snow", "spatter"]
 
@@ -147,7 +145,7 @@ def _relief(liquid: Floats) -> Floats:
 def _rims(x: Floats, low: float, high: float) -> npt.NDArray[np.bool_]:
     """Canny's edges: ridges of the Sobel gradient |gx| + |gy| above `high`, and those above `low`
     that touch them."""
-    ndimage = _ndimage()
+    ndimage = need_scipy("ndimage", "the corruption spatter")
     h, w = x.shape
     gy, gx = (ndimage.sobel(x, axis, mode="nearest") for axis in (0, 1))
     size = np.pad(np.abs(gx) + np.abs(gy), 1)
@@ -176,16 +174,9 @@ def _distance(rims: npt.NDArray[np.bool_]) -> Floats:
     """Euclidean distance to the nearest rim, at most FAR."""
     if not rims.any():
         return np.full(rims.shape, FAR, np.float32)
-    distance: Floats = np.minimum(_ndimage().distance_transform_edt(~rims), FAR).astype(np.float32)
+    ndimage = need_scipy("ndimage", "the corruption spatter")
+    distance: Floats = np.minimum(ndimage.distance_transform_edt(~rims), FAR).astype(np.float32)
     return distance
-
-
-def _ndimage() -> ModuleType:
-    try:
-        from scipy import ndimage  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise MissingExtra("scipy", "data", "the corruption spatter") from error
-    return ndimage  # type: ignore[no-any-return]
 
 
 def _equalise(x: npt.NDArray[np.uint8]) -> Floats:
