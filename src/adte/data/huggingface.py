@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -12,54 +12,12 @@ import numpy as np
 
 from adte.core.errors import InputError, MissingExtra
 from adte.core.options import option
-from adte.data.base import Dataset
+from adte.data.base import Dataset, Lazy
 from adte.data.cards import published
 from adte.data.names import read_names
 from adte.data.registry import Found, Reader
 
 __all__ = ["HuggingFace"]
-
-
-def _load(folder: Path, part: str | None) -> Any:
-    try:
-        library = import_module("datasets")
-    except ImportError as error:
-        raise MissingExtra("datasets", "hf", "reading a Hugging Face data set") from error
-    data = library.load_from_disk(str(folder))
-    if not isinstance(data, dict):
-        return data
-    if part is None:
-        part = next((p for p in ("test", "validation", "val", *data) if p in data), None)
-    if part not in data:
-        raise InputError(
-            f"{str(folder)!r} has no part {part!r}; put ?part=NAME behind the path, one of: "
-            f"{', '.join(data)}"
-        )
-    return data[part]
-
-
-@dataclass
-class _Rows(Sequence[Any]):
-    """Encoded images of a column; the data set is opened when needed and never pickled."""
-
-    folder: Path
-    part: str | None
-    column: str
-    length: int
-    _data: Any = field(default=None, repr=False)
-
-    def __len__(self) -> int:
-        return self.length
-
-    def __getitem__(self, index: Any) -> Any:
-        if self._data is None:
-            encoded = import_module("datasets").Image(decode=False)
-            self._data = _load(self.folder, self.part).cast_column(self.column, encoded)
-        row = self._data[int(index)][self.column]
-        return row["bytes"] if row["bytes"] is not None else Path(row["path"])
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_data": None}
 
 
 @published("hf")
@@ -85,8 +43,8 @@ class HuggingFace(Reader):
     def read(self, root: Path, found: Found) -> Dataset:
         data = _load(root, self.part)
         kinds = {name: type(feature).__name__ for name, feature in data.features.items()}
-        image = self._column("image", self.image, kinds, "Image")
-        label = self._column("label", self.label, kinds, "ClassLabel")
+        image = _column("image", self.image, kinds, "Image")
+        label = _column("label", self.label, kinds, "ClassLabel")
         if self.classes:
             names = tuple(read_names(self.classes, by_label=True).values())
         elif kinds[label] == "ClassLabel":
@@ -101,20 +59,50 @@ class HuggingFace(Reader):
             name=root.resolve().name,
             classes=names,
             class_ids=names if unique else tuple(map(str, range(len(names)))),
-            sources=_Rows(root, self.part, image, len(data)),
+            sources=Lazy(len(data), partial(_image, root, self.part, image)),
             labels=np.array(data.select_columns([label])[label][:], dtype=np.int64),
             ids=[f"{data.split or 'all'}/{i:06d}" for i in range(len(data))],
             split=f"saved data set, part {data.split or 'without a name'}",
             root=root,
         )
 
-    def _column(self, what: str, given: str | None, kinds: dict[str, str], kind: str) -> str:
-        if given is not None and given in kinds:
-            return given
-        found = [name for name, k in kinds.items() if k == kind]
-        if given is not None or not found:
-            raise InputError(
-                f"the data set has no {what} column {given or f'of kind {kind}'!r}; put "
-                f"?{what}=NAME behind the path, one of: {', '.join(kinds)}"
-            )
-        return found[0]
+
+def _column(what: str, name: str | None, kinds: dict[str, str], kind: str) -> str:
+    """The column of this name, or the first of its kind."""
+    columns = [c for c, k in kinds.items() if (k == kind if name is None else c == name)]
+    if not columns:
+        raise InputError(
+            f"the data set has no {what} column {name or f'of kind {kind}'!r}; put "
+            f"?{what}=NAME behind the path, one of: {', '.join(kinds)}"
+        )
+    return columns[0]
+
+
+def _load(folder: Path, part: str | None) -> Any:
+    try:
+        library = import_module("datasets")
+    except ImportError as error:
+        raise MissingExtra("datasets", "hf", "reading a Hugging Face data set") from error
+    data = library.load_from_disk(str(folder))
+    if not isinstance(data, dict):
+        return data
+    if part is None:
+        part = next((p for p in ("test", "validation", "val", *data) if p in data), None)
+    if part not in data:
+        raise InputError(
+            f"{str(folder)!r} has no part {part!r}; put ?part=NAME behind the path, one of: "
+            f"{', '.join(data)}"
+        )
+    return data[part]
+
+
+@lru_cache(maxsize=4)
+def _encoded(folder: Path, part: str | None, column: str) -> Any:
+    encoded = import_module("datasets").Image(decode=False)
+    return _load(folder, part).cast_column(column, encoded)
+
+
+def _image(folder: Path, part: str | None, column: str, index: int) -> Any:
+    """An image as it is stored."""
+    image = _encoded(folder, part, column)[index][column]
+    return image["bytes"] if image["bytes"] is not None else Path(image["path"])

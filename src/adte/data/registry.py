@@ -225,9 +225,8 @@ class Reader(ABC):
 
     def _need(self, path: str | os.PathLike[str] | None) -> str:
         if path is None:
-            raise InputError(
-                f"data set {self.info.name!r} needs a path; write it as {self.info.name}:PATH"
-            )
+            name = self.info.name
+            raise InputError(f"data set {name!r} needs a path; write it as {name}:PATH")
         return os.fspath(path)
 
     def _unknown_layout(self, root: Path | str) -> InputError:
@@ -240,22 +239,20 @@ class Reader(ABC):
         where = f"{self.info.title} in {str(root)!r} ({found.layout})"
         if not len(data):
             raise InputError(f"{where} has no images{self._hint(root)}")
-        if not self.complete:
-            return
-        counts = data.counts
-        if (counts == 0).any() and not (found.gaps or self.generic):
-            i = int((counts == 0).argmax())
-            raise InputError(
-                f"{where} has no image for {int((counts == 0).sum())} of {len(counts)} classes, "
-                f"the first being {i} {data.classes[i]!r} ({data.class_ids[i]})"
-                f"{self._hint(root)}, or {PART}"
+        lacks = []
+        empty = [i for i, count in enumerate(data.counts.tolist()) if not count]
+        if empty and not (found.gaps or self.generic):
+            first = f"{empty[0]} {data.classes[empty[0]]!r} ({data.class_ids[empty[0]]})"
+            lacks.append(
+                f"no image for {len(empty)} of {len(data.classes)} classes, the first being {first}"
             )
-        wanted = (("classes", len(counts), self.info.classes), ("images", len(data), found.images))
-        for what, here, want in wanted:
+        for what, here, want in (
+            ("classes", len(data.classes), self.info.classes), ("images", len(data), found.images)
+        ):  # fmt: skip
             if want is not None and here != want:
-                raise InputError(
-                    f"{where} has {here} {what} instead of {want}{self._hint(root)}, or {PART}"
-                )
+                lacks.append(f"{here} {what} instead of {want}")
+        if lacks and self.complete:
+            raise InputError(f"{where} has {lacks[0]}{self._hint(root)}, or {PART}")
 
     def _hint(self, root: Path) -> str:
         other = looks_like(root, but=self.info.name)
@@ -363,40 +360,19 @@ def load_dataset(spec: str, **options: Any) -> Dataset:
     if not isinstance(spec, str):
         raise InputError(f"{brief(spec)} names no data set; write NAME:PATH, as in 'folder:photos'")
     name, colon, path = spec.partition(":")
-    if not colon and name not in _readers() and os.path.exists(os.path.expanduser(spec)):
-        raise InputError(_path_alone(spec))
+    if not colon and name not in _readers() and _exists(spec):
+        raise _path_alone(spec)
     path, given = settings(name, path)
     return create_reader(name, **{**given, **options}).load(path or None)
 
 
 def settings(name: str, path: str) -> tuple[str, dict[str, Any]]:
-    """The path, and the reader's options behind it, of what follows "name:"."""
+    """The path, and the reader's options behind it, of what follows "name:"; a question mark in a
+    path or pattern stays one.
+    """
     cls, spec = reader(name), f"{name}:{path}"
-    path, texts = _split(spec, path)
-    try:
-        return path, parse(cls, texts)
-    except InputError as error:
-        raise InputError(f"in the data {spec!r}: {error}") from error
-
-
-def _path_alone(spec: str) -> str:
-    """What is said of a path without a name."""
-    root = Path(os.path.expanduser(spec))
-    if root.is_dir():
-        return f"{spec!r} is a path; write NAME:PATH, or folder:{spec} for any folder"
-    if root.suffix.lower() == ".npz":
-        return f"{spec!r} is a file; write npz:{spec} for features, which compare, eval and " \
-               "sweep take"  # fmt: skip
-    name = looks_like(root)
-    mend = "NAME:PATH, as in csv:FILE for a table of images" if name is None else f"{name}:{spec}"
-    return f"{spec!r} is a file; write {mend}"
-
-
-def _split(spec: str, path: str) -> tuple[str, dict[str, str]]:
-    """Path and options of what follows "name:"; a question mark in a path or pattern stays one."""
-    head, mark, tail = path.rpartition("?")
-    settings = mark and ("=" in tail or tail.isidentifier())
-    if not settings or os.path.exists(os.path.expanduser(path)):
+    head, _, tail = path.rpartition("?")
+    if not ("=" in tail or tail.isidentifier()) or "?" not in path or _exists(path):
         return path, {}
     texts: dict[str, str] = {}
     for pair in tail.split("&"):
@@ -408,4 +384,24 @@ def _split(spec: str, path: str) -> tuple[str, dict[str, str]]:
         if key in texts:
             raise InputError(f"option {key!r} is given twice in the data {spec!r}; give it once")
         texts[key] = unquote(value)
-    return head, texts
+    try:
+        return head, parse(cls, texts)
+    except InputError as error:
+        raise InputError(f"in the data {spec!r}: {error}") from error
+
+
+def _exists(path: str) -> bool:
+    return os.path.exists(os.path.expanduser(path))
+
+
+def _path_alone(spec: str) -> InputError:
+    """The error for a path without a name."""
+    root = Path(os.path.expanduser(spec))
+    if root.is_dir():
+        return InputError(f"{spec!r} is a path; write NAME:PATH, or folder:{spec} for any folder")
+    mend = "NAME:PATH, as in csv:FILE for a table of images"
+    if root.suffix.lower() == ".npz":
+        mend = f"npz:{spec} for features, which compare, eval and sweep take"
+    elif name := looks_like(root):
+        mend = f"{name}:{spec}"
+    return InputError(f"{spec!r} is a file; write {mend}")
