@@ -176,7 +176,8 @@ def test_another_set_s_layout_is_named(tmp_path: Path, plant: Callable) -> None:
     for place, ids, file, name in (
         ("a", A, "x.jpg", "imagenet-a"), ("r", R, "x.jpg", "imagenet-r"),
         ("tiny", TINY, "x.jpg", "tiny-imagenet"), ("val", IDS, VAL[0], "imagenet"),
-        ("sketch", IDS, "sketch_0.JPEG", "imagenet-sketch"), ("v2", numbers, "x.jpg", "imagenet-v2"),
+        ("sketch", IDS, "sketch_0.JPEG", "imagenet-sketch"),
+        ("v2", numbers, "x.jpg", "imagenet-v2"),
     ):  # fmt: skip
         plant(tmp_path / place, [f"{w}/{file}" for w in ids])
         assert looks_like(tmp_path / place) == name
