@@ -61,7 +61,10 @@ def published(*names: str) -> Callable[[R], R]:
     def add(cls: R) -> R:
         for name in names:
             about = {"__module__": cls.__module__, "__doc__": cls.__doc__}
-            register_dataset(card(name))(type(cls.__name__, (cls,), {**about, **row(name)}))
+            one = cls if len(names) == 1 else type(cls.__name__, (cls,), about)
+            for key, value in row(name).items():
+                setattr(one, key, value)
+            register_dataset(card(name))(one)
         return cls
 
     return add

@@ -78,7 +78,7 @@ def _counts(data: Dataset, found: Found, reader: Reader) -> list[Finding]:
     out.append(Finding("classes", "ok" if good else "wrong", text))
     empty = [data.class_ids[i] for i in np.flatnonzero(counts == 0)]
     if empty:
-        status: Literal["note", "wrong"] = "note" if found.gaps or reader.generic else "wrong"
+        status: Literal["note", "wrong"] = "note" if reader.generic else "wrong"
         more = f" and {len(empty) - 3} more" if len(empty) > 3 else ""
         out.append(Finding("empty classes", status, ", ".join(empty[:3]) + more))
     else:

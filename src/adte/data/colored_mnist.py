@@ -15,7 +15,6 @@ stands for `np.random.seed(seed)` in the authors' program.
 from __future__ import annotations
 
 import gzip
-import os
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -45,9 +44,6 @@ class ColoredMNIST(Reader):
 
     part: Literal["test", "train1", "train2"] = option("test", "environment to read")
     seed: int = option(0, "seed of the random flips of label and colour", low=0, below=2**32)
-    digits: tuple[Any, Any] | None = option(
-        None, "uint8 images (N, H, W) and digits (N,) to use instead of MNIST's, from Python"
-    )
 
     def find(self, root: Path) -> Found | None:
         places = ("", "MNIST/raw", "raw", "mnist")
@@ -55,23 +51,18 @@ class ColoredMNIST(Reader):
         words = f"part {self.part} of MNIST's training files, seed {self.seed}"
         return Found(folder, words, self.info.images) if folder else None
 
-    def load(self, path: str | os.PathLike[str] | None) -> Dataset:
-        if self.digits is None:
-            return super().load(path)
-        if len(self.digits) != 2:
-            raise InputError(
-                "digits takes a pair of arrays; pass digits=(images, digits) in Python"
-            )
-        images, digits = self.digits
-        words = f"part {self.part} of given digits, seed {self.seed}"
-        return self.build(images, digits, None, words)
-
     def read(self, root: Path, found: Found) -> Dataset:
         images, digits = _read_idx(found.folder, IMAGES, 3), _read_idx(found.folder, LABELS, 1)
         return self.build(images, digits, root, found.layout)
 
-    def build(self, images: Any, digits: Any, root: Path | None, split: str) -> Dataset:
-        images, digits = np.asarray(images), np.asarray(digits)
+    def build(
+        self,
+        images: NDArray[np.uint8],
+        digits: NDArray[Any],
+        root: Path | None = None,
+        split: str = "",
+    ) -> Dataset:
+        """The environment of these digits: images (N, H, W) and what they show (N,)."""
         if images.dtype != np.uint8 or images.ndim != 3 or digits.shape != images.shape[:1]:
             raise InputError(
                 f"digits of {images.dtype} {images.shape} with labels {digits.shape} cannot be "
@@ -112,14 +103,12 @@ def _idx(folder: Path, name: str) -> Path | None:
 def _read_idx(folder: Path, name: str, ndim: int) -> NDArray[np.uint8]:
     """An IDX file: two zero bytes, the type (8: uint8), the rank, the sizes, the values."""
     path = _idx(folder, name)
+    assert path is not None  # `find` saw it
     try:
-        assert path is not None
         raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        if raw[:4] != bytes((0, 0, 8, ndim)):
+            raise ValueError("not an IDX file of MNIST")
         shape = np.frombuffer(raw, ">i4", ndim, offset=4)
-        array = np.frombuffer(raw, np.uint8, offset=4 + 4 * ndim).reshape(shape)
-        good = raw[:4] == bytes((0, 0, 8, ndim))
+        return np.frombuffer(raw, np.uint8, offset=4 + 4 * ndim).reshape(shape)
     except (OSError, EOFError, ValueError) as error:
         raise InputError(f"cannot read {str(path)!r} ({error}); fetch it again") from error
-    if not good:
-        raise InputError(f"{str(path)!r} is not an IDX file of MNIST; fetch it again")
-    return array

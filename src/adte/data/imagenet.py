@@ -8,7 +8,6 @@ A label is the rank of the WordNet id among those of the set: ImageNet-A, -R and
 from __future__ import annotations
 
 import csv
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -116,10 +115,6 @@ class WordNetFolders(Reader):
 class ImageNet(WordNetFolders):
     """ImageNet-1k validation, in folders by id or flat with a ground truth."""
 
-    devkit: str | None = option(
-        None, "folder ILSVRC2012_devkit_t12, for the flat archive; by default the one beside it"
-    )
-
     def find(self, root: Path) -> Found | None:
         if found := super().find(root):
             return found
@@ -131,13 +126,12 @@ class ImageNet(WordNetFolders):
             return None
         kits = ("ILSVRC2012_devkit_t12/data/", "devkit/data/", "data/", "")
         lists = [*(f"{kit}{TRUTH}" for kit in kits), KAGGLE]
-        own = [Path(os.path.expanduser(self.devkit))] if self.devkit else []
-        for base in own or [root, folder, root.parent]:
+        for base in (root, folder, root.parent):
             if path := first(base, lists, Path.is_file):
                 return Found(folder, f"flat files with {path.name}", self.info.images, path)
         raise InputError(
             f"the images in {str(folder)!r} are flat and carry no labels; put "
-            f"ILSVRC2012_devkit_t12/ (or {KAGGLE}) beside them, or ?devkit=FOLDER behind the path"
+            f"ILSVRC2012_devkit_t12/ or {KAGGLE} beside them"
         )
 
     def _ids(self, path: Path) -> list[tuple[str, str]]:
@@ -214,14 +208,8 @@ class ImageNetC(CorruptedReader, WordNetFolders):
     """ImageNet-C from the published archives, a domain for each type and severity.
 
     The images are 224 × 224 centre crops already, so a model's own resizing does nothing and its
-    field of view is tighter than on the clean set, which the archives do not hold. Many papers use
-    a subset of 5,000 images, 997 of the 1000 classes (RobustBench); `subset_file` names such a
-    list.
+    field of view is tighter than on the clean set, which the archives do not hold.
     """
-
-    subset_file: str | None = option(
-        None, "file that lists the images to use, such as RobustBench's 5,000"
-    )
 
     def _home(self, root: Path, corruption: str) -> Path | None:
         archives = ("", "noise/", "blur/", "weather/", "digital/", "extra/")
@@ -241,35 +229,21 @@ class ImageNetC(CorruptedReader, WordNetFolders):
                     f"{str(root)!r} has no {c}/{s}/; unpack its archive there, or put ?{here} "
                     "behind the path to take what is there"
                 )
-        words = f"published archives, {self.words}"
-        kept = self._kept()
-        if kept is None:
-            return Found(root, words, len(self.chosen) * (self.info.images or 0))
-        words += f"; the {len(kept)} images of {Path(self.subset_file or '').name}"
-        return Found(root, words, len(kept) * len(self.chosen), gaps=True)
+        count = len(self.chosen) * (self.info.images or 0)
+        return Found(root, f"published archives, {self.words}", count)
 
     def recognise(self, root: Path) -> bool:
         homes = [home for c in CORRUPTIONS if (home := self._home(root, c))]
         return any(self._known(home / s) for home in homes for s in subfolders(home)[:5])
 
-    def _kept(self) -> set[str] | None:
-        if self.subset_file is None:
-            return None
-        path = Path(os.path.expanduser(self.subset_file))
-        if not path.is_file():
-            raise InputError(f"subset_file={str(path)!r} does not exist; check the path")
-        return {Path(line.split()[0]).name for line in lines(path)}
-
     def read(self, root: Path, found: Found) -> Dataset:
-        kept = self._kept()
         files: list[tuple[str, int]] = []
         domains: list[str] = []
         for c, s in self.chosen:
             home = self._home(root, c)
             assert home is not None  # `find` saw it
             place = (home / str(s)).relative_to(root).as_posix()
-            rows = [(f"{place}/{name}", label) for name, label in self._files(root / place)
-                    if kept is None or name.rpartition("/")[2] in kept]  # fmt: skip
+            rows = [(f"{place}/{name}", label) for name, label in self._files(root / place)]
             files += rows
             domains += [f"{c}/{s}"] * len(rows)
         ids = ["/".join(name.split("/")[-2:]) for name, _ in files]  # of the photograph

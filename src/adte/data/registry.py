@@ -116,14 +116,12 @@ class Found:
         layout: name of the layout, for messages.
         images: number of images that the set must then have; None if any number is right.
         split: file or list that names the images, if there is one.
-        gaps: whether classes without images are normal in this split.
     """
 
     folder: Path
     layout: str
     images: int | None = None
     split: Path | None = None
-    gaps: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,7 +239,7 @@ class Reader(ABC):
             raise InputError(f"{where} has no images{self._hint(root)}")
         lacks = []
         empty = [i for i, count in enumerate(data.counts.tolist()) if not count]
-        if empty and not (found.gaps or self.generic):
+        if empty and not self.generic:
             first = f"{empty[0]} {data.classes[empty[0]]!r} ({data.class_ids[empty[0]]})"
             lacks.append(
                 f"no image for {len(empty)} of {len(data.classes)} classes, the first being {first}"

@@ -133,8 +133,7 @@ def coloured(
 
     def environment(part: Any, copies: int = 1) -> tuple[Tensor, Ints, Ints]:
         moved = _moved(grey.repeat(copies, 0), rng) if copies > 1 else grey
-        reader = ColoredMNIST(part=part, seed=seed, digits=(moved, digits.repeat(copies)))
-        data = reader.load(None)
+        data = ColoredMNIST(part=part, seed=seed).build(moved, digits.repeat(copies))
         levels = np.stack([data.sources[i] for i in range(len(data))])
         assert data.groups is not None
         pixels = torch.from_numpy(levels).permute(0, 3, 1, 2).float() / 127.5 - 1
