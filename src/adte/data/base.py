@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from adte.core.errors import InputError
 from adte.core.templates import SINGLE
 
-__all__ = ["Dataset", "Example", "Files", "Lazy", "Skipped"]
+__all__ = ["Dataset", "Example", "Examples", "Files", "Lazy", "Skipped"]
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,24 @@ class Lazy(Sequence[Any]):
         return self.read(range(self.length)[index])
 
 
+class Examples(Sequence[Example]):
+    """A sequence of labelled images: an index gives one, a slice a list."""
+
+    @abstractmethod
+    def example(self, index: int) -> Example:
+        """One image; indices are not negative."""
+
+    @overload
+    def __getitem__(self, index: int) -> Example: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Example]: ...
+    def __getitem__(self, index: int | slice) -> Example | list[Example]:
+        place = range(len(self))[index]
+        return self.example(place) if isinstance(place, int) else [self.example(i) for i in place]
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Dataset(Sequence[Example]):
+class Dataset(Examples):
     """A sequence of labelled images (`Example`) in a fixed order.
 
     Images are decoded only when they are used. A label is an index into `classes` and `class_ids`.
@@ -136,16 +153,9 @@ class Dataset(Sequence[Example]):
     def __len__(self) -> int:
         return len(self.labels)
 
-    @overload
-    def __getitem__(self, index: int) -> Example: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Example]: ...
-    def __getitem__(self, index: int | slice) -> Example | list[Example]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        i = range(len(self))[index]
-        group = None if self.groups is None else int(self.groups[i])
-        return Example(self.sources[i], int(self.labels[i]), *self.identify(i), group)
+    def example(self, index: int) -> Example:
+        group = None if self.groups is None else int(self.groups[index])
+        return Example(self.sources[index], int(self.labels[index]), *self.identify(index), group)
 
     def identify(self, index: int) -> tuple[str, str]:
         """Id and domain of an image, without reading it."""
