@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib import import_module
@@ -26,7 +27,6 @@ class HuggingFace(Reader):
     """The first image column and the first class-label column, unless they are named."""
 
     generic = True
-    mend = "check the path"
 
     part: str | None = option(
         None, "split to read; by default test, else validation, else the first"
@@ -59,7 +59,7 @@ class HuggingFace(Reader):
             name=root.resolve().name,
             classes=names,
             class_ids=names if unique else tuple(map(str, range(len(names)))),
-            sources=Lazy(len(data), partial(_image, root, self.part, image)),
+            sources=Lazy(len(data), partial(_image, root, self.part, image, time.time_ns())),
             labels=np.array(data.select_columns([label])[label][:], dtype=np.int64),
             ids=[f"{data.split or 'all'}/{i:06d}" for i in range(len(data))],
             split=f"saved data set, part {data.split or 'without a name'}",
@@ -97,12 +97,13 @@ def _load(folder: Path, part: str | None) -> Any:
 
 
 @lru_cache(maxsize=4)
-def _encoded(folder: Path, part: str | None, column: str) -> Any:
+def _encoded(folder: Path, part: str | None, column: str, loaded: int) -> Any:
+    """The set, opened once for each time that it was loaded: it may be another one by then."""
     encoded = import_module("datasets").Image(decode=False)
     return _load(folder, part).cast_column(column, encoded)
 
 
-def _image(folder: Path, part: str | None, column: str, index: int) -> Any:
+def _image(folder: Path, part: str | None, column: str, loaded: int, index: int) -> Any:
     """An image as it is stored."""
-    image = _encoded(folder, part, column)[index][column]
+    image = _encoded(folder, part, column, loaded)[index][column]
     return image["bytes"] if image["bytes"] is not None else Path(image["path"])

@@ -70,7 +70,7 @@ class Download:
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """Facts about a data set: what it is, how to get it, and what to expect of it.
+    """Facts about a data set.
 
     Attributes:
         name: name of the set, as in `adte datasets`.
@@ -135,12 +135,12 @@ class Reader(ABC):
         info: facts about the set; `register_dataset` sets them.
         generic: whether it reads data of any kind, and not one published set; then classes may have
             no image.
-        mend: what to do if the set is not found, for messages.
+        mend: what to do if the set is not found; by default to check the path, or to unpack again.
     """
 
     info: ClassVar[DatasetInfo]
     generic: ClassVar[bool] = False
-    mend: ClassVar[str] = "unpack the set again or check the path"
+    mend: ClassVar[str] = ""
 
     complete: bool = option(
         True,
@@ -160,13 +160,9 @@ class Reader(ABC):
         """Read the set that `find` found."""
 
     def dataset(
-        self,
-        root: Path,
-        found: Found,
-        files: list[tuple[str, int]],
-        classes: tuple[str, ...],
-        class_ids: tuple[str, ...],
-    ) -> Dataset:
+        self, root: Path, found: Found, files: list[tuple[str, int]],
+        classes: tuple[str, ...], class_ids: tuple[str, ...],
+    ) -> Dataset:  # fmt: skip
         """A set of image files, for `read`: pairs of a path below `found.folder` and a label.
 
         Where a list named them, those that do not exist are left out, and `split` says so.
@@ -216,7 +212,7 @@ class Reader(ABC):
         except (ValueError, LookupError, OSError) as error:  # of a list or table that is damaged
             raise InputError(
                 f"{self.info.title} in {str(root)!r} ({found.layout}) cannot be read "
-                f"({type(error).__name__}: {error}); {self.mend}"
+                f"({type(error).__name__}: {error}); {self._mend()}"
             ) from error
         self._assert(data, root, found)
         return data
@@ -237,20 +233,22 @@ class Reader(ABC):
         where = f"{self.info.title} in {str(root)!r} ({found.layout})"
         if not len(data):
             raise InputError(f"{where} has no images{self._hint(root)}")
-        lacks = []
-        empty = [i for i, count in enumerate(data.counts.tolist()) if not count]
+        lacks, empty = "", [i for i, count in enumerate(data.counts.tolist()) if not count]
+        if found.images not in (None, len(data)):
+            lacks = f"{len(data)} images instead of {found.images}"
+        if self.info.classes not in (None, len(data.classes)):
+            lacks = f"{len(data.classes)} classes instead of {self.info.classes}"
         if empty and not self.generic:
             first = f"{empty[0]} {data.classes[empty[0]]!r} ({data.class_ids[empty[0]]})"
-            lacks.append(
+            lacks = (
                 f"no image for {len(empty)} of {len(data.classes)} classes, the first being {first}"
             )
-        for what, here, want in (
-            ("classes", len(data.classes), self.info.classes), ("images", len(data), found.images)
-        ):  # fmt: skip
-            if want is not None and here != want:
-                lacks.append(f"{here} {what} instead of {want}")
         if lacks and self.complete:
-            raise InputError(f"{where} has {lacks[0]}{self._hint(root)}, or {PART}")
+            raise InputError(f"{where} has {lacks}{self._hint(root)}, or {PART}")
+
+    def _mend(self) -> str:
+        usual = "check the path" if self.generic else "unpack the set again or check the path"
+        return self.mend or usual
 
     def _hint(self, root: Path) -> str:
         other = looks_like(root, but=self.info.name)
@@ -258,7 +256,7 @@ class Reader(ABC):
         if archive and (other is None or not self.generic):  # a tar looks like WebDataset's
             return "; it is an archive: unpack it, and give the folder"
         if other is None:
-            return f"; {self.mend}"
+            return f"; {self._mend()}"
         return f"; it looks like {other}: read it as {other}:PATH"
 
 

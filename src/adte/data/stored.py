@@ -35,7 +35,6 @@ class Stored(Reader):
     """A reader of a path, a pattern or an address: nothing of it need lie on this machine."""
 
     generic = True
-    mend = "check the path or address"
 
     classes: str | None = option(
         None, "file of class names, if labels are numbers; by default classes.json or "

@@ -34,7 +34,6 @@ class Table(Reader):
     """
 
     generic = True
-    mend = "check the path"
 
     classes: str | None = option(None, "file of class names; labels may then be numbers")
 
