@@ -30,18 +30,9 @@ from adte.files.inputs import is_archive
 from adte.files.whole import why_missing
 
 __all__ = [
-    "DatasetInfo",
-    "Download",
-    "Found",
-    "Reader",
-    "create_reader",
-    "dataset_info",
-    "list_datasets",
-    "load_dataset",
-    "looks_like",
-    "reader",
-    "register_dataset",
-]
+    "DatasetInfo", "Download", "Found", "Reader", "create_reader", "dataset_info", "list_datasets",
+    "load_dataset", "looks_like", "reader", "register_dataset", "settings",
+]  # fmt: skip
 
 R = TypeVar("R", bound="type[Reader]")
 PART = "read a part: put ?complete=false behind the path"  # the same in Python and in a terminal
@@ -233,16 +224,15 @@ class Reader(ABC):
         where = f"{self.info.title} in {str(root)!r} ({found.layout})"
         if not len(data):
             raise InputError(f"{where} has no images{self._hint(root)}")
-        lacks, empty = "", [i for i, count in enumerate(data.counts.tolist()) if not count]
+        lacks, labels = "", len(data.classes)
+        empty = [i for i, count in enumerate(data.counts.tolist()) if not count]
         if found.images not in (None, len(data)):
             lacks = f"{len(data)} images instead of {found.images}"
-        if self.info.classes not in (None, len(data.classes)):
-            lacks = f"{len(data.classes)} classes instead of {self.info.classes}"
+        if self.info.classes not in (None, labels):
+            lacks = f"{labels} classes instead of {self.info.classes}"
         if empty and not self.generic:
             first = f"{empty[0]} {data.classes[empty[0]]!r} ({data.class_ids[empty[0]]})"
-            lacks = (
-                f"no image for {len(empty)} of {len(data.classes)} classes, the first being {first}"
-            )
+            lacks = f"no image for {len(empty)} of {labels} classes, the first being {first}"
         if lacks and self.complete:
             raise InputError(f"{where} has {lacks}{self._hint(root)}, or {PART}")
 
