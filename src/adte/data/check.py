@@ -15,7 +15,7 @@ import numpy as np
 from adte.core.errors import AdteError, InputError
 from adte.data.base import Dataset
 from adte.data.names import imagenet_classes
-from adte.data.registry import Found, Reader, create_reader, looks_like
+from adte.data.registry import Location, Reader, create_reader, looks_like
 from adte.images.decode import load_image
 
 __all__ = ["Finding", "check_dataset"]
@@ -57,11 +57,11 @@ def check_dataset(
     except AdteError as error:
         return [Finding("layout", "wrong", str(error))]
     root = Path(os.path.expanduser(path))
-    found = part.find(root) or Found(root, data.split)
-    out = [Finding("layout", "ok", data.split), *_counts(data, found, part), *_classes(data)]
+    location = part.find(root) or Location(root, data.split)
+    out = [Finding("layout", "ok", data.split), *_counts(data, location, part), *_classes(data)]
     md5 = getattr(part, "coop_md5", "")  # of CoopReader
-    if md5 and found.split and found.split.suffix == ".json":
-        out.append(_split_file(found.split, md5))
+    if md5 and location.split and location.split.suffix == ".json":
+        out.append(_split_file(location.split, md5))
     out.append(_sample(data, sample, seed))
     if any(f.status == "wrong" for f in out) and (other := looks_like(root, but=name)):
         out.append(Finding("looks like", "note", other))
@@ -71,9 +71,9 @@ def check_dataset(
     return out
 
 
-def _counts(data: Dataset, found: Found, reader: Reader) -> Iterator[Finding]:
+def _counts(data: Dataset, location: Location, reader: Reader) -> Iterator[Finding]:
     for what, here, want in (
-        ("images", len(data), found.images), ("classes", len(data.classes), reader.info.classes)
+        ("images", len(data), location.images), ("classes", len(data.classes), reader.info.classes)
     ):  # fmt: skip
         good = want is None or here == want
         text = f"{here} {what}" + ("" if want is None else f", {want} expected")

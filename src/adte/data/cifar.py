@@ -19,7 +19,7 @@ from adte.data.cards import published, row
 from adte.data.corrupted import CorruptedReader
 from adte.data.corruptions import CORRUPTIONS
 from adte.data.files import first
-from adte.data.registry import Found, Reader
+from adte.data.registry import Location, Reader
 
 __all__ = ["CIFAR", "CIFARC"]
 
@@ -59,31 +59,31 @@ class CIFAR(Reader):
     meta: ClassVar[tuple[str, str]]  # the file, and its key of names
     names: ClassVar[tuple[str, ...]]
 
-    def find(self, root: Path) -> Found | None:
+    def find(self, root: Path) -> Location | None:
         files = self.batch[0], self.meta[0]
         folder = first(root, ("", self.folder), lambda p: all((p / f).is_file() for f in files))
-        return Found(folder, f"{self.folder}/{files[0]}", self.info.images) if folder else None
+        return Location(folder, f"{self.folder}/{files[0]}", self.info.images) if folder else None
 
-    def read(self, root: Path, found: Found) -> Dataset:
+    def read(self, root: Path, location: Location) -> Dataset:
         (batch, label_key), (meta, name_key) = self.batch, self.meta
-        if tuple(_unpickle(found.folder / meta).get(name_key) or ()) != self.names:
+        if tuple(_unpickle(location.folder / meta).get(name_key) or ()) != self.names:
             raise InputError(
-                f"{str(found.folder / meta)!r} does not name the classes of {self.info.title} in "
-                "their order; unpack the python archive again"
+                f"{str(location.folder / meta)!r} does not name the classes of {self.info.title} "
+                "in their order; unpack the python archive again"
             )
-        data = _unpickle(found.folder / batch)
+        data = _unpickle(location.folder / batch)
         try:
             pixels = np.asarray(data["data"], np.uint8).reshape(-1, 3, 32, 32)
             labels = np.array(data[label_key], dtype=np.int64)
         except (KeyError, ValueError) as error:
             raise InputError(
-                f"{str(found.folder / batch)!r} is not the test batch of {self.info.title} "
+                f"{str(location.folder / batch)!r} is not the test batch of {self.info.title} "
                 f"({error}); unpack the python archive again"
             ) from error
         images: Any = np.ascontiguousarray(pixels.transpose(0, 2, 3, 1))
         return Dataset(
             name=self.info.name, classes=self.names, class_ids=self.names, sources=images,
-            labels=labels, ids=_ids(len(labels)), split=found.layout, root=root,
+            labels=labels, ids=_ids(len(labels)), split=location.layout, root=root,
             templates=self.info.templates,
         )  # fmt: skip
 
@@ -100,31 +100,31 @@ class CIFARC(CorruptedReader):
     folder: ClassVar[str]
     clean: ClassVar[str]  # the set that was corrupted
 
-    def find(self, root: Path) -> Found | None:
+    def find(self, root: Path) -> Location | None:
         folder = first(root, ("", self.folder), lambda p: (p / "labels.npy").is_file())
         if folder is None or not any((folder / f"{c}.npy").is_file() for c in CORRUPTIONS):
             return None
         if (int(_map(folder / "labels.npy").max()) < 10) != (self.info.classes == 10):
             return None
         count = (self.info.images or 0) * len(self.chosen)
-        return Found(folder, f"published arrays, {self.words}", count)
+        return Location(folder, f"published arrays, {self.words}", count)
 
-    def read(self, root: Path, found: Found) -> Dataset:
-        labels = np.array(_map(found.folder / "labels.npy"), dtype=np.int64)
+    def read(self, root: Path, location: Location) -> Dataset:
+        labels = np.array(_map(location.folder / "labels.npy"), dtype=np.int64)
         n = len(labels) // 5
         if len(labels) != 5 * n or (labels.reshape(5, n) != labels[:n]).any():
             raise InputError(
-                f"labels.npy in {str(found.folder)!r} is not the test labels five times over; "
+                f"labels.npy in {str(location.folder)!r} is not the test labels five times over; "
                 "unpack the archive again"
             )
-        runs = [(self._array(found.folder, c, 5 * n), n * (s - 1)) for c, s in self.chosen]
+        runs = [(self._array(location.folder, c, 5 * n), n * (s - 1)) for c, s in self.chosen]
         names = row(self.clean)["names"]
         return Dataset(
             name=self.info.name, classes=names, class_ids=names,
             sources=Lazy(n * len(runs), partial(_pixels, runs, n)),
             labels=np.tile(labels[:n], len(runs)), ids=_ids(n) * len(runs),
             domains=[f"{c}/{s}" for c, s in self.chosen for _ in range(n)],
-            split=found.layout, root=root, templates=self.info.templates,
+            split=location.layout, root=root, templates=self.info.templates,
         )  # fmt: skip
 
     def _array(self, folder: Path, corruption: str, rows: int) -> Path:

@@ -28,7 +28,7 @@ from adte.core.options import option
 from adte.data.base import Dataset, Lazy
 from adte.data.cards import published
 from adte.data.files import first
-from adte.data.registry import Found, Reader
+from adte.data.registry import Location, Reader
 
 __all__ = ["ColoredMNIST"]
 
@@ -45,15 +45,18 @@ class ColoredMNIST(Reader):
     part: Literal["test", "train1", "train2"] = option("test", "environment to read")
     seed: int = option(0, "seed of the random flips of label and colour", low=0, below=2**32)
 
-    def find(self, root: Path) -> Found | None:
+    def find(self, root: Path) -> Location | None:
         places = ("", "MNIST/raw", "raw", "mnist")
         folder = first(root, places, lambda p: bool(_idx(p, IMAGES) and _idx(p, LABELS)))
         words = f"part {self.part} of MNIST's training files, seed {self.seed}"
-        return Found(folder, words, self.info.images) if folder else None
+        return Location(folder, words, self.info.images) if folder else None
 
-    def read(self, root: Path, found: Found) -> Dataset:
-        images, digits = _read_idx(found.folder, IMAGES, 3), _read_idx(found.folder, LABELS, 1)
-        return self.build(images, digits, root, found.layout)
+    def read(self, root: Path, location: Location) -> Dataset:
+        images, digits = (
+            _read_idx(location.folder, IMAGES, 3),
+            _read_idx(location.folder, LABELS, 1),
+        )
+        return self.build(images, digits, root, location.layout)
 
     def build(
         self,

@@ -25,7 +25,7 @@ from adte.core.options import option
 from adte.data.base import Dataset
 from adte.data.cards import published
 from adte.data.files import first, image_names, lines, load_mat, subfolders
-from adte.data.registry import Found, Reader
+from adte.data.registry import Location, Reader
 
 __all__ = ["CoopReader", "Split", "read_split"]
 
@@ -98,12 +98,12 @@ class CoopReader(Reader):
     names: ClassVar[tuple[str, ...]] = ()  # by label, where no file has them
 
     split: Literal["auto", "coop", "official"] = option(
-        "auto", "split to read; auto takes CoOp's if its file is found, else the official one"
+        "auto", "split to read; auto takes CoOp's if its file is there, else the official one"
     )
     part: Literal["test", "val", "train"] = option("test", "part of CoOp's split to read")
     split_file: str | None = option(None, "CoOp's split file, if it is not beside the images")
 
-    def find(self, root: Path) -> Found | None:
+    def find(self, root: Path) -> Location | None:
         if self.split == "official" and self.part != "test":
             raise InputError(
                 f"part={self.part!r} belongs to CoOp's split; put ?split=coop or ?part=test behind "
@@ -112,8 +112,8 @@ class CoopReader(Reader):
         bases = [root, *(root / home for home in self.homes)]
         if root.absolute().name in self.folders:  # it is the images; the lists lie beside it
             bases.append(root.absolute().parent)
-        if self.split != "official" and (found := self._find_split(root, bases)):
-            return found
+        if self.split != "official" and (location := self._find_split(root, bases)):
+            return location
         if self.split == "coop" or self.part != "test":
             raise InputError(
                 f"{str(root)!r} has no {self.coop or 'split file'}; it is linked from "
@@ -122,7 +122,7 @@ class CoopReader(Reader):
             )
         return self._find_official(bases)
 
-    def _find_split(self, root: Path, bases: Sequence[Path]) -> Found | None:
+    def _find_split(self, root: Path, bases: Sequence[Path]) -> Location | None:
         if not self.coop:
             return None
         own = Path(os.path.expanduser(self.split_file)) if self.split_file else None
@@ -139,22 +139,22 @@ class CoopReader(Reader):
             here = (p for p in places if any((p / _nested(p, name)).is_file() for name, _ in files))
             folder = next(here, None if own else places[0])
             if folder is not None:
-                return Found(folder, words, count, path)
-        return Found(root, f"CoOp's split, part {self.part}", None, own) if own else None
+                return Location(folder, words, count, path)
+        return Location(root, f"CoOp's split, part {self.part}", None, own) if own else None
 
-    def _find_official(self, bases: Sequence[Path]) -> Found | None:
+    def _find_official(self, bases: Sequence[Path]) -> Location | None:
         marked = None
         for folder in (base / place for base in bases for place in self.folders):
             if not (any((folder / mark).is_dir() for mark in self.marks or ("",))):
                 continue
             if not self.lists:
                 words = "all images, no split (CoOp's file is not here)"
-                return Found(folder, words, self.official)
+                return Location(folder, words, self.official)
             for name, home in product(self.lists, (folder.parent, folder)):
                 if (home / name).is_file():
                     words = f"official test list {name}"
                     words += " (not CoOp's split)" if self.official else ""
-                    return Found(folder, words, self.official or self.info.images, home / name)
+                    return Location(folder, words, self.official or self.info.images, home / name)
             marked = folder if self.marks else None
         if marked is not None:
             raise InputError(
@@ -164,18 +164,18 @@ class CoopReader(Reader):
         return None
 
     def recognise(self, root: Path) -> bool:
-        found = self.find(root)
-        return found is not None and bool(self._split(found).files)
+        location = self.find(root)
+        return location is not None and bool(self._split(location).files)
 
-    def _split(self, found: Found) -> Split:
-        if found.split and found.split.suffix == ".json":
-            return read_split(found.split, self.part)
-        return RULES[self.rule](self, found.folder, found.split or found.folder)
+    def _split(self, location: Location) -> Split:
+        if location.split and location.split.suffix == ".json":
+            return read_split(location.split, self.part)
+        return RULES[self.rule](self, location.folder, location.split or location.folder)
 
-    def read(self, root: Path, found: Found) -> Dataset:
-        split = self._split(found)
-        files = [(_nested(found.folder, name), label) for name, label in split.files]
-        return self.dataset(root, found, files, split.names, split.ids)
+    def read(self, root: Path, location: Location) -> Dataset:
+        split = self._split(location)
+        files = [(_nested(location.folder, name), label) for name, label in split.files]
+        return self.dataset(root, location, files, split.names, split.ids)
 
 
 def _nested(folder: Path, name: str) -> str:

@@ -29,8 +29,8 @@ def corruption_list(given: str | Iterable[str]) -> tuple[str, ...]:
     """
     names = [n.strip() for n in given.split(",")] if isinstance(given, str) else list(given)
     groups = {"common": COMMON, "all": CORRUPTIONS}
-    found = [t for n in names for t in groups.get(n, ()) or (canonical(n),)]
-    return tuple(dict.fromkeys(found))
+    types = [t for n in names for t in groups.get(n, ()) or (canonical(n),)]
+    return tuple(dict.fromkeys(types))
 
 
 def severity_list(given: int | str | Iterable[int]) -> tuple[int, ...]:
@@ -41,18 +41,18 @@ def severity_list(given: int | str | Iterable[int]) -> tuple[int, ...]:
     """
     try:
         if isinstance(given, str):
-            found: list[int] = []
+            levels: list[int] = []
             for piece in given.split(","):
                 low, dash, high = piece.partition("-")
                 some = range(int(low), int(high if dash else low) + 1)
-                found += some or [0]  # the wrong way round: no severity
+                levels += some or [0]  # the wrong way round: no severity
         else:
-            found = [given] if isinstance(given, int) else [int(s) for s in given]
+            levels = [given] if isinstance(given, int) else [int(s) for s in given]
     except (TypeError, ValueError):
-        found = []
-    if not found or not all(1 <= s <= 5 for s in found):
+        levels = []
+    if not levels or not all(1 <= s <= 5 for s in levels):
         raise InputError(f"severity={given!r} cannot be used; give 1 to 5, as in 5, '1,3' or '1-5'")
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(levels))
 
 
 @dataclass(frozen=True, kw_only=True)

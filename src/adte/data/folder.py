@@ -12,7 +12,7 @@ from adte.data.base import Dataset
 from adte.data.cards import published
 from adte.data.files import image_names, subfolders
 from adte.data.names import imagenet_classes, read_names
-from adte.data.registry import Found, Reader
+from adte.data.registry import Location, Reader
 from adte.images.decode import holds_images, walk_images
 
 __all__ = ["ImageFolder"]
@@ -36,7 +36,7 @@ class ImageFolder(Reader):
         None, "file of class names by folder; by default classes.json, if there is one"
     )
 
-    def find(self, root: Path) -> Found | None:
+    def find(self, root: Path) -> Location | None:
         folders = subfolders(root)
         if not any(holds_images(root / f) for f in folders):
             return None
@@ -46,12 +46,12 @@ class ImageFolder(Reader):
                 f"the folders of {str(root)!r} are splits ({', '.join(folders)}), not classes; "
                 f"give one of them, such as {str(root / best)!r}"
             )
-        return Found(root, "image folder")
+        return Location(root, "image folder")
 
     def recognise(self, root: Path) -> bool:
         return any(image_names(root / f) for f in subfolders(root)[:50])
 
-    def read(self, root: Path, found: Found) -> Dataset:
+    def read(self, root: Path, location: Location) -> Dataset:
         folders = subfolders(root)
         names, words = self._names(root, folders)
         stray = [f for f in folders if f not in names and holds_images(root / f)]

@@ -16,7 +16,7 @@ from adte.core.options import option
 from adte.data.base import Dataset, Lazy
 from adte.data.cards import published
 from adte.data.names import read_names
-from adte.data.registry import Found, Reader
+from adte.data.registry import Location, Reader
 
 __all__ = ["HuggingFace"]
 
@@ -35,12 +35,12 @@ class HuggingFace(Reader):
     label: str | None = option(None, "column of labels; by default the one of that type")
     classes: str | None = option(None, "file of class names, if the column has none")
 
-    def find(self, root: Path) -> Found | None:
+    def find(self, root: Path) -> Location | None:
         marks = "dataset_dict.json", "dataset_info.json", "state.json"
         here = any((root / mark).is_file() for mark in marks)
-        return Found(root, f"saved data set, part {self.part or 'by default'}") if here else None
+        return Location(root, f"saved data set, part {self.part or 'by default'}") if here else None
 
-    def read(self, root: Path, found: Found) -> Dataset:
+    def read(self, root: Path, location: Location) -> Dataset:
         data = _load(root, self.part)
         kinds = {name: type(feature).__name__ for name, feature in data.features.items()}
         image = _column("image", self.image, kinds, "Image")

@@ -22,7 +22,7 @@ from adte.data.corrupted import CorruptedReader
 from adte.data.corruptions import CORRUPTIONS
 from adte.data.files import first, image_names, lines, load_mat, subfolders
 from adte.data.names import imagenet_ids, imagenet_names
-from adte.data.registry import Found, Reader
+from adte.data.registry import Location, Reader
 
 __all__ = ["ImageNet", "ImageNetC", "ImageNetV2", "TinyImageNet", "WordNetFolders"]
 
@@ -45,39 +45,39 @@ class WordNetFolders(Reader):
         """The name of each class's folder, by label."""
         return imagenet_ids(self.subset)
 
-    def find(self, root: Path) -> Found | None:
+    def find(self, root: Path) -> Location | None:
         homes = (home.format(**vars(self)) for home in self.homes)
         folder = first(root, homes, lambda p: bool(self._known(p)))
         if folder is None:
             return None
         words = f"folders by WordNet id in {folder.relative_to(root).as_posix()}/"
-        return Found(folder, words, self.info.images)
+        return Location(folder, words, self.info.images)
 
     def _known(self, folder: Path) -> set[str]:
         return set(subfolders(folder)) & set(self.folders)
 
     def recognise(self, root: Path) -> bool:
-        found = self.find(root)
-        if found is None or found.split is not None:  # a list that names the images is its own
-            return found is not None
-        known = self._known(found.folder)
-        if self._strays(found.folder) or len(known) < 0.9 * len(self.folders):
+        location = self.find(root)
+        if location is None or location.split is not None:  # a list of images is the set's own
+            return location is not None
+        known = self._known(location.folder)
+        if self._strays(location.folder) or len(known) < 0.9 * len(self.folders):
             return False
-        names = image_names(found.folder / min(known)) if self.prefix else [self.prefix]
+        names = image_names(location.folder / min(known)) if self.prefix else [self.prefix]
         return bool(names) and names[0].startswith(self.prefix)
 
     def _strays(self, folder: Path) -> list[str]:
         return [n for n in subfolders(folder) if WNID.fullmatch(n) and n not in self.folders]
 
-    def read(self, root: Path, found: Found) -> Dataset:
-        if found.split is not None:
-            return self._dataset(root, found, self._listed(found, found.split))
-        if strays := self._strays(found.folder):
+    def read(self, root: Path, location: Location) -> Dataset:
+        if location.split is not None:
+            return self._dataset(root, location, self._listed(location, location.split))
+        if strays := self._strays(location.folder):
             raise InputError(
-                f"folder {strays[0]!r} in {str(found.folder)!r} is none of the "
+                f"folder {strays[0]!r} in {str(location.folder)!r} is none of the "
                 f"{len(self.folders)} classes of {self.info.title}{self._hint(root)}"
             )
-        return self._dataset(root, found, self._files(found.folder))
+        return self._dataset(root, location, self._files(location.folder))
 
     def _files(self, folder: Path) -> list[tuple[str, int]]:
         """The images of the folders, with their labels."""
@@ -88,7 +88,7 @@ class WordNetFolders(Reader):
             files += [(f"{name}/{image}", label) for image in images]
         return files
 
-    def _listed(self, found: Found, path: Path) -> list[tuple[str, int]]:
+    def _listed(self, location: Location, path: Path) -> list[tuple[str, int]]:
         """The images that a list names, with their labels."""
         rank = {wnid: label for label, wnid in enumerate(self.folders)}
         files = []
@@ -105,9 +105,9 @@ class WordNetFolders(Reader):
         """The images in a list, with their WordNet ids."""
         raise NotImplementedError
 
-    def _dataset(self, root: Path, found: Found, files: list[tuple[str, int]]) -> Dataset:
+    def _dataset(self, root: Path, location: Location, files: list[tuple[str, int]]) -> Dataset:
         names, ids = imagenet_names(self.subset), imagenet_ids(self.subset)
-        return self.dataset(root, found, files, names, ids)
+        return self.dataset(root, location, files, names, ids)
 
 
 @published("imagenet")
@@ -115,9 +115,9 @@ class WordNetFolders(Reader):
 class ImageNet(WordNetFolders):
     """ImageNet-1k validation, in folders by id or flat with a ground truth."""
 
-    def find(self, root: Path) -> Found | None:
-        if found := super().find(root):
-            return found
+    def find(self, root: Path) -> Location | None:
+        if location := super().find(root):
+            return location
         places = ("", "val", "ILSVRC2012_img_val", "ILSVRC/Data/CLS-LOC/val")
         folder = first(
             root, places, lambda p: any(n.startswith(self.prefix) for n in image_names(p))
@@ -128,7 +128,7 @@ class ImageNet(WordNetFolders):
         lists = [*(f"{kit}{TRUTH}" for kit in kits), KAGGLE]
         for base in (root, folder, root.parent):
             if path := first(base, lists, Path.is_file):
-                return Found(folder, f"flat files with {path.name}", self.info.images, path)
+                return Location(folder, f"flat files with {path.name}", self.info.images, path)
         raise InputError(
             f"the images in {str(folder)!r} are flat and carry no labels; put "
             f"ILSVRC2012_devkit_t12/ or {KAGGLE} beside them"
@@ -159,19 +159,19 @@ class ImageNetV2(WordNetFolders):
     def folders(self) -> Sequence[str]:
         return [str(label) for label in range(1000)]
 
-    def find(self, root: Path) -> Found | None:
-        found = super().find(root)
-        if found is None:
+    def find(self, root: Path) -> Location | None:
+        location = super().find(root)
+        if location is None:
             return None
-        name = found.folder.resolve().name
+        name = location.folder.resolve().name
         other = re.search(r"threshold0\.7|top-images|matched-frequency", name)
         if other and other.group() != self.variant:
             raise InputError(
-                f"{str(found.folder)!r} is the {other.group()} variant of ImageNet-V2, which is "
+                f"{str(location.folder)!r} is the {other.group()} variant of ImageNet-V2, which is "
                 f"easier or harder; give imagenetv2-{self.variant}-format-val, or put "
                 f"?variant={other.group()} behind the path"
             )
-        return replace(found, layout=f"numbered folders of {self.variant}")
+        return replace(location, layout=f"numbered folders of {self.variant}")
 
 
 @published("tiny-imagenet")
@@ -187,15 +187,15 @@ class TinyImageNet(WordNetFolders):
         "val", "part to read: validation (10,000 images) or training (100,000)"
     )
 
-    def find(self, root: Path) -> Found | None:
+    def find(self, root: Path) -> Location | None:
         lists = (f"{home}/val_annotations.txt".lstrip("/") for home in self.homes)
         lists = (path.format(part="val") for path in lists)
         path = first(root, lists, lambda p: p.is_file() and bool(image_names(p.parent / "images")))
         if path is not None and self.part == "val":
             words = "val with val_annotations.txt"
-            return Found(path.parent / "images", words, self.info.images, path)
-        found = super().find(root)
-        return replace(found, images=100_000) if found and self.part == "train" else found
+            return Location(path.parent / "images", words, self.info.images, path)
+        location = super().find(root)
+        return replace(location, images=100_000) if location and self.part == "train" else location
 
     def _ids(self, path: Path) -> list[tuple[str, str]]:
         rows = (line.split("\t") for line in lines(path))
@@ -216,7 +216,7 @@ class ImageNetC(CorruptedReader, WordNetFolders):
         tops = ("", "ImageNet-C/", "imagenet-c/")
         return first(root, (f"{t}{a}{corruption}" for t in tops for a in archives), Path.is_dir)
 
-    def find(self, root: Path) -> Found | None:
+    def find(self, root: Path) -> Location | None:
         homes = {c: home for c in CORRUPTIONS if (home := self._home(root, c))}
         if not homes:
             return None
@@ -230,13 +230,13 @@ class ImageNetC(CorruptedReader, WordNetFolders):
                     "behind the path to take what is there"
                 )
         count = len(self.chosen) * (self.info.images or 0)
-        return Found(root, f"published archives, {self.words}", count)
+        return Location(root, f"published archives, {self.words}", count)
 
     def recognise(self, root: Path) -> bool:
         homes = [home for c in CORRUPTIONS if (home := self._home(root, c))]
         return any(self._known(home / s) for home in homes for s in subfolders(home)[:5])
 
-    def read(self, root: Path, found: Found) -> Dataset:
+    def read(self, root: Path, location: Location) -> Dataset:
         files: list[tuple[str, int]] = []
         domains: list[str] = []
         for c, s in self.chosen:
@@ -247,4 +247,4 @@ class ImageNetC(CorruptedReader, WordNetFolders):
             files += rows
             domains += [f"{c}/{s}"] * len(rows)
         ids = ["/".join(name.split("/")[-2:]) for name, _ in files]  # of the photograph
-        return replace(self._dataset(root, found, files), domains=domains, ids=ids)
+        return replace(self._dataset(root, location, files), domains=domains, ids=ids)

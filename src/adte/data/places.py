@@ -74,8 +74,8 @@ def _file_system(root: str) -> tuple[Any, str]:
 
 
 def _unread(root: str, error: Exception) -> InputError:
-    said = " ".join(str(error).split())[:200]
-    return InputError(f"cannot read {root!r} ({said}); check the address and your access to it")
+    reason = " ".join(str(error).split())[:200]
+    return InputError(f"cannot read {root!r} ({reason}); check the address and your access to it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +133,10 @@ def files(root: str) -> list[File]:
             raise InputError(f"{root!r} does not exist; check the address")
         if kind == fs.FileType.File:
             return [File(root)]
-        found = system.get_file_info(fs.FileSelector(path, recursive=True))
+        below = system.get_file_info(fs.FileSelector(path, recursive=True))
     except OSError as error:
         raise _unread(root, error) from error
-    names = [f.path[len(path.rstrip("/")) :] for f in found if f.type == fs.FileType.File]
+    names = [f.path[len(path.rstrip("/")) :] for f in below if f.type == fs.FileType.File]
     return [File(root, name) for name in sorted(names) if not _hidden(name)]
 
 
@@ -308,9 +308,9 @@ def members(tar: File, notes: bool = True) -> list[tuple[Sample, Place]]:
     """The samples of a plain tar, and where their images lie."""
     try:
         with tar.open() as file:
-            found = samples(file, tar.name, notes)
+            packed = samples(file, tar.name, notes)
     except InputError:
         raise
     except (OSError, ValueError) as error:
         raise _unread(tar.name, error) from error
-    return [(sample, Place(tar, sample.offset, sample.size)) for sample in found]
+    return [(sample, Place(tar, sample.offset, sample.size)) for sample in packed]

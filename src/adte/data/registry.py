@@ -30,8 +30,8 @@ from adte.files.inputs import is_archive
 from adte.files.whole import why_missing
 
 __all__ = [
-    "DatasetInfo", "Download", "Found", "Reader", "create_reader", "dataset_info", "list_datasets",
-    "load_dataset", "looks_like", "reader", "register_dataset", "settings",
+    "DatasetInfo", "Download", "Location", "Reader", "create_reader", "dataset_info",
+    "list_datasets", "load_dataset", "looks_like", "reader", "register_dataset", "settings",
 ]  # fmt: skip
 
 R = TypeVar("R", bound="type[Reader]")
@@ -99,7 +99,7 @@ class DatasetInfo:
 
 
 @dataclass(frozen=True)
-class Found:
+class Location:
     """What `Reader.find` returns: where a data set is, and in which layout.
 
     Attributes:
@@ -143,37 +143,38 @@ class Reader(ABC):
         check(self, f"data set {self.info.name!r}")
 
     @abstractmethod
-    def find(self, root: Path) -> Found | None:
+    def find(self, root: Path) -> Location | None:
         """Find the set below a folder or file in one of its layouts, quickly; None if it is not."""
 
     @abstractmethod
-    def read(self, root: Path, found: Found) -> Dataset:
-        """Read the set that `find` found."""
+    def read(self, root: Path, location: Location) -> Dataset:
+        """Read the set that `find` located."""
 
     def dataset(
-        self, root: Path, found: Found, files: list[tuple[str, int]],
+        self, root: Path, location: Location, files: list[tuple[str, int]],
         classes: tuple[str, ...], class_ids: tuple[str, ...],
     ) -> Dataset:  # fmt: skip
-        """A set of image files, for `read`: pairs of a path below `found.folder` and a label.
+        """A set of image files, for `read`: pairs of a path below `location.folder` and a label.
 
         Where a list named them, those that do not exist are left out, and `split` says so.
 
         Raises:
             InputError: if one does not exist, and the set is to be complete.
         """
-        layout = found.layout
-        lost = list(missing(found.folder, (f for f, _ in files))) if found.split else []
+        layout = location.layout
+        lost = list(missing(location.folder, (f for f, _ in files))) if location.split else []
         if lost and self.complete:
             raise InputError(
-                f"{str(found.split)!r} names {lost[0]!r}, which is not in {str(found.folder)!r} "
-                f"({len(lost)} of {len(files)} are missing); unpack the images again, or {PART}"
+                f"{str(location.split)!r} names {lost[0]!r}, which is not in "
+                f"{str(location.folder)!r} ({len(lost)} of {len(files)} are missing); unpack the "
+                f"images again, or {PART}"
             )
         if lost:
             layout += f", less {len(lost)} of {len(files)} images that are not there: {lost[0]}, …"
             gone = set(lost)
             files = [(name, label) for name, label in files if name not in gone]
         return Dataset.of_files(
-            self.info.name, found.folder, files, classes=classes, class_ids=class_ids,
+            self.info.name, location.folder, files, classes=classes, class_ids=class_ids,
             split=layout, root=root, templates=self.info.templates,
         )  # fmt: skip
 
@@ -193,19 +194,19 @@ class Reader(ABC):
                 f"{str(root)!r}, given for data set {self.info.name!r}, {why_missing(root)} "
                 f"(how to get the set: {self.info.how or 'it is your own'})"
             )
-        found = self.find(root)
-        if found is None:
+        location = self.find(root)
+        if location is None:
             raise self._unknown_layout(root)
         try:
-            data = self.read(root, found)
+            data = self.read(root, location)
         except AdteError:
             raise
         except (ValueError, LookupError, OSError) as error:  # of a list or table that is damaged
             raise InputError(
-                f"{self.info.title} in {str(root)!r} ({found.layout}) cannot be read "
+                f"{self.info.title} in {str(root)!r} ({location.layout}) cannot be read "
                 f"({type(error).__name__}: {error}); {self._mend()}"
             ) from error
-        self._assert(data, root, found)
+        self._assert(data, root, location)
         return data
 
     def _need(self, path: str | os.PathLike[str] | None) -> str:
@@ -220,14 +221,14 @@ class Reader(ABC):
             f"({'; '.join(self.info.layouts)}){self._hint(Path(root))}"
         )
 
-    def _assert(self, data: Dataset, root: Path, found: Found) -> None:
-        where = f"{self.info.title} in {str(root)!r} ({found.layout})"
+    def _assert(self, data: Dataset, root: Path, location: Location) -> None:
+        where = f"{self.info.title} in {str(root)!r} ({location.layout})"
         if not len(data):
             raise InputError(f"{where} has no images{self._hint(root)}")
         lacks, labels = "", len(data.classes)
         empty = [i for i, count in enumerate(data.counts.tolist()) if not count]
-        if found.images not in (None, len(data)):
-            lacks = f"{len(data)} images instead of {found.images}"
+        if location.images not in (None, len(data)):
+            lacks = f"{len(data)} images instead of {location.images}"
         if self.info.classes not in (None, labels):
             lacks = f"{labels} classes instead of {self.info.classes}"
         if empty and not self.generic:

@@ -23,7 +23,7 @@ from adte.data.cards import published
 from adte.data.files import first
 from adte.data.names import read_names
 from adte.data.places import LABEL, File, Place, files, is_place, members, row_group, rows, table
-from adte.data.registry import Found, Reader
+from adte.data.registry import Location, Reader
 from adte.data.tars import MOST, expand, label_of
 from adte.images.decode import is_image
 
@@ -41,10 +41,10 @@ class Stored(Reader):
         "classnames.txt beside the files"
     )  # fmt: skip
 
-    def find(self, root: Path) -> Found | None:
-        return Found(root, "files of images") if self.recognise(root) else None
+    def find(self, root: Path) -> Location | None:
+        return Location(root, "files of images") if self.recognise(root) else None
 
-    def read(self, root: Path, found: Found) -> Dataset:
+    def read(self, root: Path, location: Location) -> Dataset:
         return self.open(str(root))
 
     def load(self, path: str | os.PathLike[str] | None) -> Dataset:
@@ -53,7 +53,7 @@ class Stored(Reader):
         data = self.open(name)
         if not len(data):
             raise self._unknown_layout(name)
-        self._assert(data, Path(name), Found(Path(name), data.split))
+        self._assert(data, Path(name), Location(Path(name), data.split))
         return data
 
     @abstractmethod

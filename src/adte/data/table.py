@@ -13,7 +13,7 @@ from adte.data.base import Dataset
 from adte.data.cards import published
 from adte.data.files import missing
 from adte.data.names import read_names
-from adte.data.registry import Found, Reader
+from adte.data.registry import Location, Reader
 from adte.files.rows import unescape_cell
 from adte.images.decode import is_image
 
@@ -37,13 +37,13 @@ class Table(Reader):
 
     classes: str | None = option(None, "file of class names; labels may then be numbers")
 
-    def find(self, root: Path) -> Found | None:
-        return Found(root.parent, f"table {root.name}") if root.is_file() else None
+    def find(self, root: Path) -> Location | None:
+        return Location(root.parent, f"table {root.name}") if root.is_file() else None
 
     def recognise(self, root: Path) -> bool:
         return root.is_file() and root.suffix.lower() in (".csv", ".tsv")
 
-    def read(self, root: Path, found: Found) -> Dataset:
+    def read(self, root: Path, location: Location) -> Dataset:
         rows = _rows(root)
         if self.classes:
             names = read_names(self.classes)
@@ -68,14 +68,14 @@ class Table(Reader):
                     f"{str(root)!r} names {path!r} twice, as {other!r} and as {label!r}; keep one "
                     "of the rows"
                 )
-        for path in missing(found.folder, (p for p, _, _ in rows)) if self.complete else ():
+        for path in missing(location.folder, (p for p, _, _ in rows)) if self.complete else ():
             raise InputError(
-                f"{str(root)!r} names {path!r}, which is not in {str(found.folder)!r}; "
+                f"{str(root)!r} names {path!r}, which is not in {str(location.folder)!r}; "
                 "paths are relative to the table"
             )
         data = Dataset.of_files(
-            root.stem, found.folder, [(path, rank[label]) for path, label, _ in rows],
-            classes=tuple(names.values()), class_ids=tuple(names), split=found.layout, root=root,
+            root.stem, location.folder, [(path, rank[label]) for path, label, _ in rows],
+            classes=tuple(names.values()), class_ids=tuple(names), split=location.layout, root=root,
         )  # fmt: skip
         domains = [domain for _, _, domain in rows]
         return replace(data, domains=domains) if any(domains) else data
