@@ -56,16 +56,6 @@ def test_the_test_environment_by_hand() -> None:
     assert train[0].id == f"train/{third:05d}"
 
 
-@pytest.mark.parametrize(("part", "share"), [("train1", 0.65), ("train2", 0.70), ("test", 0.30)])
-def test_how_often_a_low_digit_is_red(part: str, share: float) -> None:
-    images, labels = digits()
-    data = ColoredMNIST(part=part).build(images, labels)
-    assert data.groups is not None
-    low = data.groups < 2
-    red = data.groups % 2 == 1
-    assert red[low].mean() == pytest.approx(share, abs=0.04)
-
-
 @pytest.mark.parametrize("compress", [False, True])
 def test_from_mnist_files(compress: bool, tmp_path: Path) -> None:
     images, labels = digits()
