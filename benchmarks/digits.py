@@ -135,7 +135,7 @@ def coloured(
         if copies > 1:
             moved = _moved(moved, rng)
         own = digits[order].repeat(copies)
-        data = ColoredMNIST(part=part, seed=seed, digits=(moved, own)).load(None)
+        data = ColoredMNIST(part=part, seed=seed).build(moved, own)
         levels = np.stack([data.sources[i] for i in range(len(data))])
         assert data.groups is not None
         pixels = torch.from_numpy(levels).permute(0, 3, 1, 2).float() / 127.5 - 1

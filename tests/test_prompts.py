@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from adte import InputError
-from adte.data.cards import CARDS
+from adte.data.cards import cards
 from adte.models.prompts import (
     SINGLE,
     Prompts,
@@ -46,7 +46,7 @@ def test_the_named_sets():
         ("ucf101", "a photo of a person doing {}."),
     ):
         assert check_templates(name) == [template]
-    for name, card in CARDS.items():  # a set's name says what the set is read with
+    for name, card in cards().items():  # a set's name says what the set is read with
         assert card.templates == sets.get(name, SINGLE)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import tarfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -51,6 +52,22 @@ def write() -> Callable[[Path, object], Path]:
     def put(path: Path, content: object) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content if isinstance(content, str) else json.dumps(content))
+        return path
+
+    return put
+
+
+@pytest.fixture(scope="session")
+def pack() -> Callable[..., Path]:
+    """Write a tar of these members, making folders on the way."""
+
+    def put(path: Path, members: dict[str, bytes], mode: str = "w") -> Path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tarfile.open(path, mode) as tar:
+            for name, content in members.items():
+                info = tarfile.TarInfo(name)
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
         return path
 
     return put

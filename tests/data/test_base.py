@@ -106,8 +106,6 @@ def test_every_set_has_a_row_and_says_what_is_missing(name: str, tmp_path: Path)
 def test_every_option_can_be_set_in_the_spec(name: str, tmp_path: Path) -> None:
     """Once `adte datasets NAME` listed options that no verb took."""
     for row in dataset_info(name).row()["options"]:
-        if row["name"] == "digits":  # arrays, from Python
-            continue
         value = (row["choices"] or [row["default"]])[-1]
         with pytest.raises(InputError, match=r"nowhere'.*(does not exist|is no tar)"):
             load_dataset(f"{name}:{tmp_path / 'nowhere'}?{row['name']}={value}")

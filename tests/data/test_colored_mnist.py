@@ -11,6 +11,7 @@ import pytest
 
 from adte.core.errors import InputError
 from adte.data import load_dataset, looks_like
+from adte.data.colored_mnist import ColoredMNIST
 
 N = 9000
 
@@ -31,7 +32,7 @@ def write_idx(path: Path, array: np.ndarray, compress: bool) -> None:
 
 def test_the_test_environment_by_hand() -> None:
     images, labels = digits()
-    data = load_dataset("colored-mnist", digits=(images, labels), seed=3)
+    data = ColoredMNIST(seed=3).build(images, labels)
     state = np.random.RandomState(3)
     expected = []
     for i, digit in enumerate(labels):  # the authors' order of draws: label flip, colour flip
@@ -50,19 +51,9 @@ def test_the_test_environment_by_hand() -> None:
         assert image.shape == (4, 4, 3)
         assert image[1, 1].tolist() == ([int(labels[2 * third + k]) + 1, 0, 0] if red
                                         else [0, int(labels[2 * third + k]) + 1, 0])  # fmt: skip
-    train = load_dataset("colored-mnist", digits=(images, labels), seed=3, part="train2")
+    train = ColoredMNIST(seed=3, part="train2").build(images, labels)
     assert train.labels.tolist() == [noisy for _, noisy, _ in expected[third : 2 * third]]
     assert train[0].id == f"train/{third:05d}"
-
-
-@pytest.mark.parametrize(("part", "share"), [("train1", 0.65), ("train2", 0.70), ("test", 0.30)])
-def test_how_often_a_low_digit_is_red(part: str, share: float) -> None:
-    images, labels = digits()
-    data = load_dataset("colored-mnist", digits=(images, labels), part=part)
-    assert data.groups is not None
-    low = data.groups < 2
-    red = data.groups % 2 == 1
-    assert red[low].mean() == pytest.approx(share, abs=0.04)
 
 
 @pytest.mark.parametrize("compress", [False, True])
@@ -72,7 +63,7 @@ def test_from_mnist_files(compress: bool, tmp_path: Path) -> None:
     write_idx(tmp_path / f"MNIST/raw/train-images-idx3-ubyte{end}", images, compress)
     write_idx(tmp_path / f"MNIST/raw/train-labels-idx1-ubyte{end}", labels, compress)
     data = load_dataset(f"colored-mnist:{tmp_path}", complete=False)
-    given = load_dataset("colored-mnist", digits=(images, labels))
+    given = ColoredMNIST().build(images, labels)
     assert data.labels.tolist() == given.labels.tolist()
     np.testing.assert_array_equal(data[7].source, given[7].source)
     assert pickle.loads(pickle.dumps(data))[7].group == data[7].group
@@ -86,4 +77,4 @@ def test_from_mnist_files(compress: bool, tmp_path: Path) -> None:
 
 def test_bad_digits() -> None:
     with pytest.raises(InputError, match="give uint8 images"):
-        load_dataset("colored-mnist", digits=(np.zeros((3, 8, 8)), np.zeros(3)))
+        ColoredMNIST().build(np.zeros((3, 8, 8)), np.zeros(3))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,9 +18,10 @@ from PIL import Image
 
 from adte.core.errors import InputError
 from adte.core.options import describe
-from adte.data import Dataset, Stream, StreamOptions, make_stream
+from adte.data import Dataset, Stream, StreamOptions, load_dataset, make_stream
 from adte.data.corrupted import corrupted, corruption_list, severity_list
 from adte.data.streams import SAMPLE, another_order, other_images
+from adte.images.decode import load_image
 
 
 def dataset(name: str = "a", classes: int = 5, each: int = 20, ids: tuple[str, ...] | None = None,
@@ -61,12 +63,6 @@ def test_a_stream_is_a_reproducible_permutation(order: str, domains: str) -> Non
         assert other.describe()["digest"] != one.describe()["digest"]
 
 
-def test_a_domain_s_order_does_not_depend_on_the_others() -> None:
-    alone = make_stream([dataset("a")], seed=1)
-    both = make_stream([dataset("a"), dataset("b")], seed=1, domains="mixed")
-    assert [e.id for e in both if e.domain == "a"] == [e.id for e in alone]
-
-
 def test_orders_differ_in_their_runs() -> None:
     data = dataset(classes=20, each=50)
     runs = {o: changes(make_stream(data, order=o)) for o in ("shuffled", "class-ordered")}
@@ -76,11 +72,7 @@ def test_orders_differ_in_their_runs() -> None:
     assert 19 <= tight < 100 < loose < runs["shuffled"]
     many = dataset(classes=100, each=10)  # a class whose chunks are full was spread over all others
     assert changes(make_stream(many, order="correlated", delta=1e-9)) == 99
-
-
-def test_correlated_chunks_are_filled() -> None:
-    data = dataset(classes=10, each=100)
-    labels = make_stream(data, order="correlated", delta=0.1).labels
+    labels = make_stream(dataset(classes=10, each=100), order="correlated", delta=0.1).labels
     share = [len(np.unique(labels[i : i + 100])) for i in range(0, 1000, 100)]
     assert np.mean(share) < 6  # of ten classes, a tenth of the stream sees few
 
@@ -116,9 +108,10 @@ def test_exponential_and_zipf_imbalance() -> None:
 @pytest.mark.parametrize("domains", ["sequence", "mixed"])
 def test_another_order_is_one_of_the_same_kind(order: str, domains: str) -> None:
     one = make_stream([dataset("a"), dataset("b", each=7)], order=order, domains=domains)
-    found = another_order(one.describe(), one.labels, lambda: one.domains, 3)
-    again = another_order(one.describe(), one.labels, lambda: one.domains, 3)
+    found, again = (another_order(one.describe(), one.labels, lambda: one.domains, 3) for _ in "ab")
     np.testing.assert_array_equal(found, again)
+    plain = another_order({}, one.labels, lambda: [""] * len(one), 3)  # nothing is known of theirs
+    np.testing.assert_array_equal(plain, np.random.default_rng(3).permutation(len(one)))
     assert sorted(found.tolist()) == list(range(len(one)))
     assert found.tolist() != list(range(len(one)))
     if domains == "sequence":
@@ -130,11 +123,6 @@ def test_another_order_is_one_of_the_same_kind(order: str, domains: str) -> None
             assert runs > 60
 
 
-def test_another_order_of_features_that_say_nothing_of_theirs_is_a_shuffle() -> None:
-    found = another_order({}, np.repeat(np.arange(5), 20), lambda: [""] * 100, 3)
-    np.testing.assert_array_equal(found, np.random.default_rng(3).permutation(100))
-
-
 def test_mixed_is_interleaved() -> None:
     stream = make_stream([dataset("a"), dataset("b"), dataset("c")], domains="mixed")
     turns = sum(x != y for x, y in zip(stream.domains, stream.domains[1:], strict=False))
@@ -142,6 +130,8 @@ def test_mixed_is_interleaved() -> None:
     assert stream.describe()["domain_counts"] == {"a": 100, "b": 100, "c": 100}
     sequence = make_stream([dataset("a"), dataset("b")])
     assert sequence.domains == ["a"] * 100 + ["b"] * 100
+    alone = make_stream([dataset("a")])  # a domain's order does not depend on the others
+    assert [e.id for e in alone] == [e.id for e in stream if e.domain == "a"]
 
 
 def test_label_spaces() -> None:
@@ -248,10 +238,30 @@ def test_bad_options(bad: dict[str, object], message: str) -> None:
 
 
 def test_lists_of_corruptions_and_severities() -> None:
-    assert len(corruption_list("common")) == 15
-    assert len(corruption_list("all")) == 19
+    assert (len(corruption_list("common")), len(corruption_list("all"))) == (15, 19)
     assert corruption_list(["elastic", "fog", "fog"]) == ("elastic_transform", "fog")
     assert severity_list([1, 5]) == (1, 5)
     for bad in ("0", "1-6", "x", "1-", "1,5-3", "5-1", [], None):
         with pytest.raises(InputError, match="severity="):
             severity_list(bad)  # type: ignore[arg-type]
+
+
+def test_corrupted_on_the_fly(tmp_path: Path, plant: Callable) -> None:
+    plant(tmp_path, [f"{c}/{k}.jpg" for c in ("cat", "dog") for k in range(3)])
+    torn = tmp_path / "cat/1.jpg"
+    torn.unlink()
+    torn.write_bytes(b"\xff\xd8 torn")
+    data = load_dataset(f"folder:{tmp_path}")
+    foggy = corrupted(data, "gaussian-noise", 3, seed=5)
+    assert (foggy.classes, foggy[0].domain) == (data.classes, "gaussian_noise/3")
+    assert "generated with seed 5" in foggy.split
+    assert foggy[0].source.shape == (6, 8, 3)
+    same, other = (corrupted(data, "gaussian_noise", 3, seed)[0].source for seed in (5, 6))
+    assert (foggy[0].source == same).all()
+    assert (foggy[0].source != other).any()
+    stream = make_stream([data, foggy], domains="mixed")
+    places = [i for i in range(len(stream)) if stream.identify(i)[0] == "cat/1.jpg"]
+    assert {stream.identify(i)[1] for i in places} == {data.name, "gaussian_noise/3"}
+    for i in places:  # torn, and read when it is asked for
+        with pytest.raises(InputError, match="cannot read"):
+            load_image(stream[i].source)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, overload
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from adte.core.errors import InputError
 from adte.core.templates import SINGLE
 
-__all__ = ["Dataset", "Example", "Files", "Skipped"]
+__all__ = ["Dataset", "Example", "Examples", "Files", "Lazy", "Skipped"]
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,38 @@ class Files(Sequence[Any]):
         return self.folder / self.names[index]
 
 
+@dataclass(frozen=True)
+class Lazy(Sequence[Any]):
+    """Images that are read or made when asked for, by a function of their index."""
+
+    length: int
+    read: Callable[[int], Any]
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.read(range(self.length)[index])
+
+
+class Examples(Sequence[Example]):
+    """A sequence of labelled images: an index gives one, a slice a list."""
+
+    @abstractmethod
+    def example(self, index: int) -> Example:
+        """One image; indices are not negative."""
+
+    @overload
+    def __getitem__(self, index: int) -> Example: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Example]: ...
+    def __getitem__(self, index: int | slice) -> Example | list[Example]:
+        place = range(len(self))[index]
+        return self.example(place) if isinstance(place, int) else [self.example(i) for i in place]
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Dataset(Sequence[Example]):
+class Dataset(Examples):
     """A sequence of labelled images (`Example`) in a fixed order.
 
     Images are decoded only when they are used. A label is an index into `classes` and `class_ids`.
@@ -79,6 +110,7 @@ class Dataset(Sequence[Example]):
         templates: prompt templates that the literature uses for the set.
         domains: domain of each image; None means the set's name for all.
         groups: group of each image (N,), or None.
+        clean: the set before it was corrupted on the fly, or None.
 
     Raises:
         InputError: if the numbers of images, labels, ids and names do not agree.
@@ -95,6 +127,7 @@ class Dataset(Sequence[Example]):
     templates: tuple[str, ...] = SINGLE
     domains: Sequence[str] | None = None
     groups: NDArray[np.int64] | None = None
+    clean: Dataset | None = None
 
     def __post_init__(self) -> None:
         lengths = {len(self.sources), len(self.labels), len(self.ids)}
@@ -120,16 +153,9 @@ class Dataset(Sequence[Example]):
     def __len__(self) -> int:
         return len(self.labels)
 
-    @overload
-    def __getitem__(self, index: int) -> Example: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Example]: ...
-    def __getitem__(self, index: int | slice) -> Example | list[Example]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        i = range(len(self))[index]
-        group = None if self.groups is None else int(self.groups[i])
-        return Example(self.sources[i], int(self.labels[i]), *self.identify(i), group)
+    def example(self, index: int) -> Example:
+        group = None if self.groups is None else int(self.groups[index])
+        return Example(self.sources[index], int(self.labels[index]), *self.identify(index), group)
 
     def identify(self, index: int) -> tuple[str, str]:
         """Id and domain of an image, without reading it."""
@@ -138,8 +164,7 @@ class Dataset(Sequence[Example]):
     @property
     def originals(self) -> Sequence[Any]:
         """The images before they are corrupted on the fly."""
-        found: Sequence[Any] = getattr(self.sources, "sources", self.sources)
-        return found
+        return self.sources if self.clean is None else self.clean.originals
 
     def file(self, index: int) -> Path | None:
         """Path of an image, if it is a file; for a corrupted image, that of the original."""

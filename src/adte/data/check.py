@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -12,23 +14,14 @@ import numpy as np
 
 from adte.core.errors import AdteError, InputError
 from adte.data.base import Dataset
-from adte.data.coop import CoopReader
 from adte.data.names import imagenet_classes
-from adte.data.registry import Found, Reader, create_reader, looks_like
+from adte.data.registry import Location, Reader, create_reader, looks_like
 from adte.images.decode import load_image
 
 __all__ = ["Finding", "check_dataset"]
 
-# MD5 of the split files in circulation, the same in two independent repositories.
-SPLITS = {
-    "caltech101": "385cabeb25ebeebaa36167d7028ebc52",
-    "dtd": "02ff57f1bbd002a43320737a3ecbc113",
-    "eurosat": "989e1eca757dec43cfcee28faf6b28fc",
-    "flowers": "cfeaf0508c398ca993bf48ca5f034569",
-    "pets": "fadad0caba06c4d0d2baf192015f50b4",
-    "cars": "91255fab2e15280e6d9d9d24cc87efdb",
-    "ucf101": "3a70ae2e43036a21111f3692a43fc839",
-}
+
+Status = Literal["ok", "note", "wrong"]
 
 
 @dataclass(frozen=True)
@@ -36,7 +29,7 @@ class Finding:
     """One check of a data set: what was checked, whether it is ok, and in detail."""
 
     what: str
-    status: Literal["ok", "note", "wrong"]
+    status: Status
     detail: str
 
     def row(self) -> dict[str, str]:
@@ -64,13 +57,12 @@ def check_dataset(
     except AdteError as error:
         return [Finding("layout", "wrong", str(error))]
     root = Path(os.path.expanduser(path))
-    found = part.find(root) or Found(root, data.split)
-    out = [Finding("layout", "ok", data.split)]
-    out += _counts(data, found, part)
-    out += _order(data)
-    if isinstance(part, CoopReader) and found.split and found.split.suffix == ".json":
-        out += _split_file(name, found.split)
-    out += _sample(data, sample, seed)
+    location = part.find(root) or Location(root, data.split)
+    out = [Finding("layout", "ok", data.split), *_counts(data, location, part), *_classes(data)]
+    md5 = getattr(part, "coop_md5", "")  # of CoopReader
+    if md5 and location.split and location.split.suffix == ".json":
+        out.append(_split_file(location.split, md5))
+    out.append(_sample(data, sample, seed))
     if any(f.status == "wrong" for f in out) and (other := looks_like(root, but=name)):
         out.append(Finding("looks like", "note", other))
     if part.info.zero_shot:
@@ -79,78 +71,70 @@ def check_dataset(
     return out
 
 
-def _counts(data: Dataset, found: Found, reader: Reader) -> list[Finding]:
-    info, n, want, counts = reader.info, len(data), found.images, data.counts
-    good = want is None or n == want
-    text = f"{n} images" + ("" if want is None else f", {want} expected")
-    out = [Finding("images", "ok" if good else "wrong", text)]
-    good = info.classes is None or len(data.classes) == info.classes
-    text = f"{len(data.classes)} classes" + ("" if good else f", {info.classes} expected")
-    out.append(Finding("classes", "ok" if good else "wrong", text))
+def _counts(data: Dataset, location: Location, reader: Reader) -> Iterator[Finding]:
+    for what, here, want in (
+        ("images", len(data), location.images), ("classes", len(data.classes), reader.info.classes)
+    ):  # fmt: skip
+        good = want is None or here == want
+        text = f"{here} {what}" + ("" if want is None else f", {want} expected")
+        yield Finding(what, "ok" if good else "wrong", text)
+    counts = data.counts
     empty = [data.class_ids[i] for i in np.flatnonzero(counts == 0)]
     if empty:
-        status: Literal["note", "wrong"] = "note" if found.gaps or reader.generic else "wrong"
         more = f" and {len(empty) - 3} more" if len(empty) > 3 else ""
-        out.append(Finding("empty classes", status, ", ".join(empty[:3]) + more))
+        status: Status = "note" if reader.generic else "wrong"
+        yield Finding("empty classes", status, ", ".join(empty[:3]) + more)
     else:
-        text = f"{counts.min()} to {counts.max()} images a class"
-        out.append(Finding("class sizes", "ok", text))
-    return out
+        yield Finding("class sizes", "ok", f"{counts.min()} to {counts.max()} images a class")
 
 
-def _order(data: Dataset) -> list[Finding]:
-    """Names against WordNet ids, and whether each folder of images has one label."""
+def _classes(data: Dataset) -> Iterator[Finding]:
+    """Names against WordNet ids, or whether each folder of images has one label."""
     known = dict(imagenet_classes())
-    out = []
-    if all(c in known for c in data.class_ids):
-        wrong = [c for c, n in zip(data.class_ids, data.classes, strict=True) if known[c] != n]
-        sorted_ = list(data.class_ids) == sorted(data.class_ids)
-        status: Literal["ok", "note", "wrong"] = "ok" if sorted_ else "wrong"
-        text = "WordNet ids in sorted order" if sorted_ else "WordNet ids are not sorted"
-        if wrong and sorted_:
-            status, text = "note", f"{text}; {len(wrong)} names differ from OpenAI's ({wrong[0]})"
-        out.append(Finding("class order", status, text))
     folders: dict[str, set[int]] = {}
     for name, label in zip(data.ids, data.labels.tolist(), strict=True):
         folders.setdefault(name.rpartition("/")[0], set()).add(label)
-    if len(folders) >= len(data.classes) > 1 and not out:
+    if all(c in known for c in data.class_ids):
+        wrong = [c for c, n in zip(data.class_ids, data.classes, strict=True) if known[c] != n]
+        if list(data.class_ids) != sorted(data.class_ids):
+            yield Finding("class order", "wrong", "WordNet ids are not sorted")
+        elif wrong:
+            text = f"WordNet ids in sorted order; {len(wrong)} names differ from OpenAI's"
+            yield Finding("class order", "note", f"{text} ({wrong[0]})")
+        else:
+            yield Finding("class order", "ok", "WordNet ids in sorted order")
+    elif len(folders) >= len(data.classes) > 1:
         mixed = [f for f, ys in folders.items() if len(ys) > 1]
         text = f"folder {mixed[0]!r} has several labels" if mixed else "one label a folder"
-        out.append(Finding("class order", "note" if mixed else "ok", text))
+        yield Finding("class order", "note" if mixed else "ok", text)
     names = [f"{i} {name!r}" for i, name in enumerate(data.classes)]
-    out.append(
-        Finding("names", "note", ", ".join([*names[:2], "…", names[-1]] if names[3:] else names))
-    )
-    twice = sorted({n for n in data.classes if data.classes.count(n) > 1})
+    names = [*names[:2], "…", names[-1]] if len(names) > 3 else names
+    yield Finding("names", "note", ", ".join(names))
+    twice = sorted(name for name, count in Counter(data.classes).items() if count > 1)
     if twice:
         text = f"{', '.join(twice)} occur more than once; classes are told apart by index"
-        out.append(Finding("repeated names", "note", text))
-    return out
+        yield Finding("repeated names", "note", text)
 
 
-def _split_file(name: str, path: Path) -> list[Finding]:
-    if name not in SPLITS:
-        return []
-    same = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest() == SPLITS[name]
+def _split_file(path: Path, md5: str) -> Finding:
+    same = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest() == md5
     text = "the file in circulation" if same else "not the file in circulation; results may differ"
-    return [Finding("split file", "ok" if same else "note", f"{path.name}: {text}")]
+    return Finding("split file", "ok" if same else "note", f"{path.name}: {text}")
 
 
-def _sample(data: Dataset, sample: int, seed: int) -> list[Finding]:
+def _sample(data: Dataset, sample: int, seed: int) -> Finding:
     drawn = np.random.default_rng(seed).permutation(len(data))[: max(sample - 2, 0)]
     places = sorted({0, len(data) - 1, *drawn.tolist()})
     sides: list[int] = []
-    lost: list[tuple[str, Exception]] = []
+    lost: list[str] = []
     for i in places:
         try:
             sides += load_image(data.sources[i]).shape[:2]
         except (InputError, OSError) as error:
-            lost.append((data.ids[i], error))
+            lost.append(f"{data.ids[i]}: {error}")
     if not sides:
-        text = f"none of the {len(places)} images could be read, the first because {lost[0][1]}"
-        return [Finding("sample", "wrong", text)]
+        text = f"none of the {len(places)} images could be read, the first because {lost[0]}"
+        return Finding("sample", "wrong", text)
     decoded = len(places) - len(lost)
     text = f"{decoded} of {len(places)} decoded, sides {min(sides)} to {max(sides)} pixels"
-    if lost:
-        text += f"; {lost[0][0]}: {lost[0][1]}"
-    return [Finding("sample", "wrong" if lost else "ok", text)]
+    return Finding("sample", "wrong" if lost else "ok", "; ".join([text, *lost[:1]]))

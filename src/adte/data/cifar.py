@@ -1,36 +1,27 @@
-"""CIFAR-10 and -100 from the python archives."""
+"""CIFAR-10 and -100 from the python archives, and their corrupted versions from the .npy arrays."""
 
 from __future__ import annotations
 
 import io
 import pickle
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from adte.core.errors import InputError
-from adte.data.base import Dataset
-from adte.data.cards import CARDS
+from adte.data.base import Dataset, Lazy
+from adte.data.cards import published, row
+from adte.data.corrupted import CorruptedReader
+from adte.data.corruptions import CORRUPTIONS
 from adte.data.files import first
-from adte.data.registry import Found, Reader, register_dataset
+from adte.data.registry import Location, Reader
 
-__all__ = ["CIFAR10", "CIFAR10_NAMES", "CIFAR100", "CIFAR100_NAMES"]
-
-CIFAR10_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship",
-                 "truck")  # fmt: skip
-CIFAR100_NAMES = tuple(
-    """apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus
-butterfly camel can castle caterpillar cattle chair chimpanzee clock cloud cockroach couch crab
-crocodile cup dinosaur dolphin elephant flatfish forest fox girl hamster house kangaroo keyboard
-lamp lawn_mower leopard lion lizard lobster man maple_tree motorcycle mountain mouse mushroom
-oak_tree orange orchid otter palm_tree pear pickup_truck pine_tree plain plate poppy porcupine
-possum rabbit raccoon ray road rocket rose sea seal shark shrew skunk skyscraper snail snake spider
-squirrel streetcar sunflower sweet_pepper table tank telephone television tiger tractor train trout
-tulip turtle wardrobe whale willow_tree wolf woman worm""".split()  # noqa: SIM905
-)
-
+__all__ = ["CIFAR", "CIFARC"]
 
 _NAMES = {  # of modules, too, for each is imported
     "numpy.ndarray", "numpy.dtype", "_codecs.encode",
@@ -58,60 +49,122 @@ def _unpickle(path: Path) -> dict[str, Any]:
         ) from error
 
 
+@published("cifar10", "cifar100")
 @dataclass(frozen=True, kw_only=True)
 class CIFAR(Reader):
-    """The test batch, in the order of the file."""
+    """The test batch, in the order of the file; of CIFAR-100 with the fine labels."""
 
     folder: ClassVar[str]
+    batch: ClassVar[tuple[str, str]]  # the file, and its key of labels
+    meta: ClassVar[tuple[str, str]]  # the file, and its key of names
     names: ClassVar[tuple[str, ...]]
-    keys: ClassVar[tuple[str, str, str, str]]  # files of images and names, keys of both
 
-    def find(self, root: Path) -> Found | None:
-        batch, meta = self.keys[:2]
-        folder = first(root, ("", self.folder),
-                       lambda p: (p / batch).is_file() and (p / meta).is_file())  # fmt: skip
-        return Found(folder, f"{self.folder}/{batch}", self.info.images) if folder else None
+    def find(self, root: Path) -> Location | None:
+        files = self.batch[0], self.meta[0]
+        folder = first(root, ("", self.folder), lambda p: all((p / f).is_file() for f in files))
+        return Location(folder, f"{self.folder}/{files[0]}", self.info.images) if folder else None
 
-    def read(self, root: Path, found: Found) -> Dataset:
-        batch, meta, label_key, name_key = self.keys
-        names = _unpickle(found.folder / meta).get(name_key)
-        if names is None or tuple(names) != self.names:
+    def read(self, root: Path, location: Location) -> Dataset:
+        (batch, label_key), (meta, name_key) = self.batch, self.meta
+        if tuple(_unpickle(location.folder / meta).get(name_key) or ()) != self.names:
             raise InputError(
-                f"{str(found.folder / meta)!r} does not name the classes of {self.info.title} in "
-                "their order; unpack the python archive again"
+                f"{str(location.folder / meta)!r} does not name the classes of {self.info.title} "
+                "in their order; unpack the python archive again"
             )
-        data = _unpickle(found.folder / batch)
+        data = _unpickle(location.folder / batch)
         try:
             pixels = np.asarray(data["data"], np.uint8).reshape(-1, 3, 32, 32)
             labels = np.array(data[label_key], dtype=np.int64)
         except (KeyError, ValueError) as error:
             raise InputError(
-                f"{str(found.folder / batch)!r} is not the test batch of {self.info.title} "
+                f"{str(location.folder / batch)!r} is not the test batch of {self.info.title} "
                 f"({error}); unpack the python archive again"
             ) from error
+        images: Any = np.ascontiguousarray(pixels.transpose(0, 2, 3, 1))
         return Dataset(
-            name=self.info.name, classes=self.names, class_ids=self.names,
-            sources=np.ascontiguousarray(pixels.transpose(0, 2, 3, 1)),  # type: ignore[arg-type]
-            labels=labels, ids=[f"test/{i:05d}" for i in range(len(labels))],
-            split=found.layout, root=root, templates=self.info.templates,
+            name=self.info.name, classes=self.names, class_ids=self.names, sources=images,
+            labels=labels, ids=_ids(len(labels)), split=location.layout, root=root,
+            templates=self.info.templates,
         )  # fmt: skip
 
 
-@register_dataset(CARDS["cifar10"])
+@published("cifar10-c", "cifar100-c")
 @dataclass(frozen=True, kw_only=True)
-class CIFAR10(CIFAR):
-    """CIFAR-10 test."""
+class CIFARC(CorruptedReader):
+    """A domain for each type and severity.
 
-    folder = "cifar-10-batches-py"
-    names = CIFAR10_NAMES
-    keys = ("test_batch", "batches.meta", "labels", "label_names")
+    An array holds the test images five times, severity s in rows n(s−1) to ns with n = 10,000; it
+    is opened as a memory map and rows are read when asked for.
+    """
+
+    folder: ClassVar[str]
+    clean: ClassVar[str]  # the set that was corrupted
+
+    def find(self, root: Path) -> Location | None:
+        folder = first(root, ("", self.folder), lambda p: (p / "labels.npy").is_file())
+        if folder is None or not any((folder / f"{c}.npy").is_file() for c in CORRUPTIONS):
+            return None
+        if (int(_map(folder / "labels.npy").max()) < 10) != (self.info.classes == 10):
+            return None
+        count = (self.info.images or 0) * len(self.chosen)
+        return Location(folder, f"published arrays, {self.words}", count)
+
+    def read(self, root: Path, location: Location) -> Dataset:
+        labels = np.array(_map(location.folder / "labels.npy"), dtype=np.int64)
+        n = len(labels) // 5
+        if len(labels) != 5 * n or (labels.reshape(5, n) != labels[:n]).any():
+            raise InputError(
+                f"labels.npy in {str(location.folder)!r} is not the test labels five times over; "
+                "unpack the archive again"
+            )
+        runs = [(self._array(location.folder, c, 5 * n), n * (s - 1)) for c, s in self.chosen]
+        names = row(self.clean)["names"]
+        return Dataset(
+            name=self.info.name, classes=names, class_ids=names,
+            sources=Lazy(n * len(runs), partial(_pixels, runs, n)),
+            labels=np.tile(labels[:n], len(runs)), ids=_ids(n) * len(runs),
+            domains=[f"{c}/{s}" for c, s in self.chosen for _ in range(n)],
+            split=location.layout, root=root, templates=self.info.templates,
+        )  # fmt: skip
+
+    def _array(self, folder: Path, corruption: str, rows: int) -> Path:
+        """The file of a type, which is there and has the right shape."""
+        path = folder / f"{corruption}.npy"
+        if not path.is_file():
+            here = [c for c in CORRUPTIONS if (folder / f"{c}.npy").is_file()]
+            raise InputError(
+                f"{str(folder)!r} has no {path.name}; unpack the archive again, or put "
+                f"?corruption={','.join(here)} behind the path to take what is there"
+            )
+        array, shape = _map(path), (rows, 32, 32, 3)
+        if array.shape != shape or array.dtype != np.uint8:
+            raise InputError(
+                f"{str(path)!r} holds {array.dtype} {array.shape} instead of uint8 {shape}; "
+                "unpack the archive again"
+            )
+        return path
 
 
-@register_dataset(CARDS["cifar100"])
-@dataclass(frozen=True, kw_only=True)
-class CIFAR100(CIFAR):
-    """CIFAR-100 test with the fine labels."""
+def _ids(count: int) -> list[str]:
+    return [f"test/{i:05d}" for i in range(count)]
 
-    folder = "cifar-100-python"
-    names = CIFAR100_NAMES
-    keys = ("test", "meta", "fine_labels", "fine_label_names")
+
+def _pixels(runs: Sequence[tuple[Path, int]], length: int, index: int) -> NDArray[Any]:
+    """An image of the runs of `length`, each of which begins at a row of a file."""
+    path, start = runs[index // length]
+    return np.array(_opened(path)[start + index % length])
+
+
+@lru_cache(maxsize=32)
+def _opened(path: Path) -> NDArray[Any]:
+    return _map(path)
+
+
+def _map(path: Path) -> NDArray[Any]:
+    try:
+        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+        return array
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"cannot read {str(path)!r} ({error}); unpack the archive again"
+        ) from error

@@ -15,9 +15,8 @@ stands for `np.random.seed(seed)` in the authors' program.
 from __future__ import annotations
 
 import gzip
-import os
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,10 +25,10 @@ from numpy.typing import NDArray
 
 from adte.core.errors import InputError
 from adte.core.options import option
-from adte.data.base import Dataset
-from adte.data.cards import CARDS
+from adte.data.base import Dataset, Lazy
+from adte.data.cards import published
 from adte.data.files import first
-from adte.data.registry import Found, Reader, register_dataset
+from adte.data.registry import Location, Reader
 
 __all__ = ["ColoredMNIST"]
 
@@ -38,56 +37,35 @@ LABEL_FLIP, COLOUR_FLIP = 0.25, {"train1": 0.2, "train2": 0.1, "test": 0.9}
 IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
 
 
-@dataclass(frozen=True)
-class _Coloured(Sequence[Any]):
-    """Digits (N, H, W), painted red or green when asked for."""
-
-    digits: NDArray[np.uint8]
-    red: NDArray[np.bool_]
-
-    def __len__(self) -> int:
-        return len(self.digits)
-
-    def __getitem__(self, index: Any) -> Any:
-        image = np.zeros((*self.digits[index].shape, 3), np.uint8)
-        image[..., 0 if self.red[index] else 1] = self.digits[index]
-        return image
-
-
-@register_dataset(CARDS["colored-mnist"])
+@published("colored-mnist")
 @dataclass(frozen=True, kw_only=True)
 class ColoredMNIST(Reader):
     """Two classes, four groups."""
 
     part: Literal["test", "train1", "train2"] = option("test", "environment to read")
     seed: int = option(0, "seed of the random flips of label and colour", low=0, below=2**32)
-    digits: tuple[Any, Any] | None = option(
-        None, "uint8 images (N, H, W) and digits (N,) to use instead of MNIST's, from Python"
-    )
 
-    def find(self, root: Path) -> Found | None:
+    def find(self, root: Path) -> Location | None:
         places = ("", "MNIST/raw", "raw", "mnist")
         folder = first(root, places, lambda p: bool(_idx(p, IMAGES) and _idx(p, LABELS)))
         words = f"part {self.part} of MNIST's training files, seed {self.seed}"
-        return Found(folder, words, self.info.images) if folder else None
+        return Location(folder, words, self.info.images) if folder else None
 
-    def load(self, path: str | os.PathLike[str] | None) -> Dataset:
-        if self.digits is None:
-            return super().load(path)
-        if len(self.digits) != 2:
-            raise InputError(
-                "digits takes a pair of arrays; pass digits=(images, digits) in Python"
-            )
-        images, digits = self.digits
-        words = f"part {self.part} of given digits, seed {self.seed}"
-        return self.build(images, digits, None, words)
+    def read(self, root: Path, location: Location) -> Dataset:
+        images, digits = (
+            _read_idx(location.folder, IMAGES, 3),
+            _read_idx(location.folder, LABELS, 1),
+        )
+        return self.build(images, digits, root, location.layout)
 
-    def read(self, root: Path, found: Found) -> Dataset:
-        images, digits = _read_idx(found.folder, IMAGES, 3), _read_idx(found.folder, LABELS, 1)
-        return self.build(images, digits, root, found.layout)
-
-    def build(self, images: Any, digits: Any, root: Path | None, split: str) -> Dataset:
-        images, digits = np.asarray(images), np.asarray(digits)
+    def build(
+        self,
+        images: NDArray[np.uint8],
+        digits: NDArray[Any],
+        root: Path | None = None,
+        split: str = "",
+    ) -> Dataset:
+        """The environment of these digits: images (N, H, W) and what they show (N,)."""
         if images.dtype != np.uint8 or images.ndim != 3 or digits.shape != images.shape[:1]:
             raise InputError(
                 f"digits of {images.dtype} {images.shape} with labels {digits.shape} cannot be "
@@ -104,7 +82,7 @@ class ColoredMNIST(Reader):
             name=self.info.name,
             classes=("zero to four", "five to nine"),
             class_ids=("0-4", "5-9"),
-            sources=_Coloured(images[cut], red[cut]),
+            sources=Lazy(third, partial(_painted, images[cut], red[cut])),
             labels=(y if self.part == "test" else noisy)[cut],
             ids=[f"train/{i:05d}" for i in range(start, start + third)],
             split=split,
@@ -114,6 +92,13 @@ class ColoredMNIST(Reader):
         )
 
 
+def _painted(digits: NDArray[np.uint8], red: NDArray[np.bool_], index: int) -> NDArray[np.uint8]:
+    """A digit (H, W), in red or green."""
+    image = np.zeros((*digits[index].shape, 3), np.uint8)
+    image[..., 0 if red[index] else 1] = digits[index]
+    return image
+
+
 def _idx(folder: Path, name: str) -> Path | None:
     return first(folder, (name, f"{name}.gz"), Path.is_file)
 
@@ -121,14 +106,12 @@ def _idx(folder: Path, name: str) -> Path | None:
 def _read_idx(folder: Path, name: str, ndim: int) -> NDArray[np.uint8]:
     """An IDX file: two zero bytes, the type (8: uint8), the rank, the sizes, the values."""
     path = _idx(folder, name)
+    assert path is not None  # `find` saw it
     try:
-        assert path is not None
         raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        if raw[:4] != bytes((0, 0, 8, ndim)):
+            raise ValueError("not an IDX file of MNIST")
         shape = np.frombuffer(raw, ">i4", ndim, offset=4)
-        array = np.frombuffer(raw, np.uint8, offset=4 + 4 * ndim).reshape(shape)
-        good = raw[:4] == bytes((0, 0, 8, ndim))
+        return np.frombuffer(raw, np.uint8, offset=4 + 4 * ndim).reshape(shape)
     except (OSError, EOFError, ValueError) as error:
         raise InputError(f"cannot read {str(path)!r} ({error}); fetch it again") from error
-    if not good:
-        raise InputError(f"{str(path)!r} is not an IDX file of MNIST; fetch it again")
-    return array

@@ -5,16 +5,20 @@ A domain of a corrupted set is called "type/severity", as in "fog/3"; streams go
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
 from typing import Any
 
 from adte.core.errors import InputError
-from adte.data.base import Dataset
+from adte.core.options import option
+from adte.data.base import Dataset, Lazy
 from adte.data.corruptions import COMMON, CORRUPTIONS, Corruption, canonical
+from adte.data.registry import Reader
 from adte.images.decode import load_image
 
-__all__ = ["corrupted", "corruption_list", "severity_list"]
+__all__ = ["CorruptedReader", "corrupted", "corruption_list", "severity_list"]
 
 
 def corruption_list(given: str | Iterable[str]) -> tuple[str, ...]:
@@ -25,8 +29,8 @@ def corruption_list(given: str | Iterable[str]) -> tuple[str, ...]:
     """
     names = [n.strip() for n in given.split(",")] if isinstance(given, str) else list(given)
     groups = {"common": COMMON, "all": CORRUPTIONS}
-    found = [t for n in names for t in groups.get(n, ()) or (canonical(n),)]
-    return tuple(dict.fromkeys(found))
+    types = [t for n in names for t in groups.get(n, ()) or (canonical(n),)]
+    return tuple(dict.fromkeys(types))
 
 
 def severity_list(given: int | str | Iterable[int]) -> tuple[int, ...]:
@@ -37,34 +41,38 @@ def severity_list(given: int | str | Iterable[int]) -> tuple[int, ...]:
     """
     try:
         if isinstance(given, str):
-            found: list[int] = []
+            levels: list[int] = []
             for piece in given.split(","):
                 low, dash, high = piece.partition("-")
                 some = range(int(low), int(high if dash else low) + 1)
-                found += some or [0]  # the wrong way round: no severity
+                levels += some or [0]  # the wrong way round: no severity
         else:
-            found = [given] if isinstance(given, int) else [int(s) for s in given]
+            levels = [given] if isinstance(given, int) else [int(s) for s in given]
     except (TypeError, ValueError):
-        found = []
-    if not found or not all(1 <= s <= 5 for s in found):
+        levels = []
+    if not levels or not all(1 <= s <= 5 for s in levels):
         raise InputError(f"severity={given!r} cannot be used; give 1 to 5, as in 5, '1,3' or '1-5'")
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(levels))
 
 
-@dataclass(frozen=True)
-class _Corrupted(Sequence[Any]):
-    """Sources that are decoded and corrupted when asked for."""
+@dataclass(frozen=True, kw_only=True)
+class CorruptedReader(Reader):
+    """A reader of a published corrupted set."""
 
-    sources: Sequence[Any]
-    ids: Sequence[str]
-    corruption: Corruption
+    corruption: str = option(
+        "common", "types of corruption, separated by commas; common is 15, all 19"
+    )
+    severity: str | int = option("5", "severity, 1 to 5, or several as in 1,3 or 1-5")
 
-    def __len__(self) -> int:
-        return len(self.ids)
+    @property
+    def chosen(self) -> list[tuple[str, int]]:
+        """The domains to read: type and severity."""
+        return list(product(corruption_list(self.corruption), severity_list(self.severity)))
 
-    def __getitem__(self, index: Any) -> Any:
-        image = load_image(self.sources[index])
-        return self.corruption(image, key=self.ids[index])
+    @property
+    def words(self) -> str:
+        """The options, for messages."""
+        return f"severity {self.severity}: {', '.join(corruption_list(self.corruption))}"
 
 
 def corrupted(data: Dataset, corruption: str, severity: int = 5, seed: int = 0) -> Dataset:
@@ -84,7 +92,12 @@ def corrupted(data: Dataset, corruption: str, severity: int = 5, seed: int = 0) 
     words = f"{data.split}; {do.name} at severity {do.severity}, generated with seed {seed}"
     return replace(
         data,
-        sources=_Corrupted(data.sources, data.ids, do),
+        sources=Lazy(len(data), partial(_corrupted, data, do)),
+        clean=data,
         domains=[f"{do.name}/{do.severity}"] * len(data),
         split=words.removeprefix("; "),
     )
+
+
+def _corrupted(data: Dataset, do: Corruption, index: int) -> Any:
+    return do(load_image(data.sources[index]), key=data.ids[index])

@@ -1,15 +1,17 @@
-"""Folders in code-point order without the debris: images, class folders; and lines of lists."""
+"""Folders in code-point order without the debris: images, class folders; lists, MATLAB files."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
 from pathlib import Path, PurePosixPath
+from typing import Any
 
-from adte.core.errors import InputError
+from adte.core.errors import InputError, MissingExtra
 from adte.images.decode import is_image
 
-__all__ = ["first", "image_names", "lines", "missing", "subfolders"]
+__all__ = ["first", "image_names", "lines", "load_mat", "missing", "need_scipy", "subfolders"]
 
 
 def image_names(folder: str | os.PathLike[str]) -> list[str]:
@@ -41,6 +43,26 @@ def _entries(folder: str | os.PathLike[str]) -> list[os.DirEntry[str]]:
 def lines(path: Path) -> list[str]:
     """The lines of a list that say something, without the space around them."""
     return [line.strip() for line in path.read_text("utf-8-sig").splitlines() if line.strip()]
+
+
+def load_mat(path: Path) -> dict[str, Any]:
+    """The tables of a MATLAB file."""
+    io = need_scipy("io", f"reading {path.name}")
+    try:
+        tables: dict[str, Any] = io.loadmat(str(path), squeeze_me=True)
+    except Exception as error:  # scipy raises many kinds
+        raise InputError(
+            f"{str(path)!r} is not a readable MATLAB file ({error}); fetch it again"
+        ) from error
+    return tables
+
+
+def need_scipy(module: str, purpose: str) -> Any:
+    """A module of SciPy, which comes with the extra `data`."""
+    try:
+        return import_module(f"scipy.{module}")
+    except ImportError as error:
+        raise MissingExtra("scipy", "data", purpose) from error
 
 
 def first(root: Path, places: Iterable[str], test: Callable[[Path], bool]) -> Path | None:

@@ -9,10 +9,10 @@ from pathlib import Path
 from adte.core.errors import InputError
 from adte.core.options import option
 from adte.data.base import Dataset
-from adte.data.cards import CARDS
+from adte.data.cards import published
 from adte.data.files import image_names, subfolders
 from adte.data.names import imagenet_classes, read_names
-from adte.data.registry import Found, Reader, register_dataset
+from adte.data.registry import Location, Reader
 from adte.images.decode import holds_images, walk_images
 
 __all__ = ["ImageFolder"]
@@ -20,7 +20,7 @@ __all__ = ["ImageFolder"]
 SPLITS = {"train", "val", "valid", "validation", "test"}
 
 
-@register_dataset(CARDS["folder"])
+@published("folder")
 @dataclass(frozen=True, kw_only=True)
 class ImageFolder(Reader):
     """Labels are ranks of the folder names in code-point order, as numbers where a file says so.
@@ -36,7 +36,7 @@ class ImageFolder(Reader):
         None, "file of class names by folder; by default classes.json, if there is one"
     )
 
-    def find(self, root: Path) -> Found | None:
+    def find(self, root: Path) -> Location | None:
         folders = subfolders(root)
         if not any(holds_images(root / f) for f in folders):
             return None
@@ -46,12 +46,12 @@ class ImageFolder(Reader):
                 f"the folders of {str(root)!r} are splits ({', '.join(folders)}), not classes; "
                 f"give one of them, such as {str(root / best)!r}"
             )
-        return Found(root, "image folder")
+        return Location(root, "image folder")
 
     def recognise(self, root: Path) -> bool:
         return any(image_names(root / f) for f in subfolders(root)[:50])
 
-    def read(self, root: Path, found: Found) -> Dataset:
+    def read(self, root: Path, location: Location) -> Dataset:
         folders = subfolders(root)
         names, words = self._names(root, folders)
         stray = [f for f in folders if f not in names and holds_images(root / f)]

@@ -1,4 +1,7 @@
-"""Downloads: resumed where they stopped, checked, unpacked without trusting the archive."""
+"""Downloads: resumed where they stopped, checked, unpacked without trusting the archive.
+
+`pooch` resumes no download, and unpacks links: neither the checks nor the unpacking could be its.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +25,12 @@ from adte.data.registry import DatasetInfo, Download, dataset_info
 from adte.files.inputs import is_archive
 from adte.files.whole import check_no_link, make_folder, reason
 
-__all__ = ["Progress", "download", "fetch_file", "unpack"]
+__all__ = ["Progress", "checks", "download", "fetch_file", "unpack"]
 
 Progress = Callable[[str, int, int | None], None]  # file, bytes so far, bytes in all
 BLOCK = 1 << 20
+DAMAGE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError,
+          RuntimeError)  # fmt: skip  # the last: a zip with a password
 
 
 def download(
@@ -38,8 +43,8 @@ def download(
 ) -> list[Path]:
     """Download the files of a data set into a folder, verify and unpack them.
 
-    What is there already is not downloaded again, and an interrupted download continues. Then
-    `load_dataset(f"{name}:{folder}")` reads the set.
+    Files that were unpacked before are not downloaded again, and an interrupted download continues.
+    Then `load_dataset(f"{name}:{folder}")` reads the set.
 
     Args:
         name: name of the set, or its `DatasetInfo`.
@@ -57,19 +62,17 @@ def download(
         InputError: if the set cannot be downloaded by a program, or a file fails its check.
     """
     info = name if isinstance(name, DatasetInfo) else dataset_info(name)
-    files = info.downloads
-    if odd := set(only) - {f.file for f in files}:
-        raise unknown(f"file of {info.title}", min(odd), [f.file for f in files])
-    files = tuple(f for f in files if not only or f.file in only)
+    known = {file.file: file for file in info.downloads}
+    if odd := set(only) - set(known):
+        raise unknown(f"file of {info.title}", min(odd), known)
+    files = [known[file] for file in known if not only or file in only]
     if not files or (mirror is None and not all(f.url for f in files)):
         raise InputError(f"{info.title} cannot be downloaded by a program: {info.how}")
     target = make_folder(os.path.expanduser(folder))
-    done = []
     for file in files:
         mark = target / f".{file.file}.done"
         check_no_link(target, mark.name, file.into, *file.inner)
         if mark.is_file() and mark.read_text() == file.checksum:
-            done.append(target / file.file)
             continue
         path = fetch_file(file, target, progress, mirror)
         if is_archive(file.file):
@@ -79,14 +82,13 @@ def download(
             mark.write_text(file.checksum)
             if not keep:
                 path.unlink()
-        done.append(path)
-    return done
+    return [target / file.file for file in files]
 
 
 def fetch_file(
     file: Download, folder: Path, progress: Progress | None = None, mirror: str | None = None
 ) -> Path:
-    """One file, whole and checked. A part that is there already is gone on from."""
+    """One file, whole and checked; a part that an earlier download left is continued."""
     path, part = folder / file.file, folder / f"{file.file}.part"
     if path.is_file() and checks(path, file):
         return path
@@ -113,17 +115,17 @@ def fetch_file(
 
 def _fetch(url: str, file: Download, part: Path, progress: Progress | None) -> None:
     start = part.stat().st_size if part.exists() else 0
-    if file.bytes is not None and start >= file.bytes:
+    missing = (file.bytes or 0) - start
+    if file.bytes is not None and missing <= 0:
         return
     free = shutil.disk_usage(part.parent).free
-    if file.bytes is not None and file.bytes - start > free:
+    if missing > free:
         raise InputError(
             f"{file.file} has {file.bytes:,} bytes, but only {free:,} are free at "
             f"{str(part.parent)!r}; choose another folder"
         )
-    request = urllib.request.Request(url, headers={"User-Agent": "adte"})
-    if start:
-        request.add_header("Range", f"bytes={start}-")
+    headers = {"User-Agent": "adte"} | ({"Range": f"bytes={start}-"} if start else {})
+    request = urllib.request.Request(url, headers=headers)
     try:
         answer = urllib.request.urlopen(request, timeout=60)  # nosec B310  # file: is for --from
     except urllib.error.HTTPError as error:
@@ -132,8 +134,8 @@ def _fetch(url: str, file: Download, part: Path, progress: Progress | None) -> N
             return
         raise
     with answer:
-        begin = f"bytes {start}-"
-        resumed = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(begin)
+        begins = answer.headers.get("Content-Range", "").startswith(f"bytes {start}-")
+        resumed = answer.status == 206 and begins
         start = start if resumed else 0
         length = answer.headers.get("Content-Length")
         total = start + int(length) if length else file.bytes
@@ -143,8 +145,8 @@ def _fetch(url: str, file: Download, part: Path, progress: Progress | None) -> N
                 start += len(block)
                 if progress:
                     progress(file.file, start, total)
-        if total is not None and start < total:
-            raise OSError(f"{total - start} bytes are missing")
+    if total is not None and start < total:
+        raise OSError(f"{total - start} bytes are missing")
 
 
 def checks(path: Path, file: Download) -> bool:
@@ -173,26 +175,17 @@ def unpack(archive: Path, folder: Path) -> None:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with content, target.open("wb") as out:
                     shutil.copyfileobj(content, out, BLOCK)
-        except (
-            tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError,
-            RuntimeError,
-        ) as error:  # fmt: skip  # the last: a zip with a password
-            said = f"{error}; fetch it again"
+        except DAMAGE as error:
+            text = f"{error}; fetch it again"
             if isinstance(error, OSError) and error.errno is not None:  # not the archive's fault
-                said = reason(error)
-            raise InputError(f"{str(archive)!r} cannot be unpacked: {said}") from error
-        for member in Path(scratch).rglob("*"):
-            check_no_link(folder, str(member.relative_to(scratch)))
-        _merge(Path(scratch), folder)
-
-
-def _merge(source: Path, target: Path) -> None:
-    for entry in sorted(source.iterdir()):
-        place = target / entry.name
-        if entry.is_dir() and place.is_dir():
-            _merge(entry, place)
-        else:
-            os.replace(entry, place)
+                text = reason(error)
+            raise InputError(f"{str(archive)!r} cannot be unpacked: {text}") from error
+        files = [p.relative_to(scratch) for p in Path(scratch).rglob("*") if not p.is_dir()]
+        for file in files:
+            check_no_link(folder, str(file))
+        for file in files:
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(Path(scratch, file), folder / file)
 
 
 def _safe(name: str, archive: Path) -> PurePosixPath:
@@ -208,9 +201,7 @@ def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
     """Names and contents of the regular files of an archive."""
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as z:
-            for entry in z.infolist():
-                if not entry.is_dir():
-                    yield entry.filename, z.open(entry)
+            yield from ((i.filename, z.open(i)) for i in z.infolist() if not i.is_dir())
         return
     with tarfile.open(archive) as tar:
         for member in tar:
@@ -218,8 +209,7 @@ def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
                 raise InputError(
                     f"{str(archive)!r} holds {member.name!r}, which is no plain file; do not use it"
                 )
-            content = tar.extractfile(member) if member.isfile() else None
-            if content is not None:
+            if member.isfile() and (content := tar.extractfile(member)):
                 yield member.name, content
         while tar.fileobj is not None and tar.fileobj.read(BLOCK):
             pass  # to the end, where a compressed tar has its checksum

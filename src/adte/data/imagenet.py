@@ -1,159 +1,250 @@
-"""ImageNet-1k, in folders by WordNet id or flat as its archive is.
+"""ImageNet-1k and its relatives: folders by WordNet id, or a list that gives images their ids.
 
-A label is the rank of the WordNet id among the 1000. The ground truth of the flat archive counts
-classes in an order of its own, which `meta.mat` of the devkit maps to ids.
+A label is the rank of the WordNet id among those of the set: ImageNet-A, -R and Tiny-ImageNet have
+200 of the 1000 and are 200-way tasks. V2's folders are numbers and mean themselves; sorted as texts
+(0, 1, 10, 100, …) they would permute the classes.
 """
 
 from __future__ import annotations
 
 import csv
-import os
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from adte.core.errors import InputError
 from adte.core.options import option
 from adte.data.base import Dataset
-from adte.data.cards import CARDS
-from adte.data.files import first, image_names, subfolders
-from adte.data.mat import load_mat
+from adte.data.cards import published
+from adte.data.corrupted import CorruptedReader
+from adte.data.corruptions import CORRUPTIONS
+from adte.data.files import first, image_names, lines, load_mat, subfolders
 from adte.data.names import imagenet_ids, imagenet_names
-from adte.data.registry import Found, Reader, register_dataset
+from adte.data.registry import Location, Reader
 
-__all__ = ["ImageNet", "WordNetFolders"]
+__all__ = ["ImageNet", "ImageNetC", "ImageNetV2", "TinyImageNet", "WordNetFolders"]
 
 WNID = re.compile(r"n\d{8}")
-TRUTH = "ILSVRC2012_validation_ground_truth.txt"
 KAGGLE = "LOC_val_solution.csv"
+TRUTH = "ILSVRC2012_validation_ground_truth.txt"  # by the devkit's own numbering of the classes
 
 
+@published("imagenet-a", "imagenet-r", "imagenet-sketch")
 @dataclass(frozen=True, kw_only=True)
 class WordNetFolders(Reader):
     """A tree of folders named by WordNet id."""
 
     subset: ClassVar[str] = "imagenet"  # whose ids, see `imagenet_ids`
-    places: ClassVar[tuple[str, ...]] = ("",)
+    homes: ClassVar[tuple[str, ...]] = ("",)  # "{part}" is that option
     prefix: ClassVar[str] = ""  # of the file names, where the set has one of its own
 
-    def find(self, root: Path) -> Found | None:
-        folder = first(root, self.places, lambda p: bool(self._known(p)))
+    @property
+    def folders(self) -> Sequence[str]:
+        """The name of each class's folder, by label."""
+        return imagenet_ids(self.subset)
+
+    def find(self, root: Path) -> Location | None:
+        homes = (home.format(**vars(self)) for home in self.homes)
+        folder = first(root, homes, lambda p: bool(self._known(p)))
         if folder is None:
             return None
-        place = folder.relative_to(root).as_posix()
-        return Found(folder, f"folders by WordNet id in {place}/", self.info.images)
+        words = f"folders by WordNet id in {folder.relative_to(root).as_posix()}/"
+        return Location(folder, words, self.info.images)
 
     def _known(self, folder: Path) -> set[str]:
-        return set(subfolders(folder)) & set(imagenet_ids(self.subset))
+        return set(subfolders(folder)) & set(self.folders)
 
     def recognise(self, root: Path) -> bool:
-        found = self.find(root)
-        if found is None or found.split is not None:  # a list that names the images is its own
-            return found is not None
-        ids = {name for name in subfolders(found.folder) if WNID.fullmatch(name)}
-        if not ids <= set(imagenet_ids(self.subset)) or len(ids) < 0.9 * len(
-            imagenet_ids(self.subset)
-        ):
+        location = self.find(root)
+        if location is None or location.split is not None:  # a list of images is the set's own
+            return location is not None
+        known = self._known(location.folder)
+        if self._strays(location.folder) or len(known) < 0.9 * len(self.folders):
             return False
-        if not self.prefix:
-            return True
-        names = image_names(found.folder / min(ids))
+        names = image_names(location.folder / min(known)) if self.prefix else [self.prefix]
         return bool(names) and names[0].startswith(self.prefix)
 
-    def read(self, root: Path, found: Found) -> Dataset:
-        ids = imagenet_ids(self.subset)
-        stray = [n for n in subfolders(found.folder) if WNID.fullmatch(n) and n not in set(ids)]
-        if stray:
+    def _strays(self, folder: Path) -> list[str]:
+        return [n for n in subfolders(folder) if WNID.fullmatch(n) and n not in self.folders]
+
+    def read(self, root: Path, location: Location) -> Dataset:
+        if location.split is not None:
+            return self._dataset(root, location, self._listed(location, location.split))
+        if strays := self._strays(location.folder):
             raise InputError(
-                f"folder {stray[0]!r} in {str(found.folder)!r} is none of the {len(ids)} classes "
-                f"of {self.info.title}{self._hint(root)}"
+                f"folder {strays[0]!r} in {str(location.folder)!r} is none of the "
+                f"{len(self.folders)} classes of {self.info.title}{self._hint(root)}"
             )
-        files = [(f"{wnid}/{name}", label) for label, wnid in enumerate(ids)
-                 for name in self.images_of(found.folder, wnid)]  # fmt: skip
-        return self.dataset(root, found, files)
+        return self._dataset(root, location, self._files(location.folder))
 
-    def images_of(self, folder: Path, wnid: str) -> list[str]:
-        return image_names(folder / wnid)
+    def _files(self, folder: Path) -> list[tuple[str, int]]:
+        """The images of the folders, with their labels."""
+        files = []
+        for label, name in enumerate(self.folders):
+            images = image_names(folder / name)
+            images = images or [f"images/{n}" for n in image_names(folder / name / "images")]
+            files += [(f"{name}/{image}", label) for image in images]
+        return files
 
-    def dataset(self, root: Path, found: Found, files: list[tuple[str, int]]) -> Dataset:
-        return Dataset.of_files(
-            self.info.name,
-            found.folder,
-            files,
-            classes=imagenet_names(self.subset),
-            class_ids=imagenet_ids(self.subset),
-            split=found.layout,
-            root=root,
-            templates=self.info.templates,
-        )
+    def _listed(self, location: Location, path: Path) -> list[tuple[str, int]]:
+        """The images that a list names, with their labels."""
+        rank = {wnid: label for label, wnid in enumerate(self.folders)}
+        files = []
+        for name, wnid in sorted(self._ids(path)):
+            if wnid not in rank:
+                raise InputError(
+                    f"{str(path)!r} gives {name!r} the class {wnid!r}, which is none of the "
+                    f"{len(rank)}; take the list and the images from one release"
+                )
+            files.append((name, rank[wnid]))
+        return files
+
+    def _ids(self, path: Path) -> list[tuple[str, str]]:
+        """The images in a list, with their WordNet ids."""
+        raise NotImplementedError
+
+    def _dataset(self, root: Path, location: Location, files: list[tuple[str, int]]) -> Dataset:
+        names, ids = imagenet_names(self.subset), imagenet_ids(self.subset)
+        return self.dataset(root, location, files, names, ids)
 
 
-@register_dataset(CARDS["imagenet"])
+@published("imagenet")
 @dataclass(frozen=True, kw_only=True)
 class ImageNet(WordNetFolders):
     """ImageNet-1k validation, in folders by id or flat with a ground truth."""
 
-    places = ("", "val", "images/val", "imagenet/images/val", "ImageNet/val", "imagenet/val",
-              "imagenet-1k/val", "images", "imagenet-1k/images")  # fmt: skip
-    prefix = "ILSVRC2012_val_"
-
-    devkit: str | None = option(
-        None, "folder ILSVRC2012_devkit_t12, for the flat archive; by default the one beside it"
-    )
-
-    def find(self, root: Path) -> Found | None:
-        found = super().find(root)
-        if found is not None:
-            return found
+    def find(self, root: Path) -> Location | None:
+        if location := super().find(root):
+            return location
         places = ("", "val", "ILSVRC2012_img_val", "ILSVRC/Data/CLS-LOC/val")
-        folder = first(root, places, lambda p: any(self._flat(p)))
+        folder = first(
+            root, places, lambda p: any(n.startswith(self.prefix) for n in image_names(p))
+        )
         if folder is None:
             return None
-        names = "ILSVRC2012_devkit_t12/data", "devkit/data", "data", ""
-        given = [Path(os.path.expanduser(self.devkit))] if self.devkit else []
-        for base in given or [root, folder, root.parent]:
-            truth = first(base, names, lambda p: (p / TRUTH).is_file())
-            if truth is not None:
-                return Found(folder, "flat files with the devkit's ground truth",
-                             self.info.images, truth)  # fmt: skip
-            if (base / KAGGLE).is_file():
-                return Found(folder, f"flat files with {KAGGLE}", self.info.images, base / KAGGLE)
+        kits = ("ILSVRC2012_devkit_t12/data/", "devkit/data/", "data/", "")
+        lists = [*(f"{kit}{TRUTH}" for kit in kits), KAGGLE]
+        for base in (root, folder, root.parent):
+            if path := first(base, lists, Path.is_file):
+                return Location(folder, f"flat files with {path.name}", self.info.images, path)
         raise InputError(
             f"the images in {str(folder)!r} are flat and carry no labels; put "
-            f"ILSVRC2012_devkit_t12/ (or {KAGGLE}) beside them, or ?devkit=FOLDER behind the path"
+            f"ILSVRC2012_devkit_t12/ or {KAGGLE} beside them"
         )
 
-    @staticmethod
-    def _flat(folder: Path) -> list[str]:
-        return [n for n in image_names(folder) if n.startswith("ILSVRC2012_val_")]
+    def _ids(self, path: Path) -> list[tuple[str, str]]:
+        if path.name == KAGGLE:
+            with path.open(newline="") as file:
+                return [(f"{row['ImageId']}.JPEG", row["PredictionString"].split()[0])
+                        for row in csv.DictReader(file)]  # fmt: skip
+        synsets = load_mat(path.parent / "meta.mat")["synsets"]
+        ids = {int(s["ILSVRC2012_ID"]): str(s["WNID"]) for s in synsets.ravel()}
+        numbers = path.read_text().split()
+        numbered = enumerate(numbers, 1)
+        return [(f"{self.prefix}{i:08d}.JPEG", ids.get(int(n), "")) for i, n in numbered]
 
-    def read(self, root: Path, found: Found) -> Dataset:
-        if found.split is None:
-            return super().read(root, found)
-        rank = {wnid: i for i, wnid in enumerate(imagenet_ids())}
-        wnids = _kaggle(found.split) if found.split.is_file() else _devkit(found.split)
-        files = []
-        for name in self._flat(found.folder):
-            number = int(name.split("_")[2].split(".")[0])
-            if wnids.get(number) not in rank:
+
+@published("imagenet-v2")
+@dataclass(frozen=True, kw_only=True)
+class ImageNetV2(WordNetFolders):
+    """ImageNet-V2: a folder's number is the label."""
+
+    variant: Literal["matched-frequency", "threshold0.7", "top-images"] = option(
+        "matched-frequency", "which of the three samples to read; the paper uses the first"
+    )
+
+    @property
+    def folders(self) -> Sequence[str]:
+        return [str(label) for label in range(1000)]
+
+    def find(self, root: Path) -> Location | None:
+        location = super().find(root)
+        if location is None:
+            return None
+        name = location.folder.resolve().name
+        other = re.search(r"threshold0\.7|top-images|matched-frequency", name)
+        if other and other.group() != self.variant:
+            raise InputError(
+                f"{str(location.folder)!r} is the {other.group()} variant of ImageNet-V2, which is "
+                f"easier or harder; give imagenetv2-{self.variant}-format-val, or put "
+                f"?variant={other.group()} behind the path"
+            )
+        return replace(location, layout=f"numbered folders of {self.variant}")
+
+
+@published("tiny-imagenet")
+@dataclass(frozen=True, kw_only=True)
+class TinyImageNet(WordNetFolders):
+    """Tiny-ImageNet: the validation set as it is distributed, or moved into folders by id.
+
+    Labels are ranks of the sorted ids, as in the folders of the training part; `wnids.txt` is in
+    another order and is not used. Nor is `words.txt`: names are ImageNet's.
+    """
+
+    part: Literal["val", "train"] = option(
+        "val", "part to read: validation (10,000 images) or training (100,000)"
+    )
+
+    def find(self, root: Path) -> Location | None:
+        lists = (f"{home}/val_annotations.txt".lstrip("/") for home in self.homes)
+        lists = (path.format(part="val") for path in lists)
+        path = first(root, lists, lambda p: p.is_file() and bool(image_names(p.parent / "images")))
+        if path is not None and self.part == "val":
+            words = "val with val_annotations.txt"
+            return Location(path.parent / "images", words, self.info.images, path)
+        location = super().find(root)
+        return replace(location, images=100_000) if location and self.part == "train" else location
+
+    def _ids(self, path: Path) -> list[tuple[str, str]]:
+        rows = (line.split("\t") for line in lines(path))
+        return [(name, wnid) for name, wnid, *_ in rows]
+
+
+@published("imagenet-c")
+@dataclass(frozen=True, kw_only=True)
+class ImageNetC(CorruptedReader, WordNetFolders):
+    """ImageNet-C from the published archives, a domain for each type and severity.
+
+    The images are 224 × 224 centre crops already, so a model's own resizing does nothing and its
+    field of view is tighter than on the clean set, which the archives do not hold.
+    """
+
+    def _home(self, root: Path, corruption: str) -> Path | None:
+        archives = ("", "noise/", "blur/", "weather/", "digital/", "extra/")
+        tops = ("", "ImageNet-C/", "imagenet-c/")
+        return first(root, (f"{t}{a}{corruption}" for t in tops for a in archives), Path.is_dir)
+
+    def find(self, root: Path) -> Location | None:
+        homes = {c: home for c in CORRUPTIONS if (home := self._home(root, c))}
+        if not homes:
+            return None
+        for c, s in self.chosen:
+            if c not in homes or not (homes[c] / str(s)).is_dir():
+                here = f"corruption={','.join(homes)}"
+                if c in homes:
+                    here = f"severity={','.join(n for n in subfolders(homes[c]) if n in '12345')}"
                 raise InputError(
-                    f"{name!r} has no label in {str(found.split)!r}; give the ground truth of "
-                    "ILSVRC2012 (50,000 lines)"
+                    f"{str(root)!r} has no {c}/{s}/; unpack its archive there, or put ?{here} "
+                    "behind the path to take what is there"
                 )
-            files.append((name, rank[wnids[number]]))
-        return self.dataset(root, found, files)
+        count = len(self.chosen) * (self.info.images or 0)
+        return Location(root, f"published archives, {self.words}", count)
 
+    def recognise(self, root: Path) -> bool:
+        homes = [home for c in CORRUPTIONS if (home := self._home(root, c))]
+        return any(self._known(home / s) for home in homes for s in subfolders(home)[:5])
 
-def _devkit(folder: Path) -> dict[int, str]:
-    """WordNet id of validation image 1, 2, …, by the devkit's own numbering of the classes."""
-    synsets = load_mat(folder / "meta.mat")["synsets"]
-    ids = {int(s["ILSVRC2012_ID"]): str(s["WNID"]) for s in synsets.ravel()}
-    lines = (folder / TRUTH).read_text().split()
-    return {i: ids.get(int(number), "") for i, number in enumerate(lines, 1)}
-
-
-def _kaggle(path: Path) -> dict[int, str]:
-    with path.open(newline="") as file:
-        return {int(row["ImageId"].split("_")[2]): row["PredictionString"].split()[0]
-                for row in csv.DictReader(file)}  # fmt: skip
+    def read(self, root: Path, location: Location) -> Dataset:
+        files: list[tuple[str, int]] = []
+        domains: list[str] = []
+        for c, s in self.chosen:
+            home = self._home(root, c)
+            assert home is not None  # `find` saw it
+            place = (home / str(s)).relative_to(root).as_posix()
+            rows = [(f"{place}/{name}", label) for name, label in self._files(root / place)]
+            files += rows
+            domains += [f"{c}/{s}"] * len(rows)
+        ids = ["/".join(name.split("/")[-2:]) for name, _ in files]  # of the photograph
+        return replace(self._dataset(root, location, files), domains=domains, ids=ids)

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from adte.core.errors import InputError, MissingExtra
-from adte.data.webdataset import Sample, samples
+from adte.data.tars import Sample, samples
 from adte.files.inputs import Packed, entries, is_archive, is_pipe
 from adte.files.inputs import expand as expand_local
 from adte.files.order import shuffled
@@ -74,11 +74,11 @@ def _file_system(root: str) -> tuple[Any, str]:
 
 
 def _unread(root: str, error: Exception) -> InputError:
-    said = " ".join(str(error).split())[:200]
-    return InputError(f"cannot read {root!r} ({said}); check the address and your access to it")
+    reason = " ".join(str(error).split())[:200]
+    return InputError(f"cannot read {root!r} ({reason}); check the address and your access to it")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class File:
     """A file at or below a place. What is below is a path: no address, so #, ? and % are plain."""
 
@@ -91,14 +91,16 @@ class File:
 
     def open(self) -> Any:
         """For reading, by its file system."""
-        system, path = _file_system(self.root)
         try:
+            if not is_place(self.root):
+                return open(os.path.expanduser(self.name), "rb")
+            system, path = _file_system(self.root)
             return system.open_input_file(f"{path.rstrip('/')}{self.below}" if self.below else path)
         except OSError as error:
             raise _unread(self.name, error) from error
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Place:
     """A piece of a file somewhere, read when it is called; all of it unless a size is given."""
 
@@ -131,10 +133,10 @@ def files(root: str) -> list[File]:
             raise InputError(f"{root!r} does not exist; check the address")
         if kind == fs.FileType.File:
             return [File(root)]
-        found = system.get_file_info(fs.FileSelector(path, recursive=True))
+        below = system.get_file_info(fs.FileSelector(path, recursive=True))
     except OSError as error:
         raise _unread(root, error) from error
-    names = [f.path[len(path.rstrip("/")) :] for f in found if f.type == fs.FileType.File]
+    names = [f.path[len(path.rstrip("/")) :] for f in below if f.type == fs.FileType.File]
     return [File(root, name) for name in sorted(names) if not _hidden(name)]
 
 
@@ -214,31 +216,33 @@ def expand(inputs: Iterable[str]) -> Iterator[tuple[str, Any]]:
 
 def _expand(names: list[str]) -> Iterator[tuple[str, Any]]:
     for name in names:
-        if not is_elsewhere(name):
-            yield from expand_local([name])
-            continue
+        yield from _elsewhere(name) if is_elsewhere(name) else expand_local([name])
+
+
+def _elsewhere(name: str) -> Iterator[tuple[str, Any]]:
+    """What cannot be read costs neither the other files nor the other inputs."""
+    try:
+        there = files(name)
+    except InputError as error:
+        yield name, error
+        return
+    if packed := [f.name for f in there if is_archive(f.name) and not f.name.endswith(".tar")]:
+        warnings.warn(
+            f"archives in {name!r} are skipped, {len(packed)} such as {packed[0]!r}; in an "
+            "object store only .tar and .parquet are read",
+            stacklevel=2,
+        )
+    some = False
+    for file in there:
         try:
-            there = files(name)
-        except InputError as error:  # the other inputs can be read still
-            yield name, error
-            continue
-        if packed := [f.name for f in there if is_archive(f.name) and not f.name.endswith(".tar")]:
-            warnings.warn(
-                f"archives in {name!r} are skipped, {len(packed)} such as {packed[0]!r}; in an "
-                "object store only .tar and .parquet are read",
-                stacklevel=2,
-            )
-        some = False
-        for file in there:
-            try:
-                for item in _images(file):
-                    some = True
-                    yield item
-            except InputError as error:  # and so can the other files
+            for item in _images(file):
                 some = True
-                yield file.name, error
-        if not some:
-            yield name, InputError(f"{name!r} holds no image; check the address")
+                yield item
+        except InputError as error:
+            some = True
+            yield file.name, error
+    if not some:
+        yield name, InputError(f"{name!r} holds no image; check the address")
 
 
 @dataclass(frozen=True)
@@ -278,7 +282,7 @@ def listing(inputs: Iterable[str]) -> Listing | None:
         return None
     listed = Listing([], [], [])
     for name in names:
-        for image, source in _expand([name]) if is_elsewhere(name) else entries(name):
+        for image, source in _elsewhere(name) if is_elsewhere(name) else entries(name):
             listed.names.append(image)
             listed.sources.append(source)
             below = os.path.relpath(image, name).replace(os.sep, "/")
@@ -301,12 +305,12 @@ def _images(file: File) -> Iterator[tuple[str, Any]]:
 
 
 def members(tar: File, notes: bool = True) -> list[tuple[Sample, Place]]:
-    """The samples of a plain tar, and where their images lie; see `adte.data.webdataset`."""
+    """The samples of a plain tar, and where their images lie."""
     try:
         with tar.open() as file:
-            found = samples(file, tar.name, notes)
+            packed = samples(file, tar.name, notes)
     except InputError:
         raise
     except (OSError, ValueError) as error:
         raise _unread(tar.name, error) from error
-    return [(sample, Place(tar, sample.offset, sample.size)) for sample in found]
+    return [(sample, Place(tar, sample.offset, sample.size)) for sample in packed]

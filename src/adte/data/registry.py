@@ -15,6 +15,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 from urllib.parse import unquote
@@ -29,18 +30,9 @@ from adte.files.inputs import is_archive
 from adte.files.whole import why_missing
 
 __all__ = [
-    "DatasetInfo",
-    "Download",
-    "Found",
-    "Reader",
-    "create_reader",
-    "dataset_info",
-    "list_datasets",
-    "load_dataset",
-    "looks_like",
-    "reader",
-    "register_dataset",
-]
+    "DatasetInfo", "Download", "Location", "Reader", "create_reader", "dataset_info",
+    "list_datasets", "load_dataset", "looks_like", "reader", "register_dataset", "settings",
+]  # fmt: skip
 
 R = TypeVar("R", bound="type[Reader]")
 PART = "read a part: put ?complete=false behind the path"  # the same in Python and in a terminal
@@ -69,7 +61,7 @@ class Download:
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """Facts about a data set: what it is, how to get it, and what to expect of it.
+    """Facts about a data set.
 
     Attributes:
         name: name of the set, as in `adte datasets`.
@@ -100,14 +92,14 @@ class DatasetInfo:
 
     def row(self) -> dict[str, Any]:
         """The facts as `adte datasets --json` prints them; `usage` is what `--data` takes."""
-        options = describe(_READERS[self.name]) if self.name in _READERS else []
+        options = describe(reader(self.name)) if self.name in _readers() else []
         usage = f"{self.name}:PATH or {self.name}:PATH?option=value&option=value"
         facts = {"usage": usage, "zero_shot": dict(self.zero_shot), "options": options}
         return {**asdict(self), **facts}
 
 
 @dataclass(frozen=True)
-class Found:
+class Location:
     """What `Reader.find` returns: where a data set is, and in which layout.
 
     Attributes:
@@ -115,14 +107,12 @@ class Found:
         layout: name of the layout, for messages.
         images: number of images that the set must then have; None if any number is right.
         split: file or list that names the images, if there is one.
-        gaps: whether classes without images are normal in this split.
     """
 
     folder: Path
     layout: str
     images: int | None = None
     split: Path | None = None
-    gaps: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,12 +126,12 @@ class Reader(ABC):
         info: facts about the set; `register_dataset` sets them.
         generic: whether it reads data of any kind, and not one published set; then classes may have
             no image.
-        mend: what to do if the set is not found, for messages.
+        mend: what to do if the set is not found; by default to check the path, or to unpack again.
     """
 
     info: ClassVar[DatasetInfo]
     generic: ClassVar[bool] = False
-    mend: ClassVar[str] = "unpack the set again or check the path"
+    mend: ClassVar[str] = ""
 
     complete: bool = option(
         True,
@@ -153,33 +143,40 @@ class Reader(ABC):
         check(self, f"data set {self.info.name!r}")
 
     @abstractmethod
-    def find(self, root: Path) -> Found | None:
+    def find(self, root: Path) -> Location | None:
         """Find the set below a folder or file in one of its layouts, quickly; None if it is not."""
 
     @abstractmethod
-    def read(self, root: Path, found: Found) -> Dataset:
-        """Read the set that `find` found."""
+    def read(self, root: Path, location: Location) -> Dataset:
+        """Read the set that `find` located."""
 
-    def _there(
-        self, found: Found, files: list[tuple[str, int]]
-    ) -> tuple[list[tuple[str, int]], str]:
-        """Those of the files in a list that exist, and how many do not, in words.
+    def dataset(
+        self, root: Path, location: Location, files: list[tuple[str, int]],
+        classes: tuple[str, ...], class_ids: tuple[str, ...],
+    ) -> Dataset:  # fmt: skip
+        """A set of image files, for `read`: pairs of a path below `location.folder` and a label.
+
+        Where a list named them, those that do not exist are left out, and `split` says so.
 
         Raises:
-            InputError: if one does not, and the set is to be complete.
+            InputError: if one does not exist, and the set is to be complete.
         """
-        lost = list(missing(found.folder, (name for name, _ in files)))
-        if not lost:
-            return files, ""
-        if self.complete:
-            source = repr(str(found.split)) if found.split else "the split"
+        layout = location.layout
+        lost = list(missing(location.folder, (f for f, _ in files))) if location.split else []
+        if lost and self.complete:
             raise InputError(
-                f"{source} names {lost[0]!r}, which is not in {str(found.folder)!r} "
-                f"({len(lost)} of {len(files)} are missing); unpack the images again, or {PART}"
+                f"{str(location.split)!r} names {lost[0]!r}, which is not in "
+                f"{str(location.folder)!r} ({len(lost)} of {len(files)} are missing); unpack the "
+                f"images again, or {PART}"
             )
-        less = f", less {len(lost)} of {len(files)} images that are not there: {lost[0]}, …"
-        gone = set(lost)
-        return [(name, label) for name, label in files if name not in gone], less
+        if lost:
+            layout += f", less {len(lost)} of {len(files)} images that are not there: {lost[0]}, …"
+            gone = set(lost)
+            files = [(name, label) for name, label in files if name not in gone]
+        return Dataset.of_files(
+            self.info.name, location.folder, files, classes=classes, class_ids=class_ids,
+            split=layout, root=root, templates=self.info.templates,
+        )  # fmt: skip
 
     def recognise(self, root: Path) -> bool:
         """Whether a path looks like this set and no other, to suggest it in error messages."""
@@ -191,54 +188,58 @@ class Reader(ABC):
         Raises:
             InputError: if it is not found, cannot be read or is not complete.
         """
-        if path is None:
-            raise InputError(
-                f"data set {self.info.name!r} needs a path; write it as {self.info.name}:PATH"
-            )
-        root = Path(os.path.expanduser(path))
+        root = Path(os.path.expanduser(self._need(path)))
         if not os.path.exists(root):
             raise InputError(
                 f"{str(root)!r}, given for data set {self.info.name!r}, {why_missing(root)} "
                 f"(how to get the set: {self.info.how or 'it is your own'})"
             )
-        found = self.find(root)
-        if found is None:
-            raise InputError(
-                f"{str(root)!r} does not hold {self.info.title} in a layout that adte knows "
-                f"({'; '.join(self.info.layouts)}){self._hint(root)}"
-            )
+        location = self.find(root)
+        if location is None:
+            raise self._unknown_layout(root)
         try:
-            data = self.read(root, found)
+            data = self.read(root, location)
         except AdteError:
             raise
         except (ValueError, LookupError, OSError) as error:  # of a list or table that is damaged
             raise InputError(
-                f"{self.info.title} in {str(root)!r} ({found.layout}) cannot be read "
-                f"({type(error).__name__}: {error}); {self.mend}"
+                f"{self.info.title} in {str(root)!r} ({location.layout}) cannot be read "
+                f"({type(error).__name__}: {error}); {self._mend()}"
             ) from error
-        self._assert(data, root, found)
+        self._assert(data, root, location)
         return data
 
-    def _assert(self, data: Dataset, root: Path, found: Found) -> None:
-        where = f"{self.info.title} in {str(root)!r} ({found.layout})"
+    def _need(self, path: str | os.PathLike[str] | None) -> str:
+        if path is None:
+            name = self.info.name
+            raise InputError(f"data set {name!r} needs a path; write it as {name}:PATH")
+        return os.fspath(path)
+
+    def _unknown_layout(self, root: Path | str) -> InputError:
+        return InputError(
+            f"{str(root)!r} does not hold {self.info.title} in a layout that adte knows "
+            f"({'; '.join(self.info.layouts)}){self._hint(Path(root))}"
+        )
+
+    def _assert(self, data: Dataset, root: Path, location: Location) -> None:
+        where = f"{self.info.title} in {str(root)!r} ({location.layout})"
         if not len(data):
             raise InputError(f"{where} has no images{self._hint(root)}")
-        if not self.complete:
-            return
-        counts = data.counts
-        if (counts == 0).any() and not (found.gaps or self.generic):
-            i = int((counts == 0).argmax())
-            raise InputError(
-                f"{where} has no image for {int((counts == 0).sum())} of {len(counts)} classes, "
-                f"the first being {i} {data.classes[i]!r} ({data.class_ids[i]})"
-                f"{self._hint(root)}, or {PART}"
-            )
-        wanted = (("classes", len(counts), self.info.classes), ("images", len(data), found.images))
-        for what, here, want in wanted:
-            if want is not None and here != want:
-                raise InputError(
-                    f"{where} has {here} {what} instead of {want}{self._hint(root)}, or {PART}"
-                )
+        lacks, labels = "", len(data.classes)
+        empty = [i for i, count in enumerate(data.counts.tolist()) if not count]
+        if location.images not in (None, len(data)):
+            lacks = f"{len(data)} images instead of {location.images}"
+        if self.info.classes not in (None, labels):
+            lacks = f"{labels} classes instead of {self.info.classes}"
+        if empty and not self.generic:
+            first = f"{empty[0]} {data.classes[empty[0]]!r} ({data.class_ids[empty[0]]})"
+            lacks = f"no image for {len(empty)} of {labels} classes, the first being {first}"
+        if lacks and self.complete:
+            raise InputError(f"{where} has {lacks}{self._hint(root)}, or {PART}")
+
+    def _mend(self) -> str:
+        usual = "check the path" if self.generic else "unpack the set again or check the path"
+        return self.mend or usual
 
     def _hint(self, root: Path) -> str:
         other = looks_like(root, but=self.info.name)
@@ -246,11 +247,17 @@ class Reader(ABC):
         if archive and (other is None or not self.generic):  # a tar looks like WebDataset's
             return "; it is an archive: unpack it, and give the folder"
         if other is None:
-            return f"; {self.mend}"
+            return f"; {self._mend()}"
         return f"; it looks like {other}: read it as {other}:PATH"
 
 
 _READERS: Registry[type[Reader]] = Registry("data set")
+
+
+def _readers() -> Registry[type[Reader]]:
+    """All of them: those of this package register themselves when they are first asked for."""
+    import_module("adte.data.readers")
+    return _READERS
 
 
 def register_dataset(info: DatasetInfo) -> Callable[[R], R]:
@@ -270,7 +277,8 @@ def register_dataset(info: DatasetInfo) -> Callable[[R], R]:
         if not isinstance(cls, type) or not issubclass(cls, Reader):
             raise InputError(f"{brief(cls)} is no class of readers; derive it from Reader")
         cls.info = info
-        _READERS.add(info.name, cls)
+        known = _READERS if cls.__module__.startswith("adte.data.") else _readers()
+        known.add(info.name, cls)
         return cls
 
     return add
@@ -278,12 +286,12 @@ def register_dataset(info: DatasetInfo) -> Callable[[R], R]:
 
 def list_datasets() -> list[str]:
     """The names of all data sets, including those of plug-ins, in order of registration."""
-    return list(_READERS)
+    return list(_readers())
 
 
 def reader(name: str) -> type[Reader]:
     """The reader of a set; its fields are the set's options."""
-    return _READERS[name]
+    return _readers()[name]
 
 
 def create_reader(name: str, **options: Any) -> Reader:
@@ -304,7 +312,7 @@ def looks_like(root: Path, but: str = "") -> str | None:
         but: name of a set to leave out.
     """
     for generic in (False, True):
-        for name in _READERS:
+        for name in _readers():
             cls = _READERS[name]
             if name == but or cls.generic != generic:
                 continue
@@ -339,40 +347,19 @@ def load_dataset(spec: str, **options: Any) -> Dataset:
     if not isinstance(spec, str):
         raise InputError(f"{brief(spec)} names no data set; write NAME:PATH, as in 'folder:photos'")
     name, colon, path = spec.partition(":")
-    if not colon and name not in _READERS and os.path.exists(os.path.expanduser(spec)):
-        raise InputError(_path_alone(spec))
+    if not colon and name not in _readers() and _exists(spec):
+        raise _path_alone(spec)
     path, given = settings(name, path)
     return create_reader(name, **{**given, **options}).load(path or None)
 
 
 def settings(name: str, path: str) -> tuple[str, dict[str, Any]]:
-    """The path, and the reader's options behind it, of what follows "name:"."""
+    """The path, and the reader's options behind it, of what follows "name:"; a question mark in a
+    path or pattern stays one.
+    """
     cls, spec = reader(name), f"{name}:{path}"
-    path, texts = _split(spec, path)
-    try:
-        return path, parse(cls, texts)
-    except InputError as error:
-        raise InputError(f"in the data {spec!r}: {error}") from error
-
-
-def _path_alone(spec: str) -> str:
-    """What is said of a path without a name."""
-    root = Path(os.path.expanduser(spec))
-    if root.is_dir():
-        return f"{spec!r} is a path; write NAME:PATH, or folder:{spec} for any folder"
-    if root.suffix.lower() == ".npz":
-        return f"{spec!r} is a file; write npz:{spec} for features, which compare, eval and " \
-               "sweep take"  # fmt: skip
-    name = looks_like(root)
-    mend = "NAME:PATH, as in csv:FILE for a table of images" if name is None else f"{name}:{spec}"
-    return f"{spec!r} is a file; write {mend}"
-
-
-def _split(spec: str, path: str) -> tuple[str, dict[str, str]]:
-    """Path and options of what follows "name:"; a question mark in a path or pattern stays one."""
-    head, mark, tail = path.rpartition("?")
-    settings = mark and ("=" in tail or tail.isidentifier())
-    if not settings or os.path.exists(os.path.expanduser(path)):
+    head, _, tail = path.rpartition("?")
+    if not ("=" in tail or tail.isidentifier()) or "?" not in path or _exists(path):
         return path, {}
     texts: dict[str, str] = {}
     for pair in tail.split("&"):
@@ -384,4 +371,24 @@ def _split(spec: str, path: str) -> tuple[str, dict[str, str]]:
         if key in texts:
             raise InputError(f"option {key!r} is given twice in the data {spec!r}; give it once")
         texts[key] = unquote(value)
-    return head, texts
+    try:
+        return head, parse(cls, texts)
+    except InputError as error:
+        raise InputError(f"in the data {spec!r}: {error}") from error
+
+
+def _exists(path: str) -> bool:
+    return os.path.exists(os.path.expanduser(path))
+
+
+def _path_alone(spec: str) -> InputError:
+    """The error for a path without a name."""
+    root = Path(os.path.expanduser(spec))
+    if root.is_dir():
+        return InputError(f"{spec!r} is a path; write NAME:PATH, or folder:{spec} for any folder")
+    mend = "NAME:PATH, as in csv:FILE for a table of images"
+    if root.suffix.lower() == ".npz":
+        mend = f"npz:{spec} for features, which compare, eval and sweep take"
+    elif name := looks_like(root):
+        mend = f"{name}:{spec}"
+    return InputError(f"{spec!r} is a file; write {mend}")

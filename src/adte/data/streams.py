@@ -29,14 +29,14 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adte.core.errors import InputError
 from adte.core.options import build, check, flat, option
-from adte.data.base import Dataset, Example
+from adte.data.base import Dataset, Example, Examples
 from adte.data.places import Row
 from adte.images.decode import read_picture
 
@@ -90,7 +90,7 @@ class StreamOptions:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Stream(Sequence[Example]):
+class Stream(Examples):
     """A sequence of labelled images in a certain order, from one or several data sets.
 
     `make_stream` makes one. It can be iterated over as often as you like.
@@ -113,13 +113,7 @@ class Stream(Sequence[Example]):
     def __len__(self) -> int:
         return len(self.places)
 
-    @overload
-    def __getitem__(self, index: int) -> Example: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Example]: ...
-    def __getitem__(self, index: int | slice) -> Example | list[Example]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
+    def example(self, index: int) -> Example:
         k, i = map(int, self.places[index])
         example, labels = self.datasets[k][i], self.maps[k]
         return example if labels is None else replace(example, label=int(labels[example.label]))
@@ -142,11 +136,9 @@ class Stream(Sequence[Example]):
     @cached_property
     def labels(self) -> Ints:
         """Label of each image (N,), among the stream's classes."""
-        out = np.empty(len(self), np.int64)
-        for k, (data, labels) in enumerate(zip(self.datasets, self.maps, strict=True)):
-            own = data.labels[self.places[self.places[:, 0] == k, 1]]
-            out[self.places[:, 0] == k] = own if labels is None else labels[own]
-        return out
+        sets = zip(self.datasets, self.maps, strict=True)
+        own = [d.labels if labels is None else labels[d.labels] for d, labels in sets]
+        return np.array([own[k][i] for k, i in self.places.tolist()], np.int64)
 
     @cached_property
     def domains(self) -> list[str]:
@@ -364,18 +356,17 @@ def another_order(
         ends = np.flatnonzero(names[1:] != names[:-1]) + 1
         if facts.get("domains") == "gradual" or len(ends) + 1 == len(set(names.tolist())):
             parts = np.split(parts[0], ends)
-    return np.concatenate([part[_of_a_kind(facts, labels[part], rng)] for part in parts])
-
-
-def _of_a_kind(facts: Mapping[str, Any], labels: Ints, rng: np.random.Generator) -> Ints:
-    """The images of one domain, in another order of the same kind."""
-    if facts.get("order") == "correlated":
-        return correlated(labels, facts["delta"], rng)
-    order: Ints = rng.permutation(len(labels))
-    if facts.get("order") == "class-ordered":
-        turn = rng.permutation(int(labels.max(initial=0)) + 1)
-        order = order[np.argsort(turn[labels[order]], kind="stable")]
-    return order
+    ordered = []
+    for part in parts:
+        if facts.get("order") == "correlated":
+            ordered.append(part[correlated(labels[part], facts["delta"], rng)])
+            continue
+        part = part[rng.permutation(len(part))]
+        if facts.get("order") == "class-ordered":
+            turn = rng.permutation(int(labels[part].max(initial=0)) + 1)
+            part = part[np.argsort(turn[labels[part]], kind="stable")]
+        ordered.append(part)
+    return np.concatenate(ordered)
 
 
 def _arranged(parts: dict[str, Ints], o: StreamOptions) -> Ints:

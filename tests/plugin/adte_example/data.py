@@ -6,7 +6,7 @@ import numpy as np
 
 from adte.core.options import option
 from adte.data import Dataset, DatasetInfo, register_dataset
-from adte.data.registry import Found, Reader
+from adte.data.registry import Location, Reader
 
 
 @register_dataset(
@@ -21,9 +21,9 @@ class Colours(Reader):
     side: int = option(16, "pixels of an image's side")
 
     def find(self, root):
-        return Found(root, "colours") if root.suffix == ".colours" else None
+        return Location(root, "colours") if root.suffix == ".colours" else None
 
-    def read(self, root, found):
+    def read(self, root, location):
         lines = [line.split() for line in root.read_text().splitlines()]
         names = sorted({name for name, _ in lines})
         return Dataset(
@@ -33,7 +33,7 @@ class Colours(Reader):
             sources=[self.image(colour) for _, colour in lines],
             labels=np.array([names.index(name) for name, _ in lines]),
             ids=[f"line {i}" for i in range(len(lines))],
-            split=found.layout,
+            split=location.layout,
             root=root,
         )
 

@@ -13,65 +13,65 @@ them in distribution and never the same: report results on the published files a
 as generated. ImageNet-C and Tiny-ImageNet-C were also saved as JPEG of quality 85; these are not.
 
 What differs from the published programs: motion blur and snow smear with a line kernel of our own
-(`planes.line_blur`) where those call ImageMagick, and frost makes up its texture unless `frost_dir`
-holds the published ones.
+(`planes.line_blur`) where those call ImageMagick, and frost makes up its texture.
 """
 
 from __future__ import annotations
 
+import json
 import math
-import os
 from dataclasses import dataclass
-from functools import partial
+from functools import cache
 from hashlib import blake2b
-from importlib import import_module
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from adte.core.errors import InputError, unknown
 from adte.core.options import option
-from adte.data.corruptions.tables import SIDES, TABLES
 
 if TYPE_CHECKING:
     from adte.data.corruptions.planes import Pixels
 
 __all__ = ["COMMON", "CORRUPTIONS", "EXTRA", "Corruption", "canonical", "corrupt", "nearest_table"]
 
-# In the canonical order, and the module of each, which imports torch.
-_ROOMS = {
-    "gaussian_noise": "noise", "shot_noise": "noise", "impulse_noise": "noise",
-    "defocus_blur": "blur", "glass_blur": "blur", "motion_blur": "blur", "zoom_blur": "blur",
-    "snow": "weather", "frost": "weather", "fog": "weather", "brightness": "weather",
-    "contrast": "digital", "elastic_transform": "digital", "pixelate": "digital",
-    "jpeg_compression": "digital",
-    "speckle_noise": "noise", "gaussian_blur": "blur", "spatter": "spatter",
-    "saturate": "digital",
-}  # fmt: skip
-CORRUPTIONS = tuple(_ROOMS)
-COMMON, EXTRA = CORRUPTIONS[:15], CORRUPTIONS[15:]
+COMMON = (
+    "gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur", "motion_blur",
+    "zoom_blur", "snow", "frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate",
+    "jpeg_compression",
+)  # fmt: skip
+EXTRA = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
+CORRUPTIONS = COMMON + EXTRA
+SIDES = (32, 64, 224)
 
-_SPELLINGS = {
-    "frosted_glass_blur": "glass_blur",
-    "elastic": "elastic_transform",
-    "jpeg": "jpeg_compression",
-    "pixelation": "pixelate",
-    "saturation": "saturate",
-} | {name.rsplit("_", 1)[0]: name for name in CORRUPTIONS if name.endswith(("_noise", "_blur"))}
-del _SPELLINGS["gaussian"]  # noise or blur
+
+@cache
+def parameters() -> dict[str, dict[str, Any]]:
+    """The published parameters: name → image side → a row for each severity 1…5, and "columns".
+
+    From `hendrycks/robustness`, `ImageNet-C/create_c` (Hendrycks and Dietterich, Benchmarking
+    Neural Network Robustness to Common Corruptions and Perturbations, ICLR 2019): ImageNet-C
+    (224 px), Tiny-ImageNet-C (64 px) and CIFAR-C (32 px). Lengths are in pixels of that side.
+    """
+    text = files("adte.data.corruptions").joinpath("severities.json").read_text(encoding="utf-8")
+    table: dict[str, dict[str, Any]] = json.loads(text)
+    return table
 
 
 def canonical(name: str) -> str:
-    """The usual name of a corruption: 'Frosted Glass Blur' is glass_blur, 'jpeg' jpeg_compression.
+    """The name of a corruption in full, from any spelling of it or of its beginning.
 
     >>> canonical("Elastic"), canonical("motion-blur"), canonical("shot")
     ('elastic_transform', 'motion_blur', 'shot_noise')
     """
     plain = "_".join(str(name).lower().replace("-", " ").replace("_", " ").split())
-    plain = _SPELLINGS.get(plain, plain)
-    if plain not in _ROOMS:
+    begun = [known for known in CORRUPTIONS if known.startswith(plain)]
+    if plain in CORRUPTIONS:
+        return plain
+    if not plain or len(begun) != 1:  # gaussian: noise or blur
         raise unknown("corruption", name, CORRUPTIONS)
-    return plain
+    return begun[0]
 
 
 def nearest_table(height: int, width: int) -> int:
@@ -84,14 +84,9 @@ def nearest_table(height: int, width: int) -> int:
 
 
 def corrupt(
-    image: Pixels,
-    name: str,
-    severity: int,
-    rng: int | np.random.Generator,
-    *,
+    image: Pixels, name: str, severity: int, rng: int | np.random.Generator, *,
     table: int | None = None,
-    frost_dir: str | os.PathLike[str] | None = None,
-) -> Pixels:
+) -> Pixels:  # fmt: skip
     """An image, corrupted.
 
     Args:
@@ -100,29 +95,23 @@ def corrupt(
         severity: 1 to 5.
         rng: a seed, or a generator that is drawn from.
         table: 224, 64 or 32, whose parameters to take; None goes by the image's size.
-        frost_dir: folder of frost textures; None makes one up.
     """
     name = canonical(name)
     _check_numbers(severity, table)
     if not (isinstance(image, np.ndarray) and image.dtype == np.uint8
             and image.ndim == 3 and image.shape[2] == 3 and image.size):  # fmt: skip
+        kind = f"a {type(image).__name__}"
+        if isinstance(image, np.ndarray):
+            kind = f"a {image.dtype} array {image.shape}"
         raise InputError(
-            f"an image to corrupt is a uint8 array (H, W, 3), not {_kind(image)}; "
-            "adte.load_image makes one"
+            f"an image to corrupt is a uint8 array (H, W, 3), not {kind}; adte.load_image makes one"
         )
-    row = TABLES[name][table or nearest_table(*image.shape[:2])][severity - 1]
+    from adte.data.corruptions import plain, weather  # which import torch
     from adte.data.corruptions.planes import to_pixels, to_planes
 
-    apply = getattr(import_module(f"adte.data.corruptions.{_ROOMS[name]}"), name)
-    if name == "frost":
-        apply = partial(apply, folder=frost_dir)
+    row = parameters()[name][str(table or nearest_table(*image.shape[:2]))][severity - 1]
+    apply = getattr(weather if hasattr(weather, name) else plain, name)
     return to_pixels(apply(to_planes(image), np.random.default_rng(rng), *row))
-
-
-def _kind(image: Any) -> str:
-    if isinstance(image, np.ndarray):
-        return f"a {image.dtype} array {image.shape}"
-    return f"a {type(image).__name__}"
 
 
 def _check_numbers(severity: Any, table: Any) -> None:
@@ -141,7 +130,7 @@ class Corruption:
     >>> image = np.zeros((32, 32, 3), np.uint8)
     >>> mild = Corruption("shot", 1)
     >>> mild
-    Corruption(name='shot_noise', severity=1, seed=0, table=None, frost_dir=None)
+    Corruption(name='shot_noise', severity=1, seed=0, table=None)
     >>> bool((mild(image, key=3) == mild(image, key=3)).all())
     True
     """
@@ -152,7 +141,6 @@ class Corruption:
     table: int | None = option(
         None, "size that parameters are for, 224, 64 or 32; by default the nearest"
     )
-    frost_dir: str | None = option(None, "folder of frost textures; by default they are made up")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", canonical(self.name))
@@ -160,17 +148,10 @@ class Corruption:
 
     def __call__(self, image: Pixels, key: int | str | None = None) -> Pixels:
         """The corrupted image. `key` names it; None takes a digest of its pixels."""
-        rng = np.random.default_rng(self._digest(image, key))
-        return corrupt(
-            image, self.name, self.severity, rng, table=self.table, frost_dir=self.frost_dir
-        )
-
-    def _digest(self, image: Pixels, key: int | str | None) -> int:
         kind = "pixels" if key is None else "str" if isinstance(key, str) else "int"
-        told = (
-            np.ascontiguousarray(image).tobytes()
-            if key is None
-            else str(key).encode("utf-8", "surrogateescape")
-        )
-        text = f"{self.name}:{self.seed}:{kind}:".encode() + told
-        return int.from_bytes(blake2b(text, digest_size=16).digest(), "little")
+        content = str(key).encode("utf-8", "surrogateescape")
+        if key is None:
+            content = np.ascontiguousarray(image).tobytes()
+        text = f"{self.name}:{self.seed}:{kind}:".encode() + content
+        draws = int.from_bytes(blake2b(text, digest_size=16).digest(), "little")
+        return corrupt(image, self.name, self.severity, draws, table=self.table)

@@ -1,19 +1,14 @@
-"""Weather: snow, frost, fog, brightness. Planes (3, H, W) in 0…255."""
+"""Weather: snow, frost, fog, brightness, spatter. Planes (3, H, W) in 0…255."""
 
 from __future__ import annotations
 
-import os
-from functools import lru_cache
-
 import numpy as np
-import torch
-import torch.nn.functional as F
-from PIL import Image
+import numpy.typing as npt
 
-from adte.data.corruptions.planes import Floats, line_blur, to_planes, zoom
-from adte.images.decode import find_images
+from adte.data.corruptions.planes import Floats, convolve, gaussian, line_blur, zoom
+from adte.data.files import need_scipy
 
-__all__ = ["brightness", "fog", "frost", "plasma", "snow"]
+__all__ = ["brightness", "fog", "frost", "plasma", "snow", "spatter"]
 
 GREY = np.array([0.299, 0.587, 0.114], np.float32)[:, None, None]
 
@@ -25,6 +20,12 @@ PLATES = (
     ((138, 153, 165), (29, 29, 30)),
     ((112, 123, 135), (44, 43, 42)),
 )
+
+WATER = np.array([175, 238, 238], np.float32)[:, None, None]  # pale turquoise
+MUD = np.array([63, 42, 20], np.float32)[:, None, None]
+FAR = 20  # pixels; distances beyond are alike
+MEAN = np.full((3, 3), 1 / 9, np.float32)
+SLOPE = np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]], np.float32)  # light from the top left
 
 
 def snow(
@@ -44,18 +45,11 @@ def snow(
     return mixed + layer + layer[::-1, ::-1]
 
 
-def frost(
-    x: Floats, rng: np.random.Generator,
-    weight: float, cover: float, scale: float, folder: str | os.PathLike[str] | None = None,
-) -> Floats:  # fmt: skip
-    """Weighted sum with a random cut of a frost texture.
-
-    The published textures are photographs we do not ship. Without `folder` a texture is made up:
-    needles and clouds, with the channel means and deviations of one of the published five. With
-    `folder`, one of its first five images by name is cut, as published.
+def frost(x: Floats, rng: np.random.Generator, weight: float, cover: float, scale: float) -> Floats:
+    """Weighted sum with needles and clouds of ice, which have the channel means and deviations of
+    one of the published textures: those are photographs that we do not ship.
     """
-    size = x.shape[1], x.shape[2]
-    ice = _needles(size, scale, rng) if folder is None else _cut(size, scale, rng, folder)
+    ice = _needles((x.shape[1], x.shape[2]), scale, rng)
     return np.float32(weight) * x + np.float32(cover) * ice
 
 
@@ -77,33 +71,6 @@ def _needles(size: tuple[int, int], scale: float, rng: np.random.Generator) -> F
 
 def _standard(x: Floats) -> Floats:
     result: Floats = (x - x.mean()) / (x.std() + np.float32(1e-6))
-    return result
-
-
-def _cut(
-    size: tuple[int, int], scale: float, rng: np.random.Generator, folder: str | os.PathLike[str]
-) -> Floats:
-    files = find_images(folder)[:5]
-    texture = _texture(str(files[rng.integers(len(files))]), scale)
-    short = max(n / have for n, have in zip(size, texture.shape[1:], strict=True))
-    if short > 1:  # the image is larger than the texture
-        texture = _resize(texture, short)
-    top, left = (
-        int(rng.integers(have - n + 1)) for n, have in zip(size, texture.shape[1:], strict=True)
-    )
-    return texture[:, top : top + size[0], left : left + size[1]]
-
-
-@lru_cache(maxsize=16)
-def _texture(path: str, scale: float) -> Floats:
-    with Image.open(path) as image:
-        planes = to_planes(np.asarray(image.convert("RGB")))
-    return planes if scale == 1 else _resize(planes, scale)
-
-
-def _resize(x: Floats, factor: float) -> Floats:
-    size = [int(np.ceil(n * factor)) for n in x.shape[1:]]
-    result: Floats = F.interpolate(torch.from_numpy(x)[None], size, mode="bilinear")[0].numpy()
     return result
 
 
@@ -148,3 +115,76 @@ def brightness(x: Floats, rng: np.random.Generator, added: float) -> Floats:
     black = value == 0
     result: Floats = np.where(black, raised, x * (raised / np.where(black, 1, value)))
     return result
+
+
+def spatter(
+    x: Floats, rng: np.random.Generator,
+    mean: float, std: float, sigma: float, threshold: float, strength: float, mud: float,
+) -> Floats:  # fmt: skip
+    """Where smooth noise is above the threshold lies liquid: mud covers, water adds light."""
+    noise = mean + std * rng.standard_normal(x.shape[-2:], np.float32)
+    layer = gaussian(noise.astype(np.float32), sigma)
+    layer = np.where(layer < threshold, np.float32(0), layer)
+    if mud:
+        cover = gaussian((layer > threshold).astype(np.float32), strength)
+        cover = np.where(cover < 0.8, np.float32(0), cover)
+        return x * (1 - cover) + MUD * cover
+    liquid = np.trunc(np.clip(255 * layer, 0, 255))
+    shade = liquid * _relief(liquid)
+    top = float(shade.max())
+    return x if top == 0 else x + WATER * (shade * np.float32(strength / top))
+
+
+def _relief(liquid: Floats) -> Floats:
+    """Height of the water by its distance to a rim, equalised, seen under slanting light."""
+    depth = np.trunc(convolve(_distance(_rims(liquid, 50, 150)), MEAN)).astype(np.uint8)
+    lit = np.clip(np.rint(convolve(_equalise(depth), SLOPE)), 0, 255)
+    return np.rint(convolve(lit.astype(np.float32), MEAN))
+
+
+def _rims(x: Floats, low: float, high: float) -> npt.NDArray[np.bool_]:
+    """Canny's edges: ridges of the Sobel gradient |gx| + |gy| above `high`, and those above `low`
+    that touch them."""
+    ndimage = need_scipy("ndimage", "the corruption spatter")
+    h, w = x.shape
+    gy, gx = (ndimage.sobel(x, axis, mode="nearest") for axis in (0, 1))
+    size = np.pad(np.abs(gx) + np.abs(gy), 1)
+    here = size[1:-1, 1:-1]
+
+    def beside(dy: int, dx: int) -> Floats:
+        return size[1 + dy : 1 + dy + h, 1 + dx : 1 + dx + w]
+
+    def ridge(dy: int, dx: int, strict: bool) -> npt.NDArray[np.bool_]:
+        after = here > beside(dy, dx) if strict else here >= beside(dy, dx)
+        result: npt.NDArray[np.bool_] = (here > beside(-dy, -dx)) & after
+        return result
+
+    flat = np.abs(gy) < np.tan(np.pi / 8) * np.abs(gx)
+    steep = np.abs(gy) > np.tan(3 * np.pi / 8) * np.abs(gx)
+    slanted = np.where(gx * gy < 0, ridge(1, -1, True), ridge(1, 1, True))
+    crest = np.where(flat, ridge(0, 1, False), np.where(steep, ridge(1, 0, False), slanted))
+    weak = crest & (here > low)
+    edges: npt.NDArray[np.bool_] = ndimage.binary_propagation(
+        weak & (here > high), np.ones((3, 3)), weak
+    )
+    return edges
+
+
+def _distance(rims: npt.NDArray[np.bool_]) -> Floats:
+    """Euclidean distance to the nearest rim, at most FAR."""
+    if not rims.any():
+        return np.full(rims.shape, FAR, np.float32)
+    ndimage = need_scipy("ndimage", "the corruption spatter")
+    distance: Floats = np.minimum(ndimage.distance_transform_edt(~rims), FAR).astype(np.float32)
+    return distance
+
+
+def _equalise(x: npt.NDArray[np.uint8]) -> Floats:
+    """Grey levels by rank; the lowest becomes 0. A flat image stays."""
+    counts = np.bincount(x.ravel(), minlength=256)
+    first = counts[x.min()]
+    if first == x.size:
+        return x.astype(np.float32)
+    ranks = np.rint((counts.cumsum() - first) * (255 / (x.size - first)))
+    equalised: Floats = ranks.clip(0, 255).astype(np.float32)[x]
+    return equalised
