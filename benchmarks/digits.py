@@ -32,8 +32,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, interpolate
 
 from adte.core.batch import Context, Sample
-from adte.core.functional import log_probs
-from adte.core.state import prefixed
+from adte.core.state import saved
 from adte.data import Dataset, make_stream
 from adte.data.colored_mnist import ColoredMNIST
 from adte.data.corruptions import Corruption
@@ -188,10 +187,11 @@ def by_batches(method: str, options: dict[str, Any], world: Coloured) -> tuple[f
         if isinstance(tuner, NormTuner):
             logits = tuner.logits(sample)
             tuner.learn(sample)
-            if (prior := tuner.class_prior) is not None:
-                for z in sample.logits[1:]:
-                    prior.observe(log_probs(z))
-                tuner.load_state_dict(tuner.state_dict() | prefixed(prior.state_dict()))
+            state = tuner.state_dict()
+            if state and tuner.tracks and len(sample.logits) > 1:
+                tuner.refresh(state)
+                tuner.track(state, sample.logits[1:, None])
+                tuner.load_state_dict(saved(tuner.entries(), state))
         predicted.append(logits.argmax(-1))
     seconds = (time.perf_counter() - start) / len(world.labels)
     right = torch.cat(predicted).numpy() == world.labels

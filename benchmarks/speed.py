@@ -31,10 +31,11 @@ from adte.bench.rate import photo, usual
 from adte.core import functional as F
 from adte.core.batch import Context, Sample
 from adte.core.machine import resident, threads
+from adte.core.state import fresh
 from adte.images import Preprocess, Views
 from adte.images.decode import load_image
 from adte.methods import bank
-from adte.methods.prior import ClassPrior, PriorOptions, fixed_point
+from adte.methods.prior import PriorOptions, fixed_point, rule_of
 
 Facts = dict[str, Any]
 
@@ -150,19 +151,20 @@ def _fixed_point(
     options = PriorOptions(
         estimator="fixed-point", smoothing=0, smoothing_total=0, clip=0, bank="fifo", size=size
     )
-    known = ClassPrior(classes, options)
+    rule = rule_of(options)
+    state = fresh("the class prior", rule.entries(), {"L": classes})
     for n in range(classes * size):
         p = item().exp()
-        bank.insert(known.state, "", int(p.argmax()), -float(n), {"items": p})
-    known.state["seen"] += classes * size
-    known.rule.refresh(known.state)
+        bank.insert(state, "", int(p.argmax()), -float(n), {"items": p})
+    state["seen"] += classes * size
+    rule.refresh(state)
     even = torch.full((classes,), 1 / classes, dtype=torch.float64)
-    filled = bank.filled(known.state)
-    items = [known.state["items"][c, filled[c]] for c in range(classes)]
+    filled = bank.filled(state)
+    items = [state["items"][c, filled[c]] for c in range(classes)]
 
     def updated() -> Tensor:
-        known.observe(item())
-        return known.prior
+        rule.observe(state, item().double())
+        return rule.log_prior(state).exp()
 
     def rebuilt() -> Tensor:
         matrix = torch.stack([x.double().mean(0) if len(x) else even for x in items], dim=1)

@@ -428,7 +428,7 @@ hunt(
     Case(("models", "get", "ViT-B-16/nope"), "unknown tag of 'ViT-B-16' 'nope'"),
     *(Case(("models", "get", "ViT-B-16/openai", *args), says, makes=("home",))
       for args, says in (
-          (("--from", "nowhere"), "'nowhere' does not hold the weights of ViT-B-16/openai"),
+          (("--from", "nowhere"), "'nowhere' does not hold the weights (ViT-B-16.pt)"),
           (("--from", "empty"), "'empty' does not hold the weights"),
           (("--from", "photo.png"), "is not the published file"),
           (("--from", "http://127.0.0.1:1"), "Connection refused"),

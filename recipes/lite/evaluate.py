@@ -55,7 +55,9 @@ def more(clones: Path, wnids: dict[str, str]) -> Iterator[tuple[str, list[str], 
     ):
         at = Repository(clones, name)
         found = [
-            (p, m[1]) for p in sorted(at.files) if IMAGE.search(p) and (m := re.match(pattern, p))
+            (p, m[1])
+            for p in sorted(at.there(list(at.files)))
+            if IMAGE.search(p) and (m := re.match(pattern, p))
         ]
         found = found[:: max(1, len(found) // most)]
         keys = sorted({k for _, k in found})
@@ -70,7 +72,7 @@ def more(clones: Path, wnids: dict[str, str]) -> Iterator[tuple[str, list[str], 
     train = {i.path for i in _food("images/")(at, clones)}
     found = [
         (p, p.split("/")[-2])
-        for p in sorted(at.files)
+        for p in sorted(at.there(list(at.files)))
         if p.startswith("images/") and IMAGE.search(p)
     ]
     found = [(p, k) for p, k in found if p not in train]

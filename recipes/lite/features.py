@@ -4,8 +4,7 @@
 
 `features-SET.safetensors`: the rows of `images.npz` that were drawn, the features
 of whole crops (N, K, 1280), the first of them the base view, and of the same images reduced to 24
-to 96 pixels before (N, R, 1280), none for a set of small images. A set that is there is passed
-over.
+to 96 pixels before (N, R, 1280). A set that is there is passed over.
 """
 
 from __future__ import annotations
@@ -90,13 +89,12 @@ def main() -> None:
             x = np.stack([np.asarray(Image.open(io.BytesIO(p)).convert("RGB")) for p in pieces])
             x = torch.from_numpy(x).to(args.device).permute(0, 3, 1, 2).float()
             for kind, count in (("whole", args.whole), ("reduced", args.reduced)):
-                if kind == "reduced" and facts[name]["side"] == 64:
-                    continue
                 seen = []
                 for k in range(count):
                     pixels = x
                     if kind == "reduced":
-                        side = SIDES[int(torch.randint(len(SIDES), (), generator=rng))]
+                        sides = [s for s in SIDES if s < x.shape[-1]]
+                        side = sides[int(torch.randint(len(sides), (), generator=rng))]
                         small = F.interpolate(x, size=side, mode="bicubic", antialias=True)
                         pixels = F.interpolate(small, size=x.shape[-1], mode="bicubic").clamp(
                             0, 255

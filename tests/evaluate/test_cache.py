@@ -280,7 +280,7 @@ def test_damage_beside_the_shards_is_named_and_mended(tmp_path):
         ("shard", 0, "shard is 0, not a whole number, at least 1"),
         ("data", {}, r"data.images is None, not a whole number"),
         ("classes", ["cat", 3], r"classes\[1\] is 3, not a text"),
-        ("views", {"count": 0}, "count=0"),
+        ("views", {"count": 0}, r"views\.count is 0, not a whole number"),
     ):
         recipe.write_text(json.dumps({**facts, name: value}))
         with pytest.raises(StateError, match=rf"recipe\.json.*{said}.*shards stay"):

@@ -15,7 +15,6 @@ import pytest
 import torch
 
 from adte import InputError
-from adte.evaluate.features import shards
 from adte.evaluate.features.cache import Cache, extract
 from adte.evaluate.running.results import Record, Results
 from adte.evaluate.running.tasks import Task, run_tasks
@@ -213,8 +212,6 @@ def test_a_file_that_may_not_be_read_is_not_called_damaged(code, tmp_path, monke
     monkeypatch.setattr("adte.files.whole.open", closed, raising=False)
     said = rf"cannot read '.*': {os.strerror(code)}; check the path and its permissions"
     for look in (
-        lambda: shards.load(shard),
-        lambda: shards.count_of(shard),
         lambda: Cache(tmp_path / "cache"),
         lambda: load_state(shard),
         lambda: list(results),

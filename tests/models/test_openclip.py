@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from adte import InputError
+from adte.core.loading import EMBEDDED
 from adte.models import list_models, load_model, openclip
 from adte.models._towers import swapped
 from adte.models.get import checkpoint_of, get_model
@@ -264,7 +265,7 @@ def test_offline_answers_at_once(unreachable):
 def test_listing_knows_every_pair():
     names = list_models("vit-b-16*")
     assert {"ViT-B-16/openai", "ViT-B-16-SigLIP2/webli"} <= set(names)
-    assert len(list_models()) == len(open_clip.list_pretrained()) + 2
+    assert len(list_models()) == len(open_clip.list_pretrained()) + len(EMBEDDED)
 
 
 def test_listing_imports_no_networks():

@@ -85,7 +85,7 @@ def test_names_and_kinds_by_decorator(fresh, tmp_path):
     assert load_model("heavy", weights="w").name == "heavy w"
     assert load_model("ours:a/b:c", weights="w", tokenizer="t").name == "a/b:c w t"
     assert load_model("ours:a/b:c").name == "ours:a/b:c"
-    assert list_models("*E*")[:2] == ["mine", "heavy"]
+    assert list_models("*E*")[:3] == ["lite", "mine", "heavy"]
     assert "mine" in list_models()
     for name, options, message in (
         ("mine", {"weights": "w"}, "'mine' has its weights and tokenizer embedded"),
@@ -119,13 +119,13 @@ def test_names_and_kinds_by_decorator(fresh, tmp_path):
 def test_without_open_clip(monkeypatch):
     """A wrong name is told from a name whose package is missing."""
     monkeypatch.setitem(sys.modules, "open_clip", None)
-    with pytest.raises(InputError, match=r"unknown model 'tyni'; take 'tiny'.*adte\[clip\]"):
+    with pytest.raises(InputError, match=r"unknown model 'tyni'; take 'lite'.*adte\[clip\]"):
         load_model("tyni")
     with pytest.raises(MissingExtra, match=r"open_clip_torch.*adte\[clip\]"):
         load_model("ViT-B-16/openai")
     with pytest.raises(MissingExtra):
         load_model("ViT-B-16", weights="random")
-    assert list_models() == ["tiny", "tiny-longtail"]
+    assert sorted(list_models()) == ["lite", "tiny", "tiny-longtail"]
 
 
 def test_a_pattern_that_matches_nothing_says_so(monkeypatch):
