@@ -18,7 +18,7 @@ from adte.core.errors import StateError
 from adte.data import Dataset, make_stream
 from adte.evaluate.features.cache import Cache, begun, extract
 from adte.evaluate.features.live import Live
-from adte.evaluate.features.stream import Fewer, Narrowed
+from adte.evaluate.features.stream import fewer_views, narrowed
 from adte.evaluate.running.tasks import Outcome, Task, key_of
 from adte.evaluate.source import Source
 from adte.images import Views
@@ -147,14 +147,14 @@ def test_streams_of_the_lab(lab):
     assert lab.setting(lab.family().values()) == said
     assert family_like(lab)["photographs"] == "IN"
     main_stream = lab.main()
-    some = Narrowed(main_stream, sorted(set(main_stream.labels.tolist()))[:4], "four")
+    some = narrowed(main_stream, sorted(set(main_stream.labels.tolist()))[:4], "four")
     assert len(some.classes) == 4
     for sample, label in some:
         assert sample.logits.shape[-1] == 4
         assert 0 <= label < 4
     back = [main_stream.classes.index(some.classes[label]) for _, label in some]
     assert set(back) <= set(main_stream.labels.tolist())
-    assert [s.logits.shape[0] for s, _ in Fewer(main_stream.first(2), 5)] == [5, 5]
+    assert [s.logits.shape[0] for s, _ in fewer_views(main_stream.first(2), 5)] == [5, 5]
     shifts = lab.shifts()
     mixed = interleaved({"a": shifts["clean"], "b": shifts["glass_blur/3"]})
     assert len(mixed) == 48
@@ -170,7 +170,7 @@ def test_a_run_is_done_once(lab):
     count = len(ticks)
     assert mine.run(stream, "adte") is a
     assert len(ticks) == count
-    assert mine.run(Fewer(stream, 4), "adte") is not a
+    assert mine.run(fewer_views(stream, 4), "adte") is not a
     assert mine.run(stream, "adte", beta=0.5) is not a
 
 
@@ -293,8 +293,8 @@ def test_bad_input_of_the_command(tmp_path):
 
 def test_runs_of_other_streams_and_defaults_have_other_names(lab):
     whole = lab.main()
-    halves = [Narrowed(whole, part, "half") for part in (range(100), range(100, 200))]
-    streams = [whole, whole.first(5), Fewer(whole, 5), *halves]
+    halves = [narrowed(whole, part, "half") for part in (range(100), range(100, 200))]
+    streams = [whole, whole.first(5), fewer_views(whole, 5), *halves]
     streams += [interleaved({"a": whole, "b": whole}, seed) for seed in (0, 1)]
     keys = {key_of(s, Task("adte")) for s in streams}
     assert len(keys) == len(streams)

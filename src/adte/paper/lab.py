@@ -16,7 +16,7 @@ from adte.core.errors import InputError, StateError
 from adte.core.loading import DEFAULT_MODEL, Loading
 from adte.core.machine import head_device
 from adte.evaluate.features.cache import Cache, bundle
-from adte.evaluate.features.stream import FeatureStream, Held, Narrowed, Tick, part, silent
+from adte.evaluate.features.stream import FeatureStream, Held, Tick, narrowed, part, silent
 from adte.evaluate.running.protocol import BATCH, Protocol
 from adte.evaluate.running.results import Results
 from adte.evaluate.running.tasks import Outcome, Task, key_of, run_tasks
@@ -212,7 +212,7 @@ class Lab:
             held = self.bundle("replay")
             edges = np.linspace(0, len(held.classes), 11).astype(int).tolist()
             return {
-                f"{held.classes[a]} …": Held.of(Narrowed(held, range(a, b), f"classes {a}–{b - 1}"))
+                f"{held.classes[a]} …": Held.of(narrowed(held, range(a, b), f"classes {a}–{b - 1}"))
                 for a, b in pairwise(edges)
             }
 

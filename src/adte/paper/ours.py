@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adte.data.streams import StreamOptions, correlated, gradual
-from adte.evaluate.features.stream import FeatureStream, Held, Narrowed, part
+from adte.evaluate.features.stream import FeatureStream, Held, narrowed, part
 from adte.evaluate.running.protocol import learned, run
 from adte.paper.lab import OURS, PAPER, RELEASED, Lab, Rival, in_turn, interleaved
 from adte.paper.study import Cell, Finding, Row, study
@@ -43,7 +43,7 @@ def few_names(lab: Lab) -> Finding:
     spaces: dict[str, list[FeatureStream]] = {}
     for size, count in DRAWS.items():
         picks = [sorted(rng.permutation(len(stream.classes))[:size].tolist()) for _ in range(count)]
-        every = [Held.of(Narrowed(stream, p, "drawn")) for p in picks]
+        every = [Held.of(narrowed(stream, p, "drawn")) for p in picks]
         spaces[f"{size} classes"] = [s for s in every if len(s)]
     drawn = ", ".join(f"{n} draws of {size}" for size, n in DRAWS.items())
     notes = (f"{drawn}; each is a stream.", INTERVAL)
@@ -91,7 +91,7 @@ def streams_of(lab: Lab) -> dict[str, FeatureStream]:
     drawn = draws(stream)
     out |= {name: part(stream, rows, known_as) for name, (rows, known_as) in drawn.items()}
     few = sorted(set(stream.labels[drawn["few classes, repeated"][0]].tolist()))
-    out["few classes, known"] = Narrowed(stream, few, "few, known")
+    out["few classes, known"] = narrowed(stream, few, "few, known")
     if lab.small:
         shifts = lab.shifts()
         out |= {d: shifts[d] for d in ("clean", "motion_blur/3", "impulse_noise/3", "brightness/3")}

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from adte.core import functional as F
-from adte.evaluate.features.stream import Fewer
+from adte.evaluate.features.stream import fewer_views
 from adte.paper.lab import ADTE, Lab, Rival
 from adte.paper.study import Finding, Plot, Row, study
 from adte.paper.tables import gain, table
@@ -41,7 +41,7 @@ def views(lab: Lab) -> Finding:
     counts = [n for n in (1, 2, 4, 8, 16, 32, 64, 128) if n <= stream.recipe.views.count]
     rivals: dict[str, Rival] = {"SE": ("se", {}), "Zero": ("zero", {}), "average": ("average", {})}
     return table(
-        lab, {**rivals, **ADTE}, {str(n): Fewer(stream, n) for n in counts},
+        lab, {**rivals, **ADTE}, {str(n): fewer_views(stream, n) for n in counts},
         plot=Plot("views", "accuracy", tuple(map(float, counts)), log_x=True),
         notes=("A tenth of the views is kept, at least one; our default weighs all.", ONE),
     )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from adte.evaluate.features.stream import FeatureStream, Narrowed
+from adte.evaluate.features.stream import FeatureStream, narrowed
 from adte.paper.bias import learned
 from adte.paper.lab import ADTE, FAMILY, Lab, Rival, interleaved
 from adte.paper.study import Finding, Row, study
@@ -34,7 +34,7 @@ def imagenet_c(lab: Lab) -> Finding:
 def _seven(lab: Lab, name: str, classes: range | None) -> Finding:
     domains = lab.corrupted(name)
     if classes is not None:
-        domains = {d: Narrowed(s, classes, "every fourth class") for d, s in domains.items()}
+        domains = {d: narrowed(s, classes, "every fourth class") for d, s in domains.items()}
     columns = {kind: [s for d, s in domains.items() if d.startswith(f"{kind}/")] for kind in TYPES}
     note = (
         f"In small: {'30' if classes else '120'} photographs in {'10' if classes else '40'} "
@@ -121,7 +121,7 @@ def low_bias(lab: Lab) -> Finding:
     bias = -learned(lab, stream, estimator="marginal").log_prior.cpu().numpy()
     order = np.argsort(-np.abs(bias - bias.mean()), kind="stable")
     fifths = {
-        f"s{i}": Narrowed(stream, np.sort(c).tolist(), f"bias fifth {i}")
+        f"s{i}": narrowed(stream, np.sort(c).tolist(), f"bias fifth {i}")
         for i, c in enumerate(np.array_split(order, 5), 1)
     }
     rivals: dict[str, Rival] = {"CLIP": ("zero-shot", {}), "SE": ("se", {}), "TE": ("te", {})}

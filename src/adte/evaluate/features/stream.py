@@ -32,10 +32,8 @@ __all__ = [
     "PIXELS",
     "TOWERS",
     "FeatureStream",
-    "Fewer",
     "Held",
     "Image",
-    "Narrowed",
     "Samples",
     "Tick",
     "fewer_views",
@@ -298,6 +296,3 @@ def fewer_views(stream: S, views: int) -> S:
     out._views = views
     out.recipe = replace(stream.recipe, views=replace(stream.recipe.views, count=views))
     return out
-
-
-Narrowed, Fewer = narrowed, fewer_views  # as `adte.paper` knows them
