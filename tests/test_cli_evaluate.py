@@ -405,7 +405,7 @@ def test_extract_goes_on_and_refuses_other_views(folder, tmp_path):
     assert "enlarge" not in free["recipe"]["views"]
     assert facts("extract", *source, *FAST, "--out", older) == free
     said = refused("extract", *source, *FAST, "--set", "views.enlarge=2", "--out", older)
-    assert "enlarge: none there, 2.0 asked for" in said
+    assert "enlarge: None there, 2.0 asked for" in said
     assert "names a cache" in refused("extract", "--data", f"cache:{out}", "--out", tmp_path / "b")
     for prompts in ("seven", "eighty"):
         named = ("--template", prompts, "--prompt-set", prompts)

@@ -33,7 +33,8 @@ def main() -> None:
     parser.add_argument("--run", type=Path, required=True, help="train.py's folder")
     parser.add_argument("--out", type=Path, required=True, help="the package's assets")
     args = parser.parse_args()
-    state = {k: v.half() for k, v in load_file(args.run / "readout.safetensors").items()}
+    state = load_file(args.run / "readout.safetensors")
+    state = {k: v.bfloat16().half() for k, v in state.items()}  # 8 bits, which a wheel packs well
     readout = Readout()
     readout.load_state_dict({k: v.float() for k, v in state.items()})
     tower, weights = load_model("tiny", device="cpu"), published()

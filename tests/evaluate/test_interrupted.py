@@ -211,7 +211,9 @@ write_whole({path!r}, half)
 
 
 @pytest.mark.parametrize("name", ["shard-00001.safetensors", "recipe.json", "r.json"])
-def test_what_a_killed_writer_left_is_no_data_and_goes_away(warm, whole, name, tmp_path):
+def test_what_a_killed_writer_left_is_no_data_and_goes_away(
+    warm, whole, name, tmp_path, monkeypatch
+):
     folder = tmp_path / "cache"
     shutil.copytree(whole[0], folder)
     before = contents(folder)
@@ -229,6 +231,11 @@ def test_what_a_killed_writer_left_is_no_data_and_goes_away(warm, whole, name, t
         Path(temporary).write_bytes(b"outer")
 
     write_whole(folder / name, busy)
+    assert (folder / left).exists()  # its writer may be at work
+    later = time.time() + 4000
+    with monkeypatch.context() as patch:
+        patch.setattr("adte.files.whole.time.time", lambda: later)
+        write_whole(folder / name, lambda other: Path(other).write_bytes(b"outer"))
     assert contents(folder) == {**before, name: b"outer"}
 
 

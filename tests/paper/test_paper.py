@@ -20,6 +20,7 @@ from adte.evaluate.features.cache import Cache
 from adte.evaluate.running.tasks import Outcome
 from adte.evaluate.source import Source
 from adte.models import get, load_model
+from adte.models.openclip import Published
 from adte.paper import Finding, Lab, Row, Settings, find_study, sources
 from adte.paper.lab import ADTE, OURS, PAPER, RELEASED
 from adte.paper.sources import descriptions_of
@@ -97,7 +98,7 @@ def test_a_difference_needs_the_published_file_and_not_its_name(imagenet, tmp_pa
         torch.manual_seed(seed)
         torch.save(open_clip.create_model(MODEL).state_dict(), file)
     digest = sha256(published.read_bytes()).hexdigest()
-    wanted = get.Wanted(MODEL, ("x.pt",), "https://x/x.pt", checksum=f"sha256:{digest}")
+    wanted = Published(f"https://openaipublic.azureedge.net/clip/models/{digest}/x.pt", "", ())
     monkeypatch.setattr(get, "checkpoint_of", lambda name: wanted)
     for weights, reason in (
         ("random", f"{MODEL} has random weights"),

@@ -157,7 +157,7 @@ def test_a_batch_of_logits_does_not_depend_on_company():
 
 # Who may call what: the number of places that decode, crop or encode images.
 CALLS = {"encode_image": {"pipeline/way.py"}, "base_view": {"images/drawing.py"}}
-TOWERS = {"models/", "methods/image_tower.py", "testing/", "bench/limit.py"}  # themselves
+TOWERS = {"models/", "methods/image_tower.py", "testing/", "bench/"}  # themselves
 
 
 @pytest.mark.slow

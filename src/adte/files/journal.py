@@ -19,6 +19,7 @@ when the file is finished, the rows of errors that are out of date go.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -238,7 +239,7 @@ class Journal(Stream):
         self._mark = mark or Mark(folder=here, asked=asked)
         self._base, self._is_elsewhere = self._mark.base(path), self._mark.folder != here
         self._labels: dict[str, list[str]] = {}
-        self._errors: dict[str, str] = {}
+        self._errors: Counter[tuple[str, str]] = Counter()  # rows that an earlier run reported
         self._good, self._digest = 0, _digest(self._form.head)
         self._written = self.lost = 0
         if mark is None:
@@ -277,7 +278,7 @@ class Journal(Stream):
             if not line.endswith(b"\n"):
                 return True
             if row["error"]:
-                self._errors[key] = row["error"]
+                self._errors[key, row["error"]] += 1
             elif self._good == self._mark.rows:
                 return True
             else:
@@ -304,7 +305,8 @@ class Journal(Stream):
         A run that goes on from another folder writes whole paths: names have one beginning.
         """
         key = _identity(row["path"], self._cwd)
-        if row["error"] and self._errors.pop(key, None) == row["error"]:
+        if row["error"] and self._errors[key, row["error"]]:
+            self._errors[key, row["error"]] -= 1
             return
         if self._is_elsewhere:
             row = {**row, "path": place_of(row["path"], self._cwd)}
@@ -373,7 +375,8 @@ class Journal(Stream):
 
     def _current(self) -> list[_Line]:
         """The rows but for errors that are out of date: a later row is of the same image, or of one
-        in the folder or archive that could not be opened."""
+        in the folder or archive that could not be opened. The same error twice is that of an image
+        that was named twice."""
         lines: list[_Line] = []
         end = len(self._form.head)
         with open(self._place, "rb") as file:
@@ -382,12 +385,14 @@ class Journal(Stream):
                 start, end, row = end, end + len(text), self._form.row(text)
                 key = _identity(row["path"], self._base)
                 place = place_of(row["path"], self._base)  # of a link to a folder, too
-                lines.append(_Line(start, end, key, place, bool(row["error"])))
+                lines.append(_Line(start, end, key, place, row["error"] or ""))
         current: list[_Line] = []
         later: set[str] = set()
+        errors: dict[str, str] = {}  # of the rows behind, by image
         for line in reversed(lines):
-            if not (line.failed and line.key in later):
+            if not line.error or line.key not in later or errors.get(line.key) == line.error:
                 current.append(line)
+                errors[line.key] = line.error
             for above in (line.key, line.place):
                 while above not in later:
                     later.add(above)
@@ -402,4 +407,4 @@ class _Line(NamedTuple):
     end: int
     key: str
     place: str
-    failed: bool
+    error: str
