@@ -252,6 +252,7 @@ def test_one_at_a_time_takes_no_more_than_it_was_asked_for(on_device):
 
 
 def test_where_views_are_made(monkeypatch):
+    monkeypatch.delenv("ADTE_VIEWS", raising=False)
     monkeypatch.setattr(SmallModel, "device", torch.device("cuda"))
     assert Pipeline(SmallModel(), Views(count=3)).kernel == "fused"
     assert Pipeline(SmallModel(), Views(count=3, augmix=True)).kernel != "fused"
