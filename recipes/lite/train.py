@@ -68,14 +68,14 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--plain", action="store_true", help="no training")
-    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--steps", type=int, default=1600)
     parser.add_argument("--batch", type=int, default=768)
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--weight-decay", type=float, default=0.1)
     parser.add_argument(
         "--dropout", type=float, default=0.2, help="of features, before the residual"
     )
-    parser.add_argument("--weights", type=float, nargs=4, default=[1.0, 0.5, 1.0, 0.2],
+    parser.add_argument("--weights", type=float, nargs=4, default=[1.5, 0.5, 0.7, 0.1],
                         metavar="W", help="of " + ", ".join(TERMS))  # fmt: skip
     parser.add_argument("--trust", type=float, default=0.6, help="of a label beside the classifier")
     parser.add_argument("--share", type=float, default=0.85,

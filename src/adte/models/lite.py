@@ -36,9 +36,8 @@ from torch import Tensor, nn
 from adte.core.errors import InputError, StateError
 from adte.images import Preprocess
 from adte.models._weights import load_checked, read_checkpoint
-from adte.models.base import Model
 from adte.models.registry import register_model
-from adte.models.tiny import DIM, PAD, TextTower, Tokenizer
+from adte.models.tiny import DIM, Embedded
 
 SIZE = 224
 CLASSES = 1000
@@ -164,39 +163,24 @@ class Readout(nn.Module):
         return F.normalize(self.named(p) + self.down(F.relu(self.up(h))), dim=-1)
 
 
-class Lite(Model):
+class Lite(Embedded):
     """A Lite network, its readout, and `tiny`'s text tower. Gradients flow through both towers."""
-
-    dim = DIM
 
     name = "lite"
 
     def __init__(self, vocab: Sequence[str], logit_scale: float = 20.0) -> None:
-        super().__init__()
+        super().__init__(vocab, logit_scale)
         self.preprocess = Preprocess(
             SIZE, (127 / 255,) * 3, (128 / 255,) * 3, interpolation="bicubic", crop=0.875
         )
-        self.logit_scale = logit_scale
         self.image_tower = ImageTower()
         self.classes = nn.Linear(HEAD, CLASSES)
         self.readout = Readout()
-        self.tokenizer = Tokenizer(vocab)
-        self.text_tower = TextTower(len(self.tokenizer.vocab))
 
     def encode_image(self, pixels: Tensor) -> Tensor:
         h = self.image_tower(pixels)
         z: Tensor = self.readout(h, self.classes(h))
         return z
-
-    def encode_text(self, texts: Sequence[str]) -> Tensor:
-        return self.encode_embeddings(*self.token_embeddings(texts))
-
-    def token_embeddings(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        ids = self.tokenizer(texts)[0].to(self.text_tower.positions.device)
-        return ids, self.text_tower.embed(ids)
-
-    def encode_embeddings(self, ids: Tensor, embeddings: Tensor) -> Tensor:
-        return self.text_tower.forward_embedded(embeddings, ids.ne(PAD).sum(1))
 
 
 @register_model("lite", dtype=torch.float32)

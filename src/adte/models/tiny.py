@@ -8,7 +8,7 @@ Image and text towers meet on one unit sphere of 128 dimensions.
 - `TextTower` reads any English phrase. It is a four-layer transformer over word pieces, taught to
   reproduce the sentence embeddings of a larger encoder. Both models share it.
 
-`tiny` is for people: its image tower learned from all the public images that could be had.
+`tiny` is for tests: its image tower learned from all the public images that could be had.
 `tiny-longtail` is for evidence: the number of its training images per class was chosen and recorded
 (`tiny_classes`). `recipes/tiny/` trains them; `assets/TINY.md` is their card.
 
@@ -271,25 +271,16 @@ class ImageTower(nn.Module):
         return tower
 
 
-class Tiny(Model):
-    """An embedded model. Gradients flow through both towers; callers turn them off."""
+class Embedded(Model):
+    """A model of the package: the one text tower, under an image tower that its class adds."""
 
     dim = DIM
 
-    def __init__(self, vocab: Sequence[str], name: str = "tiny", logit_scale: float = 20.0) -> None:
+    def __init__(self, vocab: Sequence[str], logit_scale: float) -> None:
         super().__init__()
-        self.name = name
-        # Training crops show things larger than whole images do; the usual 7/8 evens that out.
-        self.preprocess = Preprocess(SIZE, MEAN, STD, interpolation="bicubic", crop=0.875)
         self.logit_scale = logit_scale
-        self.logit_bias = 0.0
         self.tokenizer = Tokenizer(vocab)
-        self.image_tower = ImageTower(**SHAPES[name])
         self.text_tower = TextTower(len(self.tokenizer.vocab))
-
-    def encode_image(self, pixels: Tensor) -> Tensor:
-        z: Tensor = self.image_tower(pixels)
-        return z
 
     def encode_text(self, texts: Sequence[str]) -> Tensor:
         return self.encode_embeddings(*self.token_embeddings(texts))
@@ -300,6 +291,21 @@ class Tiny(Model):
 
     def encode_embeddings(self, ids: Tensor, embeddings: Tensor) -> Tensor:
         return self.text_tower.forward_embedded(embeddings, ids.ne(PAD).sum(1))
+
+
+class Tiny(Embedded):
+    """An embedded model. Gradients flow through both towers; callers turn them off."""
+
+    def __init__(self, vocab: Sequence[str], name: str = "tiny", logit_scale: float = 20.0) -> None:
+        super().__init__(vocab, logit_scale)
+        self.name = name
+        # Training crops show things larger than whole images do; the usual 7/8 evens that out.
+        self.preprocess = Preprocess(SIZE, MEAN, STD, interpolation="bicubic", crop=0.875)
+        self.image_tower = ImageTower(**SHAPES[name])
+
+    def encode_image(self, pixels: Tensor) -> Tensor:
+        z: Tensor = self.image_tower(pixels)
+        return z
 
     def fold(self) -> Tiny:
         """A copy for inference whose image tower has no batch norm left. Same output, faster."""
@@ -338,7 +344,7 @@ def _load(name: str) -> Tiny:
 
 @register_model("tiny", dtype=torch.float32)
 def load_tiny() -> Tiny:
-    """The model for people."""
+    """The small model of all the public images: quick, for tests."""
     return _load("tiny")
 
 
